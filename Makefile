@@ -1,0 +1,27 @@
+# Names for commands. What they do is in tools/ and tests/.
+
+.PHONY: help setup lab lab-down test test-full sanity docs
+
+help: ## list these names
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
+
+setup: ## install what the checkout needs into .venv
+	tools/setup
+
+lab: setup ## boot the lab's machines and take them from bare to verified
+	tools/lab
+
+lab-down: setup ## stop the lab's machines and leave nothing of them behind
+	.venv/bin/gpuops lab down
+
+test: setup ## everything but the slow tests
+	tests/run
+
+test-full: setup ## everything
+	tests/run --full
+
+sanity: setup ## ansible-test sanity and galaxy-importer
+	tests/sanity/run
+
+docs: setup ## build the documentation into site/
+	tools/docs

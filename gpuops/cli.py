@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Entry point of gpuops: global options and the sub-commands."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Annotated
+
+import typer
+
+from gpuops import __version__
+
+app = typer.Typer(
+    name="gpuops",
+    help="Build and look after a GPU cluster on bare metal.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gpuops {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Build and look after a GPU cluster on bare metal."""
+
+
+if importlib.util.find_spec("gpuops.lab") is not None:
+    from gpuops.lab.cli import app as lab
+
+    app.add_typer(lab, name="lab", help="Real machines on this host to try and test everything on.")
