@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -33,7 +33,7 @@ def main(
     """Build and look after a GPU cluster on bare metal."""
 
 
-if importlib.util.find_spec("gpuops.lab") is not None:
+if Path(__file__).with_name("lab").joinpath("cli.py").exists():
     from gpuops.lab.cli import app as lab
 
     app.add_typer(lab, name="lab", help="Real machines on this host to try and test everything on.")
