@@ -26,7 +26,7 @@ COLLECTION = (
 )
 
 
-class CollectionHook(BuildHookInterface):  # type: ignore[type-arg]
+class CollectionHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

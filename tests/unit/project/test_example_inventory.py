@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The example inventory is complete, and the playbooks understand it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.project.tree import BIN, ROOT, load_yaml, role_names, run, tracked
+
+EXAMPLE = ROOT / "inventories" / "example"
+
+
+@functools.cache
+def inventory() -> dict[str, Any]:
+    return json.loads(run(BIN / "ansible-inventory", "-i", EXAMPLE, "--list", ANSIBLE_INVENTORY_UNPARSED_FAILED="true"))
+
+
+def members(group: str) -> set[str]:
+    content = inventory().get(group, {})
+    return set(content.get("hosts", [])).union(*(members(child) for child in content.get("children", [])))
+
+
+def test_the_site_is_as_described():
+    sizes = {group: len(members(group)) for group in ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")}
+    assert sizes == {"controllers": 3, "gpu_nodes": 8, "storage_nodes": 3, "cpu_nodes": 1}
+    models = inventory()["gpu_nodes"]["children"]
+    assert sorted(len(members(model)) for model in models) == [4, 4]
+    assert len(members("gpu_cluster")) == 15
+
+
+def test_every_host_has_an_address_of_its_own_from_the_documentation_range():
+    hosts = inventory()["_meta"]["hostvars"]
+    addresses = [variables["ansible_host"] for variables in hosts.values()]
+    assert len(set(addresses)) == 15
+    assert all(address.startswith("192.0.2.") for address in addresses)
+
+
+def site_variables() -> set[str]:
+    """Variables that the inventory sets, without Ansible's own connection variables."""
+    names = set().union(*(set(load_yaml(path) or {}) for path in tracked("inventories/example/group_vars", ".yml")))
+    names |= set().union(*(set(load_yaml(path) or {}) for path in tracked("inventories/example/host_vars", ".yml")))
+    return {name for name in names if not name.startswith("ansible_")}
+
+
+def test_every_variable_is_one_that_a_role_knows():
+    known = set()
+    for role in role_names():
+        for entry in load_yaml(f"roles/{role}/meta/argument_specs.yml")["argument_specs"].values():
+            known |= set(entry.get("options") or {})
+    assert site_variables() <= known, f"no role takes: {sorted(site_variables() - known)}"
+
+
+def test_every_variable_is_explained():
+    """A comment stands above it (or above the block of variables it belongs to)."""
+    files = tracked("inventories/example/group_vars", ".yml")
+    assert files
+    for path in files:
+        explained = False
+        for line in (ROOT / path).read_text().splitlines():
+            if not line.strip():
+                explained = False
+            elif line.startswith("#"):
+                explained = True
+            elif line[0].isalpha():
+                assert explained, f"{path}: no comment above {line}"
+
+
+@pytest.mark.parametrize("playbook", tracked("playbooks", ".yml"), ids=str)
+def test_playbooks_pass_the_syntax_check(playbook):
+    if "tasks" in playbook.parts:
+        assert isinstance(load_yaml(playbook), list)
+        return
+    run(BIN / "ansible-playbook", "--syntax-check", "-i", EXAMPLE, ROOT / playbook)

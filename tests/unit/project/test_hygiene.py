@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What no file of the project may hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.unit.project.tree import ROOT, tracked_files
+
+TEXT = [
+    path for path in tracked_files() if path.suffix not in (".png", ".gz", ".ko", ".bin") and path.name != "LICENSE"
+]
+HERE = Path(__file__).relative_to(ROOT)
+
+# Put together here so that this file does not find itself.
+DEVELOPER_PATHS = re.compile("|".join(["/ho" + r"me/[a-z]+/", "/wo" + "rk/", "/Use" + "rs/", "/root/" + r"\.pyenv"]))
+LEFTOVERS = re.compile(r"\b(" + "|".join(["FIX" + "ME", "XX" + "X", "HA" + "CK"]) + r")\b|^(<{7}|>{7}) ", re.MULTILINE)
+
+
+def text_of(path: Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", TEXT, ids=str)
+def test_text_is_clean(path: Path):
+    text = text_of(path)
+    assert not DEVELOPER_PATHS.search(text), f"a path of somebody's own machine: {DEVELOPER_PATHS.search(text).group()}"
+    assert not LEFTOVERS.search(text), f"a note to self: {LEFTOVERS.search(text).group()}"
+    assert "\r" not in text, "a carriage return"
+    if text:
+        assert text.endswith("\n"), "no newline at the end"
+        assert not text.endswith("\n\n"), "blank lines at the end"
+
+
+@pytest.mark.parametrize("path", [path for path in TEXT if path.suffix in (".py", ".yml")], ids=str)
+def test_every_silenced_check_has_a_reason(path: Path):
+    """`# noqa`, `# type: ignore` and ansible-lint's form name a rule and say why, on the line or on the one above."""
+    lines = text_of(path).splitlines()
+    for number, line in enumerate(lines, 1):
+        silenced = re.search(r"#\s*(noqa|type:\s*ignore)\b(?P<rest>.*)", line)
+        if not silenced or "`" in line or path == HERE:
+            continue
+        assert re.match(r"(:\s*|\[|\s)[\w-]", silenced["rest"]), f"line {number} names no rule"
+        above = lines[number - 2].strip() if number > 1 else ""
+        reason = re.search(r"#\s*\S+.*#\s*\S|\]\s+#|\s-\s|  # .*  # ", line[silenced.start() :]) or above.startswith(
+            "#"
+        )
+        assert reason, f"line {number} gives no reason: {line.strip()}"
+
+
+def test_no_file_is_large():
+    """Captured data belongs here, binaries do not."""
+    large = {str(path): (ROOT / path).stat().st_size for path in tracked_files()}
+    assert not {path: size for path, size in large.items() if size > 500_000}
+
+
+def test_scripts_are_executable_and_say_what_runs_them():
+    for path in tracked_files():
+        head = (ROOT / path).read_bytes()[:2]
+        executable = bool((ROOT / path).stat().st_mode & 0o111)
+        assert executable == (head == b"#!"), f"{path}: a first line with #! and the executable bit go together"

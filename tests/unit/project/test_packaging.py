@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The collection and the wheel that users install."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from tests.unit.project.tree import BIN, ROOT, load_yaml, run, tracked_files
+
+NEVER_SHIPPED = (".cache", ".venv", ".ci", "tests/unit", "tests/lab", "tests/simulators", "molecule", "inventories/lab")
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    """A copy of what is under version control: a build must not depend on what else lies in the checkout."""
+    copy = tmp_path_factory.mktemp("source")
+    for path in tracked_files():
+        target = copy / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes((ROOT / path).read_bytes())
+        target.chmod((ROOT / path).stat().st_mode)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def collection(source: Path, tmp_path_factory) -> Path:
+    """The collection, built and installed into an empty directory."""
+    out = tmp_path_factory.mktemp("collection")
+    run(BIN / "ansible-galaxy", "collection", "build", "--output-path", out, source)
+    (archive,) = out.glob("baremetal-gpu-*.tar.gz")
+    run(BIN / "ansible-galaxy", "collection", "install", "--offline", "--force", "-p", out / "installed", archive)
+    return out / "installed" / "ansible_collections" / "baremetal" / "gpu"
+
+
+@pytest.fixture(scope="module")
+def wheel(source: Path, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", out, cwd=source)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+def shipped_parts() -> list[Path]:
+    """What both packages must bring: the whole of the collection proper."""
+    return [path for path in tracked_files() if path.parts[0] in ("meta", "playbooks", "plugins", "roles")]
+
+
+def test_built_collection_installs_and_is_complete(collection):
+    missing = [path for path in shipped_parts() if not (collection / path).is_file()]
+    assert not missing
+    assert (collection / "README.md").is_file()
+    assert (collection / "LICENSE").is_file()
+
+
+def test_collection_brings_nothing_that_only_develops_it(collection):
+    assert not [name for name in NEVER_SHIPPED if (collection / name).exists()]
+    top = {path.name for path in collection.iterdir()}
+    assert top <= {
+        "CHANGELOG.md",
+        "FILES.json",
+        "LICENSE",
+        "MANIFEST.json",
+        "README.md",
+        "docs",
+        "inventories",
+        "meta",
+        "playbooks",
+        "plugins",
+        "roles",
+        "tests",
+    }, "new at the top of the collection: ship it knowingly (name it here) or add it to build_ignore of galaxy.yml"
+
+
+def test_installed_collection_answers_to_its_name(collection):
+    path = str(collection.parents[2])
+    listed = run(
+        BIN / "ansible-galaxy",
+        "collection",
+        "list",
+        "--format",
+        "json",
+        "-p",
+        path,
+        "baremetal.gpu",
+        ANSIBLE_COLLECTIONS_PATH=path,
+    )
+    assert json.loads(listed)[str(Path(path) / "ansible_collections")]["baremetal.gpu"]["version"] == version()
+
+
+def version() -> str:
+    return re.search(r'^__version__ = "(.+)"$', (ROOT / "gpuops/__init__.py").read_text(), re.MULTILINE).group(1)
+
+
+def test_one_version_number_everywhere():
+    assert load_yaml("galaxy.yml")["version"] == version()
+    assert re.search(rf"^## {re.escape(version())}( |$)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_wheel_holds_the_command_and_the_collection(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        text = archive.read(f"baremetal_gpu-{version()}.dist-info/entry_points.txt").decode()
+    assert "gpuops = gpuops.cli:app" in text
+    missing = [path for path in shipped_parts() if f"ansible_collections/baremetal/gpu/{path}" not in names]
+    assert not missing
+    assert {str(path) for path in tracked_files() if path.parts[0] == "gpuops"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "tools/")) or "__pycache__" in name]
+
+
+def test_installed_wheel_works(wheel, tmp_path):
+    """Beside the dependencies of this virtual environment, but without the checkout on its path."""
+    target = tmp_path / "site"
+    run(sys.executable, "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--target", target, wheel)
+    found = subprocess.run(
+        [sys.executable, "-c", "import gpuops.__main__"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Usage: gpuops" in found.stdout + found.stderr
+    listed = run(
+        BIN / "ansible-doc",
+        "--json",
+        "-t",
+        "module",
+        "-l",
+        "baremetal.gpu",
+        cwd=tmp_path,
+        ANSIBLE_COLLECTIONS_PATH=str(target),
+    )
+    modules = {path.stem for path in tracked_files() if path.is_relative_to("plugins/modules")}
+    assert {name.removeprefix("baremetal.gpu.") for name in json.loads(listed)} == modules
+
+
+def test_editable_install_leaves_the_checkout_alone(source, tmp_path):
+    """hatchling copies forced files into editable wheels too, which would write the checkout over itself."""
+    run(
+        sys.executable,
+        "-c",
+        f"from hatchling.build import build_editable; build_editable({str(tmp_path)!r})",
+        cwd=source,
+    )
+    (built,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        assert not [name for name in archive.namelist() if name.startswith("ansible_collections")]
+
+
+def test_constraints_pin_everything_that_is_installed():
+    pinned = {
+        Requirement(line).name.lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    }
+    assert all("==" in line for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#")
+    needed, queue = set(), [("baremetal-gpu", frozenset({"dev"}))]
+    while queue:
+        name, extras = queue.pop()
+        for line in importlib.metadata.requires(name) or []:
+            requirement = Requirement(line)
+            if requirement.marker and not any(requirement.marker.evaluate({"extra": e}) for e in extras | {""}):
+                continue
+            key = requirement.name.lower().replace("_", "-").replace(".", "-")
+            if key not in needed:
+                needed.add(key)
+                queue.append((requirement.name, frozenset(requirement.extras)))
+    unpinned = needed - {name.replace(".", "-") for name in pinned}
+    assert not unpinned, f"add to constraints.txt: {sorted(unpinned)}"
+
+
+def test_every_dependency_says_why():
+    section = re.search(
+        r"^dependencies = \[\n(.*?)^\]\n.*?^dev = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.M | re.S
+    )
+    lines = [line for part in section.groups() for line in part.splitlines()]
+    assert len(lines) > 5
+    assert not [line for line in lines if not re.search(r"# \w.+$", line)]
+
+
+def test_execution_environment_is_valid(source, tmp_path):
+    definition = load_yaml("meta/execution-environment.yml")
+    assert definition["version"] == 3
+    where = tmp_path / "ansible_collections" / "baremetal"
+    where.mkdir(parents=True)
+    (where / "gpu").symlink_to(source)
+    found = yaml.safe_load(run(BIN / "ansible-builder", "introspect", tmp_path))
+    python = {Requirement(line.split(" #")[0]).name for line in found["python"]}
+    assert python == {"nvidia-ml-py"}
+    assert any(line.startswith("openssh-client ") for line in found["system"])
+
+
+def test_an_execution_environment_can_be_described_from_the_collection(collection, tmp_path):
+    """What docs/quickstart.md shows, as far as it goes without a container engine."""
+    (tmp_path / "execution-environment.yml").write_text(
+        "version: 3\n"
+        "images: {base_image: {name: 'localhost/base:latest'}}\n"
+        "dependencies: {galaxy: {collections: [{name: baremetal.gpu}]}}\n"
+    )
+    run(
+        BIN / "ansible-builder",
+        "create",
+        "--file",
+        tmp_path / "execution-environment.yml",
+        "--context",
+        tmp_path / "context",
+        "--output-filename",
+        "Containerfile",
+        cwd=tmp_path,
+    )
+    assert "ansible-galaxy collection install" in (tmp_path / "context" / "Containerfile").read_text()

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the tests of the project as a whole look at: the files under version control and how to run a tool."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+
+
+@functools.cache
+def tracked_files() -> tuple[Path, ...]:
+    """Every file under version control, relative to the root."""
+    listed = subprocess.run(
+        ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return tuple(Path(name) for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
+
+
+def tracked(under: str, suffix: str = "") -> list[Path]:
+    """Files under version control in a folder, relative to the root."""
+    return [path for path in tracked_files() if path.is_relative_to(under) and path.name.endswith(suffix)]
+
+
+def role_names() -> list[str]:
+    """Every role under version control."""
+    return sorted({path.parts[1] for path in tracked("roles") if len(path.parts) > 2})
+
+
+def load_yaml(path: Path | str) -> Any:
+    """Content of a YAML file, path relative to the root."""
+    return yaml.safe_load((ROOT / path).read_text())
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+    """Output of a tool of the virtual environment; fails the test with that output if the tool does."""
+    done = try_run(command, cwd=cwd, **environment)
+    assert done.returncode == 0, (
+        f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    )
+    return done.stdout
+
+
+def try_run(command: Sequence[str | Path], cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same for a tool that may fail."""
+    return subprocess.run(
+        [str(word) for word in command],
+        cwd=cwd,
+        env={
+            **os.environ,
+            # Tools that call each other find their own virtual environment's programs first.
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "NO_COLOR": "1",
+            "ANSIBLE_NOCOLOR": "1",
+            **environment,
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
