@@ -1,0 +1,320 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What NVML says of the driver and the cards.
+
+NVML is asked in a child process with a deadline: a sick card can hang a call for ever, and a broken library can crash
+its process; neither may take the caller along. NVIDIA's binding pynvml is one file, so its source can be handed in by
+a caller that has it; the host itself needs no Python package.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import select
+import signal
+import sys
+import time
+import types
+import zlib
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import pci
+
+# NVML return code -> (name, remedy).
+REMEDIES: dict[int, tuple[str, str]] = {
+    4: ("no_permission", "ask as root"),
+    9: (
+        "driver_not_loaded",
+        "load the module with `modprobe nvidia`; if that fails, `dmesg` says why: no module for this kernel, "
+        "nouveau still bound to the card, or Secure Boot refusing an unsigned module",
+    ),
+    10: ("timeout", "look for an Xid in `dmesg`; reboot the host if the card does not come back"),
+    11: ("irq_issue", "the kernel lost the card's interrupt: reboot, and look at the BIOS settings if it returns"),
+    12: ("library_not_found", "install the driver's libraries (libnvidia-ml.so.1): run the role nvidia_driver"),
+    13: ("function_not_found", "the library is older than the question: update the driver"),
+    14: ("corrupted_inforom", "flash the InfoROM or have the card replaced"),
+    15: (
+        "gpu_is_lost",
+        "the card fell off the bus: reboot the host; if it happens again, reseat the card and check its power, "
+        "then have it replaced",
+    ),
+    16: (
+        "reset_required",
+        "drain the host and reset the card with `nvidia-smi --gpu-reset`; reboot where the card cannot be reset",
+    ),
+    17: ("operating_system", "the operating system blocks the driver: look into `dmesg`"),
+    18: (
+        "lib_rm_version_mismatch",
+        "the library and the loaded kernel module are of different versions: stop what uses the cards and reload "
+        "the module, or reboot",
+    ),
+    20: ("memory", "the host is short of memory"),
+    999: (
+        "unknown",
+        "look into `dmesg` for Xid and NVRM lines and check the nodes /dev/nvidia*; reboot the host if nothing else "
+        "is found",
+    ),
+}
+# The card or this driver does not have what was asked for; that is an answer and no fault.
+# Not supported, function not found, vGPU ECC not supported, deprecated.
+NOT_APPLICABLE = (3, 13, 22, 26)
+# What concerns the card as a whole, so that asking on is of no use.
+FATAL = (15, 16)
+
+ARCHITECTURES = {
+    2: "kepler",
+    3: "maxwell",
+    4: "pascal",
+    5: "volta",
+    6: "turing",
+    7: "ampere",
+    8: "ada",
+    9: "hopper",
+    10: "blackwell",
+}
+NVLINKS_AT_MOST = 36
+
+
+def error(code: int | None, name: str, text: str, remedy: str) -> dict[str, Any]:
+    return {"code": code, "name": name, "text": text, "remedy": remedy}
+
+
+def error_from_code(code: int, text: str) -> dict[str, Any]:
+    name, remedy = REMEDIES.get(code, (f"nvml_{code}", "look into `dmesg` for what the driver says"))
+    return error(code, name, text, remedy)
+
+
+def slug(name: str) -> str:
+    """A name for files, attributes and labels: `NVIDIA A100-SXM4-40GB` becomes `a100-sxm4-40gb`."""
+    short = re.sub(r"^NVIDIA\s+", "", name.strip())
+    return re.sub(r"[^a-z0-9]+", "-", short.lower()).strip("-")
+
+
+class NoBinding(Exception):
+    """There is no pynvml, neither handed in nor on the host."""
+
+
+def unpack(packed: str | None) -> str | None:
+    """The source of pynvml from the form in which the controller sends it."""
+    return zlib.decompress(base64.b64decode(packed)).decode("utf-8") if packed else None
+
+
+def load_binding(source: str | None) -> Any:
+    """pynvml as a module: from the given source, else the host's own."""
+    if source is None:
+        try:
+            import pynvml
+        except ImportError as missing:
+            raise NoBinding(str(missing)) from missing
+        return pynvml
+    module = types.ModuleType("pynvml")
+    # pynvml looks itself up while it is being loaded.
+    sys.modules["pynvml"] = module
+    exec(compile(source, "pynvml.py", "exec"), module.__dict__)
+    return module
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+class _Card:
+    """The answers of one card. What does not apply is named in `not_applicable`, what failed in `errors`."""
+
+    def __init__(self, nvml: Any) -> None:
+        self.nvml = nvml
+        self.not_applicable: list[str] = []
+        self.errors: dict[str, dict[str, Any]] = {}
+        self.lost: dict[str, Any] | None = None
+
+    def ask(self, name: str, question: Callable[[], Any]) -> Any:
+        if self.lost:
+            return None
+        try:
+            return question()
+        except self.nvml.NVMLLibraryMismatchError:
+            # Not an NVMLError: the library lacks the version of the function that the binding wants.
+            self.not_applicable.append(name)
+        except AttributeError:
+            # An older pynvml on the host does not know the call.
+            self.not_applicable.append(name)
+        except self.nvml.NVMLError as failure:
+            code = int(failure.value)
+            if code in NOT_APPLICABLE:
+                self.not_applicable.append(name)
+            elif code in FATAL:
+                self.lost = error_from_code(code, _text(failure))
+            else:
+                self.errors[name] = error_from_code(code, _text(failure))
+        return None
+
+
+def _nvlinks(nvml: Any, handle: Any) -> int:
+    """How many links are up. A card with the connectors but no bridge answers 0."""
+    active = link = 0
+    try:
+        for link in range(NVLINKS_AT_MOST):
+            active += int(nvml.nvmlDeviceGetNvLinkState(handle, link) == 1)
+    except nvml.NVMLError as failure:
+        # Links are counted from 0 on, so the first that the card does not have (invalid argument) ends the count.
+        if link == 0 or int(failure.value) not in (2, *NOT_APPLICABLE):
+            raise
+    return active
+
+
+def device(nvml: Any, index: int, root: str = "/") -> dict[str, Any]:
+    """Everything that is asked of one card."""
+    card = _Card(nvml)
+    ask = card.ask
+    handle = ask("handle", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
+    row: dict[str, Any] = {"index": index}
+    if handle is None:
+        row["error"] = card.lost or card.errors.get("handle")
+        return row
+
+    address = ask("pci_address", lambda: pci.normal_address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId)))
+    name = ask("name", lambda: _text(nvml.nvmlDeviceGetName(handle)))
+    capability = ask("compute_capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
+    memory = ask("memory_mib", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
+    ecc = ask("ecc", lambda: nvml.nvmlDeviceGetEccMode(handle))
+    mig = ask("mig", lambda: nvml.nvmlDeviceGetMigMode(handle))
+    number = ask("architecture", lambda: nvml.nvmlDeviceGetArchitecture(handle))
+    row.update(
+        uuid=ask("uuid", lambda: _text(nvml.nvmlDeviceGetUUID(handle))),
+        minor=ask("minor", lambda: int(nvml.nvmlDeviceGetMinorNumber(handle))),
+        pci_address=address,
+        name=name,
+        slug=slug(name) if name else None,
+        architecture=ARCHITECTURES.get(int(number)) if number is not None else None,
+        compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
+        memory_mib=int(memory.total) >> 20 if memory else None,
+        ecc={"enabled": bool(ecc[0]), "pending": bool(ecc[1])} if ecc else None,
+        mig={"enabled": bool(mig[0]), "pending": bool(mig[1])} if mig else None,
+        numa_node=pci.numa_node(address, root) if address else None,
+        pcie={
+            "generation": ask("pcie.generation", lambda: int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle))),
+            "generation_max": ask("pcie.generation_max", lambda: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))),
+            "width": ask("pcie.width", lambda: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle))),
+            "width_max": ask("pcie.width_max", lambda: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(handle))),
+        },
+        nvlinks=ask("nvlinks", lambda: _nvlinks(nvml, handle)),
+        not_applicable=card.not_applicable,
+    )
+    if card.lost or card.errors:
+        row["error"] = card.lost or next(iter(card.errors.values()))
+    return row
+
+
+def _ask_everything(source: str | None, root: str) -> dict[str, Any]:
+    result: dict[str, Any] = {"error": None, "driver_version": None, "cuda": None, "devices": []}
+    try:
+        nvml = load_binding(source)
+    except NoBinding:
+        result["error"] = error(
+            None,
+            "no_pynvml",
+            "there is no pynvml to ask NVML with, neither on the controller nor on the host",
+            "install nvidia-ml-py in the controller's Python environment; it travels to the hosts by itself",
+        )
+        return result
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as failure:
+        result["error"] = error_from_code(int(failure.value), _text(failure))
+        return result
+    except nvml.NVMLLibraryMismatchError as failure:
+        result["error"] = error(
+            None, "library_too_old", str(failure), "update the driver: its NVML lacks what pynvml asks for"
+        )
+        return result
+    system = _Card(nvml)
+    result["driver_version"] = system.ask("driver_version", lambda: _text(nvml.nvmlSystemGetDriverVersion()))
+    cuda = system.ask("cuda", lambda: int(nvml.nvmlSystemGetCudaDriverVersion_v2()))
+    result["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
+    count = system.ask("count", lambda: int(nvml.nvmlDeviceGetCount()))
+    if count is None:
+        result["error"] = system.lost or next(iter(system.errors.values()), None)
+    result["devices"] = [device(nvml, index, root) for index in range(count or 0)]
+    return result
+
+
+def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str, Any]:
+    """Runs `work` in a forked child and returns its JSON-able answer, or {"error": ...} after the deadline."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(reader)
+            # A child that hangs in the kernel outlives the caller; it must not hold the caller's pipes open.
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for descriptor in (0, 1, 2):
+                os.dup2(nowhere, descriptor)
+            answer = json.dumps(work()).encode()
+            while answer:
+                answer = answer[os.write(writer, answer) :]
+            status = 0
+        except BaseException as failure:
+            message = f"{type(failure).__name__}: {failure}"
+            os.write(writer, json.dumps({"error": error(None, "probe_failed", message, "report this")}).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    chunks = []
+    end = time.monotonic() + deadline_s
+    try:
+        while True:
+            ready, _, _ = select.select([reader], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                os.kill(child, signal.SIGKILL)
+                return {
+                    "error": error(
+                        None,
+                        "timeout",
+                        f"NVML did not answer within {deadline_s:g} s",
+                        "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it",
+                    )
+                }
+            chunk = os.read(reader, 65536)
+            if not chunk:
+                break
+            chunks.append(chunk)
+    finally:
+        os.close(reader)
+        status = _reap(child)
+    if not chunks:
+        how = f"by signal {os.WTERMSIG(status)}" if status is not None and os.WIFSIGNALED(status) else "without a word"
+        return {
+            "error": error(
+                None,
+                "crashed",
+                f"the process that asked NVML ended {how}",
+                "the NVML library is broken or of another machine type: reinstall the driver's libraries",
+            )
+        }
+    answer = json.loads(b"".join(chunks).decode())
+    assert isinstance(answer, dict)
+    return answer
+
+
+def _reap(child: int) -> int | None:
+    """Waits a moment only: a process in an uninterruptible call cannot be waited for."""
+    for _attempt in range(50):
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status
+        time.sleep(0.02)
+    return None
+
+
+def probe(source: str | None, deadline_s: float = 20.0, root: str = "/") -> dict[str, Any]:
+    """Driver version, newest CUDA and devices, or why they cannot be had. Never raises, never hangs."""
+    answer = in_child(lambda: _ask_everything(source, root), deadline_s)
+    for key, value in (("driver_version", None), ("cuda", None), ("devices", [])):
+        answer.setdefault(key, value)
+    return answer

@@ -1,0 +1,284 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_facts
+short_description: Gather facts about a host's NVIDIA cards and driver
+version_added: 0.1.0
+description:
+  - Returns what the PCI bus, the driver's files and NVML say of the host's NVIDIA cards as C(ansible_facts.gpu).
+  - Works on a host without a card, without a driver or without pynvml. What cannot be told is null, and the reason
+    and the remedy are in the facts. The module does not fail over it.
+  - The PCI bus is read from sysfs, so lspci is not needed, and a card is found before it has a driver.
+  - NVML is asked in a child process with a deadline, so a hanging card does not hang the play.
+options:
+  gather_subset:
+    description:
+      - Which parts to gather. Whether there are cards at all is always told.
+      - V(pci) and V(driver) need no NVML and take a few milliseconds.
+      - The facts contain only the parts that were asked for.
+    type: list
+    elements: str
+    choices: [all, pci, driver, devices]
+    default: [all]
+  nvml_timeout:
+    description:
+      - How many seconds NVML has for all its answers together. Without persistence mode a card takes seconds to
+        wake up.
+    type: int
+    default: 30
+requirements:
+  - On the host nothing but Python 3.9.
+  - On the controller nvidia-ml-py, whose pynvml travels to the host with the module. Without it, a pynvml on the
+    host is used.
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  facts:
+    description: Returns facts only.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+  action:
+    description: An action plugin takes the controller's pynvml along.
+    support: full
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Gather everything about the cards
+  baremetal.gpu.gpu_facts:
+
+- name: Only find out whether there are cards
+  baremetal.gpu.gpu_facts:
+    gather_subset: [pci]
+
+- name: Show the memory of every card
+  ansible.builtin.debug:
+    msg: "{{ item.name }}: {{ item.memory_mib }} MiB"
+  loop: "{{ ansible_facts['gpu']['devices'] }}"
+"""
+
+RETURN = r"""
+ansible_facts:
+  description: The facts.
+  returned: always
+  type: dict
+  contains:
+    gpu:
+      description: The cards of the host.
+      returned: always
+      type: dict
+      contains:
+        schema:
+          description: Version of this structure.
+          returned: always
+          type: int
+          sample: 1
+        present:
+          description: Whether the PCI bus has an NVIDIA card; null where the bus cannot be read.
+          returned: always
+          type: bool
+        reason:
+          description: Why there is no card, or why the cards could not be asked, with the remedy. Null if all is well.
+          returned: always
+          type: str
+          sample: no NVIDIA card on the PCI bus
+        pci:
+          description: NVIDIA's cards and NVSwitches by address.
+          returned: if the subset V(pci) is asked for
+          type: list
+          elements: dict
+          contains:
+            address:
+              description: PCI address as the kernel writes it.
+              type: str
+              sample: "0000:3b:00.0"
+            vendor:
+              description: PCI vendor id.
+              type: str
+              sample: 10de
+            device:
+              description: PCI device id.
+              type: str
+              sample: 20b0
+            class:
+              description: PCI class and subclass.
+              type: str
+              sample: "0302"
+            model:
+              description: Model, null for an id that is not in the collection's table.
+              type: str
+              sample: A100 SXM4 40GB
+            architecture:
+              description: Architecture, null for an id that is not known.
+              type: str
+              sample: ampere
+            driver:
+              description: Kernel driver that is bound to the device, null for none.
+              type: str
+              sample: nvidia
+            kind:
+              description: V(gpu) or V(nvswitch).
+              type: str
+              sample: gpu
+        driver:
+          description: The driver.
+          returned: if the subset V(driver) is asked for
+          type: dict
+          contains:
+            installed:
+              description: Version of the installed driver library, or of the module if there is no library.
+              type: str
+              sample: 550.163.01
+            loaded:
+              description: Version of the module in the kernel, null if none is loaded.
+              type: str
+              sample: 550.163.01
+            nouveau_loaded:
+              description: Whether the nouveau module is loaded.
+              type: bool
+            branch:
+              description: Branch of the loaded driver, else of the installed one.
+              type: int
+              sample: 550
+            flavour:
+              description: V(open) or V(proprietary) kernel module.
+              type: str
+              sample: proprietary
+            cuda:
+              description: Newest CUDA version that the driver runs.
+              type: str
+              sample: "12.4"
+            nvml_error:
+              description: Why NVML could not be asked, null if it could or was not asked.
+              type: dict
+              contains:
+                code:
+                  description: NVML's return code, null where the failure is not NVML's own.
+                  type: int
+                  sample: 9
+                name:
+                  description: Name of the failure.
+                  type: str
+                  sample: driver_not_loaded
+                text:
+                  description: What was said.
+                  type: str
+                  sample: Driver Not Loaded
+                remedy:
+                  description: What to do.
+                  type: str
+        devices:
+          description: The cards as NVML numbers them. A card that cannot be reached has only C(index) and C(error).
+          returned: if the subset V(devices) is asked for
+          type: list
+          elements: dict
+          contains:
+            index:
+              description: NVML's index, which may change at a reboot.
+              type: int
+              sample: 0
+            uuid:
+              description: UUID of the card.
+              type: str
+              sample: GPU-5c3a1f2e-0000-4000-8000-000000000000
+            minor:
+              description: Minor number, the N of /dev/nvidiaN.
+              type: int
+              sample: 0
+            pci_address:
+              description: PCI address as the kernel writes it.
+              type: str
+              sample: "0000:3b:00.0"
+            name:
+              description: Name of the model.
+              type: str
+              sample: NVIDIA A100-SXM4-40GB
+            slug:
+              description: The name for files, labels and attributes.
+              type: str
+              sample: a100-sxm4-40gb
+            architecture:
+              description: Architecture.
+              type: str
+              sample: ampere
+            compute_capability:
+              description: CUDA compute capability.
+              type: str
+              sample: "8.0"
+            memory_mib:
+              description: Memory of the card in MiB.
+              type: int
+              sample: 40960
+            ecc:
+              description: Whether error correction is C(enabled), and whether it will be after a reset (C(pending)).
+              type: dict
+            mig:
+              description: Whether MIG is C(enabled), and whether it will be after a reset (C(pending)).
+              type: dict
+            numa_node:
+              description: NUMA node of the card, null on a machine without.
+              type: int
+              sample: 0
+            pcie:
+              description: PCIe C(generation) and C(width) now, and the C(generation_max) and C(width_max) that
+                card and slot can do. The generation drops when the card is idle.
+              type: dict
+            nvlinks:
+              description: Number of NVLinks that are up.
+              type: int
+              sample: 12
+            not_applicable:
+              description: What this card or its driver does not have; the value is null then.
+              type: list
+              elements: str
+              sample: [nvlinks]
+            error:
+              description: First failure of a question to this card, in the form of C(nvml_error).
+              returned: if a question failed
+              type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "gather_subset": {
+                "type": "list",
+                "elements": "str",
+                "choices": ["all", "pci", "driver", "devices"],
+                "default": ["all"],
+            },
+            "nvml_timeout": {"type": "int", "default": 30},
+            # Filled in by the action plugin.
+            "_binding": {"type": "str", "no_log": True},
+        },
+        supports_check_mode=True,
+    )
+    subset = module.params["gather_subset"]
+    facts = gpu.gather(
+        subset=gpu.SUBSETS if "all" in subset else subset,
+        binding_source=nvml.unpack(module.params["_binding"]),
+        deadline_s=module.params["nvml_timeout"],
+    )
+    module.exit_json(changed=False, ansible_facts={"gpu": facts})
+
+
+if __name__ == "__main__":
+    main()
