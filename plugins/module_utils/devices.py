@@ -1,0 +1,311 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The device nodes of the NVIDIA driver: which must be there, which are not as they must be, and making them.
+
+The driver's modules make no nodes themselves. Whoever opens a card first is expected to call the setuid program
+nvidia-modprobe; until somebody does, a container engine or a scheduler that starts at boot finds nothing in /dev.
+
+The file imports only the standard library, because it is also installed as the program that a unit runs at boot.
+Numbers and names are those of nvidia-modprobe (modprobe-utils/nvidia-modprobe-utils.{c,h} of 610.43.03).
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+# 'nvidia' since driver 550.40, 'nvidia-frontend' before.
+GPU_MAJOR_NAMES = ("nvidia", "nvidia-frontend")
+MINOR_CONTROL = 255
+MINOR_MODESET = 254
+MINOR_UVM = 0
+MINOR_UVM_TOOLS = 1
+MINOR_NVSWITCH_CONTROL = 255
+DEFAULT_MODE = 0o666
+
+
+class DriverNotLoaded(Exception):
+    """The nvidia module is not in the kernel, so no node can be told the right number."""
+
+
+@dataclass(frozen=True)
+class Node:
+    path: str
+    major: int
+    minor: int
+    mode: int = DEFAULT_MODE
+    uid: int = 0
+    gid: int = 0
+
+    @property
+    def link(self) -> str:
+        return f"/dev/char/{self.major}:{self.minor}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing about a node that is not as it must be."""
+
+    path: str
+    kind: str
+    found: str
+    expected: str
+    remedy: str = "start baremetal-gpu-device-nodes.service, or run the role gpu_device_nodes"
+
+    def as_dict(self) -> dict[str, str]:
+        return {
+            "path": self.path,
+            "kind": self.kind,
+            "found": self.found,
+            "expected": self.expected,
+            "remedy": self.remedy,
+        }
+
+
+def _under(root: str, path: str) -> str:
+    return os.path.join(root, path.lstrip("/"))
+
+
+def _read(root: str, path: str) -> str:
+    try:
+        with open(_under(root, path), encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def parse_majors(text: str) -> dict[str, int]:
+    """Name -> major of the character devices in /proc/devices. The first of a name counts."""
+    majors: dict[str, int] = {}
+    for line in text.split("Block devices:")[0].splitlines():
+        fields = line.split()
+        if len(fields) == 2 and fields[0].isdigit():
+            majors.setdefault(fields[1], int(fields[0]))
+    return majors
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """'Key: value' lines, as the files under /proc/driver/nvidia have them."""
+    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def _number(fields: dict[str, str], key: str, default: int) -> int:
+    value = fields.get(key, "")
+    return int(value) if value.isdigit() else default
+
+
+def gpu_minors(root: str = "/") -> dict[str, int]:
+    """PCI address -> minor number, which need not be the index of the card."""
+    minors = {}
+    for path in sorted(glob.glob(_under(root, "proc/driver/nvidia/gpus/*/information"))):
+        address = os.path.basename(os.path.dirname(path)).lower()
+        minor = parse_fields(_read("/", path)).get("Device Minor", "")
+        if minor.isdigit():
+            minors[address] = int(minor)
+    return minors
+
+
+def may_modify(root: str = "/") -> bool:
+    """Whether the driver's parameters leave the nodes to user space; if not, something else makes them."""
+    return _number(parse_fields(_read(root, "proc/driver/nvidia/params")), "ModifyDeviceFiles", 1) != 0
+
+
+def expected_nodes(root: str = "/") -> list[Node]:
+    """Every node that the loaded modules ask for."""
+    majors = parse_majors(_read(root, "proc/devices"))
+    gpu_major = next((majors[name] for name in GPU_MAJOR_NAMES if name in majors), None)
+    if gpu_major is None:
+        raise DriverNotLoaded("the nvidia module is not loaded: /proc/devices names no character device 'nvidia'")
+    params = parse_fields(_read(root, "proc/driver/nvidia/params"))
+    mode = _number(params, "DeviceFileMode", DEFAULT_MODE)
+    uid = _number(params, "DeviceFileUID", 0)
+    gid = _number(params, "DeviceFileGID", 0)
+    nodes = [Node("/dev/nvidiactl", gpu_major, MINOR_CONTROL, mode, uid, gid)]
+    nodes += [
+        Node(f"/dev/nvidia{minor}", gpu_major, minor, mode, uid, gid) for minor in sorted(gpu_minors(root).values())
+    ]
+    if "nvidia-modeset" in majors or os.path.isdir(_under(root, "sys/module/nvidia_modeset")):
+        nodes.append(
+            Node("/dev/nvidia-modeset", majors.get("nvidia-modeset", gpu_major), MINOR_MODESET, mode, uid, gid)
+        )
+    if "nvidia-uvm" in majors:
+        # nvidia-modprobe makes these two for everybody, whatever the parameters of the nvidia module say.
+        nodes.append(Node("/dev/nvidia-uvm", majors["nvidia-uvm"], MINOR_UVM))
+        nodes.append(Node("/dev/nvidia-uvm-tools", majors["nvidia-uvm"], MINOR_UVM_TOOLS))
+    if "nvidia-nvswitch" in majors:
+        major = majors["nvidia-nvswitch"]
+        nodes.append(Node("/dev/nvidia-nvswitchctl", major, MINOR_NVSWITCH_CONTROL))
+        switches = len(glob.glob(_under(root, "proc/driver/nvidia-nvswitch/devices/*")))
+        nodes += [Node(f"/dev/nvidia-nvswitch{minor}", major, minor) for minor in range(switches)]
+    if "nvidia-caps" in majors:
+        nodes += _capability_nodes(root, majors["nvidia-caps"])
+    return nodes
+
+
+def _capability_nodes(root: str, major: int) -> list[Node]:
+    nodes = {}
+    for directory, _subdirectories, files in os.walk(_under(root, "proc/driver/nvidia/capabilities")):
+        for name in files:
+            fields = parse_fields(_read("/", os.path.join(directory, name)))
+            minor = fields.get("DeviceFileMinor", "")
+            if minor.isdigit():
+                path = f"/dev/nvidia-caps/nvidia-cap{minor}"
+                nodes[int(minor)] = Node(path, major, int(minor), _number(fields, "DeviceFileMode", 0o400))
+    return [nodes[minor] for minor in sorted(nodes)]
+
+
+def module_problems(root: str = "/") -> list[Problem]:
+    """CUDA needs the module nvidia-uvm, which nothing loads by itself."""
+    if "nvidia-uvm" in parse_majors(_read(root, "proc/devices")):
+        return []
+    remedy = "run 'modprobe nvidia-uvm' and read what the kernel says; at boot the unit loads it"
+    return [Problem("/dev/nvidia-uvm", "module_not_loaded", "nvidia-uvm not loaded", "nvidia-uvm loaded", remedy)]
+
+
+def compare(nodes: list[Node], root: str = "/") -> list[Problem]:
+    """What is not as it must be, node by node."""
+    problems = []
+    for node in nodes:
+        numbers = f"character device {node.major}:{node.minor}"
+        path = _under(root, node.path)
+        try:
+            status = os.lstat(path)
+        except OSError:
+            problems.append(Problem(node.path, "missing", "nothing", numbers))
+            problems += _link_problem(node, root)
+            continue
+        if not stat.S_ISCHR(status.st_mode):
+            problems.append(Problem(node.path, "not_a_device", stat.filemode(status.st_mode), numbers))
+        elif (os.major(status.st_rdev), os.minor(status.st_rdev)) != (node.major, node.minor):
+            found = f"character device {os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
+            problems.append(Problem(node.path, "wrong_number", found, numbers))
+        else:
+            mode = stat.S_IMODE(status.st_mode)
+            if mode != node.mode:
+                problems.append(Problem(node.path, "wrong_mode", f"{mode:04o}", f"{node.mode:04o}"))
+            if (status.st_uid, status.st_gid) != (node.uid, node.gid):
+                found, expected = f"{status.st_uid}:{status.st_gid}", f"{node.uid}:{node.gid}"
+                problems.append(Problem(node.path, "wrong_owner", found, expected))
+        problems += _link_problem(node, root)
+    return problems
+
+
+def _link_problem(node: Node, root: str) -> list[Problem]:
+    """runc with the systemd cgroup driver finds a device by its link in /dev/char; without it a container loses its
+    cards at the next `systemctl daemon-reload`."""
+    try:
+        target = os.readlink(_under(root, node.link))
+    except FileNotFoundError:
+        return [Problem(node.link, "link_missing", "nothing", f"link to {node.path}")]
+    except OSError:
+        return [Problem(node.link, "link_wrong", "no link", f"link to {node.path}")]
+    if os.path.normpath(os.path.join("/dev/char", target)) != node.path:
+        return [Problem(node.link, "link_wrong", f"link to {target}", f"link to {node.path}")]
+    return []
+
+
+def create(nodes: list[Node], root: str = "/") -> None:
+    """Make every node and its link as it must be. What is right already is not touched."""
+    wrong = {problem.path for problem in compare(nodes, root)}
+    for node in nodes:
+        path = _under(root, node.path)
+        if node.path in wrong:
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            numbers = os.makedev(node.major, node.minor)
+            try:
+                status = os.lstat(path)
+                right = stat.S_ISCHR(status.st_mode) and status.st_rdev == numbers
+            except FileNotFoundError:
+                right = False
+            if right:
+                os.chown(path, node.uid, node.gid)
+                os.chmod(path, node.mode)
+            else:
+                # Made beside and moved into place: nobody ever finds it missing or with another mode.
+                temporary = f"{path}.new{os.getpid()}"
+                os.mknod(temporary, stat.S_IFCHR | 0o600, numbers)
+                try:
+                    os.chown(temporary, node.uid, node.gid)
+                    os.chmod(temporary, node.mode)
+                    os.rename(temporary, path)
+                except OSError:
+                    os.unlink(temporary)
+                    raise
+        if node.link in wrong:
+            link = _under(root, node.link)
+            os.makedirs(os.path.dirname(link), mode=0o755, exist_ok=True)
+            temporary = f"{link}.new{os.getpid()}"
+            os.symlink(os.path.relpath(node.path, "/dev/char"), temporary)
+            os.rename(temporary, link)
+
+
+def describe(nodes: list[Node], problems: list[Problem]) -> tuple[str, str]:
+    """Before and after, for a diff: one line for each node or link with a problem."""
+    before = "".join(f"{problem.path}: {problem.found}\n" for problem in problems)
+    after = "".join(f"{problem.path}: {problem.expected}\n" for problem in problems)
+    return before, after
+
+
+def load_modules() -> list[str]:
+    """Load what is not loaded, as nvidia-modprobe would; what went wrong comes back as text."""
+    errors = []
+    if not any(name in parse_majors(_read("/", "/proc/devices")) for name in GPU_MAJOR_NAMES):
+        errors += _call("modprobe", "nvidia")
+    if not errors and module_problems():
+        errors += _call("modprobe", "nvidia-uvm")
+    program = shutil.which("nvidia-modprobe", path="/usr/bin:/usr/sbin:/bin:/sbin")
+    if not errors and program and may_modify():
+        # Whatever a newer driver wants beyond what is known here. Its failure is no failure: what counts is compared.
+        _call(program, "-u", "-c", "0")
+    return errors
+
+
+def _call(*command: str) -> list[str]:
+    environment = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+    try:
+        done = subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [f"{' '.join(command)}: {error}"]
+    if done.returncode:
+        return [f"{' '.join(command)}: {(done.stderr or done.stdout).strip() or done.returncode}"]
+    return []
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Make the device nodes of the NVIDIA driver, or check them.")
+    parser.add_argument("--check", action="store_true", help="change nothing; status 1 where something is wrong")
+    parser.add_argument("--json", action="store_true", help="print what is wrong as JSON")
+    args = parser.parse_args(argv)
+    errors = [] if args.check else load_modules()
+    try:
+        nodes = expected_nodes()
+    except DriverNotLoaded as error:
+        print("\n".join([*errors, str(error)]), file=sys.stderr)
+        return 1
+    if not args.check and may_modify():
+        create(nodes)
+    problems: list[Any] = module_problems() + compare(nodes)
+    if args.json:
+        print(json.dumps([problem.as_dict() for problem in problems], indent=1))
+    else:
+        for problem in problems:
+            print(f"{problem.path}: {problem.found}, must be {problem.expected}; {problem.remedy}", file=sys.stderr)
+    for error in errors:
+        print(error, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

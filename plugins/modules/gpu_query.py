@@ -1,0 +1,264 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_query
+short_description: Put every NVIDIA card of a host through a copy and a kernel
+version_added: 0.1.0
+description:
+  - Asks the CUDA driver library for every card's properties, copies memory to the card, on it and back while
+    measuring the bandwidth, launches a kernel on it and checks every element of its result.
+  - Needs the driver and no CUDA toolkit. The kernel is PTX text that the driver compiles for the card it finds.
+  - Runs in a child process with a deadline, so that a card which never answers is a finding and the other cards are
+    queried nevertheless.
+  - Also compares the device nodes with what the loaded driver asks for.
+  - Can repeat the query in containers, each of which is given some of the cards, and compares what the container
+    sees with what it was given.
+  - Names a cause and a remedy for what is wrong, and does not fail over it. C(ok) tells.
+options:
+  copy_mib:
+    description: Size of each copy in MiB. On a card that is nearly full it is a quarter of what is free.
+    type: int
+    default: 64
+  repeats:
+    description: How many copies are timed together.
+    type: int
+    default: 5
+  elements:
+    description: Number of elements that the kernel computes.
+    type: int
+    default: 262144
+  timeout:
+    description:
+      - How many seconds one step may take, such as the initialisation or the copies of one card.
+      - Without persistence mode the initialisation alone takes seconds per card.
+    type: int
+    default: 60
+  library:
+    description: Name or path of the CUDA driver library.
+    type: str
+    default: libcuda.so.1
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Query every card
+  baremetal.gpu.gpu_query:
+  register: cards
+
+- name: Stop where a card does not compute
+  ansible.builtin.assert:
+    that: cards.ok
+    fail_msg: "{{ cards.causes | map(attribute='text') | join('; ') }}"
+"""
+
+RETURN = r"""
+ok:
+  description: Whether there is a card, every card passed, and every device node is as it must be.
+  returned: always
+  type: bool
+causes:
+  description: What is wrong. Empty where C(ok) is true.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    where:
+      description: The card's PCI address, a path, or V(host).
+      type: str
+      sample: "0000:3b:00.0"
+    code:
+      description: Short name of the cause.
+      type: str
+      sample: driver_library_mismatch
+    text:
+      description: What was found.
+      type: str
+    remedy:
+      description: What to do.
+      type: str
+query:
+  description: The query's result.
+  returned: always
+  type: dict
+  contains:
+    schema:
+      description: Version of this structure.
+      type: int
+      sample: 1
+    source:
+      description: The interface that was used.
+      type: str
+      sample: driver_api
+    ok:
+      description: Whether there is a card and every card passed.
+      type: bool
+    cuda:
+      description: Newest CUDA version that the driver library runs.
+      type: str
+      sample: "12.4"
+    count:
+      description: Number of cards that CUDA sees.
+      type: int
+      sample: 2
+    error:
+      description: The failed call of the initialisation with C(call), C(code), C(name) and C(text), or null.
+      type: dict
+    cause:
+      description: The cause of C(error) with C(code), C(text) and C(remedy), or null.
+      type: dict
+    device_files:
+      description: Paths of the device files under /dev/nvidia*.
+      type: list
+      elements: str
+    devices:
+      description: The cards as CUDA numbers them in the order of the PCI bus.
+      type: list
+      elements: dict
+      contains:
+        index:
+          description: CUDA's index.
+          type: int
+        ok:
+          description: Whether the card passed.
+          type: bool
+        name:
+          description: Name of the model.
+          type: str
+          sample: NVIDIA A100-SXM4-40GB
+        uuid:
+          description: UUID of the card.
+          type: str
+        pci_address:
+          description: PCI address as the kernel writes it.
+          type: str
+          sample: "0000:3b:00.0"
+        compute_capability:
+          description: CUDA compute capability.
+          type: str
+          sample: "8.0"
+        memory_mib:
+          description: Memory in MiB.
+          type: int
+        ecc:
+          description: Whether error correction is on.
+          type: bool
+        compute_mode:
+          description: V(default), V(exclusive_process) or V(prohibited).
+          type: str
+        multiprocessors:
+          description: Number of streaming multiprocessors.
+          type: int
+        clock_mhz:
+          description: Peak clock of the multiprocessors.
+          type: int
+        memory_clock_mhz:
+          description: Peak clock of the memory.
+          type: int
+        memory_bus_bits:
+          description: Width of the memory bus.
+          type: int
+        l2_cache_kib:
+          description: Size of the second-level cache.
+          type: int
+        copy:
+          description:
+            - The copies, with C(mib), C(host_to_device_gb_s), C(device_to_host_gb_s) and C(device_to_device_gb_s).
+            - The rates are in 10^9 bytes copied per second, from pinned memory. A byte that is copied on the device
+              counts once, though it is read and written.
+          type: dict
+        kernel:
+          description: The kernel, with C(entry), C(elements), C(wrong) and C(ms).
+          type: dict
+        error:
+          description: The failed call with C(call), C(code), C(name) and C(text), or null.
+          type: dict
+        cause:
+          description: The cause of C(error) with C(code), C(text) and C(remedy), or null.
+          type: dict
+state:
+  description: What the host's files say that bears on the query.
+  returned: always
+  type: dict
+  contains:
+    cards:
+      description: The cards on the PCI bus.
+      type: list
+      elements: dict
+    nvswitches:
+      description: Number of NVSwitches on the PCI bus.
+      type: int
+    loaded:
+      description: Version of the loaded driver, or null.
+      type: str
+    installed:
+      description: Version of the installed driver libraries, or null.
+      type: str
+    secure_boot:
+      description: Whether Secure Boot is on; null where it cannot be told.
+      type: bool
+    minors:
+      description: PCI address to minor number of the cards that the driver has.
+      type: dict
+    nodes:
+      description: The device nodes that the loaded driver asks for.
+      type: list
+      elements: str
+    node_problems:
+      description: The nodes and links that are not as they must be.
+      type: list
+      elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import cuda_driver, query
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "copy_mib": {"type": "int", "default": 64},
+            "repeats": {"type": "int", "default": 5},
+            "elements": {"type": "int", "default": 262144},
+            "timeout": {"type": "int", "default": 60},
+            "library": {"type": "str", "default": "libcuda.so.1"},
+        },
+        supports_check_mode=True,
+    )
+    for name in ("copy_mib", "repeats", "elements", "timeout"):
+        if module.params[name] < 1:
+            module.fail_json(msg=f"{name} is {module.params[name]}; set it to 1 or more")
+    options = cuda_driver.Options(
+        copy_mib=module.params["copy_mib"],
+        repeats=module.params["repeats"],
+        elements=module.params["elements"],
+        timeout_s=module.params["timeout"],
+        library=module.params["library"],
+    )
+    # The state is read first: libcuda loads modules and makes nodes itself where it can, which would hide what is
+    # missing for everybody else.
+    state = query.host_state()
+    result = query.judge(cuda_driver.run(options), state)
+    causes = query.causes_of(result) + query.node_causes(state)
+    module.exit_json(changed=False, ok=not causes and result["ok"], causes=causes, query=result, state=state)
+
+
+if __name__ == "__main__":
+    main()
