@@ -46,6 +46,10 @@ class Node:
     uid: int = 0
     gid: int = 0
 
+    def as_dict(self) -> dict[str, Any]:
+        numbers = {"major": self.major, "minor": self.minor, "mode": f"{self.mode:04o}"}
+        return {"path": self.path, **numbers, "uid": self.uid, "gid": self.gid}
+
     @property
     def link(self) -> str:
         return f"/dev/char/{self.major}:{self.minor}"
@@ -249,25 +253,37 @@ def create(nodes: list[Node], root: str = "/") -> None:
             os.rename(temporary, link)
 
 
-def describe(nodes: list[Node], problems: list[Problem]) -> tuple[str, str]:
+def describe(problems: list[Problem]) -> tuple[str, str]:
     """Before and after, for a diff: one line for each node or link with a problem."""
     before = "".join(f"{problem.path}: {problem.found}\n" for problem in problems)
     after = "".join(f"{problem.path}: {problem.expected}\n" for problem in problems)
     return before, after
 
 
+def loaded_modules(root: str = "/") -> set[str]:
+    """The NVIDIA modules in the kernel."""
+    lines = _read(root, "proc/modules").splitlines()
+    return {line.split(" ", 1)[0] for line in lines if line.startswith("nvidia")}
+
+
 def load_modules() -> list[str]:
-    """Load what is not loaded, as nvidia-modprobe would; what went wrong comes back as text."""
+    """Load what is not loaded; what went wrong comes back as text."""
     errors = []
     if not any(name in parse_majors(_read("/", "/proc/devices")) for name in GPU_MAJOR_NAMES):
         errors += _call("modprobe", "nvidia")
     if not errors and module_problems():
         errors += _call("modprobe", "nvidia-uvm")
-    program = shutil.which("nvidia-modprobe", path="/usr/bin:/usr/sbin:/bin:/sbin")
-    if not errors and program and may_modify():
-        # Whatever a newer driver wants beyond what is known here. Its failure is no failure: what counts is compared.
-        _call(program, "-u", "-c", "0")
     return errors
+
+
+def call_nvidia_modprobe() -> None:
+    """Let NVIDIA's own program make what a driver newer than this file may want beyond what is known here.
+
+    Its failure is no failure: what counts is how the nodes compare afterwards.
+    """
+    program = shutil.which("nvidia-modprobe", path="/usr/bin:/usr/sbin:/bin:/sbin")
+    if program and may_modify():
+        _call(program, "-u", "-c", "0")
 
 
 def _call(*command: str) -> list[str]:
@@ -288,7 +304,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; status 1 where something is wrong")
     parser.add_argument("--json", action="store_true", help="print what is wrong as JSON")
     args = parser.parse_args(argv)
-    errors = [] if args.check else load_modules()
+    errors = []
+    if not args.check:
+        errors = load_modules()
+        call_nvidia_modprobe()
     try:
         nodes = expected_nodes()
     except DriverNotLoaded as error:
@@ -302,8 +321,8 @@ def main(argv: list[str] | None = None) -> int:
     else:
         for problem in problems:
             print(f"{problem.path}: {problem.found}, must be {problem.expected}; {problem.remedy}", file=sys.stderr)
-    for error in errors:
-        print(error, file=sys.stderr)
+    for line in errors:
+        print(line, file=sys.stderr)
     return 1 if problems else 0
 
 

@@ -1,0 +1,175 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_device_nodes
+short_description: Make the device nodes of the NVIDIA driver
+version_added: 0.1.0
+description:
+  - Makes every node under /dev that the loaded NVIDIA modules ask for, with the numbers, mode and owner that they ask
+    for, and the link in /dev/char that a container engine with the systemd cgroup driver needs.
+  - Which nodes these are is read from /proc/devices and /proc/driver/nvidia. Capability nodes of MIG are among them.
+  - Nodes are lost at every boot. The role C(gpu_device_nodes) installs a unit that makes them again.
+  - Where the driver is loaded with C(NVreg_ModifyDeviceFiles=0), something else makes the nodes. Then the module
+    changes nothing, and fails if a node is not as it must be.
+options:
+  load_modules:
+    description:
+      - Load the modules nvidia and nvidia-uvm first where they are not loaded.
+      - If V(false), a host without the loaded driver is left as it is, which C(loaded) tells.
+    type: bool
+    default: false
+attributes:
+  check_mode:
+    description: Can run in check mode and says what it would do. A module that is not loaded stays so, and the nodes
+      that depend on it are not foretold.
+    support: full
+  diff_mode:
+    description: Shows each node and link that is not as it must be, before and after.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Make the device nodes of the loaded driver
+  baremetal.gpu.gpu_device_nodes:
+
+- name: Load the driver where it is not loaded, and make its device nodes
+  baremetal.gpu.gpu_device_nodes:
+    load_modules: true
+"""
+
+RETURN = r"""
+loaded:
+  description: Whether the nvidia module is loaded.
+  returned: always
+  type: bool
+nodes:
+  description: The nodes that must be there.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    path:
+      description: Path of the node.
+      type: str
+      sample: /dev/nvidia0
+    major:
+      description: Major number.
+      type: int
+      sample: 195
+    minor:
+      description: Minor number.
+      type: int
+      sample: 0
+    mode:
+      description: Mode in octal digits.
+      type: str
+      sample: "0666"
+    uid:
+      description: Number of the owner.
+      type: int
+      sample: 0
+    gid:
+      description: Number of the group.
+      type: int
+      sample: 0
+problems:
+  description: What was not as it must be before the module ran.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    path:
+      description: Path of the node or link.
+      type: str
+      sample: /dev/nvidia-uvm
+    kind:
+      description:
+        - One of V(missing), V(not_a_device), V(wrong_number), V(wrong_mode), V(wrong_owner), V(link_missing),
+          V(link_wrong) and V(module_not_loaded).
+      type: str
+      sample: missing
+    found:
+      description: What was there.
+      type: str
+      sample: nothing
+    expected:
+      description: What must be there.
+      type: str
+      sample: character device 511:0
+    remedy:
+      description: What to do where the module does not mend it.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import devices
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={"load_modules": {"type": "bool", "default": False}},
+        supports_check_mode=True,
+    )
+    loaded_now = False
+    if module.params["load_modules"] and not module.check_mode:
+        before = devices.loaded_modules()
+        errors = devices.load_modules()
+        loaded_now = devices.loaded_modules() != before
+        if errors:
+            module.fail_json(
+                msg=f"the NVIDIA modules cannot be loaded: {'; '.join(errors)}. To do: read what the kernel says "
+                "('dmesg | tail'); the usual causes are nouveau on the cards, Secure Boot and a module that was built "
+                "for another kernel",
+                changed=loaded_now,
+            )
+    try:
+        nodes = devices.expected_nodes()
+    except devices.DriverNotLoaded:
+        module.exit_json(changed=False, loaded=False, nodes=[], problems=[])
+
+    problems = devices.compare(nodes)
+    before_text, after_text = devices.describe(problems)
+    if problems and not devices.may_modify():
+        listed = "; ".join(f"{problem.path} is {problem.found}, must be {problem.expected}" for problem in problems)
+        module.fail_json(
+            msg=f"{listed}. The driver is loaded with ModifyDeviceFiles=0, so the nodes are not this module's to "
+            "change. To do: mend what makes them here, or load the driver without that parameter",
+            problems=[problem.as_dict() for problem in problems],
+        )
+    if problems and not module.check_mode:
+        try:
+            devices.create(nodes)
+        except OSError as error:
+            module.fail_json(
+                msg=f"a device node cannot be made: {error}. To do: run as root, in a system that may make device "
+                "nodes; a container may not",
+                problems=[problem.as_dict() for problem in problems],
+            )
+    module.exit_json(
+        changed=bool(problems) or loaded_now,
+        loaded=True,
+        nodes=[node.as_dict() for node in nodes],
+        problems=[problem.as_dict() for problem in devices.module_problems() + problems],
+        diff={
+            "before_header": "device nodes",
+            "after_header": "device nodes",
+            "before": before_text,
+            "after": after_text,
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
