@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Images of bare Debian servers: built once by mmdebstrap, kept unpacked, shared read-only by all machines."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from .aptcache import AptCache
+from .mirrors import Mirrors
+from .state import CACHE_ROOT, USER
+from .system import LabError, locked, run, say, unmount_below, write_atomically
+
+DIRECTORY = CACHE_ROOT / "images"
+# A kernel that is older than the archive's has no headers there any more.
+MAXIMUM_AGE_DAYS = 7
+
+PACKAGES = (
+    "ca-certificates",
+    "dbus",
+    "iproute2",
+    "iputils-ping",
+    "kmod",
+    "linux-image-amd64",
+    "netbase",
+    "openssh-server",
+    "pciutils",
+    "procps",
+    "python3",
+    "python3-apt",
+    "sudo",
+    "systemd-sysv",
+    "udev",
+)
+
+# Run by mmdebstrap with the image's root as $1.
+HOOKS = (
+    f'chroot "$1" useradd --create-home --shell /bin/bash {USER}',
+    f'echo "{USER} ALL=(ALL:ALL) NOPASSWD: ALL" > "$1/etc/sudoers.d/{USER}" && chmod 0440 "$1/etc/sudoers.d/{USER}"',
+    # Every machine gets keys of its own.
+    'rm -f "$1"/etc/ssh/ssh_host_*',
+    'chroot "$1" systemctl enable systemd-networkd.service ssh.service',
+    # Updates at a random moment would hold dpkg's lock.
+    'chroot "$1" systemctl mask apt-daily.timer apt-daily-upgrade.timer',
+    'rm -f "$1/etc/machine-id" && : > "$1/etc/machine-id"',
+)
+
+
+def recipe_key(suite: str) -> str:
+    """Names an image after everything that goes into it."""
+    recipe = json.dumps([suite, PACKAGES, HOOKS])
+    return f"{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
+
+
+def root_of(image: str) -> Path:
+    """The unpacked image."""
+    return DIRECTORY / image / "root"
+
+
+def newest(suite: str) -> str | None:
+    """The newest image of today's recipe, if there is one."""
+    found = sorted(path.name for path in DIRECTORY.glob(f"{recipe_key(suite)}-*") if (path / "complete").exists())
+    return found[-1] if found else None
+
+
+def age_days(image: str) -> float:
+    """Days since an image was built."""
+    return (time.time() - (DIRECTORY / image / "complete").stat().st_mtime) / 86400
+
+
+def ensure(suite: str, mirrors: Mirrors) -> str:
+    """The name of an image of this suite, built now if there is none or only an old one."""
+    with locked(CACHE_ROOT / "locks" / f"image-{suite}.lock", f"another lab that builds the {suite} image"):
+        present = newest(suite)
+        limit = float(os.environ.get("GPUOPS_LAB_IMAGE_MAX_AGE_DAYS", MAXIMUM_AGE_DAYS))
+        if present and age_days(present) <= limit:
+            return present
+        try:
+            return _build(suite, mirrors)
+        except LabError as error:
+            if present is None:
+                raise
+            say(f"image {suite}: kept the one of {age_days(present):.0f} days ago; building a new one failed: {error}")
+            return present
+
+
+def _build(suite: str, mirrors: Mirrors) -> str:
+    name = f"{recipe_key(suite)}-{int(time.time())}"
+    sweep(suite)
+    building = DIRECTORY / f".build-{name}"
+    building.mkdir(parents=True)
+    log = CACHE_ROOT / "log" / f"image-{suite}.log"
+    log.parent.mkdir(exist_ok=True)
+    log.unlink(missing_ok=True)
+    say(f"image {suite}: building (about two minutes; log: {log})")
+    cache, user = AptCache(), f"build-{os.getpid()}"
+    port = cache.acquire(user, mirrors)
+    started = time.monotonic()
+    try:
+        options = [f'--aptopt={key} "{value}"' for key, value in mirrors.options.items()]
+        run(
+            "mmdebstrap",
+            "--mode=root",
+            "--variant=apt",
+            f"--include={','.join(PACKAGES)}",
+            f'--aptopt=Acquire::http::Proxy "http://127.0.0.1:{port}"',
+            *options,
+            *(f"--customize-hook={hook}" for hook in HOOKS),
+            suite,
+            building / "root",
+            "-",
+            stdin=mirrors.one_line(suite),
+            log=log,
+        )
+    except BaseException:
+        unmount_below(building)
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    finally:
+        cache.release(user)
+    (building / "complete").touch()
+    building.rename(DIRECTORY / name)
+    say(f"image {suite}: built in {time.monotonic() - started:.0f} s")
+    return name
+
+
+def sweep(suite: str) -> None:
+    """Remove what builds of this suite that were killed have left (their lock is ours now)."""
+    for left in DIRECTORY.glob(f".build-{suite}-*"):
+        unmount_below(left)
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def prune(in_use: Iterable[str]) -> None:
+    """Remove images that a newer one has replaced and no lab uses."""
+    keep = set(in_use)
+    for path in DIRECTORY.glob("[a-z]*-*-*"):
+        suite = path.name.split("-")[0]
+        if path.name not in keep and path.name != newest(suite):
+            with locked(CACHE_ROOT / "locks" / f"image-{suite}.lock"):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def write_seed_sources(root: Path, suite: str, mirrors: Mirrors) -> None:
+    """A machine's apt sources as Debian's installer of that release writes them."""
+    listed = root / "etc/apt/sources.list"
+    if suite == "bookworm":
+        write_atomically(listed, mirrors.one_line(suite, signed=False))
+    else:
+        listed.unlink(missing_ok=True)
+        write_atomically(root / "etc/apt/sources.list.d/debian.sources", mirrors.deb822(suite))

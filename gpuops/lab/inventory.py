@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab as an Ansible inventory."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from .machine import Machine
+from .state import USER, Lab
+from .system import LabError
+
+GROUPS = ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")
+
+
+def inventory(lab: Lab) -> dict[str, Any]:
+    """What an inventory script prints for --list."""
+    if not lab.machines:
+        raise LabError(f"lab {lab.id} has no machines: 'gpuops lab up' makes them")
+    return {
+        "_meta": {"hostvars": {name: host_variables(lab, name) for name in lab.machines}},
+        "gpu_cluster": {"children": list(GROUPS)},
+        **{group: {"hosts": [name for name, spec in lab.machines.items() if group in spec.groups]} for group in GROUPS},
+    }
+
+
+def host_variables(lab: Lab, name: str) -> dict[str, Any]:
+    """How to reach a machine."""
+    machine = Machine(lab, lab.get(name))
+    return {
+        "ansible_host": machine.spec.address,
+        "ansible_user": USER,
+        "ansible_become": True,
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "ansible_ssh_private_key_file": str(lab.private_key),
+        "ansible_ssh_common_args": shlex.join(["-F", "/dev/null", *machine.ssh_options()]),
+        # The percent sign is doubled for Ansible, which puts the directory in with it.
+        "ansible_control_path": f"{lab.control_sockets}/{name}-%%r",
+    }

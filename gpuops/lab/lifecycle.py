@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The life of a lab: up, down, reset, and cleaning up after a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from . import changes as layers
+from . import images, mirrors, needs, network
+from .aptcache import AptCache
+from .machine import SCENARIO_IN_MACHINE, SCENARIOS, SIMULATORS, Machine
+from .state import CACHE_ROOT, STATE_ROOT, Lab, MachineSpec, all_labs
+from .system import LabError, locked, mounts_below, run, say, unmount_below, write_atomically
+
+
+@contextlib.contextmanager
+def held(lab: Lab) -> Iterator[None]:
+    """Nobody else changes this lab meanwhile; what they did before is seen."""
+    with locked(lab.lock, f"another command that works on lab {lab.id}"):
+        lab.load()
+        yield
+
+
+def in_parallel(work: Callable[[Machine], object], machines: Sequence[Machine]) -> None:
+    """Do something to all machines at once; report every failure, not only the first."""
+    if not machines:
+        return
+    with ThreadPoolExecutor(max_workers=len(machines)) as pool:
+        futures = [pool.submit(work, machine) for machine in machines]
+    problems = [str(error) for future in futures if (error := future.exception()) is not None]
+    if problems:
+        first = next(error for future in futures if (error := future.exception()) is not None)
+        raise LabError("\n".join(problems)) from first
+
+
+def up(lab: Lab, wanted: Sequence[MachineSpec]) -> None:
+    """Bring the lab and the wanted machines up; what is up already stays as it is."""
+    needs.ensure()
+    with held(lab):
+        found = mirrors.find()
+        build_simulators()
+        network.reserve(lab)
+        lab.apt_port = AptCache().acquire(f"lab-{lab.id}", found)
+        specs = [lab.add(spec) for spec in wanted]
+        _choose_images(specs, found)
+        _make_keys(lab)
+        lab.save()
+        network.ensure(lab)
+        machines = [Machine(lab, spec) for spec in specs]
+        stopped = [machine for machine in machines if not machine.running()]
+        for machine in stopped:
+            machine.prepare(found)
+        _write_known_hosts(lab)
+        in_parallel(_boot, stopped)
+        images.prune({spec.image for other in all_labs() for spec in other.machines.values()})
+        if not stopped:
+            say(f"lab {lab.id}: {', '.join(machine.spec.name for machine in machines)} up already")
+
+
+def _boot(machine: Machine) -> None:
+    fresh = not machine.baseline.exists()
+    machine.start()
+    machine.wait(fresh)
+
+
+def _choose_images(specs: Sequence[MachineSpec], found: mirrors.Mirrors) -> None:
+    """A machine keeps the image that it was made from; a new one gets the newest."""
+    lacking = [spec for spec in specs if not spec.image or not images.root_of(spec.image).exists()]
+    for spec in lacking:
+        if spec.image:
+            raise LabError(f"the image of {spec.name} ({spec.image}) is gone; 'gpuops lab down' removes the machine")
+    suites = sorted({spec.suite for spec in lacking})
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        built = dict(zip(suites, pool.map(lambda suite: images.ensure(suite, found), suites), strict=True))
+    for spec in lacking:
+        spec.image = built[spec.suite]
+
+
+def _make_keys(lab: Lab) -> None:
+    lab.control_sockets.mkdir(mode=0o700, exist_ok=True)
+    if not lab.private_key.with_suffix(".pub").exists():
+        shutil.rmtree(lab.private_key.parent, ignore_errors=True)
+        lab.private_key.parent.mkdir(mode=0o700)
+        comment = f"baremetal-gpu-lab-{lab.id}"
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", lab.private_key)
+
+
+def _write_known_hosts(lab: Lab) -> None:
+    keys = [machine.host_key() for machine in machines_of(lab) if (machine.directory / "seeded").exists()]
+    write_atomically(lab.known_hosts, "".join(keys))
+
+
+def build_simulators() -> None:
+    """Compile the stand-ins for what this host does not have."""
+    if (SIMULATORS / "Makefile").exists():
+        with locked(CACHE_ROOT / "locks" / "simulators.lock", "another build of the simulators"):
+            run("make", "--silent", "-C", SIMULATORS)
+
+
+def machines_of(lab: Lab, names: Sequence[str] = ()) -> list[Machine]:
+    """The named machines, or all."""
+    return [Machine(lab, lab.get(name)) for name in names or lab.machines]
+
+
+def down(lab: Lab, names: Sequence[str] = ()) -> None:
+    """Remove the named machines; without names, the whole lab, whatever state it is in."""
+    needs.refuse_unless_root()
+    with held(lab):
+        if names:
+            machines = machines_of(lab, names)
+            in_parallel(Machine.remove, machines)
+            for machine in machines:
+                network.remove_machine(lab, machine.spec)
+                del lab.machines[machine.spec.name]
+            lab.save()
+            _write_known_hosts(lab)
+        if not names or not lab.machines:
+            _remove_all(lab)
+    say(f"lab {lab.id}: {'removed ' + ', '.join(names) if names else 'nothing left of it'}")
+
+
+def clean(lab: Lab) -> None:
+    """Like down, and without trust in what the lab wrote down about itself."""
+    needs.refuse_unless_root()
+    with locked(lab.lock, f"another command that works on lab {lab.id}"):
+        with contextlib.suppress(LabError):
+            lab.load()
+        _remove_all(lab)
+    say(f"lab {lab.id}: nothing left of it")
+
+
+def _remove_all(lab: Lab) -> None:
+    directory = lab.directory / "machines"
+    names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
+    names.update(lab.machines)
+    machines = [Machine(lab, lab.machines.get(name) or MachineSpec(name, "", "")) for name in sorted(names)]
+    in_parallel(Machine.remove, machines)
+    network.remove(lab)
+    unmount_below(lab.directory)
+    shutil.rmtree(lab.directory, ignore_errors=True)
+    if lab.directory.exists():
+        raise LabError(f"{lab.directory} cannot be removed (mounted there: {mounts_below(lab.directory)})")
+    with contextlib.suppress(OSError):
+        STATE_ROOT.rmdir()
+    AptCache().release(f"lab-{lab.id}")
+
+
+def reset(lab: Lab, names: Sequence[str]) -> None:
+    """Make machines bare again."""
+    needs.refuse_unless_root()
+    with held(lab):
+        machines = machines_of(lab, names)
+        in_parallel(Machine.reset, machines)
+        network.ensure(lab)
+        in_parallel(_boot, machines)
+
+
+def power_cut(lab: Lab, names: Sequence[str]) -> None:
+    """Kill machines without warning; `up` boots them again with what they had written."""
+    needs.refuse_unless_root()
+    with held(lab):
+        in_parallel(Machine.kill, machines_of(lab, names))
+
+
+def set_egress(lab: Lab, names: Sequence[str], wanted: str) -> None:
+    """Say what machines may reach."""
+    needs.refuse_unless_root()
+    with held(lab):
+        for machine in machines_of(lab, names):
+            network.set_egress(lab, machine.spec, wanted)
+        lab.save()
+
+
+def scenario(lab: Lab, name: str, wanted: str) -> None:
+    """Give a machine other simulated devices while it runs; the simulators read the file again."""
+    needs.refuse_unless_root()
+    machine = Machine(lab, lab.get(name))
+    source = next(
+        (path for path in (Path(wanted), SCENARIOS / wanted, SCENARIOS / f"{wanted}.json") if path.is_file()), None
+    )
+    if source is None:
+        raise LabError(f"no scenario file {wanted!r}, neither as a path nor in {SCENARIOS}")
+    text = source.read_text(encoding="utf-8")
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise LabError(f"{source} is not JSON: {error}") from error
+    target = machine.root / SCENARIO_IN_MACHINE
+    if not target.parent.is_dir():
+        raise LabError(f"{name} has no simulated devices ({target.parent} is missing)")
+    write_atomically(target, text)
+
+
+def changes(lab: Lab, name: str) -> list[layers.Change]:
+    """What differs from the bare machine."""
+    needs.refuse_unless_root()
+    machine = Machine(lab, lab.get(name))
+    baseline = json.loads(machine.baseline.read_text(encoding="utf-8")) if machine.baseline.exists() else {}
+    return layers.changes(machine.upper, [machine.seed, images.root_of(machine.spec.image)], baseline)

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One machine: its file system in layers, its systemd-nspawn, its SSH.
+
+Layers, from below: the image (shared, read-only), the seed (what makes it this machine: name, keys, network,
+simulated devices) and the upper one, which takes every later change. A machine is bare again when its upper
+layer is thrown away, and what a run changed is what lies in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import images, network
+from .mirrors import Mirrors
+from .state import CHECKOUT, USER, Lab, MachineSpec
+from .system import (
+    SYSTEM_PATH,
+    LabError,
+    environment,
+    is_locked,
+    mounts_below,
+    run,
+    say,
+    unmount_below,
+    write_atomically,
+)
+
+SIMULATORS = CHECKOUT / "tests" / "simulators"
+SCENARIOS = SIMULATORS / "scenarios"
+SCENARIO_IN_MACHINE = "opt/baremetal-gpu-simulators/scenario.json"
+# Container engines put overlay mounts there, which do not stack on another overlay.
+PLAIN_DIRECTORIES = ("docker", "containerd", "containers")
+OVERLAY_OPTIONS = "index=off,metacopy=off,redirect_dir=off"
+BOOT_TIMEOUT = 90
+
+CGROUP_UNIT = """\
+[Unit]
+Description=Let container engines make control groups
+DefaultDependencies=no
+Before=sysinit.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c 'for hierarchy in /sys/fs/cgroup/*/; do mount -o remount,bind,rw "$hierarchy" || :; done'
+
+[Install]
+WantedBy=sysinit.target
+"""
+
+# The devices of the host are not the machine's to trigger; networkd waits for those of its own network only.
+UDEV_TRIGGER = """\
+[Service]
+ExecStart=
+ExecStart=-udevadm trigger --type=all --action=add --subsystem-match=net
+"""
+
+
+class Machine:
+    """One machine of a lab."""
+
+    def __init__(self, lab: Lab, spec: MachineSpec) -> None:
+        self.lab = lab
+        self.spec = spec
+        self.directory = lab.directory / "machines" / spec.name
+        self.root = self.directory / "root"
+        self.seed = self.directory / "seed"
+        self.upper = self.directory / "upper"
+        self.lock = self.directory / "run.lock"
+        self.log = self.directory / "console.log"
+        self.baseline = self.directory / "baseline.json"
+        # Unique on this host: systemd-nspawn names the interface after it.
+        self.unit_name = f"{spec.name}-{lab.tag}"
+
+    def running(self) -> bool:
+        """Whether its supervisor lives."""
+        return is_locked(self.lock)
+
+    # Layers
+
+    def prepare(self, mirrors: Mirrors) -> None:
+        """Make the seed layer, once."""
+        if (self.directory / "seeded").exists():
+            return
+        say(f"{self.spec.name}: preparing ({self.spec.suite}, scenario {self.spec.scenario})")
+        unmount_below(self.directory)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        for name in ("root", "seed", "seed-work", "upper", "work", *(f"data/{name}" for name in PLAIN_DIRECTORIES)):
+            (self.directory / name).mkdir(parents=True)
+        self._mount(self.seed, self.directory / "seed-work", [images.root_of(self.spec.image)])
+        try:
+            self._write_seed(mirrors)
+            self._install_simulators()
+        finally:
+            run("umount", self.root)
+        (self.directory / "seeded").touch()
+
+    def mount(self) -> None:
+        """Put the layers together."""
+        if not mounts_below(self.root):
+            self._mount(self.upper, self.directory / "work", [self.seed, images.root_of(self.spec.image)])
+
+    def _mount(self, upper: Path, work: Path, lower: list[Path]) -> None:
+        layers = f"lowerdir={':'.join(map(str, lower))},upperdir={upper},workdir={work}"
+        run("mount", "-t", "overlay", self.unit_name, "-o", f"{layers},{OVERLAY_OPTIONS}", self.root)
+
+    def _write_seed(self, mirrors: Mirrors) -> None:
+        def write(name: str, text: str, mode: int = 0o644) -> None:
+            write_atomically(self.root / name, text, mode)
+
+        write("etc/hostname", f"{self.spec.name}\n")
+        hosts = "".join(f"{spec.address} {spec.name}\n" for spec in self.lab.machines.values())
+        write("etc/hosts", f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{hosts}")
+        write("etc/resolv.conf", "".join(f"nameserver {server}\n" for server in network.name_servers()))
+        # Sorts before Debian's 80-container-host0.network, which asks for DHCP.
+        write(
+            "etc/systemd/network/10-host0.network",
+            f"[Match]\nName=host0\n\n[Network]\nAddress={self.spec.address}/{self.lab.network.prefixlen}\n"
+            f"Gateway={self.lab.gateway}\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+        )
+        images.write_seed_sources(self.root, self.spec.suite, mirrors)
+        options = "".join(f'{key} "{value}";\n' for key, value in mirrors.options.items())
+        proxy = f"http://{self.lab.gateway}:{self.lab.apt_port}"
+        write("etc/apt/apt.conf.d/80lab", f'Acquire::http::Proxy "{proxy}";\n{options}')
+        key = self.directory / "ssh_host_ed25519_key"
+        run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.spec.name, "-f", key)
+        write("etc/ssh/ssh_host_ed25519_key", key.read_text(encoding="ascii"), 0o600)
+        write("etc/ssh/ssh_host_ed25519_key.pub", key.with_suffix(".pub").read_text(encoding="ascii"))
+        self._authorize()
+        write("etc/systemd/system/systemd-udev-trigger.service.d/lab.conf", UDEV_TRIGGER)
+        if self._legacy_cgroups():
+            unit = "lab-cgroups.service"
+            write(f"etc/systemd/system/{unit}", CGROUP_UNIT)
+            wants = self.root / "etc/systemd/system/sysinit.target.wants"
+            wants.mkdir(exist_ok=True)
+            (wants / unit).symlink_to(f"/etc/systemd/system/{unit}")
+
+    def _authorize(self) -> None:
+        directory = self.root / "home" / USER / ".ssh"
+        directory.mkdir(mode=0o700)
+        keys = directory / "authorized_keys"
+        write_atomically(keys, self.lab.private_key.with_suffix(".pub").read_text(encoding="ascii"), 0o600)
+        owner = (self.root / "home" / USER).stat()
+        for path in (directory, keys):
+            os.chown(path, owner.st_uid, owner.st_gid)
+
+    def _install_simulators(self) -> None:
+        install = SIMULATORS / "install"
+        if not install.exists():
+            say(f"{self.spec.name}: no {install}, so without simulated devices")
+            return
+        run(install, self.root, self.spec.scenario)
+
+    @staticmethod
+    def _legacy_cgroups() -> bool:
+        return not Path("/sys/fs/cgroup/cgroup.controllers").exists()
+
+    # Life
+
+    def start(self) -> None:
+        """Boot, unless it runs."""
+        if self.running():
+            return
+        self.kill()
+        self.mount()
+        self._write_command()
+        say(f"{self.spec.name}: booting")
+        supervisor = [sys.executable, "-m", f"{__package__}.supervisor", str(self.directory)]
+        if Path("/run/systemd/system").is_dir():
+            # Under systemd a machine wants a control group of its own, not the one of the login that made it.
+            unit = f"--unit=baremetal-gpu-lab-{self.unit_name}"
+            supervisor = ["systemd-run", "--quiet", "--collect", unit, "-p", "Delegate=yes", "-p", "KillMode=mixed"]
+            supervisor += [f"--setenv=PYTHONPATH={CHECKOUT}", "-p", f"StandardOutput=append:{self.log}"]
+            supervisor += ["-p", f"StandardError=append:{self.log}", sys.executable, "-m", f"{__package__}.supervisor"]
+            supervisor += [str(self.directory)]
+        with self.log.open("a", encoding="utf-8") as log:
+            subprocess.Popen(
+                supervisor,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd="/",
+                env=environment(PYTHONPATH=str(CHECKOUT)),
+            )
+
+    def _write_command(self) -> None:
+        argv = [
+            "systemd-nspawn",
+            "--quiet",
+            f"--directory={self.root}",
+            "--boot",
+            f"--machine={self.unit_name}",
+            f"--hostname={self.spec.name}",
+            f"--uuid={uuid.uuid5(uuid.NAMESPACE_DNS, self.unit_name)}",
+            "--register=no",
+            "--keep-unit",
+            f"--network-bridge={self.lab.bridge}",
+            "--capability=all",
+            "--system-call-filter=@keyring bpf perf_event_open",
+            "--resolv-conf=off",
+            "--timezone=off",
+            "--link-journal=no",
+            "--console=pipe",
+        ]
+        argv += [f"--bind={self.directory}/data/{name}:/var/lib/{name}" for name in PLAIN_DIRECTORIES]
+        argv += [f"--bind={device}" for device in ("/dev/fuse", "/dev/loop-control") if Path(device).exists()]
+        if self._legacy_cgroups():
+            # Debian 13's systemd boots on such a host only when told so; Debian 12's does not know the word.
+            argv.append("--setenv=SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1")
+        env = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "yes"}
+        write_atomically(self.directory / "run.json", json.dumps({"argv": argv, "env": env}, indent=2) + "\n")
+
+    def wait(self, fresh: bool) -> None:
+        """Until SSH answers and systemd has started everything."""
+        deadline = time.monotonic() + BOOT_TIMEOUT
+        state = ""
+        while time.monotonic() < deadline:
+            time.sleep(0.3)
+            if not self.running():
+                tail = "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:])
+                # The supervisor needs a moment to take its lock.
+                if time.monotonic() > deadline - BOOT_TIMEOUT + 5:
+                    raise LabError(f"{self.spec.name} ended while it booted (log: {self.log}):\n{tail}")
+                continue
+            state = self.ssh("systemctl is-system-running --wait", check=False, timeout=BOOT_TIMEOUT).stdout.strip()
+            if state in ("running", "degraded"):
+                break
+        if state == "degraded":
+            failed = self.ssh("systemctl list-units --failed --plain --no-legend", check=False).stdout.strip()
+            if fresh:
+                raise LabError(f"{self.spec.name} booted with failed units:\n{failed}")
+            say(f"{self.spec.name}: up, with failed units: {failed}")
+        elif state == "running":
+            say(f"{self.spec.name}: up at {self.spec.address}")
+        else:
+            raise LabError(f"{self.spec.name} is not up after {BOOT_TIMEOUT} s (log: {self.log})")
+        if fresh:
+            self.record_baseline()
+
+    def kill(self) -> None:
+        """Cut the power: kill the supervisor and everything that runs on the machine's file system."""
+        self.close_connections()
+        for pid in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while self.running() or any(self.processes()):
+            if time.monotonic() > deadline:
+                raise LabError(f"{self.spec.name}: processes do not end: {' '.join(map(str, self.processes()))}")
+            time.sleep(0.05)
+
+    def processes(self) -> Iterator[int]:
+        """The supervisor, systemd-nspawn, and whatever has the machine's upper layer as its root."""
+        directory, upper = str(self.directory).encode(), f"upperdir={self.upper},".encode()
+        ours = os.stat("/proc/self/ns/mnt").st_ino
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if f"--machine={self.unit_name}".encode() in words or directory in words:
+                    yield int(entry.name)
+                elif (entry / "ns/mnt").stat().st_ino != ours:
+                    mounts = (entry / "mountinfo").read_bytes().splitlines()
+                    if any(line.split(b" ")[4] == b"/" and upper in line + b"," for line in mounts):
+                        yield int(entry.name)
+
+    def remove(self) -> None:
+        """Kill it and remove all its files."""
+        self.kill()
+        self.detach_loop_devices()
+        unmount_below(self.directory)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if self.directory.exists():
+            raise LabError(f"{self.directory} cannot be removed: {', '.join(os.listdir(self.directory))}")
+
+    def reset(self) -> None:
+        """Bare again: throw away all that happened since it was made."""
+        self.kill()
+        self.detach_loop_devices()
+        unmount_below(self.directory)
+        for name in ("upper", "work", *(f"data/{name}" for name in PLAIN_DIRECTORIES)):
+            # Moved aside first: a reset that is cut leaves no half of the old state behind.
+            doomed = self.directory / f"doomed-{secrets.token_hex(4)}"
+            if (self.directory / name).exists():
+                (self.directory / name).rename(doomed)
+            (self.directory / name).mkdir()
+        for doomed in self.directory.glob("doomed-*"):
+            shutil.rmtree(doomed, ignore_errors=True)
+        self.baseline.unlink(missing_ok=True)
+
+    def detach_loop_devices(self) -> None:
+        """Detach loop devices on files of this machine."""
+        listed = json.loads(run("losetup", "--list", "--json", "--output", "NAME,BACK-FILE").stdout or "{}")
+        for device in listed.get("loopdevices", []):
+            if str(device["back-file"]).startswith(f"{self.directory}/"):
+                run("losetup", "--detach", device["name"], check=False)
+
+    # SSH
+
+    def ssh_options(self) -> list[str]:
+        """What ssh and Ansible need to reach this machine and no other."""
+        options = {
+            "UserKnownHostsFile": self.lab.known_hosts,
+            "GlobalKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "yes",
+            "IdentitiesOnly": "yes",
+            "ConnectTimeout": "5",
+            "ServerAliveInterval": "10",
+        }
+        return [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+
+    def ssh_command(self, *command: str) -> list[str]:
+        """The words that run a command there."""
+        target = f"{USER}@{self.spec.address}"
+        return ["ssh", "-F", "/dev/null", "-i", str(self.lab.private_key), *self.ssh_options(), target, *command]
+
+    def ssh(self, command: str, check: bool = True, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run a shell command there."""
+        return run(*self.ssh_command("--", command), check=check, timeout=timeout)
+
+    def host_key(self) -> str:
+        """Its line in known_hosts."""
+        kind, key = (self.directory / "ssh_host_ed25519_key.pub").read_text(encoding="ascii").split()[:2]
+        return f"{self.spec.address} {kind} {key}\n"
+
+    def close_connections(self) -> None:
+        """End the connections that Ansible keeps open: after a reset they would hang."""
+        for control in self.lab.control_sockets.glob(f"{self.spec.name}-*"):
+            run("ssh", "-F", "/dev/null", "-o", f"ControlPath={control}", "-O", "exit", "lab", check=False)
+            control.unlink(missing_ok=True)
+
+    # Changes
+
+    def record_baseline(self) -> None:
+        """Remember what booting alone leaves in the upper layer."""
+        from . import changes
+
+        write_atomically(self.baseline, json.dumps(changes.snapshot(self.upper), indent=0) + "\n")
