@@ -1,0 +1,566 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host is like before anything is installed on it. Reads only; asks no network unless told to."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import configparser
+import ctypes
+import glob
+import gzip
+import json
+import lzma
+import os
+import re
+import socket
+import struct
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import driver, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.data_os import IDS, SUPPORTED
+
+Run = Callable[[list[str]], "tuple[int, str]"]
+
+# What preflight needs to know of the package database; the rest is skipped over.
+PACKAGES_OF_INTEREST = re.compile(
+    r"^(nvidia|libnvidia|libcuda1|cuda|xserver-xorg-video-nvidia|kmod-nvidia|docker|podman|containerd|moby|cri-o|dkms|"
+    r"linux-(modules|objects)-nvidia)"
+)
+GLOBAL_VARIABLE = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
+SHIM_VARIABLE = "605dab50-e046-4300-abb6-3dd810dd8b23"
+MOK_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")
+
+
+def run_command(arguments: list[str]) -> tuple[int, str]:
+    """Exit status and standard output; status 127 where there is no such command."""
+    try:
+        done = subprocess.run(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 127, ""
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return ""
+
+
+def _bytes(path: str) -> bytes:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError:
+        return b""
+
+
+def _inside(root: str, path: str) -> str:
+    return os.path.join(root, path.lstrip("/"))
+
+
+# The system ---------------------------------------------------------------------------------------------------------
+
+
+def os_release(root: str = "/") -> dict[str, str]:
+    text = _text(_inside(root, "etc/os-release")) or _text(_inside(root, "usr/lib/os-release"))
+    values = {}
+    for line in text.splitlines():
+        key, separator, value = line.partition("=")
+        if separator and not key.startswith("#"):
+            values[key.strip()] = value.strip().strip("\"'")
+    return values
+
+
+def system(root: str = "/", machine: str | None = None) -> dict[str, Any]:
+    """The operating system, and its row in the table of those that are supported (None where it has none)."""
+    release = os_release(root)
+    name, version = release.get("ID", ""), release.get("VERSION_ID", "")
+    key = None
+    if name in IDS and version:
+        prefix, parts = IDS[name]
+        candidate = prefix + ".".join(version.split(".")[:parts])
+        key = candidate if candidate in SUPPORTED else None
+    row = SUPPORTED.get(key or "", {})
+    return {
+        "key": key,
+        "name": release.get("PRETTY_NAME") or f"{name} {version}".strip() or "unknown",
+        "id": name,
+        "version": version,
+        "codename": release.get("VERSION_CODENAME", ""),
+        "family": row.get("family"),
+        "level": row.get("level"),
+        "repository": row.get("repository"),
+        "machine": machine or os.uname().machine,
+    }
+
+
+def installed_kernels(root: str = "/") -> list[str]:
+    """The kernels that could be booted, oldest first. What DKMS left behind for a removed one is none."""
+    kernels = {
+        os.path.basename(os.path.dirname(path))
+        for pattern in ("kernel", "vmlinuz")
+        for path in glob.glob(_inside(root, f"lib/modules/*/{pattern}"))
+    }
+    images = {os.path.basename(path)[len("vmlinuz-") :] for path in glob.glob(_inside(root, "boot/vmlinuz-*"))}
+    kernels |= {name for name in images if "rescue" not in name}
+    return sorted(kernels, key=driver.version_key)
+
+
+def kernels_to_check(choice: Any, running: str, installed: list[str]) -> list[str]:
+    """The kernels that gpu_preflight_kernels names: `running`, `installed`, or a list of them."""
+    if choice == "running":
+        return [running]
+    if choice == "installed":
+        return list(installed)
+    return [str(kernel) for kernel in choice]
+
+
+def _archive_lists(root: str) -> list[str]:
+    paths = glob.glob(_inside(root, "var/lib/apt/lists/*_Packages*"))
+    return sorted(path for path in paths if not path.endswith((".diff", ".IndexDiff")))
+
+
+def _list_content(path: str, run: Run) -> bytes | None:
+    """The content of an index as apt keeps it on disk, None where it cannot be read."""
+    openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
+    suffix = os.path.splitext(path)[1]
+    try:
+        if suffix in openers:
+            with openers[suffix](path, "rb") as stream:
+                content = stream.read()
+                return bytes(content)
+        if suffix in (".lz4", ".zst", ".bz2"):
+            status, text = run(["/usr/lib/apt/apt-helper", "cat-file", path])
+            return text.encode() if status == 0 else None
+        with open(path, "rb") as stream:
+            return stream.read()
+    except (OSError, EOFError, lzma.LZMAError):
+        return None
+
+
+def archive_packages(names: Iterable[str], root: str = "/", run: Run = run_command) -> set[str] | None:
+    """Which of these packages the apt indices on disk know; None where there is no readable index.
+
+    The files are searched instead of asking apt-cache, which would write its cache.
+    """
+    wanted = {name: f"\nPackage: {name}\n".encode() for name in names}
+    found: set[str] = set()
+    readable = False
+    for path in _archive_lists(root):
+        if found == set(wanted):
+            break
+        content = _list_content(path, run)
+        if content is None:
+            continue
+        readable = True
+        content = b"\n" + content
+        found |= {name for name, needle in wanted.items() if needle in content}
+    return found if readable else None
+
+
+def headers(
+    kernels: Iterable[str], root: str = "/", family: str | None = "debian", run: Run = run_command
+) -> dict[str, str]:
+    """Per kernel whether its headers are `installed`, `available`, `missing`, or it is `unknown`."""
+    answer = {}
+    for kernel in kernels:
+        places = (
+            f"lib/modules/{kernel}/build/Makefile",
+            f"usr/src/linux-headers-{kernel}/Makefile",
+            f"usr/src/kernels/{kernel}/Makefile",
+        )
+        build = _inside(root, f"lib/modules/{kernel}/build")
+        # The link is absolute, so below another root it has to be followed by hand.
+        target = (
+            os.path.join(os.path.dirname(f"lib/modules/{kernel}/build"), os.readlink(build))
+            if os.path.islink(build)
+            else ""
+        )
+        linked = bool(target) and os.path.isdir(_inside(root, target))
+        there = linked or any(os.path.exists(_inside(root, place)) for place in places)
+        answer[kernel] = "installed" if there else "unknown"
+    missing = [kernel for kernel, state in answer.items() if state == "unknown"]
+    if missing and family == "debian":
+        names = {headers_package(kernel, family): kernel for kernel in missing}
+        known = archive_packages(names, root, run)
+        if known is not None:
+            for name, kernel in names.items():
+                answer[kernel] = "available" if name in known else "missing"
+    return answer
+
+
+def headers_package(kernel: str, family: str | None) -> str:
+    return f"kernel-devel-{kernel}" if family == "redhat" else f"linux-headers-{kernel}"
+
+
+# Secure Boot --------------------------------------------------------------------------------------------------------
+
+
+def secure_boot(root: str = "/") -> dict[str, Any]:
+    """Whether the firmware enforces signatures, and whether the key that DKMS signs with is enrolled."""
+    firmware = _inside(root, "sys/firmware/efi")
+    if not os.path.isdir(firmware):
+        return {"enabled": False, "key": None, "key_enrolled": None}
+    variables = os.path.join(firmware, "efivars")
+    # Four bytes of attributes come before the value.
+    value = _bytes(os.path.join(variables, f"SecureBoot-{GLOBAL_VARIABLE}"))
+    enabled = value[4] == 1 if len(value) >= 5 else None
+    key = next((path for path in MOK_KEYS if os.path.exists(_inside(root, path))), None)
+    enrolled = None
+    if key:
+        certificate = _bytes(_inside(root, key))
+        lists = [_bytes(path) for path in glob.glob(os.path.join(variables, f"MokListRT*-{SHIM_VARIABLE}"))]
+        if lists and certificate:
+            enrolled = any(certificate in content for content in lists)
+    return {"enabled": enabled, "key": f"/{key}" if key else None, "key_enrolled": enrolled}
+
+
+# Disk ---------------------------------------------------------------------------------------------------------------
+
+
+def disk(paths: Iterable[str], root: str = "/") -> dict[str, dict[str, Any]]:
+    """Free space by path, with the file system's number, since several paths often share one."""
+    answer = {}
+    for path in paths:
+        place = _inside(root, path)
+        while not os.path.exists(place) and len(place) > len(root):
+            place = os.path.dirname(place)
+        try:
+            space = os.statvfs(place)
+            device = os.stat(place).st_dev
+        except OSError:
+            continue
+        answer[path] = {"free_mib": space.f_bavail * space.f_frsize >> 20, "device": device}
+    return answer
+
+
+# Packages and repositories ------------------------------------------------------------------------------------------
+
+
+def packages(root: str = "/", run: Run = run_command) -> dict[str, dict[str, str]]:
+    """The installed packages that matter here: name -> version and vendor."""
+    found = {}
+    status = _text(_inside(root, "var/lib/dpkg/status"))
+    if status:
+        for paragraph in status.split("\n\n"):
+            name = paragraph[len("Package: ") :].split("\n", 1)[0]
+            if not PACKAGES_OF_INTEREST.match(name) or "\nStatus: " not in paragraph:
+                continue
+            fields = dict(re.findall(r"^(Status|Version|Maintainer): (.*)$", paragraph, re.M))
+            if fields.get("Status", "").endswith(" installed"):
+                found[name] = {"version": fields.get("Version", ""), "vendor": fields.get("Maintainer", "")}
+    elif os.path.isdir(_inside(root, "var/lib/rpm")) or os.path.isdir(_inside(root, "usr/lib/sysimage/rpm")):
+        command = ["rpm", "--root", root, "-qa", "--qf", "%{NAME}\\t%{VERSION}-%{RELEASE}\\t%{VENDOR}\\n"]
+        for line in run(command)[1].splitlines():
+            name, version, vendor = [*line.split("\t"), "", ""][:3]
+            if PACKAGES_OF_INTEREST.match(name):
+                found[name] = {"version": version, "vendor": vendor}
+    return found
+
+
+def installed_method(installed: dict[str, dict[str, str]], root: str = "/") -> dict[str, Any]:
+    """How the driver that is on the host came there: by which methods, and what shows it."""
+    evidence = {}
+    libraries = ("libnvidia-ml1", "libcuda1", "nvidia-driver-cuda", "nvidia-driver-cuda-libs")
+    for name, package in sorted(installed.items()):
+        if name in libraries or re.match(r"^(libnvidia-(compute|tesla)|nvidia-(kernel|open-kernel|dkms|tesla))", name):
+            vendor = package["vendor"].lower()
+            method = "nvidia_repo" if "@nvidia.com" in vendor or vendor == "nvidia" else "distro"
+            evidence.setdefault(method, f"package {name} {package['version']}")
+    uninstaller = _inside(root, "usr/bin/nvidia-uninstall")
+    if os.path.lexists(uninstaller):
+        evidence["runfile"] = "/usr/bin/nvidia-uninstall"
+    return evidence
+
+
+def _deb822(path: str, text: str) -> list[dict[str, Any]]:
+    entries = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        fields: dict[str, str] = {}
+        key = ""
+        for line in paragraph.splitlines():
+            if line.startswith("#"):
+                continue
+            if line[:1] in (" ", "\t"):
+                fields[key] = f"{fields.get(key, '')}\n{line.strip()}"
+            elif ":" in line:
+                key, value = line.split(":", 1)
+                key = key.strip().lower()
+                fields[key] = value.strip()
+        if "uris" not in fields or fields.get("enabled", "yes").lower() in ("no", "false", "0"):
+            continue
+        if "deb" not in fields.get("types", "").split():
+            continue
+        entries += [
+            {
+                "file": path,
+                "uri": uri,
+                "suite": suite,
+                "components": fields.get("components", "").split(),
+                # A key in the file itself starts with an empty line; its lines do not matter here.
+                "signed_by": fields.get("signed-by", "").strip(),
+            }
+            for uri in fields["uris"].split()
+            for suite in fields.get("suites", "").split()
+        ]
+    return entries
+
+
+def _one_line(path: str, text: str) -> list[dict[str, Any]]:
+    entries = []
+    for line in text.splitlines():
+        match = re.match(
+            r"^deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)(?P<rest>.*)$", line.strip()
+        )
+        if match:
+            options = dict(part.split("=", 1) for part in (match["options"] or "").split() if "=" in part)
+            entries.append(
+                {
+                    "file": path,
+                    "uri": match["uri"],
+                    "suite": match["suite"],
+                    "components": match["rest"].split("#")[0].split(),
+                    "signed_by": options.get("signed-by", ""),
+                }
+            )
+    return entries
+
+
+def _yum(path: str, text: str) -> list[dict[str, Any]]:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(text)
+    except configparser.Error:
+        return []
+    entries = []
+    for name in parser.sections():
+        if parser.get(name, "enabled", fallback="1") in ("0", "no", "false"):
+            continue
+        uri = parser.get(name, "baseurl", fallback="") or parser.get(name, "mirrorlist", fallback="")
+        uri = uri or parser.get(name, "metalink", fallback="")
+        entries.append({"file": path, "uri": uri.split("\n")[0], "suite": name, "components": [], "signed_by": ""})
+    return entries
+
+
+def repositories(root: str = "/") -> list[dict[str, Any]]:
+    """Every enabled package source, one row per URI and suite."""
+    readers: tuple[tuple[str, Callable[[str, str], list[dict[str, Any]]]], ...] = (
+        ("etc/apt/sources.list", _one_line),
+        ("etc/apt/sources.list.d/*.list", _one_line),
+        ("etc/apt/sources.list.d/*.sources", _deb822),
+        ("etc/yum.repos.d/*.repo", _yum),
+    )
+    rows = []
+    for pattern, reader in readers:
+        for path in sorted(glob.glob(_inside(root, pattern))):
+            rows += reader("/" + os.path.relpath(path, root), _text(path))
+    return rows
+
+
+# Time and names -----------------------------------------------------------------------------------------------------
+
+
+def time_synchronised(root: str = "/", clock: Callable[[], int | None] | None = None) -> bool | None:
+    """Whether something keeps the kernel's clock in step; None where that cannot be told.
+
+    Every time daemon tells the kernel, so the kernel's own status is asked first.
+    """
+    status = (clock or _clock_status)()
+    if status is not None and not status & 0x40:
+        return True
+    if os.path.exists(_inside(root, "run/systemd/timesync/synchronized")):
+        return True
+    return None if status is None else False
+
+
+def _clock_status() -> int | None:
+    """The STA_ flags of adjtimex(2); with modes = 0 it only reads."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        buffer = ctypes.create_string_buffer(256)
+        if library.adjtimex(buffer) < 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    # struct timex: modes, then offset, freq, maxerror and esterror as longs, then status.
+    return int(struct.unpack_from("@I4li", buffer.raw)[5])
+
+
+def own_addresses(root: str = "/") -> set[str]:
+    addresses = set(
+        re.findall(r"\|-- (\d+\.\d+\.\d+\.\d+)\n\s+/32 host LOCAL", _text(_inside(root, "proc/net/fib_trie")))
+    )
+    for line in _text(_inside(root, "proc/net/if_inet6")).splitlines():
+        digits = line.split(" ", 1)[0]
+        if len(digits) == 32:
+            addresses.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
+    return addresses
+
+
+def hostname(
+    root: str = "/",
+    name: str | None = None,
+    resolver: Callable[[str], list[str]] | None = None,
+) -> dict[str, Any]:
+    """Whether the host's name has an address and whether that is the host's own.
+
+    /etc/hosts is read first; a resolver, which may ask the network, only where one is given.
+    """
+    name = name or socket.gethostname()
+    addresses = []
+    for line in _text(_inside(root, "etc/hosts")).splitlines():
+        fields = line.split("#")[0].split()
+        if name in fields[1:]:
+            addresses.append(fields[0])
+    switch = re.search(r"^hosts:(.*)$", _text(_inside(root, "etc/nsswitch.conf")), re.M)
+    built_in = bool(switch and "myhostname" in switch.group(1).split())
+    if not addresses and not built_in and resolver is not None:
+        addresses = resolver(name)
+        resolves: bool | None = bool(addresses)
+    else:
+        resolves = True if addresses or built_in else None
+    own = own_addresses(root)
+    loopback = [address for address in addresses if address.startswith("127.") or address == "::1"]
+    return {
+        "name": name,
+        "addresses": addresses,
+        "resolves": resolves,
+        "own": bool(set(addresses) & own or loopback) if addresses and own else None,
+    }
+
+
+def resolve(name: str, deadline_s: float = 5.0) -> list[str]:
+    def ask() -> dict[str, Any]:
+        try:
+            return {"addresses": sorted({str(row[4][0]) for row in socket.getaddrinfo(name, None)})}
+        except OSError:
+            return {"addresses": []}
+
+    answer: list[str] = nvml.in_child(ask, deadline_s).get("addresses", [])
+    return answer
+
+
+# Container engines --------------------------------------------------------------------------------------------------
+
+
+def daemon_json(root: str = "/") -> dict[str, Any]:
+    """Whether there is an /etc/docker/daemon.json, and what is wrong with it."""
+    path = _inside(root, "etc/docker/daemon.json")
+    if not os.path.exists(path):
+        return {"exists": False, "error": None}
+    text = _text(path)
+    error = None
+    if text.strip():
+        try:
+            if not isinstance(json.loads(text), dict):
+                error = "its top level is not an object"
+        except ValueError as failure:
+            line = getattr(failure, "lineno", 0)
+            words = text.splitlines()[line - 1].strip() if 0 < line <= len(text.splitlines()) else ""
+            error = f"line {line}, column {getattr(failure, 'colno', 0)}: {getattr(failure, 'msg', failure)}: {words}"
+    return {"exists": True, "error": error}
+
+
+# Network ------------------------------------------------------------------------------------------------------------
+
+
+def url_problem(value: str) -> str | None:
+    """What is wrong with the form of a URL, None if nothing is."""
+    if not value or re.search(r"\s", value):
+        return "it is empty or contains blanks"
+    try:
+        parts = urllib.parse.urlsplit(value)
+        _port = parts.port
+    except ValueError as failure:
+        return str(failure)
+    if parts.scheme not in ("http", "https", "file", "ftp"):
+        return "it does not begin with http://, https://, ftp:// or file:///"
+    if parts.scheme == "file":
+        return None if parts.path.startswith("/") and not parts.netloc else "a file URL has three slashes: file:///path"
+    return None if parts.hostname else "it names no host"
+
+
+def apt_proxies(run: Run = run_command) -> dict[str, str]:
+    """The proxies that apt goes through: scheme -> proxy. A direct connection may be impossible where it works."""
+    proxies = {}
+    for line in run(["apt-config", "dump", "--format", "%f %v%n", "Acquire"])[1].splitlines():
+        match = re.match(r"^Acquire::(https?)::proxy (\S+)$", line.strip(), re.I)
+        if match and match.group(2).upper() != "DIRECT":
+            proxies[match.group(1).lower()] = match.group(2)
+    return proxies
+
+
+def unreachable(url: str, proxies: dict[str, str], timeout_s: float = 5.0, root: str = "/") -> str | None:
+    """Why a URL cannot be reached, None if its server answers, whatever the answer."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme == "file":
+        return None if os.path.exists(_inside(root, parts.path)) else "no such file or directory"
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies or None))
+    request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "baremetal.gpu"})
+    try:
+        with opener.open(request, timeout=timeout_s):
+            return None
+    except urllib.error.HTTPError as failure:
+        return None if failure.code < 500 and failure.code != 407 else f"HTTP {failure.code} {failure.reason}"
+    except (OSError, ValueError) as failure:
+        reason = getattr(failure, "reason", failure)
+        return str(reason) or type(failure).__name__
+
+
+def reach(urls: Iterable[str], proxies: dict[str, str]) -> dict[str, str | None]:
+    """URL -> why it cannot be reached. All are tried at once, so that the slowest decides how long it takes."""
+    targets = list(urls)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
+        return dict(zip(targets, pool.map(lambda url: unreachable(url, proxies), targets)))
+
+
+def gather(
+    kernels: Any = "running",
+    disk_paths: Iterable[str] = (),
+    find_headers: bool = True,
+    root: str = "/",
+    running: str | None = None,
+    machine: str | None = None,
+    run: Run = run_command,
+    resolver: Callable[[str], list[str]] | None = None,
+    clock: Callable[[], int | None] | None = None,
+    host: str | None = None,
+) -> dict[str, Any]:
+    """Everything above about one host."""
+    about = system(root, machine)
+    running = running or os.uname().release
+    installed = installed_kernels(root)
+    checked = kernels_to_check(kernels, running, installed)
+    here = packages(root, run)
+    return {
+        "os": about,
+        "kernels": {"running": running, "installed": installed, "checked": checked},
+        # Searching the package indices takes a moment, and a host without cards builds nothing.
+        "headers": headers(checked, root, about["family"], run) if find_headers else {},
+        "modules": driver.modules(root),
+        "secure_boot": secure_boot(root),
+        "disk": disk(disk_paths, root),
+        "packages": here,
+        "driver_from": installed_method(here, root),
+        "repositories": repositories(root),
+        "time_synchronised": time_synchronised(root, clock),
+        "hostname": hostname(root, host, resolver),
+        "daemon_json": daemon_json(root),
+    }

@@ -1,0 +1,238 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_preflight_info
+short_description: Find everything that would keep a host from becoming a GPU node
+version_added: 0.1.0
+description:
+  - Looks at a host once and compares it with what the roles' variables ask for. Returns every problem with its remedy,
+    what deserves caution, and the plan of what would be installed.
+  - Changes nothing. Asks the network only with O(check_network), and then only if something is to be installed.
+  - The module does not fail over a problem; the role P(baremetal.gpu.gpu_preflight#role) does.
+options:
+  variables:
+    description:
+      - The variables of the other roles, such as C(nvidia_driver_branch) and C(cuda_versions), by name. Those that are
+        left out have the roles' defaults. A value that means nothing is a problem like any other.
+    type: dict
+    default: {}
+  kernels:
+    description:
+      - The kernels that the driver must be built for, V(running), V(installed) or a list of kernel releases.
+    type: raw
+    default: running
+  disk_mib:
+    description:
+      - How much space each stage needs, by stage (C(driver), C(cuda), C(container_runtime)) and path in MiB. Needs
+        count only for what is not installed yet, and those on one file system are added up.
+    type: dict
+    default: {}
+  urls:
+    description:
+      - Variables that hold a URL, by name. Each is checked for its form, and with O(check_network) for its server.
+    type: dict
+    default: {}
+  runfile:
+    description:
+      - Where NVIDIA's installer comes from (C(url) or C(path)) and its C(sha256); looked at for the method C(runfile).
+    type: dict
+    default: {}
+  check_network:
+    description:
+      - Whether to try, if something is to be installed, that the package sources and O(urls) answer, and to ask the
+        name service for the host's own name if C(/etc/hosts) does not have it.
+    type: bool
+    default: false
+  accept:
+    description:
+      - Codes of problems that are to count as cautions.
+    type: list
+    elements: str
+    default: []
+  refuse:
+    description:
+      - Codes of cautions that are to count as problems.
+    type: list
+    elements: str
+    default: []
+  host:
+    description:
+      - The name of the host in the plan and the report. The host's own name if left out.
+    type: str
+  nvml_timeout:
+    description:
+      - How many seconds NVML has for all its answers together.
+    type: int
+    default: 30
+requirements:
+  - On the host nothing but Python 3.9.
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  facts:
+    description: Returns no facts.
+    support: none
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+  action:
+    description: An action plugin takes the controller's pynvml along.
+    support: full
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: See what would keep this host from running branch 550
+  baremetal.gpu.gpu_preflight_info:
+    variables:
+      nvidia_driver_branch: 550
+      cuda_versions: ['12.4']
+  register: preflight
+
+- name: Show it
+  ansible.builtin.debug:
+    msg: "{{ preflight.report }}"
+"""
+
+RETURN = r"""
+problems:
+  description: What is in the way.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    code:
+      description: Short name of the problem, for O(accept).
+      type: str
+      sample: branch_too_new
+    message:
+      description: What is wrong.
+      type: str
+    value:
+      description: The value that is wrong.
+      type: raw
+    remedy:
+      description: What to do.
+      type: str
+cautions:
+  description: What deserves a look but is not in the way, in the form of RV(problems).
+  returned: always
+  type: list
+  elements: dict
+plan:
+  description: What the roles would do on this host.
+  returned: always
+  type: dict
+  contains:
+    host:
+      description: Name of the host.
+      type: str
+    gpus:
+      description: The cards with address, model and architecture.
+      type: list
+      elements: dict
+    driver:
+      description: Branch, flavour, method, version and main packages; null where no driver is to be there.
+      type: dict
+    cuda:
+      description: The CUDA toolkits by version.
+      type: list
+      elements: str
+    runtime:
+      description: Container engine and its access to the cards.
+      type: dict
+    reboot_expected:
+      description: Whether a reboot may be needed.
+      type: bool
+    reboot_reasons:
+      description: Why.
+      type: list
+      elements: str
+    steps:
+      description: What is to be done, in words. Empty on a host that is as it should be.
+      type: list
+      elements: str
+    installs:
+      description: Whether something is to be installed.
+      type: bool
+gpu:
+  description: The facts of M(baremetal.gpu.gpu_facts).
+  returned: always
+  type: dict
+host:
+  description: What was found out about the host, such as C(os), C(kernels), C(headers), C(secure_boot) and C(disk).
+  returned: always
+  type: dict
+report:
+  description: The problems in words, empty if there are none.
+  returned: always
+  type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml, osinfo, preflight
+
+DISK_PATHS = ("/", "/boot", "/usr", "/var")
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "variables": {"type": "dict", "default": {}},
+            "kernels": {"type": "raw", "default": "running"},
+            "disk_mib": {"type": "dict", "default": {}},
+            "urls": {"type": "dict", "default": {}},
+            "runfile": {"type": "dict", "default": {}},
+            "check_network": {"type": "bool", "default": False},
+            "accept": {"type": "list", "elements": "str", "default": []},
+            "refuse": {"type": "list", "elements": "str", "default": []},
+            "host": {"type": "str"},
+            "nvml_timeout": {"type": "int", "default": 30},
+            # Filled in by the action plugin.
+            "_binding": {"type": "str", "no_log": True},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    kernels = wanted["kernels"]
+    if not isinstance(kernels, list) and kernels not in ("running", "installed"):
+        module.fail_json(msg=f"kernels is neither running, installed nor a list of kernel releases: {kernels}")
+
+    cards = gpu.gather(binding_source=nvml.unpack(wanted["_binding"]), deadline_s=wanted["nvml_timeout"])
+    network = wanted["check_network"]
+    paths = {path for stage in wanted["disk_mib"].values() for path in stage} | set(DISK_PATHS)
+    host = osinfo.gather(
+        kernels=kernels,
+        disk_paths=sorted(paths),
+        find_headers=cards["present"] is not False,
+        resolver=osinfo.resolve if network else None,
+    )
+    options = {key: wanted[key] for key in ("disk_mib", "urls", "runfile", "accept", "refuse")}
+    options.update(kernels=kernels, host=wanted["host"] or host["hostname"]["name"])
+    verdict = preflight.judge(host, cards, wanted["variables"], options)
+
+    # A converged host makes no request.
+    if network and verdict["plan"]["installs"]:
+        answers = osinfo.reach(preflight.urls_to_reach(host, options), osinfo.apt_proxies())
+        for row in preflight.judge_reach(answers):
+            verdict["cautions" if row["code"] in wanted["accept"] else "problems"].append(row)
+
+    summary = {key: value for key, value in host.items() if key not in ("packages", "repositories")}
+    report = preflight.report(options["host"], verdict["problems"]) if verdict["problems"] else ""
+    module.exit_json(changed=False, gpu=cards, host=summary, report=report, **verdict)
+
+
+if __name__ == "__main__":
+    main()
