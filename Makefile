@@ -21,7 +21,7 @@ test-full: setup ## everything
 	tests/run --full
 
 sanity: setup ## ansible-test sanity and galaxy-importer
-	tests/sanity/run
+	.venv/bin/python -m pytest tests/sanity
 
 docs: setup ## build the documentation into site/
 	tools/docs

@@ -59,6 +59,8 @@ def test_no_file_is_large():
 
 def test_scripts_are_executable_and_say_what_runs_them():
     for path in tracked_files():
+        if path.is_relative_to("plugins/modules"):
+            continue  # Ansible replaces a module's first line and runs it itself
         head = (ROOT / path).read_bytes()[:2]
         executable = bool((ROOT / path).stat().st_mode & 0o111)
         assert executable == (head == b"#!"), f"{path}: a first line with #! and the executable bit go together"

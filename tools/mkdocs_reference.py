@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Generate the reference part of the documentation, so that it cannot say anything else than the code.
+
+A hook of mkdocs: it adds one page per role from the role's argument_specs and defaults, and one per module from the
+module's DOCUMENTATION, EXAMPLES and RETURN.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Ansible's semantic markup, as far as it is used here, in Markdown.
+MARKUP = [
+    (re.compile(r"\b[CVE]\(((?:[^()\\]|\\.|\([^()]*\))*)\)"), r"`\1`"),
+    (re.compile(r"\b(?:O|RV)\((?:[\w.#]+:)?((?:[^()\\]|\\.|\([^()]*\))*)\)"), r"`\1`"),
+    (re.compile(r"\bM\(baremetal\.gpu\.(\w+)\)"), r"[\1](../modules/\1.md)"),
+    (re.compile(r"\b[MP]\(([^()#]+)(?:#\w+)?\)"), r"`\1`"),
+    (re.compile(r"\bB\(([^()]*)\)"), r"**\1**"),
+    (re.compile(r"\bI\(([^()]*)\)"), r"*\1*"),
+    (re.compile(r"\bL\(([^(),]*),\s*([^()]*)\)"), r"[\1](\2)"),
+    (re.compile(r"\bU\(([^()]*)\)"), r"<\1>"),
+]
+
+
+def prose(text: str | list[str], separator: str = "\n\n") -> str:
+    """A description as Markdown."""
+    joined = separator.join([text] if isinstance(text, str) else text)
+    for pattern, replacement in MARKUP:
+        joined = pattern.sub(replacement, joined)
+    return joined.strip()
+
+
+def in_cell(text: str) -> str:
+    """Text as it may stand in a cell of a table."""
+    return re.sub(r"\s+", " ", text).replace("|", "\\|")
+
+
+def value(anything: Any) -> str:
+    """A default as one would write it in YAML."""
+    written = yaml.safe_dump(anything, default_flow_style=True, width=1000, sort_keys=False).strip()
+    return f"`{in_cell(written.removesuffix('...').strip())}`"
+
+
+def type_of(spec: dict[str, Any]) -> str:
+    elements = f" of {spec['elements']}" if "elements" in spec else ""
+    return f"{spec.get('type', 'str')}{elements}"
+
+
+def options_table(options: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> list[str]:
+    """Rows for options and, below each, for those inside it."""
+    rows = []
+    for name, spec in options.items():
+        about = prose(spec.get("description", ""), " ")
+        if "choices" in spec:
+            about += " One of " + ", ".join(value(choice) for choice in spec["choices"]) + "."
+        if spec.get("required"):
+            given = "**required**"
+        elif not prefix and name in defaults:
+            given = value(defaults[name])
+        else:
+            given = value(spec["default"]) if "default" in spec else ""
+        rows.append(f"| `{prefix}{name}` | {type_of(spec)} | {given} | {in_cell(about)} |")
+        inside = spec.get("options") or spec.get("suboptions") or {}
+        rows += options_table(inside, {}, f"{prefix}{name}." if spec.get("type") == "dict" else f"{prefix}{name}[].")
+    return rows
+
+
+def table(options: dict[str, Any], defaults: dict[str, Any] | None = None) -> str:
+    if not options:
+        return "None.\n"
+    head = ["| name | type | default | meaning |", "| --- | --- | --- | --- |"]
+    return "\n".join([*head, *options_table(options, defaults or {})]) + "\n"
+
+
+def role_page(role: Path) -> str:
+    specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
+    defaults_file = role / "defaults" / "main.yml"
+    defaults = (yaml.safe_load(defaults_file.read_text()) if defaults_file.exists() else None) or {}
+    page = [f"# Role {role.name}\n"]
+    for name, entry in specs.items():
+        if name != "main":
+            page.append(f"## Entry point {name}\n")
+        page.append(prose(entry.get("short_description", "")) + "\n")
+        page.append(prose(entry.get("description", "")) + "\n")
+        page.append(table(entry.get("options") or {}, defaults))
+    return "\n".join(page)
+
+
+def returned(values: dict[str, Any], prefix: str = "") -> list[str]:
+    rows = []
+    for name, spec in values.items():
+        about = in_cell(prose(spec.get("description", ""), " "))
+        rows.append(f"| `{prefix}{name}` | {type_of(spec)} | {in_cell(str(spec.get('returned', '')))} | {about} |")
+        rows += returned(
+            spec.get("contains") or {}, f"{prefix}{name}." if spec.get("type") == "dict" else f"{prefix}{name}[]."
+        )
+    return rows
+
+
+def constants_of(path: Path) -> dict[str, str]:
+    """The strings that a module assigns at its top, without importing it."""
+    found = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            try:
+                found[node.targets[0].id] = ast.literal_eval(node.value)
+            except ValueError:
+                continue
+    return found
+
+
+def module_page(path: Path) -> str:
+    text = constants_of(path)
+    doc = yaml.safe_load(text["DOCUMENTATION"])
+    page = [f"# Module {doc['module']}\n", prose(doc["short_description"]) + ".\n", prose(doc["description"]) + "\n"]
+    page += ["## Options\n", table(doc.get("options") or {})]
+    if doc.get("attributes"):
+        page.append("## Attributes\n\n| attribute | support | meaning |\n| --- | --- | --- |")
+        page += [
+            f"| {name} | {spec.get('support', '')} | {in_cell(prose(spec.get('description', ''), ' '))} |"
+            for name, spec in doc["attributes"].items()
+        ]
+        page.append("")
+    for title in ("requirements", "notes"):
+        if doc.get(title):
+            page.append(f"## {title.capitalize()}\n\n" + "\n".join(f"- {prose(item)}" for item in doc[title]) + "\n")
+    page.append("## Examples\n\n```yaml\n" + text["EXAMPLES"].strip() + "\n```\n")
+    result = yaml.safe_load(text.get("RETURN") or "") or {}
+    if result:
+        page.append("## Return values\n\n| name | type | returned | meaning |\n| --- | --- | --- | --- |")
+        page += [*returned(result), ""]
+    return "\n".join(page)
+
+
+def roles() -> list[Path]:
+    return sorted(path.parents[1] for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
+
+
+def modules() -> list[Path]:
+    return sorted(path for path in (ROOT / "plugins" / "modules").glob("*.py") if path.stem != "__init__")
+
+
+def short(role: Path) -> str:
+    specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
+    return str(next(iter(specs.values())).get("short_description", ""))
+
+
+def index_page() -> str:
+    page = ["# Reference\n", "Generated from the code.\n", "## Roles\n"]
+    page += [f"- [{role.name}](roles/{role.name}.md): {prose(short(role))}" for role in roles()]
+    page += ["", "## Modules\n"]
+    for path in modules():
+        doc = yaml.safe_load(constants_of(path)["DOCUMENTATION"])
+        page.append(f"- [{path.stem}](modules/{path.stem}.md): {prose(doc['short_description'])}")
+    return "\n".join(page) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """Address in the documentation → content."""
+    found = {"reference/index.md": index_page()}
+    found.update({f"reference/roles/{role.name}.md": role_page(role) for role in roles()})
+    found.update({f"reference/modules/{path.stem}.md": module_page(path) for path in modules()})
+    return found
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    for address, content in pages().items():
+        files.append(File.generated(config, address, content=content))
+    return files
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Put the generated pages into the navigation."""
+    sections: list[Any] = ["reference/index.md"]
+    sections.append({"Roles": [f"reference/roles/{role.name}.md" for role in roles()]})
+    sections.append({"Modules": [f"reference/modules/{path.stem}.md" for path in modules()]})
+    for entry in config.nav or []:
+        if isinstance(entry, dict) and "Reference" in entry:
+            entry["Reference"] = sections
+    return config
