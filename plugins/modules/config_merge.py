@@ -1,0 +1,501 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: config_merge
+short_description: Merge settings into a configuration file that others write to as well
+version_added: 0.1.0
+description:
+  - Brings settings into a configuration file such as C(/etc/docker/daemon.json) and leaves everything else in it as it
+    is, in the order it is in.
+  - The file is written at once or not at all, after the program that reads it has found no fault in it.
+  - With O(unit) the module also makes the service read the file, in the same execution. What is still to be done is
+    written down before the file is, so a run that is cut between the two is completed by the next one. A service that
+    refuses to start gets its earlier file back, and the module fails with the end of the service's log.
+  - With O(record=true) the module remembers which settings it made. A setting that is wanted no longer is then taken
+    out again, unless someone has changed it since. A setting that was there before with the same value is not ours
+    and stays.
+options:
+  path:
+    description: The file. A symbolic link is followed. A missing file is created, its directory too.
+    type: path
+    required: true
+  format:
+    description: The format of the file.
+    type: str
+    choices: [json]
+    default: json
+  state:
+    description:
+      - V(present) merges O(values) into the file.
+      - V(absent) takes out what the module has put in. Where there is no record of it, that is every value of
+        O(values) that the file still holds. A file in which nothing is left is removed.
+    type: str
+    choices: [present, absent]
+    default: present
+  values:
+    description:
+      - The settings. Tables are merged with those of the file, other values take the place of the file's.
+      - A value that would take the place of a whole table, or a table that would take the place of a value, is
+        refused. Name the key in O(remove) to have that.
+    type: dict
+    default: {}
+  remove:
+    description:
+      - Keys that must not be in the file, whoever wrote them. Removed before O(values) are merged.
+      - A key is a list of its parts from the top, or a string with dots between the parts.
+      - A table that is left empty by it goes as well.
+    type: list
+    elements: raw
+    default: []
+  lists:
+    description:
+      - What happens to a list of the file. V(replace) puts the wanted one in its place.
+      - V(union) keeps the list and adds the wanted items that are missing.
+    type: str
+    choices: [replace, union]
+    default: replace
+  record:
+    description: Whether to remember in O(state_dir) which settings the module made.
+    type: bool
+    default: false
+  validate:
+    description:
+      - Command that checks the new file before it takes the old one's place, with C(%s) for its path. Runs only if
+        there is something to change, in check mode too.
+      - Skipped where the program is not installed (yet). RV(validated) says whether it ran.
+    type: str
+  unit:
+    description:
+      - The systemd unit that reads the file. Restarted after a change if it is running.
+      - A unit that does not run or does not exist is left alone. It reads the file when it starts.
+    type: str
+  reload_keys:
+    description: Keys at the top of the file that the unit can take in without a restart, by a reload.
+    type: list
+    elements: str
+    default: []
+  backup:
+    description: Whether to keep the earlier file, under a name with the time in it.
+    type: bool
+    default: false
+  state_dir:
+    description: Where the module remembers its settings and what is still to be done.
+    type: path
+    default: /var/lib/baremetal-gpu/config_merge
+extends_documentation_fragment:
+  - ansible.builtin.files
+attributes:
+  check_mode:
+    description: Can run in check mode and says what it would change without changing it.
+    support: full
+  diff_mode:
+    description: Shows the file before and after. The two are the same in check mode.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+  safe_file_operations:
+    description: Writes the file through a temporary one.
+    support: full
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Let Docker hand devices out by CDI and keep what the operator has set
+  baremetal.gpu.config_merge:
+    path: /etc/docker/daemon.json
+    values:
+      features:
+        cdi: true
+    validate: /usr/bin/dockerd --validate --config-file=%s
+    unit: docker.service
+    record: true
+    backup: true
+    mode: "0644"
+
+- name: Add a mirror beside those that are there, and drop a key
+  baremetal.gpu.config_merge:
+    path: /etc/docker/daemon.json
+    lists: union
+    values:
+      registry-mirrors: [https://mirror.example.com]
+    remove: [graph]
+    unit: docker.service
+    reload_keys: [registry-mirrors]
+
+- name: Take out again what was put in
+  baremetal.gpu.config_merge:
+    path: /etc/docker/daemon.json
+    state: absent
+    record: true
+    unit: docker.service
+"""
+
+RETURN = r"""
+path:
+  description: The file, after links were followed.
+  returned: always
+  type: str
+changed_keys:
+  description: The settings that are not the same before and after.
+  returned: always
+  type: list
+  elements: str
+  sample: [features.cdi]
+action:
+  description: What was done, or in check mode would be done, to the unit. V(none), V(reload) or V(restart).
+  returned: always
+  type: str
+validated:
+  description: Whether the new file was checked by O(validate).
+  returned: always
+  type: bool
+backup_file:
+  description: Where the earlier file is kept.
+  returned: when O(backup=true) and there was a file to change
+  type: str
+"""
+
+import json
+import os
+import shlex
+import tempfile
+import time
+import urllib.parse
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import merge
+
+MODE_OF_RECORDS = 0o600
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    return merge.parse_json(text)
+
+
+def render_json(text: str, _before: dict[str, Any], after: dict[str, Any]) -> str:
+    return merge.render_json(after, like=text)
+
+
+FORMATS = {"json": (parse_json, render_json)}
+
+
+class Record:
+    """What the module remembers of one file: its own settings there, and what the unit has not read yet."""
+
+    def __init__(self, module: AnsibleModule, path: str) -> None:
+        self.module = module
+        self.path = os.path.join(module.params["state_dir"], urllib.parse.quote(path, safe="") + ".json")
+        self.claims: merge.Claims | None = None
+        self.pending: dict[str, Any] | None = None
+        try:
+            with open(self.path, encoding="utf-8") as stream:
+                data = json.load(stream)
+            claims = data["claims"]
+            self.claims = None if claims is None else {tuple(path): value for path, value in claims}
+            self.pending = data["pending"]
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            module.warn(f"{self.path} is unreadable and is made anew: {error}")
+        self.saved = self._text()
+
+    def _text(self) -> str:
+        claims = None if self.claims is None else [[list(path), value] for path, value in self.claims.items()]
+        return json.dumps({"schema": 1, "claims": claims, "pending": self.pending}, indent=2) + "\n"
+
+    def save(self) -> None:
+        text = self._text()
+        if text == self.saved or self.module.check_mode:
+            return
+        if self.claims is None and self.pending is None:
+            if os.path.exists(self.path):
+                os.unlink(self.path)
+        else:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            write(self.module, self.path, text)
+            os.chmod(self.path, MODE_OF_RECORDS)
+        self.saved = text
+
+
+class Unit:
+    """The service that reads the file."""
+
+    def __init__(self, module: AnsibleModule, name: str) -> None:
+        self.module = module
+        self.name = name
+        self.systemctl = module.get_bin_path("systemctl")
+
+    def _systemctl(self, *arguments: str) -> tuple[int, str, str]:
+        if not self.systemctl:
+            return 1, "", "there is no systemctl"
+        rc, out, err = self.module.run_command([self.systemctl, *arguments, self.name])
+        return rc, out, err
+
+    def running_since(self) -> float | None:
+        """The monotonic second at which the running service was started, or None if it does not run."""
+        rc, out, _err = self._systemctl("show", "--property=ActiveState,ExecMainStartTimestampMonotonic")
+        properties = dict(line.split("=", 1) for line in out.splitlines() if "=" in line)
+        if rc != 0 or properties.get("ActiveState") not in ("active", "activating", "reloading"):
+            return None
+        return int(properties.get("ExecMainStartTimestampMonotonic") or 0) / 1e6
+
+    def do(self, action: str) -> str:
+        """Restart or reload it. Returns what went wrong, or nothing."""
+        rc, out, err = self._systemctl(action)
+        return "" if rc == 0 else (err or out).strip()
+
+    def start_again(self) -> str:
+        # A service that failed a few times in a row is not started any more before this.
+        self._systemctl("reset-failed")
+        return self.do("restart")
+
+    def log(self) -> str:
+        journalctl = self.module.get_bin_path("journalctl")
+        if not journalctl:
+            return ""
+        arguments = ["--no-pager", "--quiet", "--lines=15", "--output=cat", f"--unit={self.name}"]
+        _rc, out, _err = self.module.run_command([journalctl, *arguments])
+        return str(out).strip()
+
+
+def boot_id() -> str:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:
+        return stream.read().strip()
+
+
+def write(module: AnsibleModule, path: str, text: str) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=module.tmpdir)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+    module.atomic_move(temporary, path, unsafe_writes=bool(module.params["unsafe_writes"]))
+
+
+def read(module: AnsibleModule, path: str) -> str | None:
+    """The text of the file, or None if there is none."""
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return str(module.fail_json(msg=f"{path} cannot be read: {error.strerror}", path=path))
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = content[: error.start].decode("utf-8")
+        raise merge.Malformed("not UTF-8", *merge.position(before, len(before))) from None
+
+
+def key_path(key: Any) -> merge.Path:
+    parts = key.split(".") if isinstance(key, str) else key
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) and part for part in parts):
+        raise ValueError(f"{key!r} in `remove` is neither a string such as 'a.b' nor a list such as ['a', 'b']")
+    return tuple(parts)
+
+
+def check(module: AnsibleModule, path: str, text: str) -> bool:
+    """Have the program that reads the file look at the new one. False where the program is not there."""
+    if not module.params["validate"]:
+        return False
+    words = shlex.split(module.params["validate"])
+    if not any("%s" in word for word in words):
+        module.fail_json(msg="validate has no %s in it, which stands for the file to check", path=path)
+    if module.get_bin_path(words[0]) is None:
+        return False
+    descriptor, temporary = tempfile.mkstemp(dir=module.tmpdir, suffix=os.path.splitext(path)[1])
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        rc, out, err = module.run_command([word.replace("%s", temporary) for word in words])
+    finally:
+        os.unlink(temporary)
+    if rc != 0:
+        module.fail_json(
+            msg=f"{path} would not be valid with the wanted values and is left as it is: {words[0]} says: "
+            f"{(err or out).strip().replace(temporary, path)}. Correct the values that are merged into it.",
+            path=path,
+            rc=rc,
+        )
+    return True
+
+
+def outstanding(pending: dict[str, Any] | None, unit: Unit | None) -> str:
+    """What the unit still has to do for an earlier change: none, reload or restart."""
+    if pending is None or unit is None or pending.get("boot_id") != boot_id():
+        return "none"
+    since = unit.running_since()
+    # A service that was started after the change has read it, whoever started it.
+    return "none" if since is None or since > pending["monotonic"] else str(pending["action"])
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "format": {"type": "str", "choices": sorted(FORMATS), "default": "json"},
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "values": {"type": "dict", "default": {}},
+            "remove": {"type": "list", "elements": "raw", "default": []},
+            "lists": {"type": "str", "choices": ["replace", "union"], "default": "replace"},
+            "record": {"type": "bool", "default": False},
+            "validate": {"type": "str"},
+            "unit": {"type": "str"},
+            "reload_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
+            "backup": {"type": "bool", "default": False},
+            "state_dir": {"type": "path", "default": "/var/lib/baremetal-gpu/config_merge"},
+        },
+        add_file_common_args=True,
+        supports_check_mode=True,
+    )
+    params = module.params
+    path = os.path.realpath(params["path"])
+    result: dict[str, Any] = {
+        "changed": False,
+        "path": path,
+        "changed_keys": [],
+        "action": "none",
+        "validated": False,
+    }
+    parse, render = FORMATS[params["format"]]
+
+    # Gather.
+    if os.path.isdir(path):
+        module.fail_json(msg=f"{path} is a directory, not a {params['format'].upper()} file", path=path)
+    try:
+        text = read(module, path)
+        before = parse(text or "")
+    except merge.Malformed as error:
+        module.fail_json(
+            msg=f"{path} is not a valid {params['format'].upper()} file and is left untouched: line {error.line}, "
+            f"column {error.column}: {error.reason}. Correct or remove the file, then run again.",
+            path=path,
+            line=error.line,
+            column=error.column,
+        )
+        return
+    record = Record(module, path)
+    unit = Unit(module, params["unit"]) if params["unit"] else None
+
+    # Desired.
+    claims = record.claims if params["record"] else None
+    try:
+        unwanted = [key_path(key) for key in params["remove"]]
+        if params["state"] == "present":
+            after, claimed = merge.apply(before, params["values"], unwanted, params["lists"], claims)
+        else:
+            after, claimed = merge.withdraw(before, params["values"], unwanted, params["lists"], claims), {}
+    except (ValueError, merge.Conflict) as error:
+        remedy = " Name the key in `remove` if that is what is wanted." if isinstance(error, merge.Conflict) else ""
+        module.fail_json(msg=f"{path} is left as it is: {error}.{remedy}", path=path)
+        return
+
+    # Diff. A file whose settings are right is not written anew for the sake of its layout.
+    differences = merge.differences(before, after)
+    gone = params["state"] == "absent" and not after and text is not None and bool(differences)
+    missing = params["state"] == "present" and text is None and bool(params["values"])
+    rewrite = bool(differences) or missing
+    new = "" if gone else render(text or "", before, after) if rewrite else (text or "")
+    result["changed_keys"] = [merge.name(path) for path in differences]
+    result["diff"] = [
+        {
+            "before_header": path if text is not None else f"{path} (absent)",
+            "after_header": f"{path} (absent)" if gone or (text is None and not rewrite) else path,
+            "before": text or "",
+            "after": new,
+        }
+    ]
+    earlier = outstanding(record.pending, unit)
+    if rewrite:
+        result["changed"] = True
+        result["validated"] = not gone and check(module, path, new)
+        tops = {path[0] for path in differences}
+        action = "reload" if tops <= set(params["reload_keys"]) else "restart"
+        running = unit is not None and unit.running_since() is not None
+        result["action"] = "restart" if "restart" in (earlier, action) else action
+        if not running:
+            result["action"] = "none"
+    elif earlier != "none":
+        result["changed"] = True
+        result["action"] = earlier
+
+    # Apply.
+    known = record.claims
+    if rewrite and not module.check_mode:
+        if params["record"]:
+            # Until the file is written both the old and the new settings are ours.
+            record.claims = {**(record.claims or {}), **claimed}
+        if result["action"] != "none":
+            record.pending = {"action": result["action"], "boot_id": boot_id(), "monotonic": time.monotonic()}
+        record.save()
+        if params["backup"] and text is not None:
+            result["backup_file"] = module.backup_local(path)
+        if gone:
+            os.unlink(path)
+        else:
+            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            write(module, path, new)
+    if not gone and os.path.exists(path):
+        attributes: dict[str, Any] = {}
+        arguments = module.load_file_common_arguments(params, path=path)
+        if module.set_fs_attributes_if_different(arguments, False, attributes):
+            result["changed"] = True
+            result["diff"].append(attributes)
+    if not module.check_mode:
+        if unit is not None and result["action"] != "none":
+            trouble = unit.do(result["action"])
+            if trouble:
+                record.claims = known
+                take_file_back(module, record, unit, path, text, rewrite, trouble, result)
+        record.pending = None
+        if params["record"]:
+            record.claims = claimed if params["state"] == "present" else None
+        record.save()
+    module.exit_json(**result)
+
+
+def take_file_back(
+    module: AnsibleModule,
+    record: Record,
+    unit: Unit,
+    path: str,
+    text: str | None,
+    rewritten: bool,
+    trouble: str,
+    result: dict[str, Any],
+) -> None:
+    """The service does not come up with the new file: give it the earlier one, and fail."""
+    log = unit.log()
+    if rewritten:
+        if text is None:
+            os.unlink(path)
+        else:
+            write(module, path, text)
+        record.pending = None
+        record.save()
+        again = unit.start_again()
+        state = (
+            f"does not start with the earlier file either ({again})" if again else "runs with the earlier file again"
+        )
+    else:
+        state = "was to be restarted for a change that an earlier run had made"
+    module.fail_json(
+        msg=f"{unit.name} did not {result['action']} with the new {path} and {state}: {trouble}. Correct the values "
+        f"that are merged into the file. The end of its log: {log}",
+        path=path,
+        action=result["action"],
+        changed_keys=result["changed_keys"],
+    )
+
+
+if __name__ == "__main__":
+    main()
