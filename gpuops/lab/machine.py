@@ -132,6 +132,8 @@ class Machine:
         images.write_seed_sources(self.root, self.spec.suite, mirrors)
         options = "".join(f'{key} "{value}";\n' for key, value in mirrors.options.items())
         proxy = f"http://{self.lab.gateway}:{self.lab.apt_port}"
+        # What the image was built with: the address of the cache as its builder saw it. It would win over ours.
+        (self.root / "etc/apt/apt.conf.d/99mmdebstrap").unlink(missing_ok=True)
         write("etc/apt/apt.conf.d/80lab", f'Acquire::http::Proxy "{proxy}";\n{options}')
         key = self.directory / "ssh_host_ed25519_key"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.spec.name, "-f", key)
