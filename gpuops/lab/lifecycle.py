@@ -16,6 +16,7 @@ from .aptcache import AptCache
 from .machine import SCENARIO_IN_MACHINE, SCENARIOS, SIMULATORS, Machine
 from .state import CACHE_ROOT, STATE_ROOT, Lab, MachineSpec, all_labs
 from .system import LabError, locked, mounts_below, run, say, unmount_below, write_atomically
+from .vm import Vm
 
 
 @contextlib.contextmanager
@@ -135,6 +136,7 @@ def clean(lab: Lab) -> None:
 
 
 def _remove_all(lab: Lab) -> None:
+    Vm(lab.id).down()
     directory = lab.directory / "machines"
     names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
     names.update(lab.machines)

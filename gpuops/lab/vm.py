@@ -189,6 +189,10 @@ class Vm:
 
     def _start(self, spec: Spec) -> None:
         self.pid_file.unlink(missing_ok=True)
+        # The port of a process that was just killed is free a moment later; inventories in use keep it.
+        deadline = time.monotonic() + 10
+        while not port_is_free(spec.port) and time.monotonic() < deadline:
+            time.sleep(0.2)
         if not port_is_free(spec.port):
             spec.port = free_port(self.lab)
             write_atomically(self.spec_file, json.dumps(asdict(spec)) + "\n")
@@ -247,7 +251,9 @@ class Vm:
         self._stop()
         if self.directory.exists():
             shutil.rmtree(self.directory)
-        self.lock.unlink(missing_ok=True)
+            say(f"vm: nothing left of the virtual machine of lab {self.lab}")
+        with contextlib.suppress(OSError):
+            state.STATE_ROOT.rmdir()
 
 
 def port_is_free(port: int) -> bool:

@@ -25,6 +25,7 @@ SECTOR = 512
 PACKAGES = (
     "ca-certificates",
     "dbus",
+    "e2fsprogs",
     "grub-common",
     "grub-pc-bin",
     "initramfs-tools",
