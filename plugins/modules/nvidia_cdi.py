@@ -1,0 +1,226 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvidia_cdi
+short_description: Write the CDI specification of a host's NVIDIA cards
+version_added: 0.1.0
+description:
+  - Writes what C(nvidia-ctk cdi generate) writes for the same host, without needing the NVIDIA Container Toolkit.
+    Docker since version 25, podman and containerd then give a container the cards by name, such as
+    C(--device nvidia.com/gpu=0).
+  - The specification has every card by index and by UUID, C(all), the control nodes, and the driver's libraries,
+    programs, sockets and firmware.
+  - Where NVIDIA's hook program is installed, the specification has its hooks. Where it is not, every library is
+    mounted under each of its names into a directory that the container's loader searches. For images of another
+    family of distributions see O(library_directories).
+  - MIG partitions are not listed.
+  - Run it after every change of the driver, because the names of the libraries carry its version.
+options:
+  state:
+    description: Whether the specification is there.
+    type: str
+    choices: [present, absent]
+    default: present
+  path:
+    description: The file. The engines read /etc/cdi and /var/run/cdi.
+    type: path
+    default: /etc/cdi/nvidia.yaml
+  devices:
+    description:
+      - The cards as M(baremetal.gpu.gpu_facts) returns them in C(ansible_facts.gpu.devices).
+      - Without it the driver's files are read, which have a card's UUID only once something opened the card.
+    type: list
+    elements: dict
+  library_directories:
+    description:
+      - Further directories of the container into which the libraries are mounted where there is no hook program.
+      - They are always mounted into the host's own, such as /usr/lib/x86_64-linux-gnu on Debian. For images of the
+        Red Hat family on such a host add V(/usr/lib64).
+    type: list
+    elements: path
+    default: []
+  hooks:
+    description: Whether to use NVIDIA's hook program where it is installed.
+    type: str
+    choices: [auto, never]
+    default: auto
+  take_over:
+    description:
+      - Overwrite or remove a file which this module did not write. If V(false), such a file is an error.
+    type: bool
+    default: false
+  backup:
+    description: Keep a copy of a file that this module did not write before it is overwritten or removed.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    description: Can run in check mode and says what it would do. Before the driver is there it says that a
+      specification would be written, but not its content.
+    support: full
+  diff_mode:
+    description: Shows the file before and after.
+    support: full
+  safe_file_operations:
+    description: The file is replaced in one step.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Give containers the cards by name
+  baremetal.gpu.nvidia_cdi:
+    devices: "{{ ansible_facts['gpu']['devices'] }}"
+
+- name: Replace a specification that another tool wrote
+  baremetal.gpu.nvidia_cdi:
+    take_over: true
+
+- name: Remove it
+  baremetal.gpu.nvidia_cdi:
+    state: absent
+"""
+
+RETURN = r"""
+path:
+  description: The file.
+  returned: always
+  type: str
+  sample: /etc/cdi/nvidia.yaml
+names:
+  description: The names by which a container can ask for cards.
+  returned: if the state is present and the driver is loaded
+  type: list
+  elements: str
+  sample: [nvidia.com/gpu=0, nvidia.com/gpu=all]
+driver:
+  description: Version of the driver whose libraries are in it.
+  returned: if the state is present and the driver is loaded
+  type: str
+  sample: 550.163.01
+hook:
+  description: NVIDIA's hook program that it uses, or null.
+  returned: if the state is present and the driver is loaded
+  type: str
+backup_file:
+  description: The copy of what was there before.
+  returned: if there was one
+  type: str
+notes:
+  description: What an operator should know about the specification.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import os
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import cdi
+
+
+def read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
+def write(module: AnsibleModule, path: str, text: str) -> None:
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o755, exist_ok=True)
+    # An engine reads every *.yaml and *.json there, and this is neither until it is complete.
+    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".nvidia-cdi-")
+    module.add_cleanup_file(temporary)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        os.fchmod(stream.fileno(), 0o644)
+    module.atomic_move(temporary, path)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+            "path": {"type": "path", "default": "/etc/cdi/nvidia.yaml"},
+            "devices": {"type": "list", "elements": "dict"},
+            "library_directories": {"type": "list", "elements": "path", "default": []},
+            "hooks": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+            "take_over": {"type": "bool", "default": False},
+            "backup": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    path = module.params["path"]
+    if not path.startswith("/") or not path.endswith((".yaml", ".yml")):
+        module.fail_json(msg=f"path is {path}; name an absolute path that ends in .yaml")
+    result = {"changed": False, "path": path, "notes": []}
+    before = read(path)
+    if before is not None and not cdi.is_ours(before) and not module.params["take_over"]:
+        if module.params["state"] == "absent":
+            result["notes"].append(f"{path} was written by something else and stays; take_over: true removes it")
+            module.exit_json(**result)
+        module.fail_json(
+            msg=f"{path} was written by something else. To do: remove it, set take_over: true to overwrite it, or "
+            "leave CDI to the tool that wrote it"
+        )
+
+    after = None
+    if module.params["state"] == "present":
+        try:
+            found = cdi.gather(given=module.params["devices"])
+        except cdi.CannotTell as error:
+            if module.check_mode:
+                # What has to be done first was only pretended.
+                result["notes"].append(f"{error}; in a real run the driver comes first")
+                module.exit_json(**{**result, "changed": before is None})
+            module.fail_json(msg=f"the specification of the cards cannot be written: {error}")
+        hook = cdi.find_hook() if module.params["hooks"] == "auto" else None
+        spec = cdi.build(found, hook, module.params["library_directories"])
+        errors = cdi.validate(spec)
+        if errors:
+            module.fail_json(msg=f"the specification would be refused by an engine: {'; '.join(errors)}")
+        others = cdi.other_specifications(os.path.dirname(path), path)
+        if others:
+            module.fail_json(
+                msg=f"{', '.join(others)} specify {cdi.KIND} too, and an engine takes no device that two files name. "
+                f"To do: remove them, or leave {path} out"
+            )
+        after = cdi.render(spec)
+        result["notes"] += found.notes
+        result["names"] = [f"{cdi.KIND}={device['name']}" for device in spec["devices"]]
+        result["driver"] = found.version
+        result["hook"] = hook.path if hook else None
+
+    result["changed"] = before != after
+    result["diff"] = {
+        "before_header": path,
+        "after_header": path,
+        "before": before or "",
+        "after": after or "",
+    }
+    if result["changed"] and not module.check_mode:
+        if before is not None and not cdi.is_ours(before) and module.params["backup"]:
+            result["backup_file"] = module.backup_local(path)
+        if after is None:
+            os.unlink(path)
+        else:
+            write(module, path, after)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
