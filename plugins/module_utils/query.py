@@ -250,8 +250,7 @@ def report(
             causes.append({"where": where, **cause("nvml", f"{card['error'].get('text')}")})
     causes += causes_of(direct)
     causes += node_causes(state)
-    for container in query.get("containers") or []:
-        causes += container["causes"]
+    causes += (query.get("containers") or {}).get("causes", [])
     if runtime and runtime.get("causes"):
         causes += runtime["causes"]
     return {
@@ -263,7 +262,7 @@ def report(
         "driver": {"loaded": state["loaded"], "installed": state["installed"], "cuda": direct["cuda"]},
         "device_nodes": state["nodes"],
         "devices": direct["devices"],
-        "containers": query.get("containers") or [],
+        "containers": query.get("containers"),
         "cuda_runtime": runtime,
     }
 

@@ -42,12 +42,34 @@ options:
     description: Name or path of the CUDA driver library.
     type: str
     default: libcuda.so.1
+  container_engine:
+    description:
+      - Repeat the query in containers of this engine, one with the first card and one with all cards.
+      - The container's image is made of empty directories and imported once, which is the only change the module
+        makes. The interpreter is mounted from the host.
+    type: str
+    choices: [none, docker, podman]
+    default: none
+  container_mode:
+    description:
+      - How the containers are given their cards. V(cdi) is C(--device nvidia.com/gpu=0), V(runtime) is
+        C(--gpus) of NVIDIA's container runtime, V(explicit) is a list of device files and mounts.
+      - V(auto) is the first of these that the engine can do.
+    type: str
+    choices: [auto, cdi, runtime, explicit]
+    default: auto
+  container_mounts:
+    description: Further paths of the host that the driver library needs, mounted read-only into the containers.
+    type: list
+    elements: path
+    default: []
 attributes:
   check_mode:
-    description: Can run in check mode and answers the same there.
+    description: Can run in check mode and answers the same there. Only where the containers' image would have to be
+      imported first, they are left out.
     support: full
   diff_mode:
-    description: Nothing is changed, so there is nothing to show.
+    description: Nothing is changed but the one import, so there is nothing to show.
     support: none
   platform:
     description: Where the module runs.
@@ -61,6 +83,10 @@ EXAMPLES = r"""
 - name: Query every card
   baremetal.gpu.gpu_query:
   register: cards
+
+- name: Query every card, also in containers
+  baremetal.gpu.gpu_query:
+    container_engine: docker
 
 - name: Stop where a card does not compute
   ansible.builtin.assert:
@@ -192,6 +218,26 @@ query:
         cause:
           description: The cause of C(error) with C(code), C(text) and C(remedy), or null.
           type: dict
+containers:
+  description: The query in containers. Null where O(container_engine=none).
+  returned: always
+  type: dict
+  contains:
+    mode:
+      description: How the containers were given their cards.
+      type: str
+      sample: cdi
+    skipped:
+      description: Why no container ran, or null.
+      type: str
+    containers:
+      description: The containers, each with C(name), C(mode), C(ok), C(causes) and C(query).
+      type: list
+      elements: dict
+    causes:
+      description: What is wrong, in the form of C(causes).
+      type: list
+      elements: dict
 state:
   description: What the host's files say that bears on the query.
   returned: always
@@ -226,9 +272,40 @@ state:
       elements: dict
 """
 
+import inspect
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cuda_driver, query
+from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, cuda_driver, query, query_container
+
+
+def query_containers(module: AnsibleModule, result: dict[str, Any], state: dict[str, Any]) -> dict[str, Any] | None:
+    """The same in containers; None where none is asked for or the host itself has nothing to give them."""
+    if module.params["container_engine"] == "none":
+        return None
+    answer: dict[str, Any] = {"changed": False, "mode": None, "containers": [], "skipped": None, "causes": []}
+    if not result["devices"] or result["error"]:
+        return {**answer, "skipped": "no card answers on the host itself"}
+    # Numbered as NVML has them, which is by address too.
+    cards = sorted((card for card in result["devices"] if "pci_address" in card), key=lambda card: card["pci_address"])
+    given = [
+        {**card, "index": index, "minor": state["minors"].get(card["pci_address"])} for index, card in enumerate(cards)
+    ]
+    try:
+        found = cdi.gather(given=given)
+    except cdi.CannotTell as error:
+        return {**answer, "causes": [{"where": "host", **query.cause("container", str(error))}]}
+    return query_container.run_all(
+        inspect.getsource(cuda_driver),
+        module.params["container_engine"],
+        module.params["container_mode"],
+        found,
+        state,
+        mounts=module.params["container_mounts"],
+        timeout_s=module.params["timeout"],
+        check_mode=module.check_mode,
+    )
 
 
 def main() -> None:
@@ -239,6 +316,9 @@ def main() -> None:
             "elements": {"type": "int", "default": 262144},
             "timeout": {"type": "int", "default": 60},
             "library": {"type": "str", "default": "libcuda.so.1"},
+            "container_engine": {"type": "str", "choices": ["none", "docker", "podman"], "default": "none"},
+            "container_mode": {"type": "str", "choices": ["auto", "cdi", "runtime", "explicit"], "default": "auto"},
+            "container_mounts": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
@@ -257,7 +337,17 @@ def main() -> None:
     state = query.host_state()
     result = query.judge(cuda_driver.run(options), state)
     causes = query.causes_of(result) + query.node_causes(state)
-    module.exit_json(changed=False, ok=not causes and result["ok"], causes=causes, query=result, state=state)
+    containers = query_containers(module, result, state)
+    if containers:
+        causes += containers["causes"]
+    module.exit_json(
+        changed=bool(containers and containers["changed"]),
+        ok=not causes and result["ok"],
+        causes=causes,
+        query=result,
+        containers=containers,
+        state=state,
+    )
 
 
 if __name__ == "__main__":
