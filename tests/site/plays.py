@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run the project's playbooks on the lab as an operator does, and read what happened from the events."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+
+ROOT = Path(__file__).resolve().parents[2]
+INVENTORY = ROOT / "inventories" / "lab"
+
+
+@dataclass
+class Play:
+    """What one ansible-playbook run did.
+
+    ``drifts`` maps (host, stage) to the plan lines that the first inspection of that stage announced.
+    ``executions`` counts the remote commands per host: with pipelining each module execution is one.
+    """
+
+    rc: int
+    stdout: str
+    stats: dict[str, dict[str, int]]
+    failures: dict[str, list[str]] = field(default_factory=dict)
+    changed_tasks: dict[str, list[str]] = field(default_factory=dict)
+    drifts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    executions: Counter[str] = field(default_factory=Counter)
+
+    def changed(self, host: str) -> int:
+        return self.stats.get("changed", {}).get(host, 0)
+
+    def tail(self, characters: int = 6000) -> str:
+        """The end of the output, for the message of a failing assertion."""
+        return self.stdout[-characters:]
+
+
+def run_playbook(
+    playbook: str | Path,
+    *,
+    limit: str | None = None,
+    extra_vars: dict[str, Any] | None = None,
+    options: str = "",
+    count_executions: bool = False,
+) -> Play:
+    """Run a playbook (a name under playbooks/, or a path) on the lab.
+
+    :param options: further ansible-playbook options, as on a command line, such as ``--check --diff``.
+    :param count_executions: run with ``-vvv`` and count the commands sent to each host.
+    """
+    path = playbook if isinstance(playbook, Path) else ROOT / "playbooks" / playbook
+    with tempfile.TemporaryDirectory(prefix="baremetal-gpu-play-") as private:
+        extra = Path(private) / "extra.json"
+        extra.write_text(json.dumps(extra_vars or {}))
+        cmdline = " ".join(part for part in (options, f"-e @{extra}") if part)
+        runner = ansible_runner.run(
+            private_data_dir=private,
+            playbook=str(path),
+            inventory=str(INVENTORY),
+            limit=limit,
+            cmdline=cmdline,
+            verbosity=3 if count_executions else 0,
+            quiet=True,
+            suppress_env_files=True,
+            envvars={
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "ANSIBLE_NOCOLOR": "1",
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            },
+        )
+        return _read(runner)
+
+
+def _read(runner: Any) -> Play:
+    stdout = runner.stdout.read()
+    play = Play(rc=runner.rc, stdout=stdout, stats=runner.stats or {})
+    for event in runner.events:
+        data = event.get("event_data", {})
+        host = data.get("host")
+        result = data.get("res") or {}
+        if event["event"] in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
+            play.failures.setdefault(host, []).append(_message(result))
+        if event["event"] == "runner_on_ok":
+            if result.get("changed"):
+                play.changed_tasks.setdefault(host, []).append(data.get("task", ""))
+            if data.get("resolved_action") == "baremetal.gpu.host_drift_info" and "plan" in result:
+                stage = result.get("stage") or data.get("task", "")
+                play.drifts.setdefault((host, stage), result["plan"])
+    for host in re.findall(r"^<([^>]+)> SSH: EXEC ", stdout, flags=re.MULTILINE):
+        play.executions[host] += 1
+    return play
+
+
+def _message(result: dict[str, Any]) -> str:
+    message = result.get("msg", "")
+    return message if isinstance(message, str) else json.dumps(message)
+
+
+def lab(*arguments: str, check: bool = True, timeout: int = 600) -> str:
+    """Output of ``gpuops lab ARGUMENTS``."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuops", "lab", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    if check and done.returncode != 0:
+        raise AssertionError(
+            f"gpuops lab {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+        )
+    return done.stdout
+
+
+def ssh(machine: str, command: str, check: bool = True) -> str:
+    """Output of a shell command in a machine of the lab."""
+    return lab("ssh", machine, "--", command, check=check)

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""site.yml on the lab's machines, seen from outside: what it announces, what it brings, what a second run does.
+
+The tests of this file run in order on one lab: bare machines first, finished ones after.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.site.plays import ROOT, Play, lab, run_playbook, ssh
+
+pytestmark = pytest.mark.lab
+
+GPU_MACHINES = ("gpu1", "gpu2")
+MACHINES = (*GPU_MACHINES, "cpu1")
+
+
+def services(machine: str) -> dict[str, str]:
+    """Main PID and start time of every running service but the ones that come and go with a login."""
+    listing = ssh(
+        machine,
+        "systemctl show --type=service --state=running '*' -p Id,MainPID,ExecMainStartTimestampMonotonic",
+    )
+    found = {}
+    for block in listing.strip().split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines())
+        if not values["Id"].startswith(("user@", "ssh", "systemd-", "session-")):
+            found[values["Id"]] = f"{values['MainPID']} since {values['ExecMainStartTimestampMonotonic']}"
+    return found
+
+
+@pytest.fixture(scope="module")
+def announced(bare_lab: None) -> Play:
+    """What --check --diff says about bare machines."""
+    before = {machine: lab("changes", machine) for machine in MACHINES}
+    play = run_playbook("site.yml", options="--check --diff")
+    after = {machine: lab("changes", machine) for machine in MACHINES}
+    assert after == before, "check mode changed files on a machine"
+    return play
+
+
+@pytest.fixture(scope="module")
+def finished(announced: Play) -> Play:
+    """site.yml for real, once, on the machines that were only checked before."""
+    return run_playbook("site.yml")
+
+
+@pytest.fixture(scope="module")
+def second(finished: Play) -> dict[str, Any]:
+    """site.yml again on finished machines, with their services and traffic before and after."""
+    assert finished.rc == 0, finished.tail()
+    running = {machine: services(machine) for machine in MACHINES}
+    for machine in MACHINES:
+        lab("traffic", machine, "--reset")
+    play = run_playbook("site.yml", count_executions=True)
+    return {
+        "play": play,
+        "before": running,
+        "after": {machine: services(machine) for machine in MACHINES},
+        "traffic": {machine: json.loads(lab("traffic", machine, "--json")) for machine in MACHINES},
+    }
+
+
+def test_check_mode_passes_on_bare_machines(announced: Play) -> None:
+    assert announced.rc == 0, announced.tail()
+
+
+def test_site_is_green_on_all_machines(finished: Play) -> None:
+    assert finished.rc == 0, finished.tail()
+    assert finished.failures == {}
+
+
+def test_check_mode_announced_what_the_run_then_did(announced: Play, finished: Play) -> None:
+    assert finished.drifts, "no stage reported a plan"
+    different = {
+        key: (announced.drifts.get(key), lines)
+        for key, lines in finished.drifts.items()
+        if announced.drifts.get(key) != lines
+    }
+    assert different == {}
+
+
+def test_second_run_changes_nothing(second: dict[str, Any]) -> None:
+    play = second["play"]
+    assert play.rc == 0, play.tail()
+    assert {machine: play.changed(machine) for machine in MACHINES} == dict.fromkeys(MACHINES, 0), play.changed_tasks
+
+
+def test_second_run_restarts_no_service(second: dict[str, Any]) -> None:
+    assert "docker.service" in second["before"]["gpu1"]
+    assert second["after"] == second["before"]
+
+
+def test_finished_hosts_make_no_network_request(second: dict[str, Any]) -> None:
+    sent = {machine: counters["packets"] for machine, counters in second["traffic"].items()}
+    assert sent == dict.fromkeys(MACHINES, 0)
+
+
+def test_check_mode_on_finished_machines_announces_nothing(second: dict[str, Any]) -> None:
+    play = run_playbook("site.yml", options="--check --diff")
+    assert play.rc == 0, play.tail()
+    assert {machine: play.changed(machine) for machine in MACHINES} == dict.fromkeys(MACHINES, 0), play.changed_tasks
+
+
+def test_finished_driver_engine_and_toolkit_cost_at_most_eight_executions(second: dict[str, Any]) -> None:
+    play = run_playbook(ROOT / "tests" / "site" / "node_stages.yml", count_executions=True)
+    assert play.rc == 0, play.tail()
+    empty = run_playbook(ROOT / "tests" / "site" / "facts_only.yml", count_executions=True)
+    hosts = set(play.executions)
+    assert len(hosts) == len(GPU_MACHINES)
+    cost = {host: play.executions[host] - empty.executions[host] for host in hosts}
+    assert all(0 < count <= 8 for count in cost.values()), cost
