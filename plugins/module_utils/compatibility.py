@@ -270,8 +270,8 @@ def check_cuda(cards: Sequence[dict[str, Any]], driver: str | None, cuda: str) -
 def _cuda_driver_remedy(cards: Sequence[dict[str, Any]], driver: str, minimum: str) -> str:
     _first, last = branch_range(architectures(cards))
     need = version_key(minimum)[0]
-    newest = newest_cuda(version_key(driver)[0])
-    older = f"take CUDA {newest} or older" if newest else "take an older toolkit"
+    toolkits = [row[0] for row in TOOLKIT_DRIVERS if runs_cuda(driver, row[0])]
+    older = f"take CUDA {max(toolkits, key=version_key)} or older" if toolkits else "take an older toolkit"
     if last is not None and last < need:
         return f"{older}: branch {last} is the last for these cards"
     return f"set nvidia_driver_branch to {need} or newer, or {older}"

@@ -64,6 +64,11 @@ options:
     description:
       - The name of the host in the plan and the report. The host's own name if left out.
     type: str
+  publish:
+    description:
+      - Whether to set the facts C(gpu) and C(gpu_plan) as well, for the plays that follow.
+    type: bool
+    default: false
   nvml_timeout:
     description:
       - How many seconds NVML has for all its answers together.
@@ -79,8 +84,8 @@ attributes:
     description: Nothing is changed, so there is nothing to show.
     support: none
   facts:
-    description: Returns no facts.
-    support: none
+    description: Returns facts only if asked to by O(publish).
+    support: partial
   platform:
     description: Where the module runs.
     support: full
@@ -178,6 +183,10 @@ report:
   description: The problems in words, empty if there are none.
   returned: always
   type: str
+ansible_facts:
+  description: The facts C(gpu) with RV(gpu) and C(gpu_plan) with RV(plan).
+  returned: with O(publish)
+  type: dict
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -199,6 +208,7 @@ def main() -> None:
             "accept": {"type": "list", "elements": "str", "default": []},
             "refuse": {"type": "list", "elements": "str", "default": []},
             "host": {"type": "str"},
+            "publish": {"type": "bool", "default": False},
             "nvml_timeout": {"type": "int", "default": 30},
             # Filled in by the action plugin.
             "_binding": {"type": "str", "no_log": True},
@@ -231,7 +241,8 @@ def main() -> None:
 
     summary = {key: value for key, value in host.items() if key not in ("packages", "repositories")}
     report = preflight.report(options["host"], verdict["problems"]) if verdict["problems"] else ""
-    module.exit_json(changed=False, gpu=cards, host=summary, report=report, **verdict)
+    facts = {"ansible_facts": {"gpu": cards, "gpu_plan": verdict["plan"]}} if wanted["publish"] else {}
+    module.exit_json(changed=False, gpu=cards, host=summary, report=report, **verdict, **facts)
 
 
 if __name__ == "__main__":

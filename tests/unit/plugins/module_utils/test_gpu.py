@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The facts of a host as a whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu
+
+KERNEL = "6.12.48+deb13-amd64"
+
+
+def device(index: int) -> dict:
+    return {
+        "index": index,
+        "uuid": f"GPU-5c3a1f2e-8f6b-4c1d-9e2a-00000000000{index}",
+        "minor": index,
+        "pci_address": f"0000:{index:02x}:00.0",
+        "name": "NVIDIA A100-SXM4-40GB",
+        "slug": "a100-sxm4-40gb",
+        "architecture": "ampere",
+        "compute_capability": "8.0",
+        "memory_mib": 40960,
+        "ecc": {"enabled": True, "pending": True},
+        "mig": {"enabled": False, "pending": False},
+        "numa_node": index // 4,
+        "pcie": {"generation": 4, "generation_max": 4, "width": 16, "width_max": 16},
+        "nvlinks": 12,
+        "not_applicable": [],
+    }
+
+
+def answers(devices=(), error=None, cuda="12.4"):
+    def probe(source, deadline_s, root):
+        return {"error": error, "driver_version": "550.163.01", "cuda": cuda, "devices": list(devices)}
+
+    return probe
+
+
+def never(source, deadline_s, root):
+    raise AssertionError("NVML was asked")
+
+
+def test_a_bare_host(fake_host):
+    assert gpu.gather(root=fake_host.path, probe=never) == {
+        "schema": 1,
+        "present": False,
+        "reason": "no NVIDIA card on the PCI bus",
+        "pci": [],
+        "driver": {
+            "installed": None,
+            "loaded": None,
+            "nouveau_loaded": False,
+            "branch": None,
+            "flavour": None,
+            "cuda": None,
+            "nvml_error": None,
+        },
+        "devices": [],
+    }
+
+
+def test_only_switches_are_no_cards(fake_host):
+    fake_host.pci("0000:c4:00.0", "22a3", pci_class="068000")
+    facts = gpu.gather(root=fake_host.path, probe=never)
+    assert facts["present"] is False
+    assert len(facts["pci"]) == 1
+
+
+def test_a_bus_that_cannot_be_read_leaves_it_open(fake_host):
+    shutil.rmtree(fake_host.root / "sys")
+    facts = gpu.gather(root=fake_host.path, probe=answers([device(0)]))
+    assert facts["present"] is None
+    assert facts["reason"] == "/sys/bus/pci/devices cannot be read: No such file or directory"
+    assert len(facts["devices"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("subset", "keys"),
+    [
+        (["pci"], {"pci"}),
+        (["driver"], {"driver"}),
+        (["devices"], {"devices"}),
+        (["pci", "driver"], {"pci", "driver"}),
+        (gpu.SUBSETS, {"pci", "driver", "devices"}),
+    ],
+)
+def test_only_what_was_asked_for(fake_host, subset, keys):
+    fake_host.pci("0000:3b:00.0", "20b0")
+    probe = answers([device(0)]) if "devices" in subset else never
+    facts = gpu.gather(subset, root=fake_host.path, probe=probe)
+    assert set(facts) == {"schema", "present", "reason"} | keys
+    assert facts["present"] is True
+
+
+def test_the_driver_answers_for_cuda_before_the_table_does(fake_host):
+    fake_host.pci("0000:3b:00.0", "20b0", driver="nvidia")
+    fake_host.loaded("550.163.01")
+    assert gpu.gather(root=fake_host.path, probe=answers(cuda="12.5"))["driver"]["cuda"] == "12.5"
+    assert gpu.gather(root=fake_host.path, probe=answers(cuda=None))["driver"]["cuda"] == "12.4"
+
+
+def test_why_the_cards_cannot_be_asked(fake_host):
+    fake_host.pci("0000:3b:00.0", "20b0")
+    error = {"code": 9, "name": "driver_not_loaded", "text": "Driver Not Loaded", "remedy": "load it"}
+    facts = gpu.gather(root=fake_host.path, probe=answers(error=error, cuda=None))
+    assert facts["present"] is True
+    assert facts["reason"] == "Driver Not Loaded: load it"
+    assert facts["driver"]["nvml_error"] == error
+
+
+def test_eight_cards_stay_below_five_kilobytes(fake_host):
+    for index in range(8):
+        fake_host.pci(f"0000:{index:02x}:00.0", "20b0", driver="nvidia")
+    fake_host.loaded("550.163.01")
+    facts = gpu.gather(root=fake_host.path, probe=answers(device(index) for index in range(8)))
+    assert len(json.dumps(facts, separators=(",", ":"))) < 5000
