@@ -15,10 +15,11 @@ from pathlib import Path
 
 from . import state
 from .mirrors import Mirrors
+from .network import iptables
 from .system import LabError, environment, locked, run, say, write_atomically
 
 CHAIN = "BGL-APT"
-COMMENT = "baremetal-gpu-lab:apt-cache"
+JUMP = ("-p", "tcp", "-m", "comment", "--comment", "baremetal-gpu-lab:apt-cache", "-j", CHAIN)
 FIRST_PORT = 31420
 
 
@@ -120,7 +121,7 @@ class AptCache:
                     probe.bind(("0.0.0.0", port))
                 except OSError:
                     continue
-                return port
+                return int(port)
         raise LabError(f"no free port for the apt cache from {FIRST_PORT} to {FIRST_PORT + 99}")
 
     def _stop(self) -> None:
@@ -134,19 +135,17 @@ class AptCache:
                 time.sleep(0.1)
             say("apt cache: stopped")
         self.pid_file.unlink(missing_ok=True)
-        for rule in (("INPUT", "-p", "tcp", "-m", "comment", "--comment", COMMENT, "-j", CHAIN),):
-            while run("iptables", "-w", "-D", *rule, check=False).returncode == 0:
-                pass
-        run("iptables", "-w", "-F", CHAIN, check=False)
-        run("iptables", "-w", "-X", CHAIN, check=False)
+        while iptables("-D", "INPUT", *JUMP, check=False) == 0:
+            pass
+        iptables("-F", CHAIN, check=False)
+        iptables("-X", CHAIN, check=False)
 
     def _firewall(self) -> None:
         """Only this host and the bridges of labs may use the cache."""
-        jump = ("-p", "tcp", "-m", "comment", "--comment", COMMENT, "-j", CHAIN)
-        run("iptables", "-w", "-N", CHAIN, check=False)
-        if run("iptables", "-w", "-C", "INPUT", *jump, check=False).returncode != 0:
-            run("iptables", "-w", "-I", "INPUT", *jump)
-        run("iptables", "-w", "-F", CHAIN)
-        run("iptables", "-w", "-A", CHAIN, "-i", "lo", "-j", "RETURN")
-        run("iptables", "-w", "-A", CHAIN, "-i", "bgl+", "-j", "RETURN")
-        run("iptables", "-w", "-A", CHAIN, "-p", "tcp", "--dport", str(self.port()), "-j", "REJECT")
+        iptables("-N", CHAIN, check=False)
+        if iptables("-C", "INPUT", *JUMP, check=False) != 0:
+            iptables("-I", "INPUT", *JUMP)
+        iptables("-F", CHAIN)
+        iptables("-A", CHAIN, "-i", "lo", "-j", "RETURN")
+        iptables("-A", CHAIN, "-i", "bgl+", "-j", "RETURN")
+        iptables("-A", CHAIN, "-p", "tcp", "--dport", str(self.port()), "-j", "REJECT")

@@ -39,6 +39,7 @@ VOLATILE = (
     "/home/*/.ansible*",
     "/home/*/.cache*",
     "/home/*/.bash_history",
+    "/home/*/.sudo_as_admin_successful",
     "*/__pycache__*",
     # Belongs to the lab: what the simulated devices are right now.
     "/opt/baremetal-gpu-simulators*",

@@ -42,6 +42,8 @@ PACKAGES = (
 HOOKS = (
     f'chroot "$1" useradd --create-home --shell /bin/bash {USER}',
     f'echo "{USER} ALL=(ALL:ALL) NOPASSWD: ALL" > "$1/etc/sudoers.d/{USER}" && chmod 0440 "$1/etc/sudoers.d/{USER}"',
+    # mmdebstrap leaves the options of the build there, the proxy among them.
+    'rm "$1/etc/apt/apt.conf.d/99mmdebstrap"',
     # Every machine gets keys of its own.
     'rm -f "$1"/etc/ssh/ssh_host_*',
     'chroot "$1" systemctl enable systemd-networkd.service ssh.service',

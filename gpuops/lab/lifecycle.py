@@ -98,7 +98,7 @@ def _write_known_hosts(lab: Lab) -> None:
 
 def build_simulators() -> None:
     """Compile the stand-ins for what this host does not have."""
-    if (SIMULATORS / "Makefile").exists():
+    if (SIMULATORS / "install").exists():
         with locked(CACHE_ROOT / "locks" / "simulators.lock", "another build of the simulators"):
             run("make", "--silent", "-C", SIMULATORS)
 

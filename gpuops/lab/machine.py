@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import images, network
+from . import cgroups, images, network
 from .mirrors import Mirrors
 from .state import CHECKOUT, USER, Lab, MachineSpec
 from .system import (
@@ -141,7 +141,7 @@ class Machine:
         write("etc/ssh/ssh_host_ed25519_key.pub", key.with_suffix(".pub").read_text(encoding="ascii"))
         self._authorize()
         write("etc/systemd/system/systemd-udev-trigger.service.d/lab.conf", UDEV_TRIGGER)
-        if self._legacy_cgroups():
+        if cgroups.is_legacy():
             unit = "lab-cgroups.service"
             write(f"etc/systemd/system/{unit}", CGROUP_UNIT)
             wants = self.root / "etc/systemd/system/sysinit.target.wants"
@@ -163,10 +163,6 @@ class Machine:
             say(f"{self.spec.name}: no {install}, so without simulated devices")
             return
         run(install, self.root, self.spec.scenario)
-
-    @staticmethod
-    def _legacy_cgroups() -> bool:
-        return not Path("/sys/fs/cgroup/cgroup.controllers").exists()
 
     # Life
 
@@ -218,11 +214,13 @@ class Machine:
         ]
         argv += [f"--bind={self.directory}/data/{name}:/var/lib/{name}" for name in PLAIN_DIRECTORIES]
         argv += [f"--bind={device}" for device in ("/dev/fuse", "/dev/loop-control") if Path(device).exists()]
-        if self._legacy_cgroups():
+        if cgroups.is_legacy():
             # Debian 13's systemd boots on such a host only when told so; Debian 12's does not know the word.
             argv.append("--setenv=SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1")
         env = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "yes"}
-        write_atomically(self.directory / "run.json", json.dumps({"argv": argv, "env": env}, indent=2) + "\n")
+        write_atomically(
+            self.directory / "run.json", json.dumps({"name": self.unit_name, "argv": argv, "env": env}, indent=2) + "\n"
+        )
 
     def wait(self, fresh: bool) -> None:
         """Until SSH answers and systemd has started everything."""
@@ -254,17 +252,21 @@ class Machine:
     def kill(self) -> None:
         """Cut the power: kill the supervisor and everything that runs on the machine's file system."""
         self.close_connections()
-        for pid in self.processes():
+        for pid in set(self.processes()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + 20
         while self.running() or any(self.processes()):
             if time.monotonic() > deadline:
-                raise LabError(f"{self.spec.name}: processes do not end: {' '.join(map(str, self.processes()))}")
+                raise LabError(
+                    f"{self.spec.name}: processes do not end: {' '.join(map(str, sorted(set(self.processes()))))}"
+                )
             time.sleep(0.05)
+        cgroups.remove(self.unit_name)
 
     def processes(self) -> Iterator[int]:
         """The supervisor, systemd-nspawn, and whatever has the machine's upper layer as its root."""
+        yield from cgroups.processes(self.unit_name)
         directory, upper = str(self.directory).encode(), f"upperdir={self.upper},".encode()
         ours = os.stat("/proc/self/ns/mnt").st_ino
         for entry in Path("/proc").iterdir():

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from .system import SYSTEM_PATH, LabError, environment, run, say
+from .system import LabError, environment, run, say, search_path
 
 # What must be there, and the Debian package that brings it.
 PROGRAMS = {
@@ -35,11 +35,7 @@ def missing(extra: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
 
     `extra` are programs that only one command of the lab needs.
     """
-    path = f"{os.environ.get('PATH', '')}:{SYSTEM_PATH}" if os.environ.get("PATH") is None else os.environ["PATH"]
-    # Administrators' programs are looked for in sbin even where the caller's PATH lacks it, but a PATH that
-    # names no system directory at all is taken at its word.
-    if any(part in SYSTEM_PATH.split(":") for part in path.split(":")):
-        path = f"{path}:{SYSTEM_PATH}"
+    path = search_path()
     gaps = {name: package for name, package in {**PROGRAMS, **extra}.items() if shutil.which(name, path=path) is None}
     gaps.update({name: package for name, package in FILES.items() if not Path(name).exists()})
     return gaps
@@ -62,14 +58,14 @@ def ensure(extra: Mapping[str, str] = MappingProxyType({})) -> None:
         return
     packages = sorted(set(gaps.values()))
     listed = ", ".join(f"{name} (package {package})" for name, package in sorted(gaps.items()))
-    if shutil.which("apt-get") is None:
+    if shutil.which("apt-get", path=search_path()) is None:
         raise LabError(
             f"the lab needs {listed}, and this host has no apt-get to install them with: "
             "the lab runs on Debian 12 or 13 and Ubuntu; install these programs yourself elsewhere"
         )
     say(f"host: installing {' '.join(packages)}")
     quiet = environment(DEBIAN_FRONTEND="noninteractive")
-    had_cache_service = shutil.which("apt-cacher-ng", path=SYSTEM_PATH) is not None
+    had_cache_service = shutil.which("apt-cacher-ng", path=search_path()) is not None
     install = ("apt-get", "install", "--yes", "--no-install-recommends", *packages)
     try:
         if run(*install, env=quiet, check=False).returncode != 0:

@@ -23,10 +23,9 @@ def iptables(*words: str, check: bool = True) -> int:
 
 def occupied() -> list[ipaddress.IPv4Network]:
     """Networks that this host has a route to, other labs' subnets, and the addresses of its name servers."""
-    networks = []
-    for route in json.loads(run("ip", "-json", "-4", "route", "show", "table", "all").stdout or "[]"):
-        if route.get("dst", "default") != "default":
-            networks.append(ipaddress.IPv4Network(route["dst"], strict=False))
+    routes = json.loads(run("ip", "-json", "-4", "route", "show", "table", "all").stdout or "[]")
+    destinations = [route["dst"] for route in routes if route.get("dst", "default") != "default"]
+    networks = [ipaddress.IPv4Network(destination, strict=False) for destination in destinations]
     networks.extend(lab.network for lab in all_labs() if lab.subnet)
     networks.extend(ipaddress.IPv4Network(server) for server in name_servers() if ":" not in server)
     return networks
@@ -92,6 +91,8 @@ def ensure(lab: Lab) -> None:
     incoming, forwarded = f"{lab.chain}-IN", f"{lab.chain}-FW"
     iptables("-F", incoming)
     iptables("-F", forwarded)
+    # Between machines of the lab; comes by here only where bridges are filtered too (Docker switches that on).
+    iptables("-A", forwarded, "-o", lab.bridge, "-j", "ACCEPT")
     iptables(
         "-A", incoming, "-p", "tcp", "--sport", "22", "-m", "conntrack", "--ctstate", "ESTABLISHED", "-j", "ACCEPT"
     )

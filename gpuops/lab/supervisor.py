@@ -15,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from . import cgroups
+
 # systemd-nspawn --keep-unit leaves restarting to whoever started it, with this exit status.
 REBOOT = 133
 PR_SET_PDEATHSIG = 1
@@ -32,6 +34,8 @@ def main(directory: Path) -> int:
         except BlockingIOError:
             print("this machine runs already", file=sys.stderr)
             return 1
+        if not Path("/run/systemd/system").is_dir():
+            cgroups.enter(json.loads((directory / "run.json").read_text(encoding="utf-8"))["name"])
         while True:
             # Read anew on every boot, so that a reboot takes a changed command line.
             command = json.loads((directory / "run.json").read_text(encoding="utf-8"))

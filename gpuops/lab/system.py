@@ -23,10 +23,19 @@ class LabError(Exception):
     """Something the user can act on; its text is all that is shown."""
 
 
+def search_path() -> str:
+    """The caller's PATH, with the administrators' directory beside each one for users."""
+    directories = os.environ.get("PATH", SYSTEM_PATH).split(":")
+    beside = [
+        f"{name.removesuffix('/bin')}/sbin" for name in directories if name in ("/bin", "/usr/bin", "/usr/local/bin")
+    ]
+    return ":".join([*directories, *(name for name in beside if name not in directories)])
+
+
 def environment(**extra: str) -> dict[str, str]:
-    """The caller's environment with the administrator's directories on PATH and plain English messages."""
+    """The caller's environment with administrators' programs on PATH and plain English messages."""
     env = dict(os.environ)
-    env["PATH"] = f"{env.get('PATH', '')}:{SYSTEM_PATH}".lstrip(":")
+    env["PATH"] = search_path()
     env["LC_ALL"] = "C.UTF-8"
     env.update(extra)
     return env

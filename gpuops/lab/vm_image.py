@@ -8,14 +8,16 @@ it the files that the host kept, and a rebuilt initramfs would never be tried.)
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import shutil
 import struct
 from pathlib import Path
 
 from . import aptcache, mirrors, state
-from .system import LabError, environment, locked, run, say
+from .system import LabError, environment, locked, run, say, unmount_below
 
 SUITE = "trixie"
 DISK_MIB = 6144
@@ -94,6 +96,7 @@ grub-mkimage --format=i386-pc --output=/boot/grub/core.img --prefix='(hd0,msdos1
 cp /usr/lib/grub/i386-pc/boot.img /boot/grub/boot.img
 mkdir -p /boot/grub/i386-pc
 cp /usr/lib/grub/i386-pc/*.mod /usr/lib/grub/i386-pc/*.lst /boot/grub/i386-pc/
+rm -f /etc/apt/apt.conf.d/99mmdebstrap
 rm -rf /usr/share/doc/* /usr/share/man/* /var/cache/apt/*.bin /var/lib/apt/lists/*
 """
 
@@ -177,21 +180,46 @@ def ensure() -> Path:
     with locked(state.CACHE_ROOT / "locks" / "vm-image.lock", "the virtual machine's image, which another lab builds"):
         if disk.exists():
             return disk
-        say(f"vm: building the disk image {wanted.name}")
+        say(f"vm: building the disk image {wanted.name} (about a minute)")
         work = cache / ".building"
-        # What a build that was cut has left.
-        shutil.rmtree(work, ignore_errors=True)
+        # What a build that was killed has left; its lock is ours now.
+        _discard(work)
         work.mkdir(parents=True)
-        found = mirrors.find()
-        packages, user = aptcache.AptCache(), f"vm-{os.getpid()}"
-        port = packages.acquire(user, found)
         try:
-            tree = _make_tree(work, port, found)
+            _build(work)
+            (work / "recipe").write_text(text, encoding="utf-8")
+            _prune(cache)
+            work.rename(wanted)
         finally:
-            packages.release(user)
-        _make_disk(tree, work / "disk.raw")
-        shutil.rmtree(tree)
-        (work / "recipe").write_text(text, encoding="utf-8")
-        work.rename(wanted)
+            _discard(work)
         say(f"vm: disk image {wanted.name} is ready")
     return disk
+
+
+def _build(work: Path) -> None:
+    found = mirrors.find()
+    # The name says which process uses the cache, so that its end is noticed.
+    packages, user = aptcache.AptCache(), f"build-{os.getpid()}"
+    port = packages.acquire(user, found)
+    try:
+        tree = _make_tree(work, port, found)
+    finally:
+        packages.release(user)
+    _make_disk(tree, work / "disk.raw")
+    shutil.rmtree(tree)
+
+
+def _discard(work: Path) -> None:
+    unmount_below(work)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _prune(cache: Path) -> None:
+    """Remove images of older recipes that no lab's machine stands on."""
+    used = set()
+    for note in state.STATE_ROOT.glob("*.vm/vm.json"):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            used.add(Path(json.loads(note.read_text(encoding="utf-8"))["image"]).parent)
+    for entry in cache.iterdir():
+        if entry not in used and not entry.name.startswith("."):
+            shutil.rmtree(entry, ignore_errors=True)
