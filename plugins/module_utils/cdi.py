@@ -106,7 +106,8 @@ class Found:
     drm_nodes: dict[int, list[str]] = field(default_factory=dict)
     libraries: list[Library] = field(default_factory=list)
     library_directory: str = "/usr/lib"
-    files: list[str] = field(default_factory=list)
+    # Path in the container -> path on the host, which differ where the host's is a link.
+    files: dict[str, str] = field(default_factory=dict)
     sockets: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -226,34 +227,34 @@ def find_gpus(root: str = "/", given: Iterable[dict[str, Any]] | None = None) ->
 
 
 def find_libraries(root: str, version: str, cache: dict[str, str]) -> list[Library]:
-    """The driver's libraries: those of its version, and the ones that CUDA needs under whatever file name."""
-    files: dict[str, set[str]] = {}
-    taken: set[str] = set()
+    """The driver's libraries: the ones that CUDA needs under whatever file name, and all of the driver's version."""
+    owner: dict[str, str] = {}
     suffix = f".so.{version}"
+
+    def claim(name: str, path: str) -> None:
+        for one in (name, *EXTRA_NAMES.get(name, ())):
+            owner.setdefault(one, path)
+
     # What the loader would take counts first: it may stand in front of a file of the driver's version.
+    for name in COMPUTE_LIBRARIES:
+        if name in cache:
+            claim(name, real_path(root, cache[name]))
     for name, path in cache.items():
         real = real_path(root, path)
-        if name in COMPUTE_LIBRARIES or real.endswith(suffix):
-            files.setdefault(real, set()).add(name)
-            taken.add(name)
-    directories = {os.path.dirname(path) for path in files if path.endswith(suffix)}
+        if real.endswith(suffix):
+            claim(name, real)
+    directories = {os.path.dirname(path) for path in owner.values() if path.endswith(suffix)}
     directories |= {os.path.join(directory, "vdpau") for directory in directories}
     for directory in sorted(directories):
         for found in sorted(glob.glob(_under(root, f"{directory}/*{suffix}"))):
-            real = real_path(root, "/" + os.path.relpath(found, root))
-            asked_by = soname(found)
-            if asked_by and asked_by not in taken:
-                files.setdefault(real, set()).add(asked_by)
-                taken.add(asked_by)
-            elif real not in files and asked_by in (None, os.path.basename(real)):
-                files.setdefault(real, set())
-    libraries = []
-    for path in sorted(files):
-        names = set(files[path]) | ({os.path.basename(path)} - taken)
-        for name in files[path]:
-            names |= set(EXTRA_NAMES.get(name, ()))
-        libraries.append(Library(path, tuple(sorted(names))))
-    return libraries
+            path = "/" + os.path.relpath(found, root)
+            claim(soname(found) or os.path.basename(path), real_path(root, path))
+    for path in sorted(set(owner.values())):
+        claim(os.path.basename(path), path)
+    names: dict[str, list[str]] = {}
+    for name, path in owner.items():
+        names.setdefault(path, []).append(name)
+    return [Library(path, tuple(sorted(names[path]))) for path in sorted(names)]
 
 
 def find_firmware(root: str, version: str, kernel: str) -> list[str]:
@@ -309,13 +310,19 @@ def gather(
     found.library_directory = os.path.dirname(real_path(root, cache.get("libc.so.6", "/usr/lib/libc.so.6")))
     programs = (
         next(
-            (f"{place}/{name}" for place in PROGRAM_DIRECTORIES if os.path.exists(_under(root, f"{place}/{name}"))), ""
+            (
+                f"{place}/{name}"
+                for place in PROGRAM_DIRECTORIES
+                if os.path.exists(_under(root, real_path(root, f"{place}/{name}")))
+            ),
+            "",
         )
         for name in PROGRAMS
     )
-    found.files = [path for path in programs if path]
-    found.files += find_firmware(root, version, kernel or os.uname().release)
-    found.files += [path for path in GRAPHICS_FILES if os.path.exists(_under(root, path))]
+    files = [path for path in programs if path]
+    files += find_firmware(root, version, kernel or os.uname().release)
+    files += [path for path in GRAPHICS_FILES if os.path.exists(_under(root, path))]
+    found.files = {path: real_path(root, path) for path in files}
     found.sockets = [path for path in SOCKETS if os.path.exists(_under(root, path))]
     return found
 
@@ -345,7 +352,7 @@ def find_hook() -> Hook | None:
 
 def build(found: Found, hook: Hook | None = None, library_directories: Iterable[str] = ()) -> dict[str, Any]:
     """The specification, as plain data."""
-    mounts = [_mount(path, path) for path in found.files]
+    mounts = [_mount(source, path) for path, source in found.files.items()]
     mounts += [_mount(path, path, SOCKET_OPTIONS) for path in found.sockets]
     hooks: list[dict[str, Any]] = []
     if hook:
