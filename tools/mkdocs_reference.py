@@ -2,7 +2,10 @@
 """Generate the reference part of the documentation, so that it cannot say anything else than the code.
 
 A hook of mkdocs: it adds one page per role from the role's argument_specs and defaults, and one per module from the
-module's DOCUMENTATION, EXAMPLES and RETURN.
+module's DOCUMENTATION, EXAMPLES and RETURN. On the other pages it puts
+
+- `<!-- section: roles/x/README.md # Title -->`: that section of a README, without its heading,
+- `<!-- systems -->`: the operating systems of the collection's own table.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from typing import Any
 import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -106,8 +110,8 @@ def returned(values: dict[str, Any], prefix: str = "") -> list[str]:
     return rows
 
 
-def constants_of(path: Path) -> dict[str, str]:
-    """The strings that a module assigns at its top, without importing it."""
+def constants_of(path: Path) -> dict[str, Any]:
+    """The constants that a module assigns at its top, without importing it."""
     found = {}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
@@ -170,6 +174,32 @@ def pages() -> dict[str, str]:
     found.update({f"reference/roles/{role.name}.md": role_page(role) for role in roles()})
     found.update({f"reference/modules/{path.stem}.md": module_page(path) for path in modules()})
     return found
+
+
+def section(path: str, title: str) -> str:
+    """A section of a Markdown file, without its heading."""
+    parts = re.split(r"^## (.+)$", (ROOT / path).read_text(), flags=re.MULTILINE)
+    try:
+        return parts[parts.index(title) + 1].strip()
+    except ValueError:
+        raise ValueError(f"{path} has no section {title}") from None
+
+
+def systems() -> str:
+    """The operating systems, and what stands behind each."""
+    levels = {
+        "ci": "run in the lab, on every change",
+        "hardware": "run in the lab, and on a machine with real cards",
+        "documented": "written from documentation, not run",
+    }
+    supported = constants_of(ROOT / "plugins" / "module_utils" / "data_os.py")["SUPPORTED"]
+    rows = [f"| {row['name']} | {levels[row['level']]} |" for row in supported.values()]
+    return "\n".join(["| operating system | level |", "| --- | --- |", *rows])
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    markdown = markdown.replace("<!-- systems -->", systems())
+    return re.sub(r"<!-- section: (\S+) # (.+?) -->", lambda match: section(match[1], match[2]), markdown)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

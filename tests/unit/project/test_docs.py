@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import sys
@@ -168,3 +169,26 @@ def test_make_runs_something_for_every_target():
     for script in re.findall(r"^(\S+/\S+)", done.stdout, re.MULTILINE):
         if not script.startswith(".venv"):
             assert (ROOT / script).is_file(), script
+
+
+def codes_made(path: Path) -> set[str]:
+    """Codes that a file gives to problems and cautions: the strings in the first argument."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in (
+            "problem",
+            "caution",
+        ):
+            first = [node.args[0].body, node.args[0].orelse] if isinstance(node.args[0], ast.IfExp) else [node.args[0]]
+            found |= {part.value for part in first if isinstance(part, ast.Constant)}
+    return found
+
+
+def test_preflight_codes_are_all_documented():
+    made = codes_made(Path("plugins/module_utils/preflight.py")) | codes_made(
+        Path("plugins/module_utils/compatibility.py")
+    )
+    readme = (ROOT / "roles" / "gpu_preflight" / "README.md").read_text().split("## Codes")[1].split("## ")[0]
+    named = {code for row in re.findall(r"^\| (`.+?) \|", readme, re.MULTILINE) for code in re.findall(r"`(\w+)`", row)}
+    assert made
+    assert made == named, f"not in the README: {sorted(made - named)}; not in the code: {sorted(named - made)}"
