@@ -1,0 +1,395 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a host differs from a desired document, section by section. Reads only, and asks no network.
+
+A drift is a list of items per section; each says `why` it differs and which `actions` would mend it. What has to be
+done after a change (a restart, a new initramfs) is recorded on the host before the change, so that a run that was cut
+in between is found here: the record is part of the drift.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import drift_packages as packages
+from ansible_collections.baremetal.gpu.plugins.module_utils import drift_system as system
+
+PENDING = "/var/lib/baremetal-gpu/pending"
+
+# In the order in which they are mended.
+SECTIONS = (
+    "interrupted",
+    "keys",
+    "repositories",
+    "pins",
+    "packages",
+    "files",
+    "alternatives",
+    "initramfs",
+    "kernel_modules",
+    "units",
+    "pending",
+)
+
+Item = dict[str, Any]
+Drift = dict[str, list[Item]]
+
+
+def _clean(items: Iterable[Item] | None) -> list[Item]:
+    """Items without the options that were left out."""
+    return [{key: value for key, value in item.items() if value is not None} for item in items or ()]
+
+
+# --- keys, repositories and pins, which are files ---------------------------------------------------------------------
+
+
+def key_path(repository: Item) -> str | None:
+    """Where the key of a repository lies on the host."""
+    key = repository.get("key")
+    if key:
+        return str(key.get("dest") or f"/etc/apt/keyrings/{repository['name']}.asc")
+    path = repository.get("signed_by")
+    return str(path) if path else None
+
+
+def key_file(repository: Item) -> Item | None:
+    """The key of a repository as a file of the document; None where the host has it already."""
+    key = {name: value for name, value in (repository.get("key") or {}).items() if value is not None}
+    if not key:
+        return None
+    item: Item = {"path": key_path(repository), "mode": "0644", "name": repository["name"]}
+    if repository.get("state") == "absent":
+        return {**item, "state": "absent"}
+    return {**item, "state": "file", **{name: key[name] for name in ("content", "sha256") if name in key}}
+
+
+def repository_file(repository: Item, root: str, manager: str) -> Item:
+    """A repository as a file of the document."""
+    name = repository["name"]
+    yum = (repository.get("type") or ("yum" if manager == "dnf" else "deb822")) == "yum"
+    path = f"/etc/yum.repos.d/{name}.repo" if yum else f"/etc/apt/sources.list.d/{name}.sources"
+    item: Item = {"name": name, "path": path, "mode": "0644", "state": "file"}
+    if repository.get("state") == "absent":
+        return {**item, "state": "absent"}
+    if yum:
+        return {**item, "content": packages.render_yum(repository, key_path(repository))}
+    if repository.get("extend"):
+        sources = packages.read_sources(root, without=os.path.basename(path))
+        stanzas = packages.missing_components(sources, repository["extend"], repository.get("components") or ())
+        content = packages.render_components(stanzas)
+        return {**item, "content": content} if content else {**item, "state": "absent"}
+    return {**item, "content": packages.render_deb822(repository, key_path(repository))}
+
+
+def pin_file(pin: Item) -> Item:
+    absent = pin.get("state") == "absent"
+    item: Item = {"name": pin["name"], "path": f"/etc/apt/preferences.d/{pin['name']}.pref", "mode": "0644"}
+    return {**item, "state": "absent"} if absent else {**item, "state": "file", "content": packages.render_pin(pin)}
+
+
+def _file_section(items: Iterable[Item], root: str) -> list[Item]:
+    found = []
+    for item in items:
+        why = system.file_drift(item, root)
+        if why:
+            action = "remove" if item.get("state") == "absent" else "write"
+            found.append({**item, "why": why, "actions": [action]})
+    return found
+
+
+# --- packages --------------------------------------------------------------------------------------------------------
+
+
+def package_drift(item: Item, installed: packages.Packages) -> Item | None:
+    """One wanted package against those that are there."""
+    name, version, hold = item["name"], item.get("version"), item.get("hold")
+    row = installed.installed(name)
+    if row is None:
+        provider = installed.provider(name)
+        if provider and not version:
+            return None
+        there = installed.get(name)
+        state = f"is {there['state']}" if there and there["state"] in packages.INCOMPLETE else "is not installed"
+        return {**item, "why": state, "actions": ["install", *(["hold"] if hold else [])]}
+    held = row["want"] == "hold"
+    if row["flag"] != "ok":
+        return {**item, "have": row["version"], "why": f"is marked {row['flag']}", "actions": ["install"]}
+    if version and not packages.version_matches(row, version):
+        actions = [*(["unhold"] if held and hold is not None else []), "install", *(["hold"] if hold else [])]
+        return {**item, "have": row["version"], "why": f"is {row['version']}, not {version}", "actions": actions}
+    if hold is not None and held != hold:
+        why = "is held" if held else "is not held"
+        return {**item, "have": row["version"], "why": why, "actions": ["hold" if hold else "unhold"]}
+    return None
+
+
+def packages_drift(wanted: list[Item], installed: packages.Packages) -> list[Item]:
+    found, present = [], {item["name"] for item in wanted if item.get("state") != "absent"}
+    for item in wanted:
+        if item.get("state") != "absent":
+            drifted = package_drift(item, installed)
+            if drifted:
+                found.append(drifted)
+            continue
+        pattern = any(character in item["name"] for character in "*?[")
+        for name in installed.matching(item["name"]) if pattern else [item["name"]]:
+            row = installed.get(name)
+            gone = row is None or row["state"] == "not-installed"
+            if gone or name in present or (row and row["state"] == "config-files" and not item.get("purge")):
+                continue
+            held = ["unhold"] if row and row["want"] == "hold" else []
+            state = row["state"] if row else ""
+            why = f"is {state} at {row.get('version')}" if row and state == "installed" else f"is {state}"
+            found.append({**item, "name": name, "why": why, "actions": [*held, "remove"]})
+    return found
+
+
+def add_candidates(found: list[Item], policy: dict[str, Item]) -> None:
+    """Tell of every package to install which version apt would take, and whether it knows one that will do."""
+    for item in found:
+        if "install" not in item["actions"]:
+            continue
+        row = policy.get(item["name"]) or {"candidate": None, "versions": []}
+        version = item.get("version")
+        if version:
+            fitting = [have for have in row["versions"] if packages.version_matches({"version": have}, version)]
+            item["candidate"] = fitting[0] if fitting else None
+        else:
+            item["candidate"] = row["candidate"]
+
+
+# --- what follows from a change ---------------------------------------------------------------------------------------
+
+
+def changed_names(drift: Drift) -> tuple[set[str], set[str]]:
+    """Paths of files and names of packages that mending the drift would change."""
+    paths = {item["path"] for section in ("files", "keys", "repositories", "pins") for item in drift.get(section, ())}
+    names = {item["name"] for item in drift.get("packages", ()) if {"install", "remove"} & set(item["actions"])}
+    return paths, names
+
+
+def triggered(patterns: Iterable[str], names: Iterable[str]) -> list[str]:
+    names = list(names)
+    return sorted({name for pattern in patterns for name in names if fnmatch.fnmatchcase(name, pattern)})
+
+
+def pending_name(kind: str, name: str = "") -> str:
+    return f"{kind}-{name.replace('/', '-')}" if name else kind
+
+
+def read_pending(root: str = "/") -> dict[str, str]:
+    """What a run that was cut has left to do: name of the record -> why."""
+    directory = system.under(root, PENDING)
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return {}
+    # A name that begins with a dot is a file that is still being written.
+    return {
+        name: packages.read_text(os.path.join(directory, name)).strip() for name in names if not name.startswith(".")
+    }
+
+
+def _recorded(record: str, changes: list[str], pending: dict[str, str], what: str) -> Item:
+    """What is due after changes of this run, or after those of an earlier one."""
+    if changes:
+        cause = f"{', '.join(changes)} changes"
+        return {"record": record, "cause": cause, "why": cause}
+    cause = pending.get(record) or "recorded by an earlier run"
+    return {"record": record, "cause": cause, "why": f"{what} is due since an earlier run: {cause}"}
+
+
+def units_drift(wanted: list[Item], have: dict[str, Item], drift: Drift, pending: dict[str, str]) -> list[Item]:
+    paths, names = changed_names(drift)
+    found = []
+    for item in wanted:
+        unit = system.unit_name(item["name"])
+        properties = have.get(unit)
+        why = system.unit_drift(item, properties)
+        reasons = [why] if why else []
+        actions = ["change"] if why else []
+        restart = item.get("restart_on") or []
+        by_file, by_package = triggered(restart, paths), triggered(restart, names)
+        record = pending_name("restart", unit)
+        active = system.is_active(properties)
+        # A package starts its daemon itself when it is installed; only a file that comes later asks for more.
+        due = bool(by_file) or (bool(by_package) and active) or record in pending
+        recorded: Item = {}
+        if due and item.get("state", "started" if active else "stopped") == "started":
+            actions.append("restart")
+            recorded = _recorded(record, by_file + by_package, pending, "a restart")
+            reasons.append(recorded["why"])
+        if actions:
+            found.append({**item, "name": unit, **recorded, "why": "; ".join(reasons), "actions": actions})
+    return found
+
+
+def initramfs_drift(wanted: Item | None, drift: Drift, pending: dict[str, str], root: str) -> list[Item]:
+    if not wanted:
+        return []
+    changes = triggered(wanted.get("rebuild_on") or (), changed_names(drift)[0])
+    record = pending_name("initramfs")
+    command = system.initramfs_command(root)
+    if command is None or not (changes or record in pending):
+        return []
+    recorded = _recorded(record, changes, pending, "a rebuild")
+    return [{"name": "initramfs", "command": command, "actions": ["rebuild"], **recorded}]
+
+
+def stale_records(desired: Item, drift: Drift, pending: dict[str, str]) -> list[Item]:
+    """Records of this document's units and initramfs that ask for nothing any more, such as of a stopped unit."""
+    own = {pending_name("restart", system.unit_name(unit["name"])) for unit in _clean(desired.get("units"))}
+    if desired.get("initramfs"):
+        own.add(pending_name("initramfs"))
+    used = {item.get("record") for section in ("units", "initramfs") for item in drift.get(section, ())}
+    return [
+        {"name": name, "why": "nothing is due any more", "actions": ["clear"]} for name in pending if name in own - used
+    ]
+
+
+# --- the whole -------------------------------------------------------------------------------------------------------
+
+
+def inspect(desired: Item, run: packages.Runner, root: str = "/", kernel: str = "", diff: bool = False) -> Item:
+    """{drifted, required, refresh, drift, plan} of a host, and diff where it is asked for.
+
+    `run` runs a command that only reads and returns its status and output.
+    """
+    drift: Drift = {}
+    wanted_packages, repositories = _clean(desired.get("packages")), _clean(desired.get("repositories"))
+    installed = None
+    if wanted_packages or repositories or desired.get("pins"):
+        installed = packages.read_packages(root, run)
+        if wanted_packages and installed.interrupted:
+            drift["interrupted"] = [{"name": "dpkg", "why": installed.interrupted, "actions": ["configure"]}]
+    manager = installed.manager if installed else "apt"
+
+    drift["keys"] = _file_section(filter(None, map(key_file, repositories)), root)
+    drift["repositories"] = _file_section((repository_file(row, root, manager) for row in repositories), root)
+    drift["pins"] = _file_section(map(pin_file, _clean(desired.get("pins"))), root)
+    if installed:
+        drift["packages"] = packages_drift(wanted_packages, installed)
+        missing = [item["name"] for item in drift["packages"] if "install" in item["actions"]]
+        if missing and manager == "apt":
+            _code, answer = run(packages.policy_command(missing))
+            add_candidates(drift["packages"], packages.parse_policy(answer))
+    drift["files"] = _file_section(_clean(desired.get("files")), root)
+    drift["alternatives"] = []
+    for item in _clean(desired.get("alternatives")):
+        why = system.alternative_drift(item, root)
+        if why:
+            action = "remove" if item.get("state") == "absent" else "choose"
+            drift["alternatives"].append({**item, "why": why, "actions": [action]})
+
+    pending = read_pending(root)
+    drift["initramfs"] = initramfs_drift(desired.get("initramfs"), drift, pending, root)
+    drift["kernel_modules"] = []
+    if desired.get("kernel_modules"):
+        loaded, builtin = system.read_kernel_modules(root, kernel or os.uname().release)
+        for item in _clean(desired["kernel_modules"]):
+            why = system.kernel_module_drift(item, loaded, builtin)
+            if why:
+                action = "unload" if item.get("state") == "unloaded" else "load"
+                drift["kernel_modules"].append({**item, "why": why, "actions": [action]})
+    units = _clean(desired.get("units"))
+    drift["units"] = units_drift(units, system.read_units((unit["name"] for unit in units), run), drift, pending)
+    drift["pending"] = stale_records(desired, drift, pending)
+
+    drift = {section: drift[section] for section in SECTIONS if drift.get(section)}
+    result = {
+        "drifted": bool(drift),
+        "required": any(item.get("required", True) for items in drift.values() for item in items),
+        "refresh": needs_refresh(drift, manager),
+        "manager": manager,
+        "plan": plan(drift),
+    }
+    if diff:
+        result["diff"] = diffs(drift, root)
+    return {**result, "drift": slim(drift)}
+
+
+def needs_refresh(drift: Drift, manager: str) -> bool:
+    """Whether the package lists have to be fetched: for new sources, or for a package that apt does not know."""
+    unknown = [item for item in drift.get("packages", ()) if "install" in item["actions"] and not item.get("candidate")]
+    return manager == "apt" and bool(drift.get("repositories") or drift.get("keys") or unknown)
+
+
+def slim(drift: Drift) -> Drift:
+    """The drift without contents that the controller has anyway; a repository's may have been derived here."""
+    return {
+        section: [
+            {key: value for key, value in item.items() if key != "content" or section in ("repositories", "pins")}
+            for item in items
+        ]
+        for section, items in drift.items()
+    }
+
+
+_VERBS = {
+    "interrupted": "finish what was interrupted in",
+    "keys": {"write": "install the key of", "remove": "remove the key of"},
+    "repositories": {"write": "write repository", "remove": "remove repository"},
+    "pins": {"write": "write pin", "remove": "remove pin"},
+    "files": {"write": "write", "remove": "remove"},
+    "alternatives": {"choose": "choose for", "remove": "remove from"},
+    "kernel_modules": {"load": "load kernel module", "unload": "unload kernel module"},
+    "units": {"change": "change unit", "restart": "restart unit"},
+}
+
+
+def _plan_line(section: str, item: Item) -> str:
+    last = item["actions"][-1]
+    if section == "packages":
+        main = next((name for name in ("install", "remove") if name in item["actions"]), last)
+        version = item.get("candidate") or item.get("version")
+        name = f"{item['name']} {version}" if main == "install" and version else item["name"]
+        also = " and hold it" if main == "install" and "hold" in item["actions"] else ""
+        return f"{main} package {name}{also} ({item['why']})"
+    if section == "initramfs":
+        return f"rebuild the initramfs of every installed kernel ({item['why']})"
+    if section == "pending":
+        return f"clear the record {item['name']} ({item['why']})"
+    verb = _VERBS[section]
+    if isinstance(verb, dict):
+        verb = verb[last]
+    name = item["path"] if section == "files" else item["name"]
+    if section == "alternatives":
+        return f"{verb} {name} the alternative {item['path']} ({item['why']})"
+    return f"{verb} {name} ({item['why']})"
+
+
+def plan(drift: Drift) -> list[str]:
+    """What mending the drift does, one line each, in its order."""
+    return [_plan_line(section, item) for section, items in drift.items() for item in items]
+
+
+def diffs(drift: Drift, root: str = "/") -> list[dict[str, str]]:
+    """Before and after of everything that drifted, as Ansible shows them."""
+    shown = []
+    for section, items in drift.items():
+        if section in ("keys", "repositories", "pins", "files"):
+            shown += [
+                {
+                    "before_header": item["path"],
+                    "after_header": item["path"],
+                    **system.file_diff(item, root),
+                }
+                for item in items
+            ]
+            continue
+        before = [f"{item['name']} {item['why']}\n" for item in items]
+        after = [f"{_plan_line(section, item).rsplit(' (', 1)[0]}\n" for item in items]
+        title = section.replace("_", " ")
+        shown.append(
+            {
+                "before_header": f"{title} now",
+                "after_header": f"{title} wanted",
+                "before": "".join(before),
+                "after": "".join(after),
+            }
+        )
+    return shown

@@ -1,0 +1,116 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a desired document and the drift of a host to what the remediation's tasks loop over. For the controller."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any
+
+Item = dict[str, Any]
+
+PENDING = "/var/lib/baremetal-gpu/pending"
+
+
+def without_secrets(desired: Item) -> Item:
+    """The document as it is sent to be compared: of a sensitive file only the checksum of its content."""
+    files = []
+    for item in desired.get("files") or ():
+        if item.get("sensitive") and item.get("content") is not None:
+            checksum = hashlib.sha256(str(item["content"]).encode("utf-8")).hexdigest()
+            item = {**{key: value for key, value in item.items() if key != "content"}, "sha256": checksum}
+        files.append(item)
+    return {**desired, **({"files": files} if files else {})}
+
+
+def _merged(drifted: Iterable[Item], wanted: Iterable[Item] | None, key: str) -> list[Item]:
+    """Items of the drift with what only the document has, such as the content of a file."""
+    by_key = {item[key]: item for item in wanted or ()}
+    return [{**by_key.get(item[key], {}), **item} for item in drifted]
+
+
+def package_spec(item: Item, manager: str) -> str:
+    """A package as its manager wants to be asked for it."""
+    if not item.get("version"):
+        return str(item["name"])
+    return f"{item['name']}{'=' if manager == 'apt' else '-'}{item['version']}"
+
+
+def _sources(desired: Item, drift: Item) -> dict[str, list[Item]]:
+    """Keys, repositories and pins as files to write and to remove."""
+    keys = {}
+    for row in desired.get("repositories") or ():
+        # The path of a key is the controller's, that of a file in the drift is the host's.
+        key = row.get("key") or {}
+        keys[row["name"]] = {"source" if name == "path" else name: value for name, value in key.items()}
+    files = [{**keys[item["name"]], **item} for item in drift.get("keys", ())]
+    return _by_task([*files, *drift.get("repositories", ()), *drift.get("pins", ())])
+
+
+def _by_task(files: Iterable[Item]) -> dict[str, list[Item]]:
+    """Files by the task that mends them."""
+    tasks: dict[str, list[Item]] = {"absent": [], "directories": [], "contents": [], "downloads": [], "links": []}
+    for item in files:
+        state = item.get("state") or "file"
+        if state == "absent":
+            tasks["absent"].append(item)
+        elif state == "directory":
+            tasks["directories"].append(item)
+        elif state == "link":
+            tasks["links"].append(item)
+        elif item.get("url") and item.get("content") is None:
+            tasks["downloads"].append(item)
+        else:
+            tasks["contents"].append(item)
+    return tasks
+
+
+def remedy(desired: Item, found: Item) -> Item:
+    """What the tasks of the remediation do, in their order."""
+    drift, manager = found["drift"], found["manager"]
+    packages = drift.get("packages", ())
+
+    def doing(action: str) -> list[Item]:
+        return [item for item in packages if action in item["actions"]]
+
+    records = [
+        {"path": f"{PENDING}/{item['record']}", "content": f"{item['cause']}\n"}
+        for section in ("units", "initramfs")
+        for item in drift.get(section, ())
+        if item.get("cause")
+    ]
+    files = _merged(drift.get("files", ()), desired.get("files"), "path")
+    units = drift.get("units", ())
+    return {
+        "manager": manager,
+        "touches_sources": any(drift.get(section) for section in ("keys", "repositories", "pins")),
+        "touches_packages": any(
+            drift.get(section) for section in ("interrupted", "keys", "repositories", "pins", "packages")
+        ),
+        "records": records,
+        "interrupted": bool(drift.get("interrupted")),
+        "sources": _sources(desired, drift),
+        "refresh": found["refresh"],
+        "unhold": [item["name"] for item in doing("unhold")],
+        "install": [package_spec(item, manager) for item in doing("install")],
+        "remove": [item["name"] for item in doing("remove")],
+        # As apt-get takes both at once: what is to go has a minus behind its name.
+        "transaction": [package_spec(item, manager) for item in doing("install")]
+        + [f"{item['name']}-" for item in doing("remove")],
+        "purge": any(item.get("purge") for item in doing("remove")),
+        "hold": [item["name"] for item in doing("hold")],
+        "files": _by_task(files),
+        "alternatives": list(drift.get("alternatives", ())),
+        "daemon_reload": any(
+            "/systemd/system/" in item["path"] or item["path"].startswith("/etc/systemd/") for item in files
+        )
+        or any("systemd has not read it" in item["why"] for item in units),
+        "initramfs": [item["command"] for item in drift.get("initramfs", ())],
+        "unload": [item for item in drift.get("kernel_modules", ()) if "unload" in item["actions"]],
+        "load": [item for item in drift.get("kernel_modules", ()) if "load" in item["actions"]],
+        "units": list(units),
+        "done": [record["path"] for record in records]
+        + [f"{PENDING}/{item['name']}" for item in drift.get("pending", ())],
+    }

@@ -1,0 +1,303 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How the files, units, kernel modules and alternatives of a host differ from what is wanted. Reads only."""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import os
+import pwd
+import stat
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift_packages import Runner, read_text
+
+# Answers of `systemctl is-enabled` with exit status 0, and what an alias of an enabled unit says.
+ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "generated", "alias", "linked", "linked-runtime")
+MASKED = ("masked", "masked-runtime")
+UNIT_PROPERTIES = ("Id", "Names", "LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload")
+
+
+def under(root: str, path: str) -> str:
+    return os.path.join(root, path.lstrip("/"))
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_bytes(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as stream:
+            return stream.read()
+    except OSError:
+        return None
+
+
+def user_id(name: str) -> int | None:
+    if name.isdigit():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
+def group_id(name: str) -> int | None:
+    if name.isdigit():
+        return int(name)
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        return None
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _kind(mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return "a link"
+    if stat.S_ISDIR(mode):
+        return "a directory"
+    return "a file" if stat.S_ISREG(mode) else "neither file nor directory"
+
+
+def _attributes(item: dict[str, Any], status: os.stat_result) -> list[str]:
+    """In words, what is wrong with mode and owner."""
+    wrong = []
+    if item.get("mode"):
+        mode, wanted = stat.S_IMODE(status.st_mode), int(str(item["mode"]), 8)
+        if mode != wanted:
+            wrong.append(f"mode is {mode:04o}, not {wanted:04o}")
+    for key, have, lookup in (("owner", status.st_uid, user_id), ("group", status.st_gid, group_id)):
+        if not item.get(key):
+            continue
+        wanted_id = lookup(str(item[key]))
+        if wanted_id is None:
+            wrong.append(f"{key} {item[key]} does not exist yet")
+        elif have != wanted_id:
+            wrong.append(f"{key} is {have}, not {item[key]}")
+    return wrong
+
+
+def _content(item: dict[str, Any], path: str) -> str | None:
+    """In words, what is wrong with the content, None if nothing is."""
+    if item.get("content") is not None:
+        wanted = item["content"].encode("utf-8")
+        return None if read_bytes(path) == wanted else "content differs"
+    if item.get("sha256"):
+        have = read_bytes(path)
+        if have is None or sha256(have) != item["sha256"].lower():
+            return "content differs"
+    return None
+
+
+def file_drift(item: dict[str, Any], root: str = "/") -> str | None:
+    """Why a file, directory or link is not as wanted; None if it is."""
+    path, state = under(root, item["path"]), item.get("state") or "file"
+    exists = os.path.lexists(path)
+    if state == "absent":
+        return "exists" if exists else None
+    if not exists:
+        return "is missing"
+    if state == "link":
+        if not os.path.islink(path):
+            return f"is {_kind(os.lstat(path).st_mode)}, not a link"
+        target = os.readlink(path)
+        return None if target == item["src"] else f"points to {target}"
+    try:
+        # What a link leads to counts: an operator may keep the file elsewhere.
+        status = os.stat(path)
+    except OSError:
+        return "is a link to nothing"
+    right_kind = stat.S_ISDIR(status.st_mode) if state == "directory" else stat.S_ISREG(status.st_mode)
+    if not right_kind:
+        return f"is {_kind(status.st_mode)}, not a {state}"
+    wrong = _attributes(item, status)
+    if state == "file" and item.get("force") is not False:
+        content = _content(item, path)
+        if content:
+            wrong.insert(0, content)
+    return ", ".join(wrong) or None
+
+
+def file_diff(item: dict[str, Any], root: str = "/") -> dict[str, str]:
+    """Before and after of a drifted file."""
+    path, state = under(root, item["path"]), item.get("state") or "file"
+    before = after = ""
+    if os.path.islink(path):
+        before = f"link to {os.readlink(path)}\n"
+    elif os.path.isdir(path):
+        before = "directory\n"
+    elif os.path.exists(path):
+        if item.get("sensitive"):
+            before = "content is not shown\n"
+        else:
+            data = read_bytes(path) or b""
+            text = data[:100_000].decode("utf-8", "replace")
+            before = f"binary, sha256 {sha256(data)}\n" if "\0" in text else text
+    if state == "link":
+        after = f"link to {item['src']}\n"
+    elif state == "directory":
+        after = "directory\n"
+    elif state == "file":
+        if item.get("sensitive"):
+            after = "content is not shown, and differs\n"
+        elif item.get("content") is not None:
+            after = item["content"]
+        elif item.get("sha256"):
+            after = f"sha256 {item['sha256']}\n"
+        else:
+            after = before
+    if state == "file" and before == after and before:
+        # Then it is the mode or the owner, which a diff of content would not show.
+        before, after = f"{item['why']}\n", "as wanted\n"
+    return {"before": before, "after": after}
+
+
+# --- units -----------------------------------------------------------------------------------------------------------
+
+
+def parse_systemctl_show(text: str) -> dict[str, dict[str, str]]:
+    """`systemctl show` of several units: each of a unit's names -> its properties."""
+    units: dict[str, dict[str, str]] = {}
+    for block in text.split("\n\n"):
+        properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        for name in {properties.get("Id", ""), *properties.get("Names", "").split()} - {""}:
+            units[name] = properties
+    return units
+
+
+def unit_name(name: str) -> str:
+    return name if "." in name else f"{name}.service"
+
+
+def read_units(names: Iterable[str], run: Runner) -> dict[str, dict[str, str]]:
+    wanted = sorted({unit_name(name) for name in names})
+    if not wanted:
+        return {}
+    _code, out = run(["systemctl", "show", f"--property={','.join(UNIT_PROPERTIES)}", "--", *wanted])
+    return parse_systemctl_show(out)
+
+
+def is_active(properties: dict[str, str] | None) -> bool:
+    return (properties or {}).get("ActiveState") in ("active", "reloading", "refreshing", "activating")
+
+
+def unit_drift(item: dict[str, Any], properties: dict[str, str] | None) -> str | None:
+    """Why a unit is not as wanted; None if it is."""
+    properties = properties or {}
+    load, file_state = properties.get("LoadState", "not-found"), properties.get("UnitFileState", "")
+    masked = load == "masked" or file_state in MASKED
+    wanted_masked, enabled, state = item.get("masked"), item.get("enabled"), item.get("state")
+    if load == "not-found" and not masked:
+        wanted = enabled or state in ("started", "restarted") or wanted_masked
+        return "does not exist yet" if wanted else None
+    wrong = []
+    if wanted_masked is not None and masked != wanted_masked:
+        wrong.append("is masked" if masked else "is not masked")
+    elif masked and not wanted_masked and (enabled or state == "started"):
+        wrong.append("is masked")
+    if enabled is not None and not masked and (file_state in ENABLED) != enabled:
+        # A unit without a file state or an [Install] section cannot be disabled any further.
+        wrong.append("is enabled" if not enabled else f"is {file_state or 'not enabled'}")
+        if not enabled and file_state in ("static", "indirect", "generated", "alias"):
+            wrong.pop()
+    if state == "started" and not is_active(properties):
+        wrong.append(f"is {properties.get('ActiveState') or 'not running'}")
+    if state == "stopped" and is_active(properties):
+        wrong.append("is running")
+    if properties.get("NeedDaemonReload") == "yes":
+        wrong.append("changed on disk, and systemd has not read it")
+    return ", ".join(wrong) or None
+
+
+# --- kernel modules --------------------------------------------------------------------------------------------------
+
+
+def read_kernel_modules(root: str = "/", kernel: str = "") -> tuple[dict[str, list[str]], set[str]]:
+    """Loaded modules with those that hold them, and the names of what is built in."""
+    loaded = {}
+    for line in read_text(under(root, "/proc/modules")).splitlines():
+        parts = line.split()
+        if len(parts) >= 4:
+            holders = [name for name in parts[3].split(",") if name not in ("", "-", "[permanent]")]
+            loaded[parts[0]] = holders or ([f"{parts[2]} users"] if parts[2] not in ("0", "-") else [])
+    builtin = {
+        os.path.basename(line).split(".")[0].replace("-", "_")
+        for line in read_text(under(root, f"/lib/modules/{kernel}/modules.builtin")).splitlines()
+    }
+    return loaded, builtin
+
+
+def kernel_module_drift(item: dict[str, Any], loaded: dict[str, list[str]], builtin: set[str]) -> str | None:
+    name = item["name"].replace("-", "_")
+    if item.get("state", "loaded") == "loaded":
+        return None if name in loaded or name in builtin else "is not loaded"
+    if name in loaded:
+        return f"is loaded and held by {', '.join(loaded[name])}" if loaded[name] else "is loaded"
+    return "is built into the kernel" if name in builtin else None
+
+
+# --- alternatives ----------------------------------------------------------------------------------------------------
+
+
+def parse_alternatives(text: str) -> dict[str, int]:
+    """Path -> priority of a file in dpkg's (or EL's) database of alternatives."""
+    lines = text.split("\n")
+    try:
+        # Status and master link, then pairs of a slave's name and link up to an empty line.
+        start = 2
+        while lines[start]:
+            start += 2
+        slaves = (start - 2) // 2
+        index, found = start + 1, {}
+        while index < len(lines) and lines[index]:
+            found[lines[index]] = int(lines[index + 1])
+            index += 2 + slaves
+        return found
+    except (IndexError, ValueError):
+        return {}
+
+
+def alternative_drift(item: dict[str, Any], root: str = "/") -> str | None:
+    database = ""
+    for directory in ("/var/lib/dpkg/alternatives", "/var/lib/alternatives"):
+        database = database or read_text(under(root, f"{directory}/{item['name']}"))
+    registered = parse_alternatives(database)
+    if (item.get("state") or "present") == "absent":
+        return "is registered" if item["path"] in registered else None
+    if item["path"] not in registered:
+        return "is not registered"
+    if item.get("priority") is not None and registered[item["path"]] != item["priority"]:
+        return f"has priority {registered[item['path']]}, not {item['priority']}"
+    try:
+        chosen = os.readlink(under(root, f"/etc/alternatives/{item['name']}"))
+    except OSError:
+        return "has no link in /etc/alternatives"
+    if chosen != item["path"]:
+        return f"{chosen} is chosen"
+    if item.get("link") and not os.path.islink(under(root, item["link"])):
+        return f"{item['link']} is missing"
+    return None
+
+
+# --- initramfs -------------------------------------------------------------------------------------------------------
+
+INITRAMFS_TOOLS: Sequence[tuple[str, tuple[str, ...]]] = (
+    ("usr/sbin/update-initramfs", ("update-initramfs", "-u", "-k", "all")),
+    ("usr/bin/dracut", ("dracut", "--force", "--regenerate-all")),
+    ("usr/sbin/dracut", ("dracut", "--force", "--regenerate-all")),
+)
+
+
+def initramfs_command(root: str = "/") -> list[str] | None:
+    """What rebuilds the initramfs of every installed kernel; None where no tool for it is installed."""
+    for path, command in INITRAMFS_TOOLS:
+        if os.path.exists(under(root, path)):
+            return list(command)
+    return None

@@ -1,0 +1,434 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_drift_info
+short_description: Tell how a host differs from a desired document
+version_added: 0.1.0
+description:
+  - Compares repositories, packages, files, units, kernel modules, alternatives and the initramfs of a host with a
+    document that says how they should be, and returns what differs and why.
+  - It changes nothing, asks no network, and reads the status file of dpkg instead of opening apt's cache. Only where
+    a package is missing is C(apt-cache) asked what it would install.
+  - The role P(baremetal.gpu.common#role) feeds what differs to the modules of ansible.builtin.
+options:
+  desired:
+    description: How the host should be. Sections and options that are left out are not looked at.
+    type: dict
+    required: true
+    suboptions:
+      repositories:
+        description: Package repositories.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the file in C(/etc/apt/sources.list.d) or C(/etc/yum.repos.d), without its suffix.
+            type: str
+            required: true
+          state:
+            description: Whether the repository should be there.
+            type: str
+            choices: [present, absent]
+            default: present
+          type:
+            description: Kind of file; by default that of the host's package manager.
+            type: str
+            choices: [deb822, yum]
+          uris:
+            description: Addresses of the repository.
+            type: list
+            elements: str
+          baseurl:
+            description: Address of a yum repository, instead of O(desired.repositories[].uris).
+            type: str
+          suites:
+            description: Suites of a deb822 repository.
+            type: list
+            elements: str
+          extend:
+            description:
+              - Suites of which the host's own sources have the component C(main). The repository is then what its
+                archive offers in addition, O(desired.repositories[].components), from the same addresses and with
+                the same key. What the host has configured already is left out.
+            type: list
+            elements: str
+          components:
+            description: Components.
+            type: list
+            elements: str
+          architectures:
+            description: Architectures.
+            type: list
+            elements: str
+          signed_by:
+            description: Path of a keyring that the host has already.
+            type: path
+          key:
+            description: The key of the repository. It lies at C(dest), C(/etc/apt/keyrings/NAME.asc) by default.
+            type: dict
+          options:
+            description: Further fields of the file by their names.
+            type: dict
+      pins:
+        description: Preferences of apt.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the file in C(/etc/apt/preferences.d), without its suffix.
+            type: str
+            required: true
+          state:
+            description: Whether the pin should be there.
+            type: str
+            choices: [present, absent]
+            default: present
+          package:
+            description: The packages, separated by spaces; shell patterns are allowed.
+            type: str
+          pin:
+            description: What the pin is for, such as C(version 550.*).
+            type: str
+          priority:
+            description: Priority of the pin.
+            type: int
+            default: 1001
+      packages:
+        description: Packages.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the package. With O(desired.packages[].state=absent) it may be a shell pattern.
+            type: str
+            required: true
+          state:
+            description: Whether the package should be installed.
+            type: str
+            choices: [present, absent]
+            default: present
+          version:
+            description: The version, exact or as a shell pattern such as C(550.*). By default any will do.
+            type: str
+          hold:
+            description: Whether the package should be held at its version. By default it does not matter.
+            type: bool
+          purge:
+            description: Whether the configuration files of an absent package should be gone too.
+            type: bool
+            default: false
+      files:
+        description: Files, directories and links.
+        type: list
+        elements: dict
+        suboptions:
+          path:
+            description: Absolute path.
+            type: path
+            required: true
+          state:
+            description: What should be at the path.
+            type: str
+            choices: [file, directory, link, absent]
+            default: file
+          content:
+            description: Content of the file.
+            type: str
+          sha256:
+            description: SHA-256 of the content, instead of the content.
+            type: str
+          src:
+            description: Where a link points to.
+            type: str
+          mode:
+            description: Mode in octal digits.
+            type: str
+          owner:
+            description: Owner.
+            type: str
+          group:
+            description: Group.
+            type: str
+          force:
+            description: Whether a file with another content is replaced; otherwise it only has to exist.
+            type: bool
+            default: true
+          sensitive:
+            description: Whether the content is kept out of the diff.
+            type: bool
+            default: false
+          url:
+            description: Where the role downloads the file from. Not looked at here.
+            type: str
+          source:
+            description: File of the controller that the role copies. Not looked at here.
+            type: str
+          validate:
+            description: Command with which the role has the content checked. Not looked at here.
+            type: str
+          backup:
+            description: Whether the role keeps the file that it replaces. Not looked at here.
+            type: bool
+      units:
+        description: Units of systemd.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the unit; without a suffix it is a service.
+            type: str
+            required: true
+          enabled:
+            description: Whether it should start at boot. By default it does not matter.
+            type: bool
+          state:
+            description: Whether it should be running. By default it does not matter.
+            type: str
+            choices: [started, stopped]
+          masked:
+            description: Whether it should be masked. By default it does not matter.
+            type: bool
+          restart_on:
+            description: Paths and names of packages, or shell patterns of them, whose change asks for a restart.
+            type: list
+            elements: str
+      kernel_modules:
+        description: Kernel modules.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the module.
+            type: str
+            required: true
+          state:
+            description: Whether it should be loaded.
+            type: str
+            choices: [loaded, unloaded]
+            default: loaded
+          required:
+            description: Whether the role fails if the module cannot be loaded or unloaded.
+            type: bool
+            default: true
+      initramfs:
+        description: The initramfs of the installed kernels.
+        type: dict
+        suboptions:
+          rebuild_on:
+            description: Paths, or shell patterns of them, whose change asks for a new initramfs.
+            type: list
+            elements: str
+      alternatives:
+        description: Choices of update-alternatives.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the group.
+            type: str
+            required: true
+          state:
+            description: Whether the alternative should be registered and chosen.
+            type: str
+            choices: [present, absent]
+            default: present
+          link:
+            description: The link that leads to the choice.
+            type: path
+          path:
+            description: The alternative.
+            type: path
+            required: true
+          priority:
+            description: Priority of the alternative.
+            type: int
+            default: 50
+requirements:
+  - On the host nothing but Python 3.9.
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Returns before and after of everything that differs.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Ask whether Docker is as it should be
+  baremetal.gpu.host_drift_info:
+    desired:
+      packages:
+        - name: docker.io
+          hold: true
+      files:
+        - path: /etc/docker/daemon.json
+          content: "{}\n"
+          mode: "0644"
+      units:
+        - name: docker.service
+          enabled: true
+          state: started
+          restart_on: [/etc/docker/daemon.json]
+  register: docker
+
+- name: Show what would have to be done
+  ansible.builtin.debug:
+    var: docker.plan
+"""
+
+RETURN = r"""
+drifted:
+  description: Whether anything differs.
+  returned: always
+  type: bool
+required:
+  description: Whether anything differs that is not marked as C(required=false).
+  returned: always
+  type: bool
+refresh:
+  description: Whether the package lists have to be fetched before the packages can be installed.
+  returned: always
+  type: bool
+manager:
+  description: The package manager, V(apt) or V(dnf).
+  returned: always
+  type: str
+plan:
+  description: What mending the drift would do, one line each.
+  returned: always
+  type: list
+  elements: str
+  sample: ["install package docker.io 26.1.5+dfsg1-9 and hold it (is not installed)"]
+drift:
+  description: What differs, by section. Every item is one of the document with C(why) it differs and the C(actions).
+  returned: always
+  type: dict
+"""
+
+import os
+import subprocess
+from collections.abc import Sequence
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import drift
+
+
+def run(command: Sequence[str]) -> tuple[int, str]:
+    """Status and output of a command that only reads; a missing program is a status of 127."""
+    try:
+        done = subprocess.run(
+            list(command),
+            env={**os.environ, "LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=120,
+            check=False,
+        )
+    except OSError:
+        return 127, ""
+    return done.returncode, done.stdout.decode("utf-8", "replace")
+
+
+def listed(**options: dict) -> dict:
+    return {"type": "list", "elements": "dict", "options": options}
+
+
+def named(name: str = "name", kind: str = "str") -> dict:
+    return {name: {"type": kind, "required": True}}
+
+
+PRESENCE = {"type": "str", "choices": ["present", "absent"], "default": "present"}
+STRINGS = {"type": "list", "elements": "str"}
+
+SPEC = {
+    "repositories": listed(
+        **named(),
+        state=PRESENCE,
+        type={"type": "str", "choices": ["deb822", "yum"]},
+        uris=STRINGS,
+        baseurl={"type": "str"},
+        suites=STRINGS,
+        extend=STRINGS,
+        components=STRINGS,
+        architectures=STRINGS,
+        signed_by={"type": "path"},
+        key={"type": "dict", "no_log": False},
+        options={"type": "dict"},
+    ),
+    "pins": listed(
+        **named(),
+        state=PRESENCE,
+        package={"type": "str"},
+        pin={"type": "str"},
+        priority={"type": "int", "default": 1001},
+    ),
+    "packages": listed(
+        **named(),
+        state=PRESENCE,
+        version={"type": "str"},
+        hold={"type": "bool"},
+        purge={"type": "bool", "default": False},
+    ),
+    "files": listed(
+        **named("path", "path"),
+        state={"type": "str", "choices": ["file", "directory", "link", "absent"], "default": "file"},
+        content={"type": "str"},
+        sha256={"type": "str"},
+        src={"type": "str"},
+        mode={"type": "str"},
+        owner={"type": "str"},
+        group={"type": "str"},
+        force={"type": "bool", "default": True},
+        sensitive={"type": "bool", "default": False},
+        url={"type": "str"},
+        source={"type": "str"},
+        validate={"type": "str"},
+        backup={"type": "bool"},
+    ),
+    "units": listed(
+        **named(),
+        enabled={"type": "bool"},
+        state={"type": "str", "choices": ["started", "stopped"]},
+        masked={"type": "bool"},
+        restart_on=STRINGS,
+    ),
+    "kernel_modules": listed(
+        **named(),
+        state={"type": "str", "choices": ["loaded", "unloaded"], "default": "loaded"},
+        required={"type": "bool", "default": True},
+    ),
+    "initramfs": {"type": "dict", "options": {"rebuild_on": STRINGS}},
+    "alternatives": listed(
+        **named(),
+        state=PRESENCE,
+        link={"type": "path"},
+        path={"type": "path", "required": True},
+        priority={"type": "int", "default": 50},
+    ),
+}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={"desired": {"type": "dict", "required": True, "options": SPEC}},
+        supports_check_mode=True,
+    )
+    module.exit_json(changed=False, **drift.inspect(module.params["desired"], run, diff=module._diff))
+
+
+if __name__ == "__main__":
+    main()
