@@ -67,7 +67,7 @@ def find(name: str) -> list[Path]:
 
 def processes(name: str) -> set[int]:
     """Every process in a group of this name or below."""
-    found = set()
+    found: set[int] = set()
     for group in find(name):
         for directory, _, _ in os.walk(group):
             with contextlib.suppress(OSError):

@@ -46,25 +46,38 @@ def up(lab: Lab, wanted: Sequence[MachineSpec]) -> None:
         found = mirrors.find()
         build_simulators()
         network.reserve(lab)
-        lab.apt_port = AptCache().acquire(f"lab-{lab.id}", found)
+        _start_cache(lab, found)
         specs = [lab.add(spec) for spec in wanted]
         _choose_images(specs, found)
         _make_keys(lab)
         lab.save()
         network.ensure(lab)
         machines = [Machine(lab, spec) for spec in specs]
-        stopped = [machine for machine in machines if not machine.running()]
-        for machine in stopped:
+        waiting = [machine for machine in machines if not (machine.running() and machine.baseline.exists())]
+        for machine in waiting:
             machine.prepare(found)
         _write_known_hosts(lab)
-        in_parallel(_boot, stopped)
+        in_parallel(_boot, waiting)
         images.prune({spec.image for other in all_labs() for spec in other.machines.values()})
-        if not stopped:
+        if not waiting:
             say(f"lab {lab.id}: {', '.join(machine.spec.name for machine in machines)} up already")
+
+
+def _start_cache(lab: Lab, found: mirrors.Mirrors) -> None:
+    """The apt cache, and its port in machines that were made when it had another one."""
+    before, lab.apt_port = lab.apt_port, AptCache().acquire(f"lab-{lab.id}", found)
+    if before not in (0, lab.apt_port):
+        for machine in machines_of(lab):
+            network.remove_machine(lab, machine.spec)
+            machine.mount()
+            machine.write_apt_settings(found)
 
 
 def _boot(machine: Machine) -> None:
     fresh = not machine.baseline.exists()
+    if fresh and not machine.running():
+        # An earlier first boot may have been cut: only a whole one tells what booting alone changes.
+        machine.discard_changes()
     machine.start()
     machine.wait(fresh)
 
@@ -156,8 +169,13 @@ def reset(lab: Lab, names: Sequence[str]) -> None:
     """Make machines bare again."""
     needs.refuse_unless_root()
     with held(lab):
+        found = mirrors.find()
         machines = machines_of(lab, names)
-        in_parallel(Machine.reset, machines)
+        in_parallel(Machine.remove, machines)
+        build_simulators()
+        for machine in machines:
+            machine.prepare(found)
+        _write_known_hosts(lab)
         network.ensure(lab)
         in_parallel(_boot, machines)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -96,8 +95,9 @@ class Machine:
         say(f"{self.spec.name}: preparing ({self.spec.suite}, scenario {self.spec.scenario})")
         unmount_below(self.directory)
         shutil.rmtree(self.directory, ignore_errors=True)
-        for name in ("root", "seed", "seed-work", "upper", "work", *(f"data/{name}" for name in PLAIN_DIRECTORIES)):
+        for name in ("root", "seed", "seed-work"):
             (self.directory / name).mkdir(parents=True)
+        self.discard_changes()
         self._mount(self.seed, self.directory / "seed-work", [images.root_of(self.spec.image)])
         try:
             self._write_seed(mirrors)
@@ -105,6 +105,13 @@ class Machine:
         finally:
             run("umount", self.root)
         (self.directory / "seeded").touch()
+
+    def discard_changes(self) -> None:
+        """An empty upper layer; only while the machine does not run."""
+        unmount_below(self.directory)
+        for name in ("upper", "work", *(f"data/{name}" for name in PLAIN_DIRECTORIES)):
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+            (self.directory / name).mkdir(parents=True)
 
     def mount(self) -> None:
         """Put the layers together."""
@@ -147,6 +154,12 @@ class Machine:
             wants = self.root / "etc/systemd/system/sysinit.target.wants"
             wants.mkdir(exist_ok=True)
             (wants / unit).symlink_to(f"/etc/systemd/system/{unit}")
+
+    def write_apt_settings(self, mirrors: Mirrors) -> None:
+        """Packages come through the host's cache, under the host's own rules on the age of lists."""
+        options = "".join(f'{key} "{value}";\n' for key, value in mirrors.options.items())
+        proxy = f'Acquire::http::Proxy "http://{self.lab.gateway}:{self.lab.apt_port}";\n'
+        write_atomically(self.root / "etc/apt/apt.conf.d/80lab", proxy + options)
 
     def _authorize(self) -> None:
         directory = self.root / "home" / USER / ".ssh"
@@ -264,6 +277,14 @@ class Machine:
             time.sleep(0.05)
         cgroups.remove(self.unit_name)
 
+    def _stop(self) -> None:
+        """Kill it and give back what the host keeps for it."""
+        loops = self.loop_devices()
+        self.kill()
+        for name in loops:
+            run("losetup", "--detach", name, check=False)
+        unmount_below(self.directory)
+
     def processes(self) -> Iterator[int]:
         """The supervisor, systemd-nspawn, and whatever has the machine's upper layer as its root."""
         yield from cgroups.processes(self.unit_name)
@@ -283,34 +304,41 @@ class Machine:
 
     def remove(self) -> None:
         """Kill it and remove all its files."""
-        self.kill()
-        self.detach_loop_devices()
-        unmount_below(self.directory)
+        self._stop()
         shutil.rmtree(self.directory, ignore_errors=True)
         if self.directory.exists():
             raise LabError(f"{self.directory} cannot be removed: {', '.join(os.listdir(self.directory))}")
 
-    def reset(self) -> None:
-        """Bare again: throw away all that happened since it was made."""
-        self.kill()
-        self.detach_loop_devices()
-        unmount_below(self.directory)
-        for name in ("upper", "work", *(f"data/{name}" for name in PLAIN_DIRECTORIES)):
-            # Moved aside first: a reset that is cut leaves no half of the old state behind.
-            doomed = self.directory / f"doomed-{secrets.token_hex(4)}"
-            if (self.directory / name).exists():
-                (self.directory / name).rename(doomed)
-            (self.directory / name).mkdir()
-        for doomed in self.directory.glob("doomed-*"):
-            shutil.rmtree(doomed, ignore_errors=True)
-        self.baseline.unlink(missing_ok=True)
+    def file_systems(self) -> set[str]:
+        """The device numbers of the file systems that are this machine's alone, while they are there."""
+        held: set[str] = set()
+        shared: set[str] = set()
+        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+            fields = line.split(" ")
+            (held if fields[4].startswith(f"{self.directory}/") else shared).add(fields[2])
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                mounts = Path(f"/proc/{pid}/mountinfo").read_text(encoding="utf-8").splitlines()
+                held.update(line.split(" ")[2] for line in mounts)
+        return held - shared
 
-    def detach_loop_devices(self) -> None:
-        """Detach loop devices on files of this machine."""
-        listed = json.loads(run("losetup", "--list", "--json", "--output", "NAME,BACK-FILE").stdout or "{}")
-        for device in listed.get("loopdevices", []):
-            if str(device["back-file"]).startswith(f"{self.directory}/"):
-                run("losetup", "--detach", device["name"], check=False)
+    def loop_devices(self) -> list[str]:
+        """Loop devices on files of this machine; they are the host's, and do not go with it."""
+        listed = run("losetup", "--list", "--json", "--output", "NAME,BACK-MAJ:MIN,BACK-INO").stdout or "{}"
+        devices = json.loads(listed).get("loopdevices", [])
+        if not devices:
+            return []
+        held = self.file_systems()
+        # The plain directories lie on a file system of the host: there only the file itself tells.
+        files = {(f"{os.major(s.st_dev)}:{os.minor(s.st_dev)}", s.st_ino) for s in self._plain_files()}
+        backing = {device["name"]: (device["back-maj:min"].strip(), int(device["back-ino"])) for device in devices}
+        return [name for name, (system, inode) in backing.items() if system in held or (system, inode) in files]
+
+    def _plain_files(self) -> Iterator[os.stat_result]:
+        for directory, _, names in os.walk(self.directory / "data"):
+            for name in names:
+                with contextlib.suppress(OSError):
+                    yield os.lstat(Path(directory, name))
 
     # SSH
 

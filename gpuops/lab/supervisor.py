@@ -7,13 +7,16 @@ systemd-nspawn, which takes the machine along.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import IO
 
 from . import cgroups
 
@@ -26,12 +29,20 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _take(lock: IO[str]) -> bool:
+    """Lock the file; those who only ask whether it is locked hold it for an instant."""
+    for _ in range(20):
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        time.sleep(0.1)
+    return False
+
+
 def main(directory: Path) -> int:
     """Run the machine in this directory until it powers off."""
     with (directory / "run.lock").open("a", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _take(lock):
             print("this machine runs already", file=sys.stderr)
             return 1
         if not Path("/run/systemd/system").is_dir():
