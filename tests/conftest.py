@@ -63,9 +63,10 @@ background_lab = BackgroundLab()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(
-        key=lambda item: (item.get_closest_marker("lab") is not None, item.get_closest_marker("slow") is not None)
-    )
+    def is_marked(item: pytest.Item, name: str) -> bool:
+        return item.get_closest_marker(name) is not None
+
+    items.sort(key=lambda item: (is_marked(item, "slow"), is_marked(item, "lab")))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
