@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The virtual machine itself, and the Molecule scenario that runs on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuops.lab.vm import Vm
+
+ROOT = Path(__file__).resolve().parents[2]
+LOGS = ROOT / ".cache" / "tests"
+
+pytestmark = pytest.mark.slow
+
+
+def gpuops(*words: str) -> subprocess.CompletedProcess[str]:
+    """`gpuops lab vm ...`; a failure shows what it said."""
+    argv = [sys.executable, "-m", "gpuops", "lab", "vm", *words]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Vm]:
+    gpuops("up")
+    yield Vm()
+    if not os.environ.get("GPUOPS_KEEP_LAB"):
+        gpuops("down")
+
+
+def run(command: str) -> str:
+    return gpuops("ssh", "--", command).stdout.strip()
+
+
+def test_up_twice_is_as_good_as_once(machine: Vm):
+    process, boot = machine.pid(), run("cat /proc/sys/kernel/random/boot_id")
+    gpuops("up")
+    assert machine.pid() == process
+    assert run("cat /proc/sys/kernel/random/boot_id") == boot
+
+
+def test_machine_is_as_a_server_with_a_card(machine: Vm):
+    assert run("cat /sys/module/nouveau/initstate") == "live"
+    # Loaded by udev's rule in the initramfs, before the root file system was mounted.
+    order = [line.split()[0] for line in run("cat /proc/modules").splitlines()]
+    assert order.index("nouveau") > order.index("ext4")
+    assert run("systemctl is-system-running") == "running"
+
+
+def test_machine_reaches_nothing(machine: Vm):
+    with pytest.raises(AssertionError, match=r"timed out|unreachable|refused"):
+        run("python3 -c \"import socket; socket.create_connection(('10.0.2.2', 22), 10)\"")
+
+
+def test_power_cut_loses_what_was_not_flushed_and_keeps_the_rest(machine: Vm):
+    port, boot = machine.spec().port, run("cat /proc/sys/kernel/random/boot_id")
+    run("echo kept | sudo dd of=/var/kept conv=fsync status=none; echo lost | sudo tee /run/lost")
+    gpuops("power-cut")
+    assert machine.spec().port == port
+    assert run("cat /proc/sys/kernel/random/boot_id") != boot
+    assert run("cat /var/kept; ls /run | grep -c lost || true") == "kept\n0"
+
+
+def test_down_leaves_nothing(machine: Vm):
+    process = machine.pid()
+    gpuops("down")
+    assert not machine.directory.exists()
+    assert not Path(f"/proc/{process}/exe").exists()
+    assert machine.pid() is None
+    gpuops("down")
+
+
+def test_scenario():
+    """nouveau in use is blacklisted, the machine rebooted through the gate, and nouveau stays away."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / "molecule-metal.log"
+    # Molecule finds its tools by PATH, also where the virtual environment is not activated.
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
+    with log.open("w", encoding="utf-8") as sink:
+        argv = [sys.executable, "-m", "molecule", "test", "--scenario-name", "metal"]
+        done = subprocess.run(argv, cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT, check=False)
+    said = log.read_text(encoding="utf-8")
+    assert done.returncode == 0, said[-8000:]
+    # Not only 'nothing failed': each of the steps that prove something ran.
+    for step in ("refused.yml", "converge", "idempotence", "verify", "absent.yml", "unused.yml"):
+        assert step in said
+    assert Vm().pid() is None
