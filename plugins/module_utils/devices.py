@@ -262,8 +262,11 @@ def describe(problems: list[Problem]) -> tuple[str, str]:
 
 def loaded_modules(root: str = "/") -> set[str]:
     """The NVIDIA modules in the kernel."""
-    lines = _read(root, "proc/modules").splitlines()
-    return {line.split(" ", 1)[0] for line in lines if line.startswith("nvidia")}
+    text = _read(root, "proc/modules")
+    if text:
+        return {line.split(" ", 1)[0] for line in text.splitlines() if line.startswith("nvidia")}
+    # In a container of the whole system the list may be hidden. A directory without a state is a built-in module.
+    return {os.path.basename(os.path.dirname(path)) for path in glob.glob(_under(root, "sys/module/nvidia*/initstate"))}
 
 
 def load_modules() -> list[str]:
