@@ -498,12 +498,16 @@ def url_problem(value: str) -> str | None:
 
 
 def apt_proxies(run: Run = run_command) -> dict[str, str]:
-    """The proxies that apt goes through: scheme -> proxy. A direct connection may be impossible where it works."""
+    """The proxies that apt goes through: scheme, or scheme::host, -> proxy; empty for a direct connection.
+
+    A direct connection may be impossible where the proxy works, so a check has to go the same way.
+    """
     proxies = {}
     for line in run(["apt-config", "dump", "--format", "%f %v%n", "Acquire"])[1].splitlines():
-        match = re.match(r"^Acquire::(https?)::proxy (\S+)$", line.strip(), re.I)
-        if match and match.group(2).upper() != "DIRECT":
-            proxies[match.group(1).lower()] = match.group(2)
+        match = re.match(r"^Acquire::(https?)::proxy(::\S+)? (\S+)$", line.strip(), re.I)
+        if match:
+            proxy = match.group(3)
+            proxies[match.group(1).lower() + (match.group(2) or "")] = "" if proxy.upper() == "DIRECT" else proxy
     return proxies
 
 
@@ -512,7 +516,8 @@ def unreachable(url: str, proxies: dict[str, str], timeout_s: float = 5.0, root:
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         return None if os.path.exists(_inside(root, parts.path)) else "no such file or directory"
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies or None))
+    proxy = proxies.get(f"{parts.scheme}::{parts.hostname}", proxies.get(parts.scheme, ""))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({parts.scheme: proxy} if proxy else {}))
     request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "baremetal.gpu"})
     try:
         with opener.open(request, timeout=timeout_s):

@@ -722,11 +722,18 @@ def judge_reach(answers: dict[str, str | None]) -> list[dict[str, Any]]:
     ]
 
 
+def words(row: dict[str, Any]) -> str:
+    value = f" [{row['value']}]" if row["value"] not in ("", None) else ""
+    return f"{row['message']}{value}. Remedy: {row['remedy']}."
+
+
 def report(name: str, problems: list[dict[str, Any]]) -> str:
-    """All problems of a host in words."""
+    """All problems of a host in words; empty without any."""
+    if not problems:
+        return ""
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     lines = [f"{name}: {count} in the way, nothing was changed."]
     for number, row in enumerate(problems, 1):
-        value = f" [{row['value']}]" if row["value"] not in ("", None) else ""
-        lines += [f"{number}. {row['message']}{value}", f"   Remedy: {row['remedy']}."]
+        message, remedy = words(row).rsplit(" Remedy: ", 1)
+        lines += [f"{number}. {message}", f"   Remedy: {remedy}"]
     return "\n".join(lines)

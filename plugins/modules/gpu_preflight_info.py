@@ -183,6 +183,11 @@ report:
   description: The problems in words, empty if there are none.
   returned: always
   type: str
+advice:
+  description: The cautions in words.
+  returned: always
+  type: list
+  elements: str
 ansible_facts:
   description: The facts C(gpu) with RV(gpu) and C(gpu_plan) with RV(plan).
   returned: with O(publish)
@@ -240,9 +245,12 @@ def main() -> None:
             verdict["cautions" if row["code"] in wanted["accept"] else "problems"].append(row)
 
     summary = {key: value for key, value in host.items() if key not in ("packages", "repositories")}
-    report = preflight.report(options["host"], verdict["problems"]) if verdict["problems"] else ""
+    words = {
+        "report": preflight.report(options["host"], verdict["problems"]),
+        "advice": [preflight.words(row) for row in verdict["cautions"]],
+    }
     facts = {"ansible_facts": {"gpu": cards, "gpu_plan": verdict["plan"]}} if wanted["publish"] else {}
-    module.exit_json(changed=False, gpu=cards, host=summary, report=report, **verdict, **facts)
+    module.exit_json(changed=False, gpu=cards, host=summary, **verdict, **words, **facts)
 
 
 if __name__ == "__main__":

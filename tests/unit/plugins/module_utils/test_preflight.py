@@ -1,0 +1,522 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The judgement over hand-made hosts: what is in the way, in which words, and the plan."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, osinfo, preflight
+from tests.unit.plugins.module_utils.test_osinfo import FIB_TRIE, INDEX, SECURE_BOOT
+
+KERNEL = "6.12.48+deb13-amd64"
+LIST = "var/lib/apt/lists/mirror_dists_trixie_main_binary-amd64_Packages"
+DISK = {
+    "driver": {"/usr": 1500, "/var": 1500, "/boot": 150},
+    "cuda": {"/usr": 6000},
+    "container_runtime": {"/var": 1000},
+}
+
+
+def no_nvml(source, deadline_s, root):
+    return {"error": None, "driver_version": None, "cuda": None, "devices": []}
+
+
+@pytest.fixture
+def host(fake_host):
+    """A bare Debian 13 with two A100, ready for a driver."""
+    fake_host.os("debian13")
+    fake_host.kernel(KERNEL)
+    fake_host.packages(bash="5.2")
+    fake_host.pci("0000:3b:00.0", "20b0")
+    fake_host.pci("0000:86:00.0", "20b0")
+    fake_host.write("etc/hosts", "192.0.2.31 gpu1\n")
+    fake_host.write("proc/net/fib_trie", FIB_TRIE)
+    fake_host.write("etc/apt/sources.list", "deb http://mirror/debian trixie main\n")
+    return fake_host
+
+
+def judge(host, running=KERNEL, free_mib=100_000, machine="x86_64", clock=0, options=None, **variables):
+    options = {"kernels": "running", "disk_mib": DISK, "host": "gpu1", **(options or {})}
+    found = osinfo.gather(
+        kernels=options["kernels"],
+        root=host.path,
+        running=running,
+        machine=machine,
+        clock=lambda: clock,
+        host="gpu1",
+        resolver=lambda name: [],
+    )
+    found["disk"] = {path: {"free_mib": free_mib, "device": 1} for path in ("/", "/boot", "/usr", "/var")}
+    cards = gpu.gather(root=host.path, kernel=running, probe=no_nvml)
+    return preflight.judge(found, cards, variables, options)
+
+
+def codes(rows):
+    return [row["code"] for row in rows]
+
+
+def the_problem(verdict):
+    (row,) = verdict["problems"]
+    return row
+
+
+def test_a_bare_host_and_its_plan(host):
+    verdict = judge(host)
+    assert verdict["problems"] == []
+    assert verdict["cautions"] == []
+    card = {"model": "A100 SXM4 40GB", "architecture": "ampere"}
+    assert verdict["plan"] == {
+        "host": "gpu1",
+        "gpus": [{"address": "0000:3b:00.0", **card}, {"address": "0000:86:00.0", **card}],
+        "driver": {
+            "branch": 550,
+            "flavour": "proprietary",
+            "method": "distro",
+            "version": "550.163.01",
+            "packages": ["nvidia-kernel-dkms"],
+        },
+        "cuda": ["12.4"],
+        "runtime": {"engine": "docker", "nvidia": "auto"},
+        "reboot_expected": False,
+        "reboot_reasons": [],
+        "steps": [
+            "install driver 550.163.01 (proprietary) from the distribution",
+            "install CUDA 12.4 from the distribution",
+            "install the container engine docker",
+        ],
+        "installs": True,
+    }
+
+
+def test_a_converged_host_has_nothing_to_install(host):
+    host.packages(nvidia__cuda__toolkit="12.4.131~12.4.1-2", docker_dot_io="26.1.5", libnvidia__ml1="550.163.01-2")
+    host.write("usr/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.550.163.01", "")
+    host.dkms("nvidia-current", "550.163.01", KERNEL)
+    host.loaded("550.163.01")
+    verdict = judge(host, free_mib=10)
+    assert verdict["problems"] == []
+    assert verdict["plan"]["steps"] == []
+    assert verdict["plan"]["installs"] is False
+    assert verdict["plan"]["reboot_expected"] is False
+
+
+def test_a_host_without_cards_passes(fake_host):
+    fake_host.os("debian13")
+    fake_host.write("etc/hosts", "127.0.1.1 gpu1\n")
+    verdict = judge(fake_host, nvidia_driver_branch=550)
+    assert verdict["problems"] == []
+    assert verdict["plan"]["steps"] == [
+        "no NVIDIA card: GPU stages are skipped",
+        "install the container engine docker",
+    ]
+    assert verdict["plan"]["driver"] is None
+    assert verdict["plan"]["runtime"]["nvidia"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("variables", "message", "value", "remedy"),
+    [
+        (
+            {"nvidia_driver_branch": "latest"},
+            "nvidia_driver_branch is no driver branch",
+            "latest",
+            "set nvidia_driver_branch to auto or to the number of a branch, such as 550",
+        ),
+        (
+            {"nvidia_driver_method": "apt"},
+            "nvidia_driver_method is none of the values it can have",
+            "apt",
+            "set nvidia_driver_method to one of distro, nvidia_repo, runfile",
+        ),
+        (
+            {"nvidia_driver_version": "newest"},
+            "nvidia_driver_version is no driver version",
+            "newest",
+            "set nvidia_driver_version to a version such as 550.163.01, or leave it empty",
+        ),
+        (
+            {"nvidia_driver_version": "550.163.01", "nvidia_driver_branch": 535},
+            "nvidia_driver_version 550.163.01 is not of nvidia_driver_branch 535",
+            "550.163.01",
+            "set nvidia_driver_branch to 550 or auto, or correct the version",
+        ),
+        (
+            {"container_runtime_engine": "lxc"},
+            "container_runtime_engine is none of the values it can have",
+            "lxc",
+            "set container_runtime_engine to one of docker, podman, containerd, none",
+        ),
+        (
+            {"cuda_versions": "12.4"},
+            "cuda_versions is no list",
+            "12.4",
+            "set cuda_versions to a list such as ['distro'] or ['12.4', '11.8'], or to [] for none",
+        ),
+        (
+            {"cuda_versions": ["twelve"]},
+            "cuda_versions names something that is no CUDA version",
+            "twelve",
+            "write the versions as texts such as '12.4', or distro for the distribution's own",
+        ),
+        (
+            {"nvidia_driver_branch": 525},
+            "Debian 13 has no driver of branch 525; it has 550 and 535",
+            525,
+            "set nvidia_driver_branch to 550 or 535, or nvidia_driver_method to nvidia_repo",
+        ),
+        (
+            {"nvidia_driver_branch": 535, "nvidia_driver_flavour": "open"},
+            "Debian 13 has no open kernel modules of branch 535",
+            "open",
+            "set nvidia_driver_flavour to proprietary, or take another branch",
+        ),
+        (
+            {"cuda_versions": ["11.8"]},
+            "Debian GNU/Linux 13 (trixie) has CUDA 12.4 only",
+            "11.8",
+            "set cuda_versions to ['12.4'] or ['distro'], or cuda_method to nvidia_repo",
+        ),
+        (
+            {"cuda_versions": ["13.0"], "cuda_method": "nvidia_repo"},
+            "CUDA 13.0 needs driver 580.65.06 or newer, and the driver is 550.163.01",
+            "13.0",
+            "set nvidia_driver_branch to 580 or newer, or take CUDA 12.9 or older",
+        ),
+    ],
+)
+def test_words_for_variables(host, variables, message, value, remedy):
+    row = the_problem(judge(host, **variables))
+    assert (row["message"], row["value"], row["remedy"]) == (message, value, remedy)
+
+
+def test_a_branch_as_text_and_null_variables_are_fine(host):
+    verdict = judge(host, nvidia_driver_branch="535", nvidia_driver_flavour=None, cuda_versions=[])
+    assert verdict["problems"] == []
+    assert verdict["plan"]["driver"]["branch"] == 535
+    assert verdict["plan"]["driver"]["packages"] == ["nvidia-tesla-535-kernel-dkms"]
+
+
+def test_branch_550_for_a_k20c(host):
+    host.pci("0000:c1:00.0", "1022")
+    rows = judge(host, nvidia_driver_branch=550)["problems"]
+    assert codes(rows) == ["branch_too_new", "cuda_architecture"]
+    assert rows[0]["message"] == "driver branch 550 has no support for Tesla K20c (Kepler): branch 470 is the last"
+    assert rows[0]["remedy"] == "set nvidia_driver_branch to 470 or auto, or take the card out"
+
+
+@pytest.fixture
+def k20c(fake_host):
+    fake_host.os("debian12")
+    fake_host.kernel("6.1.0-40-amd64")
+    fake_host.pci("0000:c1:00.0", "1022")
+    fake_host.write("etc/hosts", "192.0.2.31 gpu1\n")
+    return fake_host
+
+
+def test_a_k20c_gets_its_last_branch_by_itself(k20c):
+    verdict = judge(k20c, running="6.1.0-40-amd64")
+    assert verdict["problems"] == []
+    assert verdict["plan"]["driver"]["branch"] == 470
+    assert verdict["plan"]["driver"]["packages"] == ["nvidia-tesla-470-kernel-dkms"]
+    assert verdict["plan"]["cuda"] == ["11.8"]
+
+
+def test_cuda_12_on_470(k20c):
+    rows = judge(k20c, running="6.1.0-40-amd64", cuda_versions=["12.4"], cuda_method="nvidia_repo")["problems"]
+    assert codes(rows) == ["cuda_driver", "cuda_architecture"]
+    assert rows[0]["message"] == "CUDA 12.4 needs driver 525.60.13 or newer, and the driver is 470.256.02"
+    assert rows[0]["remedy"] == "take CUDA 11.8 or older: branch 470 is the last for these cards"
+
+
+def test_a_k20c_on_debian_13(k20c):
+    k20c.os("debian13")
+    row = judge(k20c, running="6.1.0-40-amd64", cuda_versions=[])["problems"][0]
+    assert row["message"] == "no driver of Debian 13 (550 and 535) drives these cards; they need branch 470"
+    assert row["value"] == "Tesla K20c"
+
+
+def test_cards_that_no_branch_drives_together(k20c):
+    k20c.pci("0000:01:00.0", "2330")
+    row = judge(k20c, running="6.1.0-40-amd64", cuda_versions=[])["problems"][0]
+    assert row["code"] == "cards_mixed"
+    assert row["value"] == "H100 SXM, Tesla K20c"
+    assert row["remedy"] == "put them into different hosts: Kepler, Hopper"
+
+
+def test_a_card_nobody_knows(host):
+    host.pci("0000:c1:00.0", "3500")
+    verdict = judge(host)
+    assert verdict["problems"] == []
+    (row,) = verdict["cautions"]
+    assert (row["code"], row["value"]) == ("card_unknown", "10de:3500")
+
+
+def test_switches_need_a_fabric_manager(host):
+    host.pci("0000:c4:00.0", "22a3", pci_class="068000")
+    row = the_problem(judge(host))
+    assert (row["code"], row["remedy"]) == ("fabric_manager", "set nvidia_driver_method to nvidia_repo")
+    assert judge(host, nvidia_driver_method="nvidia_repo")["problems"] == []
+
+
+def test_an_operating_system_that_is_not_in_the_table(host):
+    host.os("debian11")
+    row = the_problem(judge(host))
+    assert row["message"] == "the operating system is not supported"
+    assert row["value"] == "Debian GNU/Linux 11 (bullseye)"
+    assert row["remedy"].startswith("install one of Debian 12, Debian 13, Ubuntu 22.04")
+
+
+def test_a_system_that_was_not_tried(host):
+    host.os("ubuntu24.04")
+    assert codes(judge(host)["cautions"]) == ["os_untested", "cuda_distro_unknown"]
+
+
+def test_a_machine_without_drivers(host):
+    assert the_problem(judge(host, machine="riscv64"))["code"] == "machine_unsupported"
+
+
+def test_headers_that_nobody_has(host):
+    running = "6.12.43+deb13-amd64"
+    host.kernel(running, headers=False)
+    host.write(LIST, INDEX)
+    row = the_problem(judge(host, running=running))
+    assert row["message"] == "no package source has the headers of this kernel"
+    assert row["value"] == running
+    assert row["remedy"] == (
+        f"reboot into the newest installed kernel {KERNEL}, or add the repository that has linux-headers-{running}"
+    )
+
+
+def test_headers_that_nobody_has_for_the_newest_kernel(host):
+    newest = "6.12.99+deb13-amd64"
+    host.kernel(newest, headers=False)
+    host.write(LIST, INDEX)
+    row = the_problem(judge(host, running=newest))
+    assert row["remedy"].startswith("upgrade the kernel and reboot into it, or add the repository")
+
+
+def test_headers_on_a_host_without_package_lists(host):
+    host.kernel("6.12.99+deb13-amd64", headers=False)
+    verdict = judge(host, running="6.12.99+deb13-amd64")
+    assert verdict["problems"] == []
+    (row,) = verdict["cautions"]
+    assert row["code"] == "headers_unknown"
+    assert row["remedy"] == "refresh the package lists and see whether linux-headers-6.12.99+deb13-amd64 is there"
+
+
+def test_headers_do_not_matter_once_the_module_is_there(host):
+    host.kernel("6.1.0-1-amd64", headers=False)
+    host.write(LIST, INDEX)
+    host.dkms("nvidia-current", "550.163.01", "6.1.0-1-amd64")
+    assert judge(host, running="6.1.0-1-amd64")["problems"] == []
+
+
+def test_kernels_by_name(host):
+    row = the_problem(judge(host, options={"kernels": ["6.6.6"]}))
+    assert row["message"] == "gpu_preflight_kernels names a kernel that is not installed"
+    assert row["remedy"] == f"name installed ones: {KERNEL}"
+
+
+def test_no_kernel_at_all(fake_host):
+    fake_host.os("debian13")
+    fake_host.pci("0000:3b:00.0", "20b0")
+    assert "no_kernel" in codes(judge(fake_host, options={"kernels": "installed"})["problems"])
+
+
+def test_secure_boot(host):
+    host.write(SECURE_BOOT, b"\x06\0\0\0\x01")
+    row = the_problem(judge(host))
+    assert row["code"] == "secure_boot"
+    assert row["remedy"].startswith("install dkms and mokutil, make a key with `dkms generate_mok`")
+    assert row["remedy"].endswith("or turn Secure Boot off in the firmware")
+    host.write("var/lib/dkms/mok.pub", "KEY")
+    assert the_problem(judge(host))["remedy"].startswith("`mokutil --import /var/lib/dkms/mok.pub`, reboot")
+
+
+def test_secure_boot_does_not_matter_to_a_loaded_driver(host):
+    host.write(SECURE_BOOT, b"\x06\0\0\0\x01")
+    host.loaded("550.163.01")
+    assert judge(host)["problems"] == []
+
+
+def test_secure_boot_that_cannot_be_read(host):
+    host.write(SECURE_BOOT, b"")
+    assert codes(judge(host)["cautions"]) == ["secure_boot_unknown"]
+
+
+def test_a_full_disk(host):
+    row = the_problem(judge(host, free_mib=500))
+    assert row["message"] == (
+        "the file system of /boot, /usr, /var has too little space: 10150 MiB are needed for what is to be installed"
+    )
+    assert row["value"] == "500 MiB free"
+    assert row["remedy"].startswith("free 9650 MiB or enlarge the file system")
+
+
+def test_a_driver_by_another_method(host):
+    host.link("usr/bin/nvidia-uninstall", "nvidia-installer")
+    row = the_problem(judge(host))
+    assert row["message"] == ("a driver from NVIDIA's installer is on the host, and nvidia_driver_method is distro")
+    assert row["value"] == "/usr/bin/nvidia-uninstall"
+    assert row["remedy"].startswith("remove it with `nvidia-uninstall --silent`")
+    host.packages(libnvidia__ml1="550.163.01-2")
+    assert codes(judge(host)["problems"]) == ["driver_other_method"]
+    rows = judge(host, nvidia_driver_method="nvidia_repo")["problems"]
+    assert [row["value"] for row in rows] == ["package libnvidia-ml1 550.163.01-2", "/usr/bin/nvidia-uninstall"]
+
+
+def test_a_repository_with_two_keys(host):
+    host.write(
+        "etc/apt/sources.list.d/d.sources",
+        "Types: deb\nURIs: http://mirror/debian/\nSuites: trixie\nComponents: contrib\nSigned-By: /k.gpg\n",
+    )
+    row = the_problem(judge(host))
+    assert row["message"] == (
+        "/etc/apt/sources.list and /etc/apt/sources.list.d/d.sources name the same repository with different keys, "
+        "which apt refuses"
+    )
+    assert row["value"] == "http://mirror/debian trixie"
+
+
+def test_a_repository_in_two_files(host):
+    host.write("etc/apt/sources.list.d/again.list", "deb http://mirror/debian trixie main contrib\n")
+    verdict = judge(host)
+    assert verdict["problems"] == []
+    assert codes(verdict["cautions"]) == ["repository_duplicate"]
+
+
+def test_other_components_of_a_repository_are_no_duplicate(host):
+    host.write("etc/apt/sources.list.d/more.list", "deb http://mirror/debian trixie contrib non-free\n")
+    assert judge(host)["cautions"] == []
+
+
+@pytest.mark.parametrize(
+    ("directory", "variables", "code"),
+    [
+        ("debian13", {}, "repository_mixed"),
+        ("debian12", {"nvidia_driver_method": "nvidia_repo"}, "repository_wrong_os"),
+        ("debian13", {"nvidia_driver_method": "nvidia_repo"}, None),
+        ("debian13", {"cuda_method": "nvidia_repo"}, None),
+    ],
+)
+def test_nvidias_repository(host, directory, variables, code):
+    host.write("etc/apt/sources.list.d/cuda.list", f"deb https://mirror/compute/cuda/repos/{directory}/x86_64/ /\n")
+    verdict = judge(host, **variables)
+    assert codes(verdict["problems"]) == ([code] if code else [])
+
+
+def test_a_malformed_daemon_json(host):
+    host.write("etc/docker/daemon.json", '{\n  "log-driver": json-file\n}\n')
+    row = the_problem(judge(host))
+    assert row["code"] == "daemon_json"
+    assert row["value"] == 'line 2, column 17: Expecting value: "log-driver": json-file'
+    assert judge(host, container_runtime_engine="podman")["problems"] == []
+
+
+def test_podman_in_dockers_clothes(host):
+    host.packages(podman__docker="5.4.2")
+    assert the_problem(judge(host))["value"] == "podman-docker 5.4.2"
+
+
+@pytest.mark.parametrize(
+    ("runfile", "expected"),
+    [
+        ({}, ["runfile_missing", "runfile_checksum"]),
+        ({"url": "https://mirror/x.run", "sha256": "abc"}, ["runfile_checksum"]),
+        ({"path": "/srv/x.run", "sha256": "0" * 64}, []),
+    ],
+)
+def test_runfile(host, runfile, expected):
+    verdict = judge(host, nvidia_driver_method="runfile", options={"runfile": runfile})
+    assert codes(verdict["problems"]) == expected
+
+
+def test_urls(host):
+    row = the_problem(judge(host, options={"urls": {"cuda_repository_url": "mirror/cuda", "other_url": ""}}))
+    assert row["message"].startswith("cuda_repository_url is no URL: it does not begin with http://")
+
+
+def test_what_would_be_fetched_from(host):
+    host.write("etc/apt/sources.list.d/more.list", "deb http://mirror/security trixie main\ndeb file:///srv/m ./\n")
+    found = {"repositories": osinfo.repositories(host.path)}
+    options = {"urls": {"a_url": "https://other:8443/x/y", "b_url": "not one"}}
+    assert preflight.urls_to_reach(found, options) == [
+        "https://other:8443/x/y",
+        "http://mirror/debian",
+        "file:///srv/m",
+    ]
+
+
+def test_words_for_what_cannot_be_reached():
+    (row,) = preflight.judge_reach({"http://mirror/": "timed out", "http://good/": None})
+    assert row["message"] == "the host cannot reach what it is to install from: timed out"
+    assert row["value"] == "http://mirror/"
+
+
+def test_nouveau_may_take_a_reboot(host):
+    host.pci("0000:c1:00.0", "1b80", driver="nouveau")
+    host.write("proc/modules", "nouveau 3248128 4 - Live 0x0\n")
+    plan = judge(host)["plan"]
+    assert plan["reboot_expected"] is True
+    assert plan["reboot_reasons"] == ["nouveau is bound to 0000:c1:00.0 and may be in use"]
+    assert plan["steps"][0] == "keep nouveau from loading and unload it"
+
+
+def test_another_driver_is_loaded(host):
+    host.write("usr/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.535.261.03", "")
+    host.loaded("535.261.03")
+    plan = judge(host)["plan"]
+    assert plan["reboot_reasons"] == ["driver 535.261.03 is loaded and may be in use"]
+    assert plan["steps"][0] == "install driver 550.163.01 (proprietary) from the distribution in place of 535.261.03"
+    assert plan["steps"][1] == "load the new driver in place of 535.261.03"
+    assert judge(host, nvidia_driver_load=False)["plan"]["reboot_expected"] is False
+
+
+def test_the_driver_is_for_another_kernel_than_the_running_one(host):
+    host.kernel("6.12.99+deb13-amd64")
+    plan = judge(host, running="6.12.99+deb13-amd64", options={"kernels": [KERNEL]})["plan"]
+    assert plan["reboot_reasons"] == ["the running kernel 6.12.99+deb13-amd64 is not one that gets the driver"]
+
+
+def test_in_a_container_no_reboot_brings_another_kernel(host):
+    assert judge(host, running="6.18-foreign", options={"kernels": "installed"})["plan"]["reboot_expected"] is False
+
+
+def test_removal(host):
+    host.write("usr/lib/x86_64-linux-gnu/nvidia/current/libnvidia-ml.so.550.163.01", "")
+    host.packages(libnvidia__ml1="550.163.01-2", docker_dot_io="26")
+    verdict = judge(host, nvidia_driver_state="absent", cuda_state="absent")
+    assert verdict["problems"] == []
+    assert verdict["plan"]["steps"] == ["remove driver 550.163.01"]
+    assert verdict["plan"]["driver"] is None
+
+
+def test_clock_and_name(host):
+    host.write("etc/hosts", "192.0.2.99 gpu1\n")
+    assert codes(judge(host, clock=0x40)["cautions"]) == ["hostname_elsewhere", "time_unsynchronised"]
+    host.write("etc/hosts", "")
+    assert codes(judge(host, clock=None)["cautions"]) == ["hostname_unresolved", "time_unknown"]
+
+
+def test_the_operator_has_the_last_word(host):
+    host.link("usr/bin/nvidia-uninstall", "nvidia-installer")
+    options = {"accept": ["driver_other_method"], "refuse": ["time_unsynchronised"]}
+    verdict = judge(host, clock=0x40, options=options)
+    assert codes(verdict["problems"]) == ["time_unsynchronised"]
+    assert codes(verdict["cautions"]) == ["driver_other_method"]
+
+
+def test_all_problems_come_at_once_and_in_words(host):
+    host.write("etc/docker/daemon.json", "[]")
+    host.write(SECURE_BOOT, b"\x06\0\0\0\x01")
+    verdict = judge(host, nvidia_driver_branch="latest", free_mib=1)
+    assert codes(verdict["problems"]) == ["variable", "secure_boot", "daemon_json", "disk_space"]
+    lines = preflight.report("gpu1", verdict["problems"]).splitlines()
+    assert lines[:3] == [
+        "gpu1: 4 problems in the way, nothing was changed.",
+        "1. nvidia_driver_branch is no driver branch [latest].",
+        "   Remedy: set nvidia_driver_branch to auto or to the number of a branch, such as 550.",
+    ]
+    assert len(lines) == 9
+    assert preflight.report("gpu1", []) == ""
+    assert preflight.report("gpu1", verdict["problems"][:1]).startswith("gpu1: 1 problem in the way")
