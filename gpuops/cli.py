@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gpuops import __version__
+from gpuops.fetch.cli import fetch, manifest
 
 app = typer.Typer(
     name="gpuops",
@@ -32,6 +33,9 @@ def main(
 ) -> None:
     """Build and look after a GPU cluster on bare metal."""
 
+
+app.command()(manifest)
+app.command()(fetch)
 
 if Path(__file__).with_name("lab").joinpath("cli.py").exists():
     from gpuops.lab.cli import app as lab
