@@ -25,9 +25,12 @@ options:
     type: path
     required: true
   format:
-    description: The format of the file.
+    description:
+      - The format of the file.
+      - In a TOML file the places of the changed values are rewritten, and comments and layout stay. A change inside an
+        array of tables is refused.
     type: str
-    choices: [json]
+    choices: [json, toml]
     default: json
   state:
     description:
@@ -169,24 +172,20 @@ import shlex
 import tempfile
 import time
 import urllib.parse
-from typing import Any
+from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import merge
+from ansible_collections.baremetal.gpu.plugins.module_utils import merge, toml_document
 
 MODE_OF_RECORDS = 0o600
 
 
-def parse_json(text: str) -> dict[str, Any]:
-    return merge.parse_json(text)
-
-
-def render_json(text: str, _before: dict[str, Any], after: dict[str, Any]) -> str:
-    return merge.render_json(after, like=text)
-
-
-FORMATS = {"json": (parse_json, render_json)}
+# Format -> how to read a text, and how to make a text of data in place of an earlier one.
+FORMATS: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[[str, dict[str, Any]], str]]] = {
+    "json": (merge.parse_json, lambda text, data: merge.render_json(data, like=text)),
+    "toml": (toml_document.parse, toml_document.edit),
+}
 
 
 class Record:
@@ -404,7 +403,11 @@ def main() -> None:
     gone = params["state"] == "absent" and not after and text is not None and bool(differences)
     missing = params["state"] == "present" and text is None and bool(params["values"])
     rewrite = bool(differences) or missing
-    new = "" if gone else render(text or "", before, after) if rewrite else (text or "")
+    try:
+        new = "" if gone else render(text or "", after) if rewrite else (text or "")
+    except toml_document.Unsupported as error:
+        module.fail_json(msg=f"{path} is left as it is: {error}.", path=path)
+        return
     result["changed_keys"] = [merge.name(path) for path in differences]
     result["diff"] = [
         {

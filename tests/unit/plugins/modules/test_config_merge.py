@@ -332,3 +332,20 @@ def test_a_broken_record_is_made_anew(host):
     assert not host.run(values={"a": 1}, record=True)["changed"]
     assert json.loads(record.read_text())["schema"] == 1
     assert record.stat().st_mode & 0o777 == 0o600
+
+
+def test_toml_keeps_comments_and_refuses_what_is_broken(host):
+    host.path = host.root / "config.toml"
+    host.path.write_text('# ours\nversion = 2\n[plugins."cri".cni]\nbin_dir = "/usr/lib/cni" # Debian\n')
+    arguments = {"format": "toml", "values": {"plugins": {"cri": {"enable_cdi": True}}}, "record": True}
+    assert host.run(**arguments)["changed_keys"] == ["plugins.cri.enable_cdi"]
+    assert not host.run(**arguments)["changed"]
+    assert host.path.read_text() == (
+        '# ours\nversion = 2\n[plugins."cri".cni]\nbin_dir = "/usr/lib/cni" # Debian\n\n[plugins.cri]\nenable_cdi = true\n'
+    )
+    before = host.snapshot()
+    assert "null" in host.run(format="toml", values={"a": None})["msg"]
+    assert host.snapshot() == before
+    host.path.write_text("a = 1\nb = \n")
+    result = host.run(**arguments)
+    assert "is not a valid TOML file and is left untouched: line 2, column 5" in result["msg"]
