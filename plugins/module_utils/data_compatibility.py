@@ -8,6 +8,8 @@ Only data; compatibility.py holds the rules. Every row names the public text it 
 
 from __future__ import annotations
 
+from typing import Any
+
 RELEASE_NOTES = "NVIDIA CUDA Toolkit 13.2 Update 2 release notes, Table 3"
 RELEASE_NOTES_13_3 = "NVIDIA CUDA Toolkit 13.3 release notes, as quoted by two independent public copies"
 MINOR_COMPATIBILITY = (
@@ -148,7 +150,7 @@ BRANCH_SUPPORT = (
 
 # Per architecture: the last branch that drives it (None: still current), the first toolkit that knew it (which gives
 # the first branch), the toolkit that dropped it, and the kernel modules that drive it.
-ARCHITECTURES = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "fermi": {
         "last_branch": (390, UNIX_LEGACY),
         "first_toolkit": None,
@@ -219,7 +221,7 @@ OPEN_DEFAULT_BRANCH = (560, DRIVER_CONTAINER)
 # What the distribution itself brings: branch, exact version when the index was read, the package that builds the
 # kernel module per flavour, and the version of its CUDA toolkit. An empty list of drivers means that the
 # distribution has none, None that which ones it has is not known here.
-DISTRO_DRIVERS = {
+DISTRO_DRIVERS: dict[str, dict[str, Any]] = {
     "debian12": {
         "drivers": (
             {

@@ -286,9 +286,9 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str,
             chunks.append(chunk)
     finally:
         os.close(reader)
-        status = _reap(child)
+        ended = _reap(child)
     if not chunks:
-        how = f"by signal {os.WTERMSIG(status)}" if status is not None and os.WIFSIGNALED(status) else "without a word"
+        how = f"by signal {os.WTERMSIG(ended)}" if ended is not None and os.WIFSIGNALED(ended) else "without a word"
         return {
             "error": error(
                 None,

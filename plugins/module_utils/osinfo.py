@@ -277,7 +277,7 @@ def packages(root: str = "/", run: Run = run_command) -> dict[str, dict[str, str
 
 def installed_method(installed: dict[str, dict[str, str]], root: str = "/") -> dict[str, Any]:
     """How the driver that is on the host came there: by which methods, and what shows it."""
-    evidence = {}
+    evidence: dict[str, str] = {}
     libraries = ("libnvidia-ml1", "libcuda1", "nvidia-driver-cuda", "nvidia-driver-cuda-libs")
     for name, package in sorted(installed.items()):
         if name in libraries or re.match(r"^(libnvidia-(compute|tesla)|nvidia-(kernel|open-kernel|dkms|tesla))", name):

@@ -38,6 +38,7 @@ DEFAULTS: dict[str, Any] = {
     "cuda_method": "distro",
     "container_runtime_state": "present",
     "container_runtime_engine": "docker",
+    "container_runtime_docker_repo_url": "",
     "container_runtime_nvidia": "auto",
 }
 METHODS = {"distro": "the distribution", "nvidia_repo": "NVIDIA's repository", "runfile": "NVIDIA's installer"}
@@ -349,6 +350,13 @@ def judge_containers(host: dict[str, Any], wanted: dict[str, Any], judgement: Ju
             "podman-docker takes the place of the command docker",
             f"podman-docker {host['packages']['podman-docker']['version']}",
             "remove podman-docker, or set container_runtime_engine to podman",
+        )
+    if "docker-ce" in host["packages"] and not wanted["container_runtime_docker_repo_url"]:
+        judgement.problem(
+            "engine_conflict",
+            "docker-ce is on the host, and the distribution's docker.io would take its place",
+            f"docker-ce {host['packages']['docker-ce']['version']}",
+            "set container_runtime_docker_repo_url to the repository that docker-ce came from, or remove docker-ce",
         )
 
 
@@ -681,7 +689,8 @@ def _plan_reload(
 def _apply_overrides(judgement: Judgement, options: dict[str, Any]) -> None:
     """The operator may take a problem for a warning, or a warning for a problem."""
     accept, refuse = set(options.get("accept") or ()), set(options.get("refuse") or ())
-    problems, cautions = [], []
+    problems: list[dict[str, Any]] = []
+    cautions: list[dict[str, Any]] = []
     for row in judgement.problems:
         (cautions if row["code"] in accept else problems).append(row)
     for row in judgement.cautions:

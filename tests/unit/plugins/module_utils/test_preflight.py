@@ -418,6 +418,13 @@ def test_podman_in_dockers_clothes(host):
     assert the_problem(judge(host))["value"] == "podman-docker 5.4.2"
 
 
+def test_docker_of_another_source(host):
+    host.packages(docker__ce="5:28.0.1")
+    row = the_problem(judge(host))
+    assert row["message"] == "docker-ce is on the host, and the distribution's docker.io would take its place"
+    assert judge(host, container_runtime_docker_repo_url="https://mirror/docker")["problems"] == []
+
+
 @pytest.mark.parametrize(
     ("runfile", "expected"),
     [

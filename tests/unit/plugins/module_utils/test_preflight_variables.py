@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What preflight takes for the other roles' defaults and choices is what these roles say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import preflight
+
+ROLES = Path(__file__).resolve().parents[4] / "roles"
+NAMES = sorted(preflight.DEFAULTS)
+
+
+def role_of(variable: str) -> Path:
+    names = [role for role in ("nvidia_driver", "cuda", "container_runtime") if variable.startswith(f"{role}_")]
+    assert len(names) == 1, variable
+    return ROLES / names[0]
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+there = pytest.mark.parametrize("name", [name for name in NAMES if (role_of(name) / "defaults" / "main.yml").exists()])
+
+
+@there
+def test_default_is_that_of_the_role(name):
+    assert load(role_of(name) / "defaults" / "main.yml")[name] == preflight.DEFAULTS[name]
+
+
+@there
+def test_choices_are_those_of_the_role(name):
+    options = load(role_of(name) / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert tuple(options[name].get("choices", ())) == preflight.CHOICES.get(name, ())
+
+
+def test_the_role_hands_every_variable_over():
+    variables = load(ROLES / "gpu_preflight" / "vars" / "main.yml")["__gpu_preflight_variables"]
+    assert variables == {name: f"{{{{ {name} | default(none) }}}}" for name in preflight.DEFAULTS}
+
+
+def test_every_choice_has_a_default_among_it():
+    assert {name: preflight.DEFAULTS[name] in choices for name, choices in preflight.CHOICES.items()} == dict.fromkeys(
+        preflight.CHOICES, True
+    )
