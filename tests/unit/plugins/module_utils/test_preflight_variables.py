@@ -25,7 +25,9 @@ def load(path: Path) -> Any:
     return yaml.safe_load(path.read_text())
 
 
-there = pytest.mark.parametrize("name", [name for name in NAMES if (role_of(name) / "defaults" / "main.yml").exists()])
+there = pytest.mark.parametrize(
+    "name", [name for name in NAMES if (role_of(name) / "meta/argument_specs.yml").exists()]
+)
 
 
 @there
