@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import drift_packages as packages
 from ansible_collections.baremetal.gpu.plugins.module_utils import drift_system as system
+from ansible_collections.baremetal.gpu.plugins.module_utils import driver
 
 PENDING = "/var/lib/baremetal-gpu/pending"
 
@@ -26,14 +27,18 @@ SECTIONS = (
     "keys",
     "repositories",
     "pins",
+    "early_files",
     "packages",
     "files",
     "alternatives",
+    "dkms",
     "initramfs",
     "kernel_modules",
     "units",
     "pending",
 )
+
+_FILES = ("keys", "repositories", "pins", "early_files", "files")
 
 Item = dict[str, Any]
 Drift = dict[str, list[Item]]
@@ -127,6 +132,21 @@ def package_drift(item: Item, installed: packages.Packages) -> Item | None:
     return None
 
 
+def expand_packages(wanted: list[Item], installed: packages.Packages, root: str, running: str) -> list[Item]:
+    """Put names in place of what depends on the host: its kernels, and which other packages it has."""
+    found = []
+    for item in wanted:
+        rest = {key: value for key, value in item.items() if key not in ("kernels", "follows")}
+        if item.get("kernels"):
+            kernels = system.choose_kernels(item["kernels"], root, running)
+            found += [{**rest, "name": item["name"].replace("{kernel}", kernel)} for kernel in kernels]
+        elif item.get("follows"):
+            found += [{**rest, "name": match.expand(item["name"])} for match in installed.following(item["follows"])]
+        else:
+            found.append(item)
+    return found
+
+
 def packages_drift(wanted: list[Item], installed: packages.Packages) -> list[Item]:
     found, present = [], {item["name"] for item in wanted if item.get("state") != "absent"}
     for item in wanted:
@@ -167,7 +187,7 @@ def add_candidates(found: list[Item], policy: dict[str, Item]) -> None:
 
 def changed_names(drift: Drift) -> tuple[set[str], set[str]]:
     """Paths of files and names of packages that mending the drift would change."""
-    paths = {item["path"] for section in ("files", "keys", "repositories", "pins") for item in drift.get(section, ())}
+    paths = {item["path"] for section in _FILES for item in drift.get(section, ())}
     names = {item["name"] for item in drift.get("packages", ()) if {"install", "remove"} & set(item["actions"])}
     return paths, names
 
@@ -240,6 +260,13 @@ def initramfs_drift(wanted: Item | None, drift: Drift, pending: dict[str, str], 
     return [{"name": "initramfs", "command": command, "actions": ["rebuild"], **recorded}]
 
 
+def module_on_disk(name: str, root: str, kernel: str) -> str | None:
+    """The version that modprobe would load. Only NVIDIA's modules have one that matters."""
+    ready = driver.modules(root) if system.module_name(name) == "nvidia" else {}
+    row = ready.get(kernel) or (ready[max(ready, key=driver.version_key)] if ready else None)
+    return row["version"] if row else None
+
+
 def stale_records(desired: Item, drift: Drift, pending: dict[str, str]) -> list[Item]:
     """Records of this document's units and initramfs that ask for nothing any more, such as of a stopped unit."""
     own = {pending_name("restart", system.unit_name(unit["name"])) for unit in _clean(desired.get("units"))}
@@ -260,10 +287,12 @@ def inspect(desired: Item, run: packages.Runner, root: str = "/", kernel: str = 
     `run` runs a command that only reads and returns its status and output.
     """
     drift: Drift = {}
+    kernel = kernel or os.uname().release
     wanted_packages, repositories = _clean(desired.get("packages")), _clean(desired.get("repositories"))
     installed = None
     if wanted_packages or repositories or desired.get("pins"):
         installed = packages.read_packages(root, run)
+        wanted_packages = expand_packages(wanted_packages, installed, root, kernel)
         if wanted_packages and installed.interrupted:
             drift["interrupted"] = [{"name": "dpkg", "why": installed.interrupted, "actions": ["configure"]}]
     manager = installed.manager if installed else "apt"
@@ -277,7 +306,9 @@ def inspect(desired: Item, run: packages.Runner, root: str = "/", kernel: str = 
         if missing and manager == "apt":
             _code, answer = run(packages.policy_command(missing))
             add_candidates(drift["packages"], packages.parse_policy(answer))
-    drift["files"] = _file_section(_clean(desired.get("files")), root)
+    files = _clean(desired.get("files"))
+    drift["early_files"] = _file_section((item for item in files if item.get("early")), root)
+    drift["files"] = _file_section((item for item in files if not item.get("early")), root)
     drift["alternatives"] = []
     for item in _clean(desired.get("alternatives")):
         why = system.alternative_drift(item, root)
@@ -285,16 +316,18 @@ def inspect(desired: Item, run: packages.Runner, root: str = "/", kernel: str = 
             action = "remove" if item.get("state") == "absent" else "choose"
             drift["alternatives"].append({**item, "why": why, "actions": [action]})
 
+    drift["dkms"] = [row for item in _clean(desired.get("dkms")) for row in system.dkms_drift(item, root, kernel)]
+
     pending = read_pending(root)
     drift["initramfs"] = initramfs_drift(desired.get("initramfs"), drift, pending, root)
     drift["kernel_modules"] = []
     if desired.get("kernel_modules"):
-        loaded, builtin = system.read_kernel_modules(root, kernel or os.uname().release)
+        loaded, builtin = system.read_kernel_modules(root, kernel)
         for item in _clean(desired["kernel_modules"]):
-            why = system.kernel_module_drift(item, loaded, builtin)
-            if why:
-                action = "unload" if item.get("state") == "unloaded" else "load"
-                drift["kernel_modules"].append({**item, "why": why, "actions": [action]})
+            on_disk = module_on_disk(item["name"], root, kernel) if item.get("current") else None
+            found = system.kernel_module_drift(item, loaded, builtin, on_disk, root)
+            if found:
+                drift["kernel_modules"].append({**item, **found})
     units = _clean(desired.get("units"))
     drift["units"] = units_drift(units, system.read_units((unit["name"] for unit in units), run), drift, pending)
     drift["pending"] = stale_records(desired, drift, pending)
@@ -334,9 +367,16 @@ _VERBS = {
     "keys": {"write": "install the key of", "remove": "remove the key of"},
     "repositories": {"write": "write repository", "remove": "remove repository"},
     "pins": {"write": "write pin", "remove": "remove pin"},
+    "early_files": {"write": "write", "remove": "remove"},
     "files": {"write": "write", "remove": "remove"},
     "alternatives": {"choose": "choose for", "remove": "remove from"},
-    "kernel_modules": {"load": "load kernel module", "unload": "unload kernel module"},
+    "dkms": "build DKMS module",
+    "kernel_modules": {
+        "load": "load kernel module",
+        "unload": "unload kernel module",
+        "reload": "exchange kernel module",
+        "reboot": "reboot to exchange kernel module",
+    },
     "units": {"change": "change unit", "restart": "restart unit"},
 }
 
@@ -356,7 +396,9 @@ def _plan_line(section: str, item: Item) -> str:
     verb = _VERBS[section]
     if isinstance(verb, dict):
         verb = verb[last]
-    name = item["path"] if section == "files" else item["name"]
+    name = item["path"] if section in ("files", "early_files") else item["name"]
+    if section == "dkms":
+        name += f" for kernel {item['kernel']}"
     if section == "alternatives":
         return f"{verb} {name} the alternative {item['path']} ({item['why']})"
     return f"{verb} {name} ({item['why']})"
@@ -371,7 +413,7 @@ def diffs(drift: Drift, root: str = "/") -> list[dict[str, str]]:
     """Before and after of everything that drifted, as Ansible shows them."""
     shown = []
     for section, items in drift.items():
-        if section in ("keys", "repositories", "pins", "files"):
+        if section in _FILES:
             shown += [
                 {
                     "before_header": item["path"],

@@ -82,6 +82,11 @@ class Packages:
         """Names of packages that are on the host in any way and match a shell pattern."""
         return sorted({row["name"] for row in self._rows.values() if fnmatch.fnmatchcase(row["name"], pattern)})
 
+    def following(self, pattern: str) -> list[re.Match[str]]:
+        """Matches of a regular expression with the whole names of installed packages."""
+        names = sorted({row["name"] for row in self._rows.values() if row["state"] == "installed"})
+        return [match for match in (re.fullmatch(pattern, name) for name in names) if match]
+
 
 def version_matches(row: dict[str, Any], wanted: str) -> bool:
     """Whether an installed version is the wanted one: exactly, or by a shell pattern.

@@ -11,6 +11,7 @@ from typing import Any
 
 Item = dict[str, Any]
 
+SOURCES = ("keys", "repositories", "pins", "early_files")
 PENDING = "/var/lib/baremetal-gpu/pending"
 
 
@@ -46,7 +47,8 @@ def _sources(desired: Item, drift: Item) -> dict[str, list[Item]]:
         key = row.get("key") or {}
         keys[row["name"]] = {"source" if name == "path" else name: value for name, value in key.items()}
     files = [{**keys[item["name"]], **item} for item in drift.get("keys", ())]
-    return _by_task([*files, *drift.get("repositories", ()), *drift.get("pins", ())])
+    early = _merged(drift.get("early_files", ()), desired.get("files"), "path")
+    return _by_task([*files, *drift.get("repositories", ()), *drift.get("pins", ()), *early])
 
 
 def _by_task(files: Iterable[Item]) -> dict[str, list[Item]]:
@@ -85,10 +87,8 @@ def remedy(desired: Item, found: Item) -> Item:
     units = drift.get("units", ())
     return {
         "manager": manager,
-        "touches_sources": any(drift.get(section) for section in ("keys", "repositories", "pins")),
-        "touches_packages": any(
-            drift.get(section) for section in ("interrupted", "keys", "repositories", "pins", "packages")
-        ),
+        "touches_sources": any(drift.get(section) for section in SOURCES),
+        "touches_packages": any(drift.get(section) for section in ("interrupted", *SOURCES, "packages")),
         "records": records,
         "interrupted": bool(drift.get("interrupted")),
         "sources": _sources(desired, drift),
@@ -108,8 +108,11 @@ def remedy(desired: Item, found: Item) -> Item:
         )
         or any("systemd has not read it" in item["why"] for item in units),
         "initramfs": [item["command"] for item in drift.get("initramfs", ())],
-        "unload": [item for item in drift.get("kernel_modules", ()) if "unload" in item["actions"]],
-        "load": [item for item in drift.get("kernel_modules", ()) if "load" in item["actions"]],
+        "dkms": sorted({item["kernel"] for item in drift.get("dkms", ())}),
+        "kernel_modules": {
+            action: [item for item in drift.get("kernel_modules", ()) if action in item["actions"]]
+            for action in ("unload", "load", "reload", "reboot")
+        },
         "units": list(units),
         "done": [record["path"] for record in records]
         + [f"{PENDING}/{item['name']}" for item in drift.get("pending", ())],

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import grp
 import hashlib
 import os
@@ -220,13 +222,17 @@ def unit_drift(item: dict[str, Any], properties: dict[str, str] | None) -> str |
 
 
 def read_kernel_modules(root: str = "/", kernel: str = "") -> tuple[dict[str, list[str]], set[str]]:
-    """Loaded modules with those that hold them, and the names of what is built in."""
+    """Loaded modules with what holds each, and the names of what is built in."""
     loaded = {}
-    for line in read_text(under(root, "/proc/modules")).splitlines():
-        parts = line.split()
-        if len(parts) >= 4:
-            holders = [name for name in parts[3].split(",") if name not in ("", "-", "[permanent]")]
-            loaded[parts[0]] = holders or ([f"{parts[2]} users"] if parts[2] not in ("0", "-") else [])
+    # What is built in has a directory here too, but no state.
+    for state in glob.glob(under(root, "/sys/module/*/initstate")):
+        directory = os.path.dirname(state)
+        try:
+            holders = sorted(os.listdir(os.path.join(directory, "holders")))
+        except OSError:
+            holders = []
+        users = read_text(os.path.join(directory, "refcnt")).strip()
+        loaded[os.path.basename(directory)] = holders or ([f"{users} users"] if users not in ("", "0", "-1") else [])
     builtin = {
         os.path.basename(line).split(".")[0].replace("-", "_")
         for line in read_text(under(root, f"/lib/modules/{kernel}/modules.builtin")).splitlines()
@@ -234,13 +240,104 @@ def read_kernel_modules(root: str = "/", kernel: str = "") -> tuple[dict[str, li
     return loaded, builtin
 
 
-def kernel_module_drift(item: dict[str, Any], loaded: dict[str, list[str]], builtin: set[str]) -> str | None:
-    name = item["name"].replace("-", "_")
-    if item.get("state", "loaded") == "loaded":
-        return None if name in loaded or name in builtin else "is not loaded"
-    if name in loaded:
-        return f"is loaded and held by {', '.join(loaded[name])}" if loaded[name] else "is loaded"
-    return "is built into the kernel" if name in builtin else None
+def module_name(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def device_users(patterns: Iterable[str], units: Iterable[str] = (), root: str = "/") -> list[str]:
+    """Processes that have device files open, as `name (pid N)`; those of the given units do not count."""
+    patterns, own = list(patterns), [f"/{unit_name(unit)}" for unit in units]
+    users = []
+    for directory in glob.glob(under(root, "/proc/[0-9]*")):
+        try:
+            targets = {os.readlink(path) for path in glob.glob(os.path.join(directory, "fd", "*"))}
+        except OSError:
+            # It ended meanwhile.
+            continue
+        if not any(fnmatch.fnmatchcase(target, pattern) for target in targets for pattern in patterns):
+            continue
+        groups = read_text(os.path.join(directory, "cgroup"))
+        if not any(unit in groups for unit in own):
+            name = read_text(os.path.join(directory, "comm")).strip() or "?"
+            users.append(f"{name} (pid {os.path.basename(directory)})")
+    return sorted(users)
+
+
+def kernel_module_drift(
+    item: dict[str, Any],
+    loaded: dict[str, list[str]],
+    builtin: set[str],
+    on_disk: str | None = None,
+    root: str = "/",
+) -> dict[str, Any] | None:
+    """Why a kernel module is not as wanted and what to do; None if it is.
+
+    `on_disk` is the version that modprobe would load, where a loaded module is to be of that version.
+    """
+    name = module_name(item["name"])
+    if item.get("state", "loaded") == "unloaded":
+        if name in loaded:
+            held = f" and held by {', '.join(loaded[name])}" if loaded[name] else ""
+            return {"why": f"is loaded{held}", "actions": ["unload"]}
+        return {"why": "is built into the kernel", "actions": ["unload"]} if name in builtin else None
+    if name not in loaded and name not in builtin:
+        return {"why": "is not loaded", "actions": ["load"]}
+    have = read_text(under(root, f"/sys/module/{name}/version")).strip()
+    if not (item.get("current") and have and on_disk) or have == on_disk:
+        return None
+    why = f"version {have} is loaded, {on_disk} is installed"
+    # In this order, the module itself last.
+    unload = [one for one in [*map(module_name, item.get("unload_first") or ()), name] if one in loaded]
+    foreign = sorted({holder for one in unload for holder in loaded[one] if " " not in holder} - set(unload))
+    users = device_users(item.get("devices") or (), item.get("units") or (), root) + foreign
+    if users:
+        return {"why": f"{why}, and {', '.join(users)} hold it", "actions": ["reboot"], "held_by": users}
+    return {"why": why, "actions": ["reload"], "unload": unload}
+
+
+# --- DKMS ------------------------------------------------------------------------------------------------------------
+
+
+def installed_kernels(root: str = "/") -> list[str]:
+    """Releases of the kernels that are installed; a directory that only has leftovers of a module is none."""
+    lists = glob.glob(under(root, "/lib/modules/*/modules.builtin"))
+    return sorted(os.path.basename(os.path.dirname(path)) for path in lists)
+
+
+def choose_kernels(wanted: Any, root: str = "/", running: str = "") -> list[str]:
+    """The kernels that `installed`, `running` or a list of releases stands for."""
+    if isinstance(wanted, (list, tuple)):
+        return [str(one) for one in wanted]
+    if wanted == "running":
+        return [running]
+    return installed_kernels(root)
+
+
+def dkms_drift(item: dict[str, Any], root: str = "/", running: str = "") -> list[dict[str, Any]]:
+    """For which kernels a module of DKMS is not installed, with the end of the log of its build."""
+    tree = under(root, "/var/lib/dkms")
+    # A version that is known to DKMS has a link to its source; a failed build may leave directories without one.
+    versions = [
+        tuple(path.split(os.sep)[-3:-1]) for path in sorted(glob.glob(os.path.join(tree, item["name"], "*", "source")))
+    ]
+    found = []
+    for kernel in choose_kernels(item.get("kernels"), root, running):
+        if not versions:
+            found.append({"name": item["name"], "kernel": kernel, "why": "has no source yet"})
+        for name, version in versions:
+            links = glob.glob(os.path.join(tree, name, f"kernel-{glob.escape(kernel)}-*"))
+            if any(os.readlink(link).split("/")[0] == version for link in links):
+                continue
+            why = f"version {version} is not installed"
+            log = read_text(os.path.join(tree, name, version, "build", "make.log"))
+            if log and kernel in log:
+                why += f"; its build ends with: {log_end(log)}"
+            found.append({"name": name, "version": version, "kernel": kernel, "why": why})
+    return [{**row, "actions": ["build"]} for row in found]
+
+
+def log_end(text: str, lines: int = 15) -> str:
+    return " | ".join(line.strip() for line in text.splitlines()[-lines:] if line.strip())
 
 
 # --- alternatives ----------------------------------------------------------------------------------------------------

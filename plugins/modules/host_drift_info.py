@@ -118,6 +118,16 @@ options:
           hold:
             description: Whether the package should be held at its version. By default it does not matter.
             type: bool
+          kernels:
+            description:
+              - Makes one package of every kernel, in whose name C({kernel}) stands for the kernel's release. Either
+                V(installed), V(running) or a list of releases.
+            type: raw
+          follows:
+            description:
+              - Regular expression for names of installed packages. Every match makes one package, in whose name
+                groups such as C(\\1) are filled in. Without a match there is none.
+            type: str
           purge:
             description: Whether the configuration files of an absent package should be gone too.
             type: bool
@@ -158,6 +168,10 @@ options:
             description: Whether a file with another content is replaced; otherwise it only has to exist.
             type: bool
             default: true
+          early:
+            description: Whether the file is written before packages are installed.
+            type: bool
+            default: false
           sensitive:
             description: Whether the content is kept out of the diff.
             type: bool
@@ -211,10 +225,41 @@ options:
             type: str
             choices: [loaded, unloaded]
             default: loaded
+          current:
+            description:
+              - Whether the loaded module must be of the version that is installed. If it is not, it is exchanged, or
+                a reboot is asked for where something holds it.
+            type: bool
+            default: false
+          unload_first:
+            description: Modules that have to be unloaded before this one is exchanged, in their order.
+            type: list
+            elements: str
+          devices:
+            description: Shell patterns of device files; a process that has one open holds the module.
+            type: list
+            elements: str
+          units:
+            description: Units that are stopped before the module is exchanged, so that their processes do not count.
+            type: list
+            elements: str
           required:
             description: Whether the role fails if the module cannot be loaded or unloaded.
             type: bool
             default: true
+      dkms:
+        description: Modules that DKMS has to have installed for kernels.
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the module for DKMS, or a shell pattern of it.
+            type: str
+            required: true
+          kernels:
+            description: Either V(installed), V(running) or a list of releases.
+            type: raw
+            default: installed
       initramfs:
         description: The initramfs of the installed kernels.
         type: dict
@@ -381,6 +426,8 @@ SPEC = {
         state=PRESENCE,
         version={"type": "str"},
         hold={"type": "bool"},
+        kernels={"type": "raw"},
+        follows={"type": "str"},
         purge={"type": "bool", "default": False},
     ),
     "files": listed(
@@ -393,6 +440,7 @@ SPEC = {
         owner={"type": "str"},
         group={"type": "str"},
         force={"type": "bool", "default": True},
+        early={"type": "bool", "default": False},
         sensitive={"type": "bool", "default": False},
         url={"type": "str"},
         source={"type": "str"},
@@ -409,8 +457,13 @@ SPEC = {
     "kernel_modules": listed(
         **named(),
         state={"type": "str", "choices": ["loaded", "unloaded"], "default": "loaded"},
+        current={"type": "bool", "default": False},
+        unload_first=STRINGS,
+        devices=STRINGS,
+        units=STRINGS,
         required={"type": "bool", "default": True},
     ),
+    "dkms": listed(**named(), kernels={"type": "raw", "default": "installed"}),
     "initramfs": {"type": "dict", "options": {"rebuild_on": STRINGS}},
     "alternatives": listed(
         **named(),
