@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
 from tests.site.plays import lab, run_playbook, ssh
 
 pytestmark = pytest.mark.lab

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 import pytest
+
 from tests.site.plays import ROOT, Play, lab, run_playbook, ssh
 
 pytestmark = pytest.mark.lab
