@@ -23,7 +23,7 @@ import select
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 SCHEMA = 1
@@ -488,7 +488,7 @@ class Watch:
             self.finished = True
 
 
-def _child(options: Options, fd: int) -> None:
+def _child(options: Options, fd: int, program: str | None) -> None:
     """Runs in the forked child and never returns."""
     status = 1
     try:
@@ -498,6 +498,8 @@ def _child(options: Options, fd: int) -> None:
         # Every card, numbered as the PCI bus has them; and nothing is written to the home directory.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         os.environ.update(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_CACHE_DISABLE="1")
+        if program:
+            _exec(program, options, fd)
         work(options, lambda event: _write_all(fd, json.dumps(event).encode() + b"\n"))
         status = 0
     except BaseException as error:  # the parent must hear of it, whatever it is
@@ -525,7 +527,20 @@ def _reap(pid: int, patience_s: float) -> int | None:
         time.sleep(0.02)
 
 
-def run_child(options: Options) -> Watch:
+def _exec(program: str, options: Options, fd: int) -> None:
+    """Runs in the forked child and becomes a program that tells its steps as work() does."""
+    arguments = [program, "--copy-mib", str(options.copy_mib), "--repeats", str(options.repeats)]
+    arguments += ["--elements", str(options.elements)]
+    if options.devices:
+        arguments += ["--devices", ",".join(map(str, options.devices))]
+    os.dup2(fd, 1)
+    try:
+        os.execv(program, arguments)
+    except OSError as error:
+        raise OSError(f"{program}: {error.strerror}") from None
+
+
+def run_child(options: Options, program: str | None = None) -> Watch:
     """One child, watched: silence of timeout_s after a step began means that the step hangs."""
     watch = Watch()
     read_end, write_end = os.pipe()
@@ -534,7 +549,7 @@ def run_child(options: Options) -> Watch:
     pid = os.fork()
     if pid == 0:
         os.close(read_end)
-        _child(options, write_end)
+        _child(options, write_end, program)
     os.close(write_end)
     pending = b""
     hung = False
@@ -548,7 +563,7 @@ def run_child(options: Options) -> Watch:
             if not data:
                 break
             *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
+            for line in filter(None, lines):
                 watch.take(json.loads(line))
     finally:
         os.close(read_end)
@@ -568,11 +583,14 @@ def run_child(options: Options) -> Watch:
     return watch
 
 
-def run(options: Options) -> dict[str, Any]:
-    """Query every GPU, or those of options.devices. Never raises for what a card or a driver does."""
+def run(options: Options, program: str | None = None) -> dict[str, Any]:
+    """Query every GPU, or those of options.devices. Never raises for what a card or a driver does.
+
+    With `program`, that program queries, which tells its steps in the same lines: the CUDA runtime's device_query.
+    """
     result: dict[str, Any] = {
         "schema": SCHEMA,
-        "source": "driver_api",
+        "source": "runtime_api" if program else "driver_api",
         "ok": False,
         "cuda": None,
         "count": 0,
@@ -582,16 +600,7 @@ def run(options: Options) -> dict[str, Any]:
     }
     wanted: list[int] | None = list(options.devices) or None
     while True:
-        watch = run_child(
-            Options(
-                options.copy_mib,
-                options.repeats,
-                options.elements,
-                options.timeout_s,
-                options.library,
-                tuple(wanted or ()),
-            )
-        )
+        watch = run_child(replace(options, devices=tuple(wanted or ())), program)
         result["devices"] += watch.devices
         if watch.count is not None:
             result["count"], result["cuda"] = watch.count, watch.cuda

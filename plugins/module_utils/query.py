@@ -51,6 +51,8 @@ REMEDIES = {
     "container": "check the container engine with the role container_runtime and the CDI specification in /etc/cdi",
     "container_isolation": "check the CDI specification and the engine's settings: the container sees other cards",
     "runtime": "see the compiler's output; the role cuda checks whether toolkit and driver fit together",
+    "driver_too_old": "install a driver of a newer branch, or a CUDA toolkit that is no newer than the driver",
+    "toolkit_missing": "install a CUDA toolkit with the role cuda, or leave the query of the CUDA runtime out",
     "unknown": "look for Xid and NVRM messages in dmesg",
 }
 
@@ -59,6 +61,7 @@ REMEDIES = {
 DEVICE_FAILED = (700, 702, 714, 715, 716, 719)
 BY_NUMBER = {
     2: "out_of_memory",
+    35: "driver_too_old",
     46: "device_unavailable",
     214: "ecc_error",
     221: "jit_compiler_missing",
@@ -233,14 +236,18 @@ def compare_counts(
     return {**counts, "mig": partitioned}, found
 
 
-def report(
-    facts: dict[str, Any], query: dict[str, Any], runtime: dict[str, Any] | None = None, host: str = ""
-) -> dict[str, Any]:
-    """One host's verdict from its facts (`ansible_facts.gpu`) and the result of the module gpu_query."""
-    state, direct = query["state"], query["query"]
+def report(facts: dict[str, Any], answer: dict[str, Any], host: str = "", expected: int = 0) -> dict[str, Any]:
+    """One host's verdict from its facts (`ansible_facts.gpu`) and the answer of the module gpu_query.
+
+    `expected` is how many cards the host was bought with: a card that left the bus is missing in every other count.
+    """
+    state, direct = answer["state"], answer["query"]
     nvml_error = (facts.get("driver") or {}).get("nvml_error")
     nvml = None if nvml_error or "devices" not in facts else facts["devices"]
     counts, causes = compare_counts(state, nvml, direct)
+    if expected and counts["pci"] != expected:
+        text = f"{counts['pci']} cards are on the PCI bus, {expected} are expected"
+        causes.insert(0, {"where": "host", **cause("count_mismatch", text)})
     if nvml_error:
         text = f"NVML: {nvml_error.get('text')}; {nvml_error.get('remedy')}"
         causes.append({"where": "host", **cause("nvml", text)})
@@ -248,22 +255,18 @@ def report(
         if card.get("error"):
             where = card.get("pci_address") or f"NVML device {card.get('index')}"
             causes.append({"where": where, **cause("nvml", f"{card['error'].get('text')}")})
-    causes += causes_of(direct)
-    causes += node_causes(state)
-    causes += (query.get("containers") or {}).get("causes", [])
-    if runtime and runtime.get("causes"):
-        causes += runtime["causes"]
+    causes += answer["causes"]
     return {
         "schema": SCHEMA,
         "host": host,
-        "ok": not causes and direct["ok"],
+        "ok": not causes and answer["ok"],
         "causes": causes,
-        "counts": counts,
+        "counts": {"expected": expected or None, **counts},
         "driver": {"loaded": state["loaded"], "installed": state["installed"], "cuda": direct["cuda"]},
         "device_nodes": state["nodes"],
         "devices": direct["devices"],
-        "containers": query.get("containers"),
-        "cuda_runtime": runtime,
+        "containers": answer.get("containers"),
+        "cuda_runtime": answer.get("runtime"),
     }
 
 

@@ -14,6 +14,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -198,6 +199,9 @@ def run_all(
 ) -> dict[str, Any]:
     """Query in each container. `source` is the text of cuda_driver.py, which the container has no copy of."""
     answer: dict[str, Any] = {"changed": False, "mode": mode, "containers": [], "skipped": None, "causes": []}
+    if check_mode and not shutil.which(engine):
+        answer["skipped"] = f"{engine} would be installed first"
+        return answer
     try:
         if mode == "auto":
             mode = _choose(run, engine, timeout_s)

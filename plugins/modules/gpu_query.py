@@ -46,7 +46,7 @@ options:
     description:
       - Repeat the query in containers of this engine, one with the first card and one with all cards.
       - The container's image is made of empty directories and imported once, which is the only change the module
-        makes. The interpreter is mounted from the host.
+        makes for it. The interpreter is mounted from the host.
     type: str
     choices: [none, docker, podman]
     default: none
@@ -63,13 +63,28 @@ options:
     type: list
     elements: path
     default: []
+  cuda_runtime:
+    description:
+      - Repeat the query through the CUDA runtime, with a program that the default toolkit's nvcc compiles for the
+        host's cards. It is kept, and compiled again only for another source, toolkit or card.
+      - V(auto) compiles and runs it where a toolkit is installed, V(run) makes a missing toolkit an error,
+        V(compile) proves the toolkit without running what it made.
+    type: str
+    choices: [skip, auto, compile, run]
+    default: skip
+  cuda_runtime_source:
+    description: Text of the program. The role C(gpu_verify) has it in its files.
+    type: str
+  nvcc:
+    description: Path of the compiler, if it is not in /usr/local/cuda, /usr/bin or /usr/local/cuda-*.
+    type: path
 attributes:
   check_mode:
-    description: Can run in check mode and answers the same there. Only where the containers' image would have to be
-      imported first, they are left out.
+    description: Can run in check mode and answers the same there. Only what would have to be made first is left
+      out, the containers' image and the program of the CUDA runtime.
     support: full
   diff_mode:
-    description: Nothing is changed but the one import, so there is nothing to show.
+    description: The image and the program that it may make are nothing to show.
     support: none
   platform:
     description: Where the module runs.
@@ -238,6 +253,28 @@ containers:
       description: What is wrong, in the form of C(causes).
       type: list
       elements: dict
+runtime:
+  description: The query through the CUDA runtime. Null where O(cuda_runtime=skip).
+  returned: always
+  type: dict
+  contains:
+    nvcc:
+      description: The compiler, or null.
+      type: str
+      sample: /usr/bin/nvcc
+    program:
+      description: The program that it made, or null.
+      type: str
+    skipped:
+      description: Why it was not compiled, or null.
+      type: str
+    query:
+      description: Its result in the form of C(query), or null where it did not run.
+      type: dict
+    causes:
+      description: What is wrong, in the form of C(causes).
+      type: list
+      elements: dict
 state:
   description: What the host's files say that bears on the query.
   returned: always
@@ -277,7 +314,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, cuda_driver, query, query_container
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    cdi,
+    cuda_driver,
+    query,
+    query_container,
+    query_runtime,
+)
 
 
 def query_containers(module: AnsibleModule, result: dict[str, Any], state: dict[str, Any]) -> dict[str, Any] | None:
@@ -308,6 +351,28 @@ def query_containers(module: AnsibleModule, result: dict[str, Any], state: dict[
     )
 
 
+def query_runtime_api(
+    module: AnsibleModule, options: cuda_driver.Options, result: dict[str, Any], state: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The same through the CUDA runtime; None where it is not asked for."""
+    wanted = module.params["cuda_runtime"]
+    if wanted == "skip":
+        return None
+    answer = query_runtime.run_all(
+        module.params["cuda_runtime_source"],
+        options,
+        state,
+        [card["compute_capability"] for card in result["devices"] if "compute_capability" in card],
+        # Where the driver itself does not answer, the runtime has nothing to add.
+        execute=wanted != "compile" and result["error"] is None,
+        nvcc=module.params["nvcc"],
+        check_mode=module.check_mode,
+    )
+    if wanted in ("run", "compile") and answer["skipped"] and not module.check_mode:
+        answer["causes"].append({"where": "CUDA runtime", **query.cause("toolkit_missing", answer["skipped"])})
+    return answer
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -319,7 +384,11 @@ def main() -> None:
             "container_engine": {"type": "str", "choices": ["none", "docker", "podman"], "default": "none"},
             "container_mode": {"type": "str", "choices": ["auto", "cdi", "runtime", "explicit"], "default": "auto"},
             "container_mounts": {"type": "list", "elements": "path", "default": []},
+            "cuda_runtime": {"type": "str", "choices": ["skip", "auto", "compile", "run"], "default": "skip"},
+            "cuda_runtime_source": {"type": "str"},
+            "nvcc": {"type": "path"},
         },
+        required_if=[("cuda_runtime", wanted, ("cuda_runtime_source",)) for wanted in ("auto", "compile", "run")],
         supports_check_mode=True,
     )
     for name in ("copy_mib", "repeats", "elements", "timeout"):
@@ -340,12 +409,16 @@ def main() -> None:
     containers = query_containers(module, result, state)
     if containers:
         causes += containers["causes"]
+    runtime = query_runtime_api(module, options, result, state)
+    if runtime:
+        causes += runtime["causes"]
     module.exit_json(
-        changed=bool(containers and containers["changed"]),
+        changed=any(part["changed"] for part in (containers, runtime) if part),
         ok=not causes and result["ok"],
         causes=causes,
         query=result,
         containers=containers,
+        runtime=runtime,
         state=state,
     )
 

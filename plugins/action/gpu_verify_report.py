@@ -1,0 +1,65 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.query import describe, report
+
+
+class ActionModule(ActionBase):
+    """Judges on the controller; nothing is sent to the host."""
+
+    TRANSFERS_FILES = False
+    _requires_connection = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _validation, arguments = self.validate_argument_spec(
+            argument_spec={
+                "facts": {"type": "dict", "required": True},
+                "query": {"type": "dict", "required": True},
+                "expected": {"type": "int", "default": 0},
+                "directory": {"type": "str", "default": ""},
+            }
+        )
+        host = str((task_vars or {}).get("inventory_hostname", ""))
+        if "query" not in arguments["query"]:
+            raise AnsibleActionFail(f"{host}: query is not an answer of gpu_query")
+        verdict = report(arguments["facts"], arguments["query"], host, arguments["expected"])
+        result.update(changed=False, report=verdict)
+        if arguments["directory"] and not self._task.check_mode:
+            result["file"] = write(arguments["directory"], host, verdict)
+        # In check mode what loads the driver was only pretended.
+        pretended = self._task.check_mode and verdict["driver"]["loaded"] is None
+        if not verdict["ok"] and not pretended:
+            lines = describe(verdict) or ["a card did not pass, see the report"]
+            result.update(failed=True, msg=f"{host} does not pass:\n" + "\n".join(f"- {line}" for line in lines))
+        return result
+
+
+def write(directory: str, host: str, verdict: dict[str, Any]) -> str:
+    """In one step, so that a reader never finds half a report."""
+    path = os.path.join(os.path.expanduser(directory), f"{host}.json")
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".report-")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            os.fchmod(stream.fileno(), 0o644)
+            json.dump(verdict, stream, indent=1, sort_keys=True)
+            stream.write("\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise AnsibleActionFail(
+            f"{host}: the report cannot be written to {path}: {error.strerror}. To do: set gpu_verify_report_dir to a "
+            "directory that you may write to, or to '' for none"
+        ) from None
+    return path
