@@ -108,9 +108,9 @@ def is_locked(path: Path) -> bool:
     """Whether a living process holds the lock on this file."""
     if not path.exists():
         return False
-    with path.open("a", encoding="utf-8") as handle:
+    with path.open(encoding="utf-8") as handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
     return False
