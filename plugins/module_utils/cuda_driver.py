@@ -555,7 +555,7 @@ def run_child(options: Options, program: str | None = None) -> Watch:
     hung = False
     try:
         while True:
-            ready, _, _ = select.select([read_end], [], [], options.timeout_s)
+            ready, _writable, _failed = select.select([read_end], [], [], options.timeout_s)
             if not ready:
                 hung = True
                 break

@@ -221,7 +221,7 @@ def parse_deb822(text: str) -> list[dict[str, str]]:
         elif line[0].isspace() and key:
             current[key] += "\n" + line.rstrip()
         elif ":" in line:
-            key, _, value = line.partition(":")
+            key, _colon, value = line.partition(":")
             key = key.strip().lower()
             current[key] = value.strip()
     return stanzas
@@ -237,7 +237,7 @@ def parse_one_line(text: str) -> list[dict[str, str]]:
         kind, options, uri, suite, components = match.groups()
         stanza = {"types": kind, "uris": uri, "suites": suite, "components": components.strip()}
         for option in (options or "").split():
-            name, _, value = option.partition("=")
+            name, _equals, value = option.partition("=")
             name = {"arch": "architectures", "signed-by": "signed-by"}.get(name, name)
             stanza[name] = value.replace(",", " ")
         stanzas.append(stanza)

@@ -269,7 +269,7 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str,
     end = time.monotonic() + deadline_s
     try:
         while True:
-            ready, _, _ = select.select([reader], [], [], max(0.0, end - time.monotonic()))
+            ready, _writable, _failed = select.select([reader], [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 os.kill(child, signal.SIGKILL)
                 return {
@@ -297,8 +297,7 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str,
                 "the NVML library is broken or of another machine type: reinstall the driver's libraries",
             )
         }
-    answer = json.loads(b"".join(chunks).decode())
-    assert isinstance(answer, dict)
+    answer: dict[str, Any] = json.loads(b"".join(chunks).decode())
     return answer
 
 
