@@ -52,8 +52,24 @@ def gather(
         if answer["error"]:
             error = answer["error"]
             facts["reason"] = facts["reason"] or f"{error['text']}: {error['remedy']}"
+        else:
+            facts["reason"] = facts["reason"] or _missing(bus, devices)
     if "driver" in wanted:
         facts["driver"] = state
     if "devices" in wanted:
         facts["devices"] = devices
     return facts
+
+
+def _missing(bus: list[dict[str, Any]], devices: list[dict[str, Any]]) -> str | None:
+    """Why fewer cards can be used than are on the bus. A lost card no longer tells its address, so it is worked out."""
+    answering = {row.get("pci_address") for row in devices}
+    missing = [row["address"] for row in bus if row["kind"] == "gpu" and row["address"] not in answering]
+    silent = [row for row in devices if row.get("pci_address") is None]
+    if len(missing) == len(silent) == 1:
+        silent[0]["pci_address"] = missing[0]
+    failed = [row for row in devices if row.get("error")]
+    if missing:
+        why = f": {failed[0]['error']['text']}: {failed[0]['error']['remedy']}" if failed else ""
+        return f"NVML cannot reach {', '.join(missing)}{why}"
+    return None

@@ -181,7 +181,8 @@ ansible_facts:
                   description: What to do.
                   type: str
         devices:
-          description: The cards as NVML numbers them. A card that cannot be reached has only C(index) and C(error).
+          description: The cards as NVML numbers them. A card that cannot be reached has only C(index), C(error) and,
+            where it can be worked out from the bus, C(pci_address).
           returned: if the subset V(devices) is asked for
           type: list
           elements: dict

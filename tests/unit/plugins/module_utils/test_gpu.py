@@ -118,3 +118,20 @@ def test_eight_cards_stay_below_five_kilobytes(fake_host):
     fake_host.loaded("550.163.01")
     facts = gpu.gather(root=fake_host.path, probe=answers(device(index) for index in range(8)))
     assert len(json.dumps(facts, separators=(",", ":"))) < 5000
+
+
+def test_a_lost_card_is_named_by_the_address_that_is_left(fake_host):
+    for index in range(3):
+        fake_host.pci(f"0000:0{index}:00.0", "20b0", driver="nvidia")
+    error = {"code": 15, "name": "gpu_is_lost", "text": "GPU is lost", "remedy": "reboot"}
+    devices = [device(0), {"index": 1, "error": error}, device(2)]
+    facts = gpu.gather(root=fake_host.path, probe=answers(devices))
+    assert facts["devices"][1] == {"index": 1, "error": error, "pci_address": "0000:01:00.0"}
+    assert facts["reason"] == "NVML cannot reach 0000:01:00.0: GPU is lost: reboot"
+
+
+def test_a_card_that_nvml_does_not_count(fake_host):
+    for index in range(2):
+        fake_host.pci(f"0000:0{index}:00.0", "20b0", driver="nvidia")
+    facts = gpu.gather(root=fake_host.path, probe=answers([device(0)]))
+    assert facts["reason"] == "NVML cannot reach 0000:01:00.0"
