@@ -297,8 +297,8 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str,
                 "the NVML library is broken or of another machine type: reinstall the driver's libraries",
             )
         }
-    answer: dict[str, Any] = json.loads(b"".join(chunks).decode())
-    return answer
+    told: dict[str, Any] = json.loads(b"".join(chunks).decode())
+    return told
 
 
 def _reap(child: int) -> int | None:
