@@ -1,20 +1,34 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from tests.unit.project.tree import ROOT, tracked_files
+from tests.unit.project.tree import BIN, ROOT, run, tracked_files
 
 
 @pytest.fixture(scope="session")
-def collection_tree(tmp_path_factory) -> Path:
-    """What is under version control, at ansible_collections/baremetal/gpu: ansible-test refuses a link there."""
-    tree = tmp_path_factory.mktemp("sanity") / "ansible_collections" / "baremetal" / "gpu"
+def archive(tmp_path_factory) -> Path:
+    """The collection as users get it, built from what is under version control."""
+    source = tmp_path_factory.mktemp("source")
     for path in tracked_files():
-        target = tree / path
+        target = source / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes((ROOT / path).read_bytes())
         target.chmod((ROOT / path).stat().st_mode)
+    out = tmp_path_factory.mktemp("archive")
+    run(BIN / "ansible-galaxy", "collection", "build", "--output-path", out, source)
+    (built,) = out.glob("baremetal-gpu-*.tar.gz")
+    return built
+
+
+@pytest.fixture(scope="session")
+def collection_tree(archive, tmp_path_factory) -> Path:
+    """The same unpacked at ansible_collections/baremetal/gpu: ansible-test refuses a link there."""
+    tree = tmp_path_factory.mktemp("sanity") / "ansible_collections" / "baremetal" / "gpu"
+    tree.mkdir(parents=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(tree, filter="data")
     return tree

@@ -6,12 +6,10 @@ from __future__ import annotations
 import json
 import sys
 
-from tests.unit.project.tree import BIN, role_names, run, tracked, try_run
+from tests.unit.project.tree import role_names, tracked, try_run
 
 
-def test_galaxy_would_import_the_collection(collection_tree, tmp_path):
-    run(BIN / "ansible-galaxy", "collection", "build", "--output-path", tmp_path, collection_tree)
-    (archive,) = tmp_path.glob("*.tar.gz")
+def test_galaxy_would_import_the_collection(archive, tmp_path):
     done = try_run(
         [sys.executable, "-m", "galaxy_importer.main", archive],
         cwd=tmp_path,
