@@ -20,7 +20,7 @@ import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import driver, nvml
@@ -511,13 +511,56 @@ def apt_proxies(run: Run = run_command) -> dict[str, str]:
     return proxies
 
 
+def _opener(url: str, proxies: dict[str, str]) -> urllib.request.OpenerDirector:
+    parts = urllib.parse.urlsplit(url)
+    proxy = proxies.get(f"{parts.scheme}::{parts.hostname}", proxies.get(parts.scheme, ""))
+    return urllib.request.build_opener(urllib.request.ProxyHandler({parts.scheme: proxy} if proxy else {}))
+
+
+def remote_packages(
+    names: Iterable[str], rows: Iterable[dict[str, Any]], machine: str, proxies: dict[str, str], timeout_s: float = 10.0
+) -> set[str] | None:
+    """Which of these packages the archives know, by their own indices; None where none could be read.
+
+    For a host that has no indices yet. They are searched while they come in, and nothing is written.
+    """
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    wanted = {name: f"\nPackage: {name}\n".encode() for name in names}
+    found: set[str] = set()
+    readable = False
+    for row in rows:
+        if "main" not in row["components"] or found == set(wanted):
+            continue
+        url = f"{row['uri'].rstrip('/')}/dists/{row['suite']}/main/binary-{architecture}/Packages.xz"
+        content = _index_chunks(url, proxies, timeout_s)
+        rest = b"\n"
+        try:
+            for chunk in content:
+                readable = True
+                text = rest + chunk
+                found |= {name for name, needle in wanted.items() if needle in text}
+                # A name may be cut by the end of a chunk.
+                rest = text[-300:]
+        except (OSError, ValueError, lzma.LZMAError):
+            continue
+    return found if readable else None
+
+
+def _index_chunks(url: str, proxies: dict[str, str], timeout_s: float) -> Iterator[bytes]:
+    with _opener(url, proxies).open(url, timeout=timeout_s) as answer, lzma.open(answer) as stream:
+        while True:
+            chunk = stream.read(1 << 20)
+            if not chunk:
+                return
+            yield chunk
+
+
 def unreachable(url: str, proxies: dict[str, str], timeout_s: float = 5.0, root: str = "/") -> str | None:
     """Why a URL cannot be reached, None if its server answers, whatever the answer."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         return None if os.path.exists(_inside(root, parts.path)) else "no such file or directory"
-    proxy = proxies.get(f"{parts.scheme}::{parts.hostname}", proxies.get(parts.scheme, ""))
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({parts.scheme: proxy} if proxy else {}))
+    opener = _opener(url, proxies)
     request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "baremetal.gpu"})
     try:
         with opener.open(request, timeout=timeout_s):

@@ -44,8 +44,9 @@ options:
     default: {}
   check_network:
     description:
-      - Whether to try, if something is to be installed, that the package sources and O(urls) answer, and to ask the
-        name service for the host's own name if C(/etc/hosts) does not have it.
+      - Whether to try, if something is to be installed, that the package sources and O(urls) answer, to look into the
+        indices of the package sources for kernel headers if the host has no package lists yet, and to ask the name
+        service for the host's own name if C(/etc/hosts) does not have it.
     type: bool
     default: false
   accept:
@@ -201,6 +202,20 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml, os
 DISK_PATHS = ("/", "/boot", "/usr", "/var")
 
 
+def ask_archives(host: dict) -> None:
+    """A fresh host has no package lists, so the archives themselves are asked for the headers of its kernels."""
+    names = {
+        osinfo.headers_package(kernel, host["os"]["family"]): kernel
+        for kernel, state in host["headers"].items()
+        if state == "unknown"
+    }
+    if host["os"]["family"] != "debian":
+        return
+    known = osinfo.remote_packages(names, host["repositories"], host["os"]["machine"], osinfo.apt_proxies())
+    if known is not None:
+        host["headers"].update({kernel: "available" if name in known else "missing" for name, kernel in names.items()})
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -237,6 +252,10 @@ def main() -> None:
     options = {key: wanted[key] for key in ("disk_mib", "urls", "runfile", "accept", "refuse")}
     options.update(kernels=kernels, host=wanted["host"] or host["hostname"]["name"])
     verdict = preflight.judge(host, cards, wanted["variables"], options)
+
+    if network and "headers_unknown" in [row["code"] for row in verdict["cautions"]]:
+        ask_archives(host)
+        verdict = preflight.judge(host, cards, wanted["variables"], options)
 
     # A converged host makes no request.
     if network and verdict["plan"]["installs"]:

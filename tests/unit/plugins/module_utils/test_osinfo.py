@@ -357,6 +357,26 @@ def test_a_proxy_is_gone_through(server):
     assert osinfo.unreachable("http://localhost:1/", {**proxies, "http::localhost": ""}) is not None
 
 
+def test_the_archives_are_asked_where_there_is_no_index(host, tmp_path):
+    """A directory stands in for the archive; the name that is looked for lies across two chunks."""
+    padding = b"Description: " + b"x" * ((1 << 20) - 30) + b"\n\n"
+    archive = tmp_path / "archive"
+    for suite, content in (("trixie", padding + INDEX.encode()), ("trixie-security", b"Package: linux-headers-7-x\n")):
+        path = archive / "dists" / suite / "main" / "binary-amd64" / "Packages.xz"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(lzma.compress(content))
+    rows = [
+        {"uri": f"file://{archive}", "suite": suite, "components": components}
+        for suite, components in (("x", ["contrib"]), ("none", ["main"]), ("trixie", ["main"]))
+    ]
+    wanted = ["linux-headers-6.1.0-40-amd64", "linux-headers-7-x"]
+    assert osinfo.remote_packages(wanted, rows, "x86_64", {}) == {"linux-headers-6.1.0-40-amd64"}
+    rows.append({"uri": f"file://{archive}/", "suite": "trixie-security", "components": ["main"]})
+    assert osinfo.remote_packages(wanted, rows, "x86_64", {}) == set(wanted)
+    assert osinfo.remote_packages(wanted, rows[:2], "x86_64", {}) is None
+    assert osinfo.remote_packages(wanted, rows, "aarch64", {}) is None
+
+
 def test_nobody_there():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
