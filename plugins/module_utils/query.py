@@ -211,14 +211,18 @@ def compare_counts(
     A layer that could not be asked counts nothing and is not compared: its own failure is a cause already.
     """
     models = {card["address"]: card.get("model") or card.get("device") for card in state["cards"]}
-    seen: dict[str, list[str] | None] = {"pci": sorted(models), "driver": sorted(state["minors"]) or None}
-    seen["nvml"] = None if nvml is None else sorted(card["pci_address"] for card in nvml if card.get("pci_address"))
+    seen: dict[str, list[str] | None] = {
+        "pci": sorted(models),
+        "driver": None if state["loaded"] is None else sorted(state["minors"]),
+        "nvml": None if nvml is None else sorted(card["pci_address"] for card in nvml if card.get("pci_address")),
+        "cuda": None,
+    }
     partitioned = any((card.get("mig") or {}).get("enabled") for card in nvml or [])
     # With MIG on, CUDA shows one partition of one card, whatever there is.
     if cuda is not None and not cuda.get("error") and not partitioned:
         seen["cuda"] = sorted(card["pci_address"] for card in cuda["devices"] if "pci_address" in card)
     counts = {layer: None if addresses is None else len(addresses) for layer, addresses in seen.items()}
-    if counts.get("cuda") is not None and cuda is not None:
+    if counts["cuda"] is not None and cuda is not None:
         # A card on which the query itself failed early has no address, but was counted.
         counts["cuda"] = cuda["count"]
     names = {"driver": "the driver", "nvml": "NVML", "cuda": "CUDA"}

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which device nodes there must be, and making them in a tree of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import devices
+from tests.unit.plugins.driver_host import driver_loaded, needs_nodes
+
+SOURCE = Path(devices.__file__)
+__all__ = ["needs_nodes"]
+
+
+def by_path(nodes):
+    return {node.path: node for node in nodes}
+
+
+def test_nodes_of_two_cards(fake_host):
+    driver_loaded(fake_host)
+    nodes = by_path(devices.expected_nodes(fake_host.path))
+    assert sorted(nodes) == [
+        "/dev/nvidia-caps/nvidia-cap1",
+        "/dev/nvidia-caps/nvidia-cap2",
+        "/dev/nvidia-modeset",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+        "/dev/nvidia0",
+        "/dev/nvidia1",
+        "/dev/nvidiactl",
+    ]
+    assert nodes["/dev/nvidiactl"] == devices.Node("/dev/nvidiactl", 195, 255, 0o666, 0, 0)
+    assert nodes["/dev/nvidia-modeset"].minor == 254
+    # The major of the character device, not that of the block device of the same name below it.
+    assert nodes["/dev/nvidia-uvm"] == devices.Node("/dev/nvidia-uvm", 511, 0)
+    assert nodes["/dev/nvidia-uvm-tools"] == devices.Node("/dev/nvidia-uvm-tools", 511, 1)
+    assert nodes["/dev/nvidia-caps/nvidia-cap2"] == devices.Node("/dev/nvidia-caps/nvidia-cap2", 238, 2, 0o400)
+    assert nodes["/dev/nvidia1"].link == "/dev/char/195:1"
+
+
+def test_the_node_is_numbered_by_the_minor_not_by_the_place_on_the_bus(fake_host):
+    driver_loaded(fake_host, cards={"0000:3b:00.0": 3, "0000:af:00.0": 1})
+    nodes = by_path(devices.expected_nodes(fake_host.path))
+    assert "/dev/nvidia0" not in nodes
+    assert nodes["/dev/nvidia3"].minor == 3
+    assert devices.gpu_minors(fake_host.path) == {"0000:3b:00.0": 3, "0000:af:00.0": 1}
+
+
+def test_drivers_before_550_have_another_name_in_proc_devices(fake_host):
+    driver_loaded(fake_host)
+    fake_host.write("proc/devices", "Character devices:\n195 nvidia-frontend\n510 nvidia-uvm\n\nBlock devices:\n")
+    (fake_host.root / "sys/module/nvidia_modeset").mkdir(parents=True)
+    nodes = by_path(devices.expected_nodes(fake_host.path))
+    assert nodes["/dev/nvidia0"].major == 195
+    assert nodes["/dev/nvidia-modeset"].major == 195
+    assert nodes["/dev/nvidia-uvm"].major == 510
+
+
+def test_mode_and_group_come_from_the_parameters_but_not_for_uvm(fake_host):
+    driver_loaded(fake_host, mode=0o660, gid=44)
+    nodes = by_path(devices.expected_nodes(fake_host.path))
+    assert (nodes["/dev/nvidia0"].mode, nodes["/dev/nvidia0"].gid) == (0o660, 44)
+    assert (nodes["/dev/nvidia-uvm"].mode, nodes["/dev/nvidia-uvm"].gid) == (0o666, 0)
+
+
+def test_nvswitches(fake_host):
+    driver_loaded(fake_host)
+    fake_host.write("proc/devices", "Character devices:\n195 nvidia\n237 nvidia-nvswitch\n\nBlock devices:\n")
+    for address in ("0000:06:00.0", "0000:07:00.0"):
+        fake_host.write(f"proc/driver/nvidia-nvswitch/devices/{address}/information", "")
+    nodes = by_path(devices.expected_nodes(fake_host.path))
+    assert nodes["/dev/nvidia-nvswitchctl"].minor == 255
+    assert [nodes[f"/dev/nvidia-nvswitch{number}"].minor for number in (0, 1)] == [0, 1]
+
+
+def test_without_the_driver_no_node_can_be_told(fake_host):
+    fake_host.write("proc/devices", "Character devices:\n  1 mem\n\nBlock devices:\n195 nvidia\n")
+    with pytest.raises(devices.DriverNotLoaded, match="names no character device 'nvidia'"):
+        devices.expected_nodes(fake_host.path)
+
+
+def test_the_uvm_module_is_missed(fake_host):
+    driver_loaded(fake_host, uvm=None)
+    assert "/dev/nvidia-uvm" not in by_path(devices.expected_nodes(fake_host.path))
+    (problem,) = devices.module_problems(fake_host.path)
+    assert (problem.path, problem.kind) == ("/dev/nvidia-uvm", "module_not_loaded")
+    assert "modprobe nvidia-uvm" in problem.remedy
+
+
+@pytest.mark.usefixtures("needs_nodes")
+def test_made_nodes_are_right_and_making_them_again_changes_nothing(fake_host):
+    driver_loaded(fake_host, mode=0o640, gid=12)
+    nodes = devices.expected_nodes(fake_host.path)
+    missing = devices.compare(nodes, fake_host.path)
+    assert {problem.kind for problem in missing} == {"missing", "link_missing"}
+    assert len(missing) == 2 * len(nodes)
+    devices.create(nodes, fake_host.path)
+    assert devices.compare(nodes, fake_host.path) == []
+    status = os.lstat(fake_host.root / "dev/nvidia1")
+    assert stat.S_ISCHR(status.st_mode)
+    assert (os.major(status.st_rdev), os.minor(status.st_rdev)) == (195, 1)
+    assert (stat.S_IMODE(status.st_mode), status.st_gid) == (0o640, 12)
+    assert os.readlink(fake_host.root / "dev/char/511:0") == "../nvidia-uvm"
+    assert os.readlink(fake_host.root / "dev/char/238:1") == "../nvidia-caps/nvidia-cap1"
+    devices.create(nodes, fake_host.path)
+    assert os.lstat(fake_host.root / "dev/nvidia1").st_ctime_ns == status.st_ctime_ns
+
+
+@pytest.mark.usefixtures("needs_nodes")
+def test_what_is_wrong_is_told_and_mended(fake_host):
+    driver_loaded(fake_host)
+    nodes = devices.expected_nodes(fake_host.path)
+    devices.create(nodes, fake_host.path)
+    dev = fake_host.root / "dev"
+    (dev / "nvidia0").unlink()
+    os.mknod(dev / "nvidia0", stat.S_IFCHR | 0o666, os.makedev(195, 7))
+    (dev / "nvidia1").unlink()
+    (dev / "nvidia1").write_text("what a redirection to a missing device leaves")
+    os.chmod(dev / "nvidiactl", 0o600)
+    os.chown(dev / "nvidia-uvm", 0, 5)
+    (dev / "char/195:254").unlink()
+    (dev / "char/195:255").unlink()
+    (dev / "char/195:255").symlink_to("../nvidia0")
+    problems = {(problem.path, problem.kind): problem for problem in devices.compare(nodes, fake_host.path)}
+    assert set(problems) == {
+        ("/dev/nvidia0", "wrong_number"),
+        ("/dev/nvidia1", "not_a_device"),
+        ("/dev/nvidiactl", "wrong_mode"),
+        ("/dev/nvidia-uvm", "wrong_owner"),
+        ("/dev/char/195:254", "link_missing"),
+        ("/dev/char/195:255", "link_wrong"),
+    }
+    assert problems["/dev/nvidia0", "wrong_number"].found == "character device 195:7"
+    before, after = devices.describe(list(problems.values()))
+    assert "/dev/nvidiactl: 0600\n" in before
+    assert "/dev/nvidiactl: 0666\n" in after
+    devices.create(nodes, fake_host.path)
+    assert devices.compare(nodes, fake_host.path) == []
+    assert not [path for path in dev.rglob("*") if ".new" in path.name]
+
+
+@pytest.mark.usefixtures("needs_nodes")
+def test_an_absolute_link_is_as_good(fake_host):
+    driver_loaded(fake_host)
+    nodes = devices.expected_nodes(fake_host.path)
+    devices.create(nodes, fake_host.path)
+    link = fake_host.root / "dev/char/195:0"
+    link.unlink()
+    link.symlink_to("/dev/nvidia0")
+    assert devices.compare(nodes, fake_host.path) == []
+
+
+@pytest.mark.parametrize(("modify", "expected"), [(1, True), (0, False)])
+def test_the_driver_may_be_told_to_leave_nodes_alone(fake_host, modify, expected):
+    driver_loaded(fake_host, modify=modify)
+    assert devices.may_modify(fake_host.path) is expected
+
+
+def test_loaded_modules_where_the_list_is_hidden(fake_host):
+    fake_host.write("sys/module/nvidia/initstate", "live\n")
+    fake_host.write("sys/module/nvidia_drm/parameters/modeset", "N\n")
+    assert devices.loaded_modules(fake_host.path) == {"nvidia"}
+    fake_host.write(
+        "proc/modules", "nvidia_uvm 4960256 0 - Live 0x0\nnvidia 62767104 1 nvidia_uvm, Live 0x0\next4 1 1 - Live\n"
+    )
+    assert devices.loaded_modules(fake_host.path) == {"nvidia", "nvidia_uvm"}
+
+
+def test_the_file_runs_by_itself_without_the_collection(tmp_path):
+    """As the boot unit runs it: isolated, from another place."""
+    program = tmp_path / "device-nodes"
+    program.write_bytes(SOURCE.read_bytes())
+    done = subprocess.run(
+        [sys.executable, "-I", str(program), "--check", "--json"], capture_output=True, text=True, check=False
+    )
+    if "is not loaded" in done.stderr:
+        assert done.returncode == 1
+    else:
+        assert isinstance(json.loads(done.stdout), list)
