@@ -17,10 +17,16 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
 os.environ.setdefault("GPUOPS_LAB_ID", hashlib.sha256(str(ROOT).encode()).hexdigest()[:8] + "-test")
+os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".cache" / "hypothesis"))
+
+# A busy machine is slow, which is not a defect; and where nobody watches, the same input is tried on every run.
+settings.register_profile("project", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("project")
 
 
 class BackgroundLab:
