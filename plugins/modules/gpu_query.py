@@ -67,8 +67,8 @@ options:
     description:
       - Repeat the query through the CUDA runtime, with a program that the default toolkit's nvcc compiles for the
         host's cards. It is kept, and compiled again only for another source, toolkit or card.
-      - V(auto) compiles and runs it where a toolkit is installed, V(run) makes a missing toolkit an error,
-        V(compile) proves the toolkit without running what it made.
+      - V(auto) compiles and runs it where a toolkit is installed, V(compile) does not run it, V(run) makes a missing
+        toolkit an error.
     type: str
     choices: [skip, auto, compile, run]
     default: skip
@@ -368,7 +368,7 @@ def query_runtime_api(
         nvcc=module.params["nvcc"],
         check_mode=module.check_mode,
     )
-    if wanted in ("run", "compile") and answer["skipped"] and not module.check_mode:
+    if wanted == "run" and answer["skipped"] and not module.check_mode:
         answer["causes"].append({"where": "CUDA runtime", **query.cause("toolkit_missing", answer["skipped"])})
     return answer
 
