@@ -642,9 +642,9 @@ def main(argv: list[str] | None = None) -> int:
     devices = tuple(int(index) for index in args.devices.split(",") if index)
     options = Options(args.copy_mib, args.repeats, args.elements, args.timeout, args.library, devices)
     result = run(options)
-    print(json.dumps(result, indent=1, sort_keys=True))
+    sys.stdout.write(json.dumps(result, indent=1, sort_keys=True) + "\n")
     return 0 if result["ok"] else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -314,20 +314,19 @@ def main(argv: list[str] | None = None) -> int:
     try:
         nodes = expected_nodes()
     except DriverNotLoaded as error:
-        print("\n".join([*errors, str(error)]), file=sys.stderr)
+        sys.stderr.write("\n".join([*errors, str(error), ""]))
         return 1
     if not args.check and may_modify():
         create(nodes)
     problems: list[Any] = module_problems() + compare(nodes)
     if args.json:
-        print(json.dumps([problem.as_dict() for problem in problems], indent=1))
+        sys.stdout.write(json.dumps([problem.as_dict() for problem in problems], indent=1) + "\n")
     else:
         for problem in problems:
-            print(f"{problem.path}: {problem.found}, must be {problem.expected}; {problem.remedy}", file=sys.stderr)
-    for line in errors:
-        print(line, file=sys.stderr)
+            errors.append(f"{problem.path}: {problem.found}, must be {problem.expected}; {problem.remedy}")
+    sys.stderr.write("".join(f"{line}\n" for line in errors))
     return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -31,6 +31,10 @@ options:
         wake up.
     type: int
     default: 30
+  _binding:
+    description:
+      - The controller's pynvml, packed. The action plugin sets it; playbooks do not.
+    type: str
 requirements:
   - On the host nothing but Python 3.9.
   - On the controller nvidia-ml-py, whose pynvml travels to the host with the module. Without it, a pynvml on the
