@@ -85,16 +85,21 @@ def table(options: dict[str, Any], defaults: dict[str, Any] | None = None) -> st
     return "\n".join([*head, *options_table(options, defaults or {})]) + "\n"
 
 
+def readme_of(role: Path) -> str:
+    """What the role's README says, without its title and its list of variables, which the page has in full."""
+    text = re.sub(r"^# .*\n", "", (role / "README.md").read_text())
+    return re.sub(r"^## Variables\n.*?(?=^## |\Z)", "", text, flags=re.MULTILINE | re.DOTALL).strip()
+
+
 def role_page(role: Path) -> str:
     specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
     defaults_file = role / "defaults" / "main.yml"
     defaults = (yaml.safe_load(defaults_file.read_text()) if defaults_file.exists() else None) or {}
-    page = [f"# Role {role.name}\n"]
+    page = [f"# Role {role.name}\n", readme_of(role) + "\n"]
     for name, entry in specs.items():
+        page.append("## Variables\n" if name == "main" else f"## Variables of the entry point {name}\n")
         if name != "main":
-            page.append(f"## Entry point {name}\n")
-        page.append(prose(entry.get("short_description", "")) + "\n")
-        page.append(prose(entry.get("description", "")) + "\n")
+            page.append(prose(entry.get("short_description", "")) + ".\n")
         page.append(table(entry.get("options") or {}, defaults))
     return "\n".join(page)
 
@@ -146,7 +151,7 @@ def module_page(path: Path) -> str:
 
 
 def roles() -> list[Path]:
-    return sorted(path.parents[1] for path in (ROOT / "roles").glob("*/meta/argument_specs.yml"))
+    return sorted(path.parent for path in (ROOT / "roles").glob("*/README.md"))
 
 
 def modules() -> list[Path]:
