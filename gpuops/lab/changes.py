@@ -43,6 +43,7 @@ VOLATILE = (
     "*/__pycache__*",
     # Belongs to the lab: what the simulated devices are right now.
     "/opt/baremetal-gpu-simulators*",
+    "/usr/lib/baremetal-gpu-simulators*",
 )
 
 

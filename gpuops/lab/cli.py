@@ -54,7 +54,7 @@ def down(
 @command
 def clean() -> None:
     """Remove what a crash has left of the lab."""
-    lifecycle.clean(Lab())
+    lifecycle.clean(Lab(load=False))
 
 
 @command

@@ -141,9 +141,10 @@ def sweep(suite: str) -> None:
 def prune(in_use: Iterable[str]) -> None:
     """Remove images that a newer one has replaced and no lab uses."""
     keep = set(in_use)
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     for path in DIRECTORY.glob("[a-z]*-*-*"):
         suite = path.name.split("-")[0]
-        if path.name not in keep and path.name != newest(suite):
+        if path.name not in keep and path.name != newest(suite) and f"{path}/root" not in mounts:
             with locked(CACHE_ROOT / "locks" / f"image-{suite}.lock"):
                 shutil.rmtree(path, ignore_errors=True)
 

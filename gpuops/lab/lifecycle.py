@@ -43,6 +43,7 @@ def up(lab: Lab, wanted: Sequence[MachineSpec]) -> None:
     """Bring the lab and the wanted machines up; what is up already stays as it is."""
     needs.ensure()
     with held(lab):
+        needs.raise_limits()
         found = mirrors.find()
         build_simulators()
         network.reserve(lab)

@@ -28,6 +28,7 @@ FILES = {
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
     "/usr/include/stdio.h": "libc6-dev",
 }
+INOTIFY_INSTANCES = 2048
 
 
 def missing(extra: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
@@ -39,6 +40,16 @@ def missing(extra: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     gaps = {name: package for name, package in {**PROGRAMS, **extra}.items() if shutil.which(name, path=path) is None}
     gaps.update({name: package for name, package in FILES.items() if not Path(name).exists()})
     return gaps
+
+
+def raise_limits() -> None:
+    """All machines of all labs are root's, and their systemds and udevs watch files: 128 watchers last for two.
+
+    Stays until the host reboots; who raised it higher keeps that.
+    """
+    limit = Path("/proc/sys/fs/inotify/max_user_instances")
+    if int(limit.read_text(encoding="ascii")) < INOTIFY_INSTANCES:
+        limit.write_text(f"{INOTIFY_INSTANCES}\n", encoding="ascii")
 
 
 def refuse_unless_root() -> None:

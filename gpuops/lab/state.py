@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import ipaddress
 import json
@@ -56,7 +57,7 @@ def lab_id() -> str:
 class Lab:
     """One lab: names derived from its id, and its machines as written down in lab.json."""
 
-    def __init__(self, identifier: str | None = None) -> None:
+    def __init__(self, identifier: str | None = None, load: bool = True) -> None:
         self.id = identifier or lab_id()
         self.tag = hashlib.sha256(self.id.encode()).hexdigest()[:8]
         self.directory = STATE_ROOT / self.id
@@ -69,7 +70,8 @@ class Lab:
         self.subnet = ""
         self.apt_port = 0
         self.machines: dict[str, MachineSpec] = {}
-        self.load()
+        if load:
+            self.load()
 
     def load(self) -> None:
         """Read lab.json again; a lab that was never made has no subnet and no machines."""
@@ -167,8 +169,9 @@ def parse_machine(text: str) -> MachineSpec:
 
 
 def all_labs() -> Iterable[Lab]:
-    """Every lab on this machine that has state, whoever made it."""
+    """Every lab on this machine that has state, whoever made it; not those whose notes cannot be read."""
     if STATE_ROOT.is_dir():
         for directory in sorted(STATE_ROOT.iterdir()):
             if (directory / "lab.json").exists():
-                yield Lab(directory.name)
+                with contextlib.suppress(LabError):
+                    yield Lab(directory.name)

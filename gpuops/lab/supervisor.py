@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Keeps one machine running: starts systemd-nspawn, and again when the machine reboots.
 
-Its lock on the machine's `run.lock` tells everybody that the machine runs. Should it be killed, the kernel kills
-systemd-nspawn, which takes the machine along.
+Its lock on the machine's `run.lock` tells everybody that the machine runs. A machine whose supervisor was killed
+counts as stopped: the next `up` kills what is left of it and boots it anew.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import fcntl
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -22,11 +20,6 @@ from . import cgroups
 
 # systemd-nspawn --keep-unit leaves restarting to whoever started it, with this exit status.
 REBOOT = 133
-PR_SET_PDEATHSIG = 1
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _take(lock: IO[str]) -> bool:
@@ -51,7 +44,7 @@ def main(directory: Path) -> int:
             # Read anew on every boot, so that a reboot takes a changed command line.
             command = json.loads((directory / "run.json").read_text(encoding="utf-8"))
             status = subprocess.run(
-                command["argv"], env=command["env"], preexec_fn=_die_with_parent, stdin=subprocess.DEVNULL, check=False
+                command["argv"], env=command["env"], stdin=subprocess.DEVNULL, check=False
             ).returncode
             print(f"--- systemd-nspawn ended with status {status}", flush=True)
             if status != REBOOT:
