@@ -555,28 +555,50 @@ def _index_chunks(url: str, proxies: dict[str, str], timeout_s: float) -> Iterat
             yield chunk
 
 
-def unreachable(url: str, proxies: dict[str, str], timeout_s: float = 5.0, root: str = "/") -> str | None:
-    """Why a URL cannot be reached, None if its server answers, whatever the answer."""
+def _try(url: str, opener: urllib.request.OpenerDirector, timeout_s: float, root: str) -> tuple[int, str]:
+    """HTTP status and reason; 0 where no server answered, 200 for a file that is there."""
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
-        return None if os.path.exists(_inside(root, parts.path)) else "no such file or directory"
-    opener = _opener(url, proxies)
+        there = os.path.exists(_inside(root, parts.path))
+        return (200, "") if there else (404, "no such file or directory")
     request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "baremetal.gpu"})
     try:
         with opener.open(request, timeout=timeout_s):
-            return None
+            return 200, ""
     except urllib.error.HTTPError as failure:
-        return None if failure.code < 500 and failure.code != 407 else f"HTTP {failure.code} {failure.reason}"
+        return failure.code, f"HTTP {failure.code} {failure.reason}"
     except (OSError, ValueError) as failure:
-        reason = getattr(failure, "reason", failure)
-        return str(reason) or type(failure).__name__
+        return 0, str(getattr(failure, "reason", failure)) or type(failure).__name__
 
 
-def reach(urls: Iterable[str], proxies: dict[str, str]) -> dict[str, str | None]:
-    """URL -> why it cannot be reached. All are tried at once, so that the slowest decides how long it takes."""
-    targets = list(urls)
+def unreachable(target: dict[str, Any], proxies: dict[str, str], timeout_s: float = 5.0, root: str = "/") -> str | None:
+    """Why a target of preflight.targets() cannot be reached, None if it can.
+
+    One of its URLs must be there. Of a target that is not `strict`, whose layout is not known, it is enough that its
+    server answers; but a proxy's refusal says nothing about the server behind it.
+    """
+    answers = []
+    for url in target["urls"]:
+        opener = _opener(url, proxies) if target["apt"] else urllib.request.build_opener()
+        status, reason = _try(url, opener, timeout_s, root)
+        if status and status < 400:
+            return None
+        answers.append((status, reason))
+        if not status:
+            # Nobody there: the other names would only wait as long again.
+            break
+    refusals = (401, 403, 407) if target["apt"] and proxies else (407,)
+    if not target["strict"] and any(400 <= status < 500 and status not in refusals for status, _ in answers):
+        return None
+    return answers[0][1] if answers else None
+
+
+def reach(targets: Iterable[dict[str, Any]], proxies: dict[str, str]) -> dict[str, str | None]:
+    """Name of the target -> why it cannot be reached. All are tried at once: the slowest decides how long it takes."""
+    rows = list(targets)
     with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
-        return dict(zip(targets, pool.map(lambda url: unreachable(url, proxies), targets)))
+        answers = list(pool.map(lambda target: unreachable(target, proxies), rows))
+    return {row["name"]: answer for row, answer in zip(rows, answers)}
 
 
 def gather(

@@ -42,6 +42,7 @@ DEFAULTS: dict[str, Any] = {
     "container_runtime_nvidia": "auto",
 }
 METHODS = {"distro": "the distribution", "nvidia_repo": "NVIDIA's repository", "runfile": "NVIDIA's installer"}
+NVIDIA_REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
 CUDA_REPOSITORY = re.compile(r"/compute/cuda/repos/(?P<os>[a-z]+[0-9]+)(?:/|$)")
 ENGINE_PACKAGES = {
     "docker": ("docker.io", "docker-ce", "moby-engine"),
@@ -194,7 +195,9 @@ def judge_kernels(host: dict[str, Any], options: dict[str, Any], building: bool,
         newest = kernels["installed"][-1] if kernels["installed"] else ""
         if state == "missing":
             remedy = f"add the repository that has {package}"
-            if newest and newest != kernel:
+            if kernel != kernels["running"] and kernel != newest:
+                remedy = f"remove this old kernel, set nvidia_driver_kernels to running, or {remedy}"
+            elif newest and newest != kernel:
                 remedy = f"reboot into the newest installed kernel {newest}, or {remedy}"
             else:
                 remedy = f"upgrade the kernel and reboot into it, or {remedy}"
@@ -398,7 +401,7 @@ def plan_driver(
         branch = compatibility.choose_branch(cards, offered, flavour)
         if branch is None:
             _no_branch(cards, offered, flavour, os_name, judgement)
-    elif offered is not None and branch not in offered:
+    elif offered is not None and branch not in offered and not compatibility.check_branch(cards, branch):
         judgement.problem(
             "branch_not_offered",
             f"{os_name} has no driver of branch {branch}; it has {_list(offered)}",
@@ -409,6 +412,8 @@ def plan_driver(
     packages: list[str] = []
     if branch is not None:
         judgement.problems += compatibility.check(cards, branch, flavour, version=version or None)
+        # Updates move the distribution's version within the branch, so no exact one is promised.
+        version = version or f"{branch}.*"
         offer = next((row for row in offers or [] if row["branch"] == branch), None)
         available = tuple(offer["dkms"]) if offer else compatibility.FLAVOURS
         if flavour == "auto":
@@ -422,7 +427,6 @@ def plan_driver(
             )
         if offer:
             packages = [offer["dkms"][flavour]] if flavour in offer["dkms"] else []
-            version = version or offer["version"]
         end = compatibility.end_of_life(branch)
         if method == "nvidia_repo" and end:
             judgement.cautions += [
@@ -506,7 +510,8 @@ def plan_cuda(
         if wanted["nvidia_driver_state"] == "absent":
             against = None
         else:
-            against = driver["version"].split("-")[0].replace("*", "") or driver["branch"]
+            exact = re.match(r"^\d{3}\.\d+(\.\d+)?", driver["version"])
+            against = exact.group(0) if exact else driver["branch"]
         judgement.problems += compatibility.check_cuda(cards, str(against) if against else None, version)
     return toolkits
 
@@ -602,6 +607,7 @@ def judge(
     _apply_overrides(judgement, options)
     plan = {
         "host": options.get("host", host["hostname"]["name"]),
+        "os": {key: host["os"][key] for key in ("key", "family", "codename", "machine")},
         "gpus": [
             {"address": card["address"], "model": card["model"], "architecture": card["architecture"]} for card in cards
         ],
@@ -644,7 +650,7 @@ def judge_runfile(options: dict[str, Any], wanted: dict[str, Any], judgement: Ju
 
 
 def _driver_step(gpu: dict[str, Any], driver: dict[str, Any]) -> str:
-    what = driver["version"] or f"branch {driver['branch']}"
+    what = f"branch {driver['branch']}" if "*" in driver["version"] else driver["version"]
     step = f"install driver {what} ({driver['flavour']}) from {METHODS[driver['method']]}"
     before = gpu["driver"]["installed"]
     return f"{step} in place of {before}" if before else step
@@ -706,15 +712,65 @@ def _unique(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def urls_to_reach(host: dict[str, Any], options: dict[str, Any]) -> list[str]:
-    """What an installation would fetch from: the named URLs and the package sources, each server once."""
-    urls = [str(url) for url in (options.get("urls") or {}).values() if url and not osinfo.url_problem(str(url))]
-    urls += [row["uri"] for row in host["repositories"] if not osinfo.url_problem(row["uri"])]
-    by_server: dict[str, str] = {}
-    for url in urls:
-        server = url if url.startswith("file:") else "/".join(url.split("/", 3)[:3])
-        by_server.setdefault(server, url)
-    return list(by_server.values())
+def urls_in_use(host: dict[str, Any], present: bool, variables: dict[str, Any], urls: dict[str, Any]) -> dict[str, str]:
+    """Those of the URLs that the variables lead to on this host, with NVIDIA's own repository where none is named."""
+    wanted = {**DEFAULTS, **{name: value for name, value in variables.items() if value is not None}}
+
+    def uses(role: str, method: str) -> bool:
+        return present and wanted[f"{role}_state"] == "present" and wanted[f"{role}_method"] == method
+
+    runtime = wanted["container_runtime_state"] == "present"
+    in_use = {
+        "nvidia_driver_runfile_": uses("nvidia_driver", "runfile"),
+        "nvidia_driver_repo_": uses("nvidia_driver", "nvidia_repo") or uses("cuda", "nvidia_repo"),
+        "cuda_": uses("cuda", "nvidia_repo"),
+        "container_runtime_docker_": runtime and wanted["container_runtime_engine"] == "docker",
+        "container_runtime_toolkit_": runtime and present and wanted["container_runtime_nvidia"] in ("auto", "toolkit"),
+    }
+    chosen = {
+        name: str(url)
+        for name, url in urls.items()
+        if url and next((used for prefix, used in in_use.items() if name.startswith(prefix)), True)
+    }
+    machine = {"x86_64": "x86_64", "aarch64": "sbsa"}.get(host["os"]["machine"])
+    own = [role for role in ("nvidia_driver", "cuda") if uses(role, "nvidia_repo")]
+    if own and host["os"]["repository"] and machine and "nvidia_driver_repo_url" not in chosen:
+        for role in own:
+            chosen.setdefault(f"{role}_repo_url", f"{NVIDIA_REPOSITORIES}/{host['os']['repository']}/{machine}/")
+    return chosen
+
+
+def targets(host: dict[str, Any], urls: dict[str, str]) -> list[dict[str, Any]]:
+    """What an installation would fetch from: {name, urls of which one must be there, apt: by its proxy, strict}."""
+    rows: list[dict[str, Any]] = []
+    places: tuple[str, ...]
+    for name, url in sorted(urls.items()):
+        if osinfo.url_problem(url):
+            continue
+        base = url.rstrip("/")
+        if name.endswith(("_key_url", "_runfile_url")):
+            # Files are fetched without apt.
+            rows.append({"name": url, "urls": [url], "apt": False, "strict": True})
+        else:
+            places = (f"dists/{host['os']['codename']}/InRelease", "InRelease", "Release", "repodata/repomd.xml", "")
+            rows.append({"name": url, "urls": [f"{base}/{place}" for place in places], "apt": True, "strict": False})
+    for row in host["repositories"]:
+        # What yum puts in place of its variables is not known here.
+        if osinfo.url_problem(row["uri"]) or "$" in row["uri"]:
+            continue
+        base = directory = row["uri"].rstrip("/")
+        suite = row["suite"]
+        if row["file"].endswith(".repo"):
+            name, places = base, ("repodata/repomd.xml", "")
+        else:
+            # A suite that ends in a slash is the directory itself.
+            directory = f"{base}/{suite}".rstrip("/") if suite.endswith("/") else f"{base}/dists/{suite}"
+            name, places = f"{base} {suite}", ("InRelease", "Release")
+        if name not in [known["name"] for known in rows]:
+            rows.append(
+                {"name": name, "urls": [f"{directory}/{place}" for place in places], "apt": True, "strict": True}
+            )
+    return rows
 
 
 def judge_reach(answers: dict[str, str | None]) -> list[dict[str, Any]]:

@@ -75,6 +75,10 @@ options:
       - How many seconds NVML has for all its answers together.
     type: int
     default: 30
+  _binding:
+    description:
+      - The controller's pynvml, packed. The action plugin sets it; playbooks do not.
+    type: str
 requirements:
   - On the host nothing but Python 3.9.
 attributes:
@@ -144,6 +148,9 @@ plan:
     host:
       description: Name of the host.
       type: str
+    os:
+      description: Key in the table of supported systems, family, codename and machine type.
+      type: dict
     gpus:
       description: The cards with address, model and architecture.
       type: list
@@ -259,7 +266,8 @@ def main() -> None:
 
     # A converged host makes no request.
     if network and verdict["plan"]["installs"]:
-        answers = osinfo.reach(preflight.urls_to_reach(host, options), osinfo.apt_proxies())
+        urls = preflight.urls_in_use(host, bool(cards["present"]), wanted["variables"], wanted["urls"])
+        answers = osinfo.reach(preflight.targets(host, urls), osinfo.apt_proxies())
         for row in preflight.judge_reach(answers):
             verdict["cautions" if row["code"] in wanted["accept"] else "problems"].append(row)
 

@@ -327,7 +327,7 @@ def server():
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_HEAD(self):
             asked.append(self.path)
-            self.send_response({"/here": 200, "/broken": 503}.get(self.path, 404))
+            self.send_response({"here": 200, "broken": 503, "forbidden": 403}.get(self.path.rsplit("/", 1)[1], 404))
             self.end_headers()
 
         def log_message(self, *arguments):
@@ -343,18 +343,33 @@ def server():
         thread.join()
 
 
-def test_a_server_that_answers_is_reached_whatever_it_answers(server):
+def target(*urls, apt=True, strict=True):
+    return {"name": urls[0], "urls": list(urls), "apt": apt, "strict": strict}
+
+
+def test_one_of_the_urls_must_be_there(server):
     base = f"http://127.0.0.1:{server.server_port}"
-    assert osinfo.unreachable(f"{base}/here", {}) is None
-    assert osinfo.unreachable(f"{base}/elsewhere", {}) is None
-    assert osinfo.unreachable(f"{base}/broken", {}) == "HTTP 503 Service Unavailable"
+    assert osinfo.unreachable(target(f"{base}/other", f"{base}/here"), {}) is None
+    assert osinfo.unreachable(target(f"{base}/other", f"{base}/others"), {}) == "HTTP 404 Not Found"
+    assert osinfo.unreachable(target(f"{base}/broken"), {}) == "HTTP 503 Service Unavailable"
 
 
-def test_a_proxy_is_gone_through(server):
+def test_of_an_unknown_layout_any_answer_will_do(server):
+    base = f"http://127.0.0.1:{server.server_port}"
+    assert osinfo.unreachable(target(f"{base}/other", strict=False), {}) is None
+    assert osinfo.unreachable(target(f"{base}/broken", strict=False), {}) == "HTTP 503 Service Unavailable"
+    assert osinfo.unreachable(target(f"{base}/forbidden", strict=False), {}) is None
+
+
+def test_a_proxys_refusal_says_nothing_about_the_server(server):
     proxies = {"http": f"http://127.0.0.1:{server.server_port}"}
-    assert osinfo.unreachable("http://mirror.invalid/here", proxies) is None
+    assert osinfo.unreachable(target("http://mirror.invalid/here"), proxies) is None
     assert server.asked == ["http://mirror.invalid/here"]
-    assert osinfo.unreachable("http://localhost:1/", {**proxies, "http::localhost": ""}) is not None
+    refused = target("http://mirror.invalid/forbidden", strict=False)
+    assert osinfo.unreachable(refused, proxies) == "HTTP 403 Forbidden"
+    direct = {**proxies, "http::mirror.invalid": ""}
+    assert osinfo.unreachable(target("http://mirror.invalid/here"), direct) is not None
+    assert osinfo.unreachable(target("http://mirror.invalid/here", apt=False), proxies) is not None
 
 
 def test_the_archives_are_asked_where_there_is_no_index(host, tmp_path):
@@ -381,13 +396,13 @@ def test_nobody_there():
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/"
-        assert osinfo.reach([url], {}) == {url: "[Errno 111] Connection refused"}
+        assert osinfo.reach([target(url, url)], {}) == {url: "[Errno 111] Connection refused"}
 
 
 def test_a_directory_is_reached_if_it_exists(host):
     (host.root / "srv/mirror").mkdir(parents=True)
-    assert osinfo.unreachable("file:///srv/mirror", {}, root=host.path) is None
-    assert osinfo.unreachable("file:///srv/none", {}, root=host.path) == "no such file or directory"
+    assert osinfo.unreachable(target("file:///srv/mirror"), {}, root=host.path) is None
+    assert osinfo.unreachable(target("file:///srv/none"), {}, root=host.path) == "no such file or directory"
 
 
 def test_everything_of_a_host_at_once(host):

@@ -67,12 +67,13 @@ def test_a_bare_host_and_its_plan(host):
     card = {"model": "A100 SXM4 40GB", "architecture": "ampere"}
     assert verdict["plan"] == {
         "host": "gpu1",
+        "os": {"key": "debian13", "family": "debian", "codename": "trixie", "machine": "x86_64"},
         "gpus": [{"address": "0000:3b:00.0", **card}, {"address": "0000:86:00.0", **card}],
         "driver": {
             "branch": 550,
             "flavour": "proprietary",
             "method": "distro",
-            "version": "550.163.01",
+            "version": "550.*",
             "packages": ["nvidia-kernel-dkms"],
         },
         "cuda": ["12.4"],
@@ -80,7 +81,7 @@ def test_a_bare_host_and_its_plan(host):
         "reboot_expected": False,
         "reboot_reasons": [],
         "steps": [
-            "install driver 550.163.01 (proprietary) from the distribution",
+            "install driver branch 550 (proprietary) from the distribution",
             "install CUDA 12.4 from the distribution",
             "install the container engine docker",
         ],
@@ -178,7 +179,7 @@ def test_a_host_without_cards_passes(fake_host):
         ),
         (
             {"cuda_versions": ["13.0"], "cuda_method": "nvidia_repo"},
-            "CUDA 13.0 needs driver 580.65.06 or newer, and the driver is 550.163.01",
+            "CUDA 13.0 needs driver 580.65.06 or newer, and the driver is 550",
             "13.0",
             "set nvidia_driver_branch to 580 or newer, or take CUDA 12.9 or older",
         ),
@@ -224,7 +225,7 @@ def test_a_k20c_gets_its_last_branch_by_itself(k20c):
 def test_cuda_12_on_470(k20c):
     rows = judge(k20c, running="6.1.0-40-amd64", cuda_versions=["12.4"], cuda_method="nvidia_repo")["problems"]
     assert codes(rows) == ["cuda_driver", "cuda_architecture"]
-    assert rows[0]["message"] == "CUDA 12.4 needs driver 525.60.13 or newer, and the driver is 470.256.02"
+    assert rows[0]["message"] == "CUDA 12.4 needs driver 525.60.13 or newer, and the driver is 470"
     assert rows[0]["remedy"] == "take CUDA 11.8 or older: branch 470 is the last for these cards"
 
 
@@ -285,6 +286,13 @@ def test_headers_that_nobody_has(host):
     assert row["remedy"] == (
         f"reboot into the newest installed kernel {KERNEL}, or add the repository that has linux-headers-{running}"
     )
+
+
+def test_headers_of_an_old_kernel(host):
+    host.kernel("6.12.1+deb13-amd64", headers=False)
+    host.write(LIST, INDEX)
+    row = the_problem(judge(host, options={"kernels": "installed"}))
+    assert row["remedy"].startswith("remove this old kernel, set nvidia_driver_kernels to running, or add")
 
 
 def test_headers_that_nobody_has_for_the_newest_kernel(host):
@@ -444,14 +452,81 @@ def test_urls(host):
 
 
 def test_what_would_be_fetched_from(host):
-    host.write("etc/apt/sources.list.d/more.list", "deb http://mirror/security trixie main\ndeb file:///srv/m ./\n")
-    found = {"repositories": osinfo.repositories(host.path)}
-    options = {"urls": {"a_url": "https://other:8443/x/y", "b_url": "not one"}}
-    assert preflight.urls_to_reach(found, options) == [
-        "https://other:8443/x/y",
-        "http://mirror/debian",
-        "file:///srv/m",
+    host.write(
+        "etc/apt/sources.list.d/more.list",
+        "deb http://mirror/debian/ trixie contrib\ndeb file:///srv/m ./\ndeb cdrom:x y\n",
+    )
+    host.write("etc/yum.repos.d/a.repo", "[a]\nbaseurl=https://yum/a/\n[b]\nbaseurl=https://yum/$releasever/\n")
+    found = {"repositories": osinfo.repositories(host.path), "os": {"codename": "trixie"}}
+    urls = {"a_key_url": "https://other/key", "b_url": "not one", "c_repo_url": "https://other/c/"}
+    assert preflight.targets(found, urls) == [
+        {"name": "https://other/key", "urls": ["https://other/key"], "apt": False, "strict": True},
+        {
+            "name": "https://other/c/",
+            "urls": [
+                "https://other/c/dists/trixie/InRelease",
+                "https://other/c/InRelease",
+                "https://other/c/Release",
+                "https://other/c/repodata/repomd.xml",
+                "https://other/c/",
+            ],
+            "apt": True,
+            "strict": False,
+        },
+        {
+            "name": "http://mirror/debian trixie",
+            "urls": ["http://mirror/debian/dists/trixie/InRelease", "http://mirror/debian/dists/trixie/Release"],
+            "apt": True,
+            "strict": True,
+        },
+        {
+            "name": "file:///srv/m ./",
+            "urls": ["file:///srv/m/./InRelease", "file:///srv/m/./Release"],
+            "apt": True,
+            "strict": True,
+        },
+        {
+            "name": "https://yum/a",
+            "urls": ["https://yum/a/repodata/repomd.xml", "https://yum/a/"],
+            "apt": True,
+            "strict": True,
+        },
     ]
+
+
+OWN = "https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/sbsa/"
+URLS = {
+    "nvidia_driver_runfile_url": "https://m/run",
+    "nvidia_driver_repo_url": "https://m/repo",
+    "nvidia_driver_repo_key_url": "",
+    "container_runtime_docker_repo_url": "https://m/docker",
+    "container_runtime_toolkit_repo_url": "https://m/toolkit",
+}
+ENGINE = ["container_runtime_docker_repo_url"]
+
+
+@pytest.mark.parametrize(
+    ("present", "variables", "names"),
+    [
+        (True, {}, [*ENGINE, "container_runtime_toolkit_repo_url"]),
+        (True, {"container_runtime_nvidia": "cdi"}, ENGINE),
+        (False, {"nvidia_driver_method": "nvidia_repo"}, ENGINE),
+        (False, {"container_runtime_engine": "podman"}, []),
+        (True, {"nvidia_driver_method": "runfile", "container_runtime_state": "absent"}, ["nvidia_driver_runfile_url"]),
+        (True, {"cuda_method": "nvidia_repo", "container_runtime_state": "absent"}, ["nvidia_driver_repo_url"]),
+    ],
+)
+def test_only_urls_in_use_are_tried(present, variables, names):
+    host = {"os": {"repository": "ubuntu2404", "machine": "aarch64"}}
+    assert preflight.urls_in_use(host, present, variables, URLS) == {name: URLS[name] for name in names}
+
+
+def test_nvidias_own_repository_where_none_is_named():
+    host = {"os": {"repository": "ubuntu2404", "machine": "aarch64"}}
+    variables = {"nvidia_driver_method": "nvidia_repo"}
+    assert preflight.urls_in_use(host, True, variables, {}) == {"nvidia_driver_repo_url": OWN}
+    assert preflight.urls_in_use(host, True, {**variables, "nvidia_driver_state": "absent"}, {}) == {}
+    assert preflight.urls_in_use({"os": {"repository": None, "machine": "x86_64"}}, True, variables, {}) == {}
 
 
 def test_words_for_what_cannot_be_reached():
@@ -474,7 +549,7 @@ def test_another_driver_is_loaded(host):
     host.loaded("535.261.03")
     plan = judge(host)["plan"]
     assert plan["reboot_reasons"] == ["driver 535.261.03 is loaded and may be in use"]
-    assert plan["steps"][0] == "install driver 550.163.01 (proprietary) from the distribution in place of 535.261.03"
+    assert plan["steps"][0] == "install driver branch 550 (proprietary) from the distribution in place of 535.261.03"
     assert plan["steps"][1] == "load the new driver in place of 535.261.03"
     assert judge(host, nvidia_driver_load=False)["plan"]["reboot_expected"] is False
 

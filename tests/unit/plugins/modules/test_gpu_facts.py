@@ -85,9 +85,7 @@ def test_no_network_is_asked_without_leave(capsys, monkeypatch):
 
 
 def test_what_cannot_be_reached_is_a_problem(capsys, monkeypatch):
-    monkeypatch.setattr(
-        gpu_preflight_info.preflight, "urls_to_reach", lambda host, options: list(options["urls"].values())
-    )
+    monkeypatch.setattr(gpu_preflight_info.osinfo, "repositories", lambda root: [])
     arguments = {"urls": {"a_url": "http://127.0.0.1:1/"}, "check_network": True}
     # This machine may have the engine already, and then nothing is to be installed.
     monkeypatch.setattr(gpu_preflight_info.osinfo, "packages", lambda root, run: {})
