@@ -498,7 +498,8 @@ def is_ours(text: str) -> bool:
 def other_specifications(directory: str, path: str) -> list[str]:
     """Other files in a directory that specify the same kind. An engine takes none of two that name one device."""
     found = []
-    for other in sorted(glob.glob(os.path.join(directory, "*.yaml")) + glob.glob(os.path.join(directory, "*.json"))):
+    pattern = os.path.join(glob.escape(directory), "*")
+    for other in sorted(glob.glob(f"{pattern}.yaml") + glob.glob(f"{pattern}.json")):
         if os.path.abspath(other) == os.path.abspath(path):
             continue
         try:
