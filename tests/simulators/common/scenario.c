@@ -179,6 +179,23 @@ bool scenario_module_version(const struct json *scenario, char *out, size_t size
     return false;
 }
 
+bool scenario_has_character_device(const char *name)
+{
+    static const char *const places[] = {SIMULATOR_DIRECTORY "/run/proc-devices", "/proc/devices"};
+    struct stat status;
+    char line[64];
+    snprintf(line, sizeof(line), " %s\n", name);
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        char *text = read_file(places[i], &status);
+        bool found = text != NULL && strstr(text, line) != NULL;
+        free(text);
+        if (found) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void scenario_library_version(const struct json *scenario, const void *self, char *out, size_t size)
 {
     const char *set = json_text(scenario, "driver.library_version", NULL);

@@ -21,6 +21,8 @@ bool scenario_alone(const struct json *scenario);
 
 /* The version of the loaded kernel module, false when none is loaded. */
 bool scenario_module_version(const struct json *scenario, char *out, size_t size);
+/* Whether the simulated kernel lists a character device of this name ("nvidia-uvm"). */
+bool scenario_has_character_device(const char *name);
 /* The version of the library that the symbol `self` is in: the one in its file's name, as in libcuda.so.550.163.01. */
 void scenario_library_version(const struct json *scenario, const void *self, char *out, size_t size);
 int scenario_branch(const char *version);

@@ -1,2 +1,1113 @@
-/* SPDX-License-Identifier: GPL-3.0-or-later */
-__attribute__((visibility("default"))) int cuInit(unsigned flags) { (void)flags; return 100; }
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * A stand-in for NVIDIA's CUDA driver library libcuda.so.1: the part of the driver API that a device query needs. The
+ * cards come from a scenario file (see README.md), their memory is the host's, and kernels are really run, by reading
+ * their PTX. As strict as the real one about initialisation, handles, ranges and PTX. It knows nothing of what the
+ * CUDA runtime (libcudart) asks of a driver.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "../common/scenario.h"
+#include "ptx.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define MAX_DEVICES 64
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    DEVICE_UNAVAILABLE = 46,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    NO_BINARY_FOR_GPU = 209,
+    INVALID_PTX = 218,
+    UNSUPPORTED_PTX_VERSION = 222,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
+    LAUNCH_OUT_OF_RESOURCES = 701,
+    LAUNCH_TIMEOUT = 702,
+    MISALIGNED_ADDRESS = 716,
+    NOT_SUPPORTED = 801,
+    SYSTEM_NOT_READY = 802,
+    SYSTEM_DRIVER_MISMATCH = 803,
+    UNKNOWN = 999,
+};
+
+static const struct { CUresult code; const char *name, *text; } errors[] = {
+    {0, "CUDA_SUCCESS", "no error"},
+    {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
+    {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
+    {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
+    {4, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+    {34, "CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
+    {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
+    {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
+    {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+    {218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain."},
+    {304, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
+    {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
+    {600, "CUDA_ERROR_NOT_READY", "device not ready"},
+    {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
+    {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
+    {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {800, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
+    {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
+    {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
+    {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
+};
+
+/* What is handed out as a handle, found again by its address and kind in one list. */
+enum kind { KIND_CONTEXT, KIND_MODULE, KIND_FUNCTION, KIND_EVENT, KIND_DEVICE_MEMORY, KIND_HOST_MEMORY };
+struct object {
+    enum kind kind;
+    struct object *next;
+    struct object *context; /* the owner; of a function its module */
+    int device; /* of a context: the CUDA ordinal */
+    CUresult failure; /* of a context: every later call repeats it */
+    bool primary;
+    struct ptx_module *module;
+    struct ptx_function *function;
+    unsigned char *memory;
+    size_t size;
+    bool recorded;
+    struct timespec time;
+};
+static struct object *objects;
+
+/* The cards as CUDA numbers them, fixed by cuInit as in the real library. */
+static struct {
+    char uuid[96];
+    int instance; /* of MIG, 0 for the whole card */
+    size_t allocated;
+    struct object *primary;
+    int primary_users;
+} cards[MAX_DEVICES];
+static int card_count;
+static pid_t initialised_by;
+static char module_version[32];
+
+/* The contexts of a thread; the last is current. */
+static __thread struct object *stack[64];
+static __thread int depth;
+
+struct call {
+    const struct json *scenario;
+    const struct json *card;
+    struct object *context;
+    struct fault fault;
+};
+
+static CUresult leave(CUresult result)
+{
+    scenario_unlock();
+    return result;
+}
+
+static struct object *new_object(enum kind kind, struct object *owner)
+{
+    struct object *object = calloc(1, sizeof(*object));
+    if (object != NULL) {
+        object->kind = kind;
+        object->context = owner;
+        object->next = objects;
+        objects = object;
+    }
+    return object;
+}
+
+static struct object *find_object(const void *handle, enum kind kind)
+{
+    for (struct object *object = objects; object != NULL; object = object->next) {
+        if (object == handle && object->kind == kind) {
+            return object;
+        }
+    }
+    return NULL;
+}
+
+static void free_object(struct object *object)
+{
+    for (struct object **at = &objects; *at != NULL; at = &(*at)->next) {
+        if (*at == object) {
+            *at = object->next;
+            break;
+        }
+    }
+    if (object->kind == KIND_MODULE) {
+        ptx_free(object->module);
+    }
+    if (object->memory != NULL) {
+        munmap(object->memory, object->size);
+    }
+    if (object->kind == KIND_DEVICE_MEMORY) {
+        cards[object->device].allocated -= object->size;
+    }
+    free(object);
+}
+
+/* Frees what belongs to the owner, and what belongs to that. */
+static void free_owned(const struct object *owner)
+{
+    for (struct object *object = objects; object != NULL;) {
+        if (object->context == owner) {
+            free_owned(object);
+            free_object(object);
+            object = objects;
+        } else {
+            object = object->next;
+        }
+    }
+}
+
+static const struct json *device_of(const struct json *scenario, int ordinal)
+{
+    const struct json *devices = json_get(scenario, "devices");
+    for (int place = 0; devices != NULL && place < devices->count; place++) {
+        if (strcmp(json_text(json_at(devices, place), "uuid", ""), cards[ordinal].uuid) == 0) {
+            return json_at(devices, place);
+        }
+    }
+    return NULL;
+}
+
+static int place_of(const struct json *scenario, const struct json *card)
+{
+    const struct json *devices = json_get(scenario, "devices");
+    for (int place = 0; devices != NULL && place < devices->count; place++) {
+        if (json_at(devices, place) == card) {
+            return place;
+        }
+    }
+    return -1;
+}
+
+static const struct json *instance_of(const struct json *card, int id)
+{
+    const struct json *instances = json_get(card, "mig.instances");
+    for (int i = 0; instances != NULL && i < instances->count; i++) {
+        if (json_integer(json_at(instances, i), "id", 0) == id) {
+            return json_at(instances, i);
+        }
+    }
+    return NULL;
+}
+
+/* Begins a call: initialised?, scenario, the fault that is ordered for it. `ordinal` is the card it concerns, or -1. */
+static CUresult enter(struct call *call, const char *name, int ordinal)
+{
+    memset(call, 0, sizeof(*call));
+    scenario_lock();
+    if (initialised_by != getpid()) {
+        return leave(NOT_INITIALIZED);
+    }
+    for (int again = 0; again < 2; again++) {
+        call->scenario = scenario_current();
+        call->card = ordinal >= 0 ? device_of(call->scenario, ordinal) : NULL;
+        if (again == 0) {
+            call->fault = scenario_fault(call->scenario, name, place_of(call->scenario, call->card));
+            if (!call->fault.found) {
+                break;
+            }
+            scenario_unlock();
+            scenario_suffer(&call->fault);
+            scenario_lock();
+        }
+    }
+    if (call->fault.error != 0) {
+        return leave(call->fault.error);
+    }
+    if (ordinal >= 0 && (call->card == NULL || strcmp(json_text(call->card, "state", "ok"), "ok") != 0)) {
+        return leave(UNKNOWN);
+    }
+    return SUCCESS;
+}
+
+/* The same for a call that works in the thread's current context. */
+static CUresult enter_context(struct call *call, const char *name)
+{
+    scenario_lock();
+    struct object *context = depth > 0 ? find_object(stack[depth - 1], KIND_CONTEXT) : NULL;
+    int ordinal = context != NULL ? context->device : -1;
+    scenario_unlock();
+    CUresult result = enter(call, name, ordinal);
+    if (result != SUCCESS) {
+        return result;
+    }
+    if (context == NULL) {
+        return leave(INVALID_CONTEXT);
+    }
+    call->context = context;
+    return context->failure != SUCCESS ? leave(context->failure) : SUCCESS;
+}
+
+#define ENTER(ordinal) \
+    struct call call; \
+    CUresult begun = enter(&call, __func__, ordinal); \
+    if (begun != SUCCESS) { \
+        return begun; \
+    }
+#define ENTER_DEVICE(device) \
+    if (initialised_by == getpid() && ((device) < 0 || (device) >= card_count)) { \
+        return INVALID_DEVICE; \
+    } \
+    ENTER(device)
+#define ENTER_CONTEXT() \
+    struct call call; \
+    CUresult begun = enter_context(&call, __func__); \
+    if (begun != SUCCESS) { \
+        return begun; \
+    }
+#define WANT(condition, otherwise) \
+    if (!(condition)) { \
+        return leave(otherwise); \
+    }
+
+/* Initialisation */
+
+/* Whether this process may use the card: its state, the driver's age, its device file. */
+static bool usable(const struct json *scenario, const struct json *card)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/dev/nvidia%lld", json_integer(card, "minor", 0));
+    return strcmp(json_text(card, "state", "ok"), "ok") == 0 && scenario_driver_knows(card, module_version)
+        && (scenario_alone(scenario) || scenario_open_node(path) == 0);
+}
+
+static void add_card(const struct json *card, int instance)
+{
+    if (card_count < MAX_DEVICES) {
+        memset(&cards[card_count], 0, sizeof(cards[card_count]));
+        snprintf(cards[card_count].uuid, sizeof(cards[card_count].uuid), "%s", json_text(card, "uuid", ""));
+        cards[card_count++].instance = instance;
+    }
+}
+
+static double speed_of(const struct json *card)
+{
+    return json_number(card, "cores", 1) * json_number(card, "clocks.sm.max", 1);
+}
+
+/* All cards in CUDA's order: by speed, or by PCI address if CUDA_DEVICE_ORDER says so. Of cards that MIG has cut, one
+ * instance at most is seen, and only where there is no whole card. */
+static void enumerate(const struct json *scenario)
+{
+    const struct json *found[MAX_DEVICES], *devices = json_get(scenario, "devices"), *cut = NULL;
+    const char *order = getenv("CUDA_DEVICE_ORDER");
+    bool by_address = order != NULL && strcmp(order, "PCI_BUS_ID") == 0;
+    int count = 0;
+    for (int place = 0; devices != NULL && place < devices->count && count < MAX_DEVICES; place++) {
+        const struct json *card = json_at(devices, place);
+        if (!usable(scenario, card)) {
+            continue;
+        }
+        if (json_true(card, "mig.current")) {
+            cut = cut == NULL && json_length(card, "mig.instances") > 0 ? card : cut;
+            continue;
+        }
+        int at = count++;
+        for (; at > 0; at--) {
+            bool before = by_address ? strcmp(json_text(card, "pci.address", ""),
+                                           json_text(found[at - 1], "pci.address", "")) < 0
+                                     : speed_of(card) > speed_of(found[at - 1]);
+            if (!before) {
+                break;
+            }
+            found[at] = found[at - 1];
+        }
+        found[at] = card;
+    }
+    card_count = 0;
+    for (int i = 0; i < count; i++) {
+        add_card(found[i], 0);
+    }
+    if (count == 0 && cut != NULL) {
+        add_card(cut, (int)json_integer(json_at(json_get(cut, "mig.instances"), 0), "id", 0));
+    }
+}
+
+/* Finds the MIG instance of a UUID among the usable cards; 0 when there is none. */
+static int find_mig(const struct json *scenario, const char *uuid, const struct json **card)
+{
+    const struct json *devices = json_get(scenario, "devices");
+    for (int place = 0; devices != NULL && place < devices->count; place++) {
+        const struct json *instances = json_get(json_at(devices, place), "mig.instances");
+        for (int i = 0; instances != NULL && i < instances->count; i++) {
+            if (strcmp(json_text(json_at(instances, i), "uuid", ""), uuid) == 0
+                && usable(scenario, json_at(devices, place))) {
+                *card = json_at(devices, place);
+                return (int)json_integer(json_at(instances, i), "id", 0);
+            }
+        }
+    }
+    return 0;
+}
+
+/* CUDA_VISIBLE_DEVICES: numbers or UUIDs, whole or their beginnings; what follows a bad one is not seen. */
+static void select_visible(const struct json *scenario, const char *list)
+{
+    char all[MAX_DEVICES][96], copy[4096], *rest = NULL;
+    int count = card_count, chosen[MAX_DEVICES], number = 0;
+    for (int i = 0; i < count; i++) {
+        memcpy(all[i], cards[i].uuid, sizeof(all[i]));
+    }
+    snprintf(copy, sizeof(copy), "%s", list);
+    for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
+        char *end;
+        long index = strtol(word, &end, 10);
+        int found = -1;
+        if (strncmp(word, "MIG-", 4) == 0) {
+            const struct json *card = NULL;
+            int instance = find_mig(scenario, word, &card);
+            card_count = 0;
+            if (instance != 0) {
+                add_card(card, instance);
+            }
+            return;
+        }
+        if (end != word && *end == '\0') {
+            found = index >= 0 && index < count ? (int)index : -1;
+        } else {
+            for (int i = 0; strlen(word) > 4 && i < count; i++) {
+                found = strncasecmp(all[i], word, strlen(word)) == 0 ? i : found;
+            }
+        }
+        bool twice = false;
+        for (int i = 0; i < number; i++) {
+            twice |= chosen[i] == found;
+        }
+        if (found < 0 || twice) {
+            number = twice ? 0 : number;
+            break;
+        }
+        chosen[number++] = found;
+    }
+    for (int i = 0; i < number; i++) {
+        snprintf(cards[i].uuid, sizeof(cards[i].uuid), "%s", all[chosen[i]]);
+        cards[i].instance = 0;
+    }
+    card_count = number;
+}
+
+static bool fabric_manager_missing(const struct json *scenario)
+{
+    const char *manager = json_text(scenario, "fabric_manager", "not-needed");
+    if (strcmp(manager, "unit") == 0) {
+        return access("/run/nvidia-fabricmanager/nv-fabricmanager.pid", F_OK) != 0;
+    }
+    return strcmp(manager, "stopped") == 0;
+}
+
+static CUresult initialise(const struct json *scenario)
+{
+    char library_version[32];
+    if (!scenario_module_version(scenario, module_version, sizeof(module_version))) {
+        return NO_DEVICE;
+    }
+    scenario_library_version(scenario, (const void *)&objects, library_version, sizeof(library_version));
+    if (strcmp(library_version, module_version) != 0) {
+        return SYSTEM_DRIVER_MISMATCH;
+    }
+    if (!scenario_alone(scenario)) {
+        if (scenario_open_node("/dev/nvidiactl") != 0) {
+            return NO_DEVICE;
+        }
+        if (!scenario_has_character_device("nvidia-uvm") || scenario_open_node("/dev/nvidia-uvm") != 0) {
+            return UNKNOWN;
+        }
+    }
+    if (json_true(scenario, "cuda.without_uvm")) {
+        return UNKNOWN;
+    }
+    enumerate(scenario);
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    if (visible != NULL) {
+        select_visible(scenario, visible);
+    }
+    if (card_count == 0) {
+        return NO_DEVICE;
+    }
+    return fabric_manager_missing(scenario) ? SYSTEM_NOT_READY : SUCCESS;
+}
+
+EXPORT CUresult cuInit(unsigned flags)
+{
+    scenario_lock();
+    const struct json *scenario = scenario_current();
+    struct fault fault = scenario_fault(scenario, __func__, -1);
+    scenario_unlock();
+    scenario_suffer(&fault);
+    if (flags != 0) {
+        return INVALID_VALUE;
+    }
+    if (scenario == NULL || fault.error != 0) {
+        return scenario == NULL ? UNKNOWN : fault.error;
+    }
+    scenario_lock();
+    if (initialised_by == getpid()) {
+        return leave(SUCCESS);
+    }
+    if (initialised_by != 0) {
+        /* A child of a process that had initialised CUDA cannot use it. */
+        return leave(NOT_INITIALIZED);
+    }
+    CUresult result = initialise(scenario_current());
+    if (result == SUCCESS) {
+        initialised_by = getpid();
+    }
+    return leave(result);
+}
+
+EXPORT CUresult cuDriverGetVersion(int *out)
+{
+    char version[32];
+    if (out == NULL) {
+        return INVALID_VALUE;
+    }
+    scenario_lock();
+    const struct json *scenario = scenario_current();
+    scenario_library_version(scenario, (const void *)&objects, version, sizeof(version));
+    *out = scenario_cuda_version(scenario, version);
+    return leave(SUCCESS);
+}
+
+static CUresult describe(CUresult code, const char **out, bool name)
+{
+    if (out == NULL) {
+        return INVALID_VALUE;
+    }
+    *out = NULL;
+    for (size_t i = 0; i < COUNT(errors); i++) {
+        if (errors[i].code == code) {
+            *out = name ? errors[i].name : errors[i].text;
+            return SUCCESS;
+        }
+    }
+    return INVALID_VALUE;
+}
+
+EXPORT CUresult cuGetErrorName(CUresult code, const char **out)
+{
+    return describe(code, out, true);
+}
+
+EXPORT CUresult cuGetErrorString(CUresult code, const char **out)
+{
+    return describe(code, out, false);
+}
+
+/* Devices */
+
+EXPORT CUresult cuDeviceGetCount(int *out)
+{
+    ENTER(-1)
+    WANT(out != NULL, INVALID_VALUE)
+    *out = card_count;
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuDeviceGet(CUdevice *out, int ordinal)
+{
+    ENTER_DEVICE(ordinal)
+    WANT(out != NULL, INVALID_VALUE)
+    *out = ordinal;
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuDeviceGetName(char *out, int size, CUdevice device)
+{
+    ENTER_DEVICE(device)
+    WANT(out != NULL && size > 0, INVALID_VALUE)
+    const struct json *instance = instance_of(call.card, cards[device].instance);
+    snprintf(out, (size_t)size, "%s%s%s", json_text(call.card, "name", ""), instance != NULL ? " MIG " : "",
+        json_text(instance, "name", ""));
+    return leave(SUCCESS);
+}
+
+static CUresult give_uuid(const char *text, unsigned char *out)
+{
+    const char *at = strchr(text, '-');
+    for (int i = 0; at != NULL && i < 16; i++, at += 2) {
+        unsigned byte;
+        at += *at == '-';
+        if (sscanf(at, "%2x", &byte) != 1) {
+            return leave(UNKNOWN);
+        }
+        out[i] = (unsigned char)byte;
+    }
+    return leave(at != NULL ? SUCCESS : UNKNOWN);
+}
+
+EXPORT CUresult cuDeviceGetUuid(unsigned char *out, CUdevice device)
+{
+    ENTER_DEVICE(device)
+    WANT(out != NULL, INVALID_VALUE)
+    return give_uuid(cards[device].uuid, out);
+}
+
+EXPORT CUresult cuDeviceGetUuid_v2(unsigned char *out, CUdevice device)
+{
+    ENTER_DEVICE(device)
+    WANT(out != NULL, INVALID_VALUE)
+    const struct json *instance = instance_of(call.card, cards[device].instance);
+    return give_uuid(instance != NULL ? json_text(instance, "uuid", "") : cards[device].uuid, out);
+}
+
+EXPORT CUresult cuDeviceGetPCIBusId(char *out, int size, CUdevice device)
+{
+    ENTER_DEVICE(device)
+    const char *address = json_text(call.card, "pci.address", "");
+    WANT(out != NULL && size > (int)strlen(address), INVALID_VALUE)
+    for (size_t i = 0; i <= strlen(address); i++) {
+        out[i] = (char)(address[i] >= 'a' && address[i] <= 'f' ? address[i] - 32 : address[i]);
+    }
+    return leave(SUCCESS);
+}
+
+static size_t memory_total(const struct call *call, int ordinal)
+{
+    const struct json *instance = instance_of(call->card, cards[ordinal].instance);
+    const struct json *owner = instance != NULL ? instance : call->card;
+    long long mib = json_integer(owner, "memory.total_mib", 0) - json_integer(owner, "memory.reserved_mib", 0);
+    return (size_t)mib << 20;
+}
+
+EXPORT CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice device)
+{
+    ENTER_DEVICE(device)
+    WANT(out != NULL, INVALID_VALUE)
+    *out = memory_total(&call, device);
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuDeviceGetAttribute(int *out, int attribute, CUdevice device)
+{
+    static const struct { int attribute, value; } constants[] = {
+        {1, 1024}, {2, 1024}, {3, 1024}, {4, 64}, {5, 2147483647}, {6, 65535}, {7, 65535}, {8, 49152}, {9, 65536},
+        {10, 32}, {11, 2147483647}, {12, 65536}, {14, 512}, {15, 1}, {17, 0}, {18, 0}, {19, 1}, {31, 1}, {35, 0},
+        {39, 2048}, {41, 1}, {83, 1}, {84, 0}, {85, 0},
+    };
+    static const struct { int attribute; const char *path; int factor; } values[] = {
+        {13, "clocks.sm.max", 1000}, {16, "cuda.multiprocessors", 1}, {20, "compute_mode", 1}, {32, "ecc.enabled", 1},
+        {36, "clocks.memory.max", 1000}, {37, "memory.bus_bits", 1}, {38, "cuda.l2_kib", 1024},
+        {40, "cuda.async_engines", 1}, {75, "compute_capability.0", 1}, {76, "compute_capability.1", 1},
+    };
+    ENTER_DEVICE(device)
+    WANT(out != NULL, INVALID_VALUE)
+    for (size_t i = 0; i < COUNT(constants); i++) {
+        if (constants[i].attribute == attribute) {
+            *out = constants[i].value;
+            return leave(SUCCESS);
+        }
+    }
+    for (size_t i = 0; i < COUNT(values); i++) {
+        if (values[i].attribute == attribute) {
+            *out = (int)json_integer(call.card, values[i].path, 0) * values[i].factor;
+            return leave(SUCCESS);
+        }
+    }
+    unsigned domain = 0, bus = 0, slot = 0;
+    sscanf(json_text(call.card, "pci.address", ""), "%x:%x:%x", &domain, &bus, &slot);
+    WANT(attribute == 33 || attribute == 34 || attribute == 50, INVALID_VALUE)
+    *out = (int)(attribute == 33 ? bus : attribute == 34 ? slot : domain);
+    return leave(SUCCESS);
+}
+
+/* Contexts */
+
+static CUresult push(struct object *context)
+{
+    if (depth == (int)COUNT(stack)) {
+        return leave(OUT_OF_MEMORY);
+    }
+    stack[depth++] = context;
+    return leave(SUCCESS);
+}
+
+static void remove_from_stack(const struct object *context)
+{
+    int kept = 0;
+    for (int i = 0; i < depth; i++) {
+        if (stack[i] != context) {
+            stack[kept++] = stack[i];
+        }
+    }
+    depth = kept;
+}
+
+EXPORT CUresult cuCtxCreate_v2(struct object **out, unsigned flags, CUdevice device)
+{
+    ENTER_DEVICE(device)
+    WANT(out != NULL && flags < 0x100, INVALID_VALUE)
+    /* Prohibited, or exclusive and taken. */
+    long long mode = json_integer(call.card, "compute_mode", 0);
+    WANT(mode != 2 && (mode != 3 || json_length(call.card, "processes") == 0), DEVICE_UNAVAILABLE)
+    struct object *context = new_object(KIND_CONTEXT, NULL);
+    WANT(context != NULL, OUT_OF_MEMORY)
+    context->device = device;
+    *out = context;
+    return push(context);
+}
+
+EXPORT CUresult cuCtxDestroy_v2(struct object *handle)
+{
+    ENTER(-1)
+    struct object *context = find_object(handle, KIND_CONTEXT);
+    WANT(context != NULL && !context->primary, INVALID_CONTEXT)
+    free_owned(context);
+    remove_from_stack(context);
+    free_object(context);
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuCtxSetCurrent(struct object *handle)
+{
+    ENTER(-1)
+    WANT(handle == NULL || find_object(handle, KIND_CONTEXT) != NULL, INVALID_CONTEXT)
+    depth -= depth > 0;
+    return handle != NULL ? push(handle) : leave(SUCCESS);
+}
+
+EXPORT CUresult cuCtxGetCurrent(struct object **out)
+{
+    ENTER(-1)
+    WANT(out != NULL, INVALID_VALUE)
+    *out = depth > 0 ? stack[depth - 1] : NULL;
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuCtxPushCurrent_v2(struct object *handle)
+{
+    ENTER(-1)
+    WANT(find_object(handle, KIND_CONTEXT) != NULL, INVALID_CONTEXT)
+    return push(handle);
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(struct object **out)
+{
+    ENTER(-1)
+    WANT(depth > 0, INVALID_CONTEXT)
+    depth--;
+    if (out != NULL) {
+        *out = stack[depth];
+    }
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuCtxGetDevice(CUdevice *out)
+{
+    ENTER_CONTEXT()
+    WANT(out != NULL, INVALID_VALUE)
+    *out = call.context->device;
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuCtxSynchronize(void)
+{
+    ENTER_CONTEXT()
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRetain(struct object **out, CUdevice device)
+{
+    ENTER_DEVICE(device)
+    WANT(out != NULL, INVALID_VALUE)
+    WANT(json_integer(call.card, "compute_mode", 0) != 2, DEVICE_UNAVAILABLE)
+    if (cards[device].primary == NULL) {
+        cards[device].primary = new_object(KIND_CONTEXT, NULL);
+        WANT(cards[device].primary != NULL, OUT_OF_MEMORY)
+        cards[device].primary->device = device;
+        cards[device].primary->primary = true;
+    }
+    cards[device].primary_users++;
+    *out = cards[device].primary;
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+    ENTER_DEVICE(device)
+    WANT(cards[device].primary_users > 0, INVALID_CONTEXT)
+    if (--cards[device].primary_users == 0) {
+        free_owned(cards[device].primary);
+        remove_from_stack(cards[device].primary);
+        free_object(cards[device].primary);
+        cards[device].primary = NULL;
+    }
+    return leave(SUCCESS);
+}
+
+/* Memory: a device's memory is the host's, and an address of it is the host's address. */
+
+EXPORT CUresult cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
+{
+    ENTER_CONTEXT()
+    WANT(free_out != NULL && total_out != NULL, INVALID_VALUE)
+    size_t used = cards[call.context->device].allocated + ((size_t)json_integer(call.card, "memory.used_mib", 0) << 20);
+    *total_out = memory_total(&call, call.context->device);
+    *free_out = used < *total_out ? *total_out - used : 0;
+    return leave(SUCCESS);
+}
+
+static struct object *map_memory(enum kind kind, struct object *context, size_t size)
+{
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct object *object = memory != MAP_FAILED ? new_object(kind, context) : NULL;
+    if (object != NULL) {
+        object->memory = memory;
+        object->size = size;
+        object->device = context->device;
+    }
+    return object;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
+{
+    ENTER_CONTEXT()
+    WANT(out != NULL && size > 0, INVALID_VALUE)
+    int device = call.context->device;
+    size_t used = cards[device].allocated + ((size_t)json_integer(call.card, "memory.used_mib", 0) << 20);
+    size_t total = memory_total(&call, device);
+    WANT(size <= total && used <= total - size, OUT_OF_MEMORY)
+    struct object *object = map_memory(KIND_DEVICE_MEMORY, call.context, size);
+    WANT(object != NULL, OUT_OF_MEMORY)
+    cards[device].allocated += size;
+    *out = (CUdeviceptr)(uintptr_t)object->memory;
+    return leave(SUCCESS);
+}
+
+static struct object *memory_at(uint64_t address, size_t size, enum kind kind)
+{
+    for (struct object *object = objects; object != NULL; object = object->next) {
+        uint64_t start = (uint64_t)(uintptr_t)object->memory;
+        if (object->kind == kind && address >= start && size <= object->size
+            && address - start <= object->size - size) {
+            return object;
+        }
+    }
+    return NULL;
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
+{
+    ENTER_CONTEXT()
+    struct object *object = memory_at(address, 0, KIND_DEVICE_MEMORY);
+    WANT(address == 0 || (object != NULL && (uint64_t)(uintptr_t)object->memory == address), INVALID_VALUE)
+    if (object != NULL) {
+        free_object(object);
+    }
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags)
+{
+    ENTER_CONTEXT()
+    WANT(out != NULL && size > 0 && flags < 8, INVALID_VALUE)
+    struct object *object = map_memory(KIND_HOST_MEMORY, call.context, size);
+    WANT(object != NULL, OUT_OF_MEMORY)
+    *out = object->memory;
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuMemAllocHost_v2(void **out, size_t size)
+{
+    return cuMemHostAlloc(out, size, 0);
+}
+
+EXPORT CUresult cuMemFreeHost(void *address)
+{
+    ENTER_CONTEXT()
+    struct object *object = memory_at((uint64_t)(uintptr_t)address, 0, KIND_HOST_MEMORY);
+    WANT(object != NULL && object->memory == address, INVALID_VALUE)
+    free_object(object);
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t size)
+{
+    ENTER_CONTEXT()
+    WANT(memory_at(address, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
+    memset((void *)(uintptr_t)address, value, size);
+    return leave(SUCCESS);
+}
+
+/* "cuda.slow": {"device": 1, "mb_s": 800} holds the copies of one card back to that rate. */
+static void wait_for_bus(const struct call *call, size_t size)
+{
+    const struct json *slow = json_get(call->scenario, "cuda.slow");
+    double rate = json_number(slow, "mb_s", 0) * 1e6;
+    if (rate > 0 && json_integer(slow, "device", -1) == place_of(call->scenario, call->card)) {
+        double seconds = (double)size / rate;
+        struct timespec rest = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+        nanosleep(&rest, NULL);
+    }
+}
+
+/* "cuda.wrong_copy": {"device": 1, "byte": 77, "bit": 3} turns a bit of what comes back from one card. */
+static void spoil_copy(const struct call *call, unsigned char *to, size_t size)
+{
+    const struct json *wrong = json_get(call->scenario, "cuda.wrong_copy");
+    long long byte = json_integer(wrong, "byte", -1);
+    if (byte >= 0 && (size_t)byte < size
+        && json_integer(wrong, "device", -1) == place_of(call->scenario, call->card)) {
+        to[byte] ^= (unsigned char)(1u << json_integer(wrong, "bit", 0) % 8);
+    }
+}
+
+static CUresult copy(const char *name, uint64_t to, uint64_t from, size_t size, bool to_device, bool from_device)
+{
+    struct call call;
+    CUresult begun = enter_context(&call, name);
+    if (begun != SUCCESS) {
+        return begun;
+    }
+    WANT(size == 0 || (to != 0 && from != 0), INVALID_VALUE)
+    WANT(!to_device || memory_at(to, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
+    WANT(!from_device || memory_at(from, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
+    memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
+    if (!to_device) {
+        spoil_copy(&call, (unsigned char *)(uintptr_t)to, size);
+    }
+    wait_for_bus(&call, size);
+    return leave(SUCCESS);
+}
+
+#define HOST(pointer) ((uint64_t)(uintptr_t)(pointer))
+
+EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size)
+{
+    return copy(__func__, to, HOST(from), size, true, false);
+}
+
+EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size)
+{
+    return copy(__func__, HOST(to), from, size, false, true);
+}
+
+EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size)
+{
+    return copy(__func__, to, from, size, true, true);
+}
+
+/* There is one stream, the default one, and it is always done at once. */
+EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, void *stream)
+{
+    return stream != NULL ? INVALID_HANDLE : copy(__func__, to, HOST(from), size, true, false);
+}
+
+EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, void *stream)
+{
+    return stream != NULL ? INVALID_HANDLE : copy(__func__, HOST(to), from, size, false, true);
+}
+
+EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, void *stream)
+{
+    return stream != NULL ? INVALID_HANDLE : copy(__func__, to, from, size, true, true);
+}
+
+/* Events */
+
+EXPORT CUresult cuEventCreate(struct object **out, unsigned flags)
+{
+    ENTER_CONTEXT()
+    WANT(out != NULL && flags < 8, INVALID_VALUE)
+    *out = new_object(KIND_EVENT, call.context);
+    return leave(*out != NULL ? SUCCESS : OUT_OF_MEMORY);
+}
+
+EXPORT CUresult cuEventRecord(struct object *handle, void *stream)
+{
+    ENTER_CONTEXT()
+    struct object *event = find_object(handle, KIND_EVENT);
+    WANT(event != NULL && stream == NULL, INVALID_HANDLE)
+    event->recorded = true;
+    clock_gettime(CLOCK_MONOTONIC, &event->time);
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuEventSynchronize(struct object *handle)
+{
+    ENTER_CONTEXT()
+    WANT(find_object(handle, KIND_EVENT) != NULL, INVALID_HANDLE)
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuEventQuery(struct object *handle)
+{
+    ENTER_CONTEXT()
+    WANT(find_object(handle, KIND_EVENT) != NULL, INVALID_HANDLE)
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuEventElapsedTime(float *out, struct object *start_handle, struct object *end_handle)
+{
+    ENTER_CONTEXT()
+    struct object *start = find_object(start_handle, KIND_EVENT), *end = find_object(end_handle, KIND_EVENT);
+    WANT(out != NULL, INVALID_VALUE)
+    WANT(start != NULL && end != NULL && start->recorded && end->recorded, INVALID_HANDLE)
+    *out = (float)((double)(end->time.tv_sec - start->time.tv_sec) * 1e3
+        + (double)(end->time.tv_nsec - start->time.tv_nsec) / 1e6);
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuEventDestroy_v2(struct object *handle)
+{
+    ENTER_CONTEXT()
+    struct object *event = find_object(handle, KIND_EVENT);
+    WANT(event != NULL, INVALID_HANDLE)
+    free_object(event);
+    return leave(SUCCESS);
+}
+
+/* Modules and kernels */
+
+/* The PTX that the compiler of a CUDA version reads: 8.4 came with CUDA 12.4. */
+static int newest_ptx(int cuda_version)
+{
+    int major = cuda_version / 1000, minor = cuda_version % 1000 / 10;
+    return major >= 11 ? (major - 4) * 10 + minor : major == 10 ? 63 + minor : major == 9 ? 60 + minor : 50;
+}
+
+EXPORT CUresult cuModuleLoadDataEx(
+    struct object **out, const char *image, unsigned option_count, const int *options, void **values)
+{
+    enum { ERROR_LOG = 5, ERROR_LOG_SIZE = 6 };
+    ENTER_CONTEXT()
+    WANT(out != NULL && image != NULL && (option_count == 0 || (options != NULL && values != NULL)), INVALID_VALUE)
+    char *log = NULL;
+    size_t log_size = 0;
+    for (unsigned i = 0; i < option_count; i++) {
+        log = options[i] == ERROR_LOG ? values[i] : log;
+        log_size = options[i] == ERROR_LOG_SIZE ? (size_t)(unsigned)(uintptr_t)values[i] : log_size;
+    }
+    if (log != NULL && log_size > 0) {
+        log[0] = '\0';
+    }
+    /* Compiled images begin with these; there is nothing here that could run them. */
+    WANT(memcmp(image, "\x7f" "ELF", 4) != 0 && memcmp(image, "\x50\xed\x55\xba", 4) != 0, INVALID_IMAGE)
+    struct ptx_module *module = NULL;
+    int capability = (int)(json_integer(call.card, "compute_capability.0", 0) * 10
+        + json_integer(call.card, "compute_capability.1", 0));
+    int version = newest_ptx(scenario_cuda_version(call.scenario, module_version));
+    switch (ptx_load(image, version, capability, &module, log, log_size)) {
+    case PTX_INVALID: return leave(INVALID_PTX);
+    case PTX_VERSION: return leave(UNSUPPORTED_PTX_VERSION);
+    case PTX_TARGET: return leave(NO_BINARY_FOR_GPU);
+    default: break;
+    }
+    struct object *object = new_object(KIND_MODULE, call.context);
+    if (object == NULL) {
+        ptx_free(module);
+        return leave(OUT_OF_MEMORY);
+    }
+    object->module = module;
+    *out = object;
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuModuleLoadData(struct object **out, const char *image)
+{
+    return cuModuleLoadDataEx(out, image, 0, NULL, NULL);
+}
+
+EXPORT CUresult cuModuleUnload(struct object *handle)
+{
+    ENTER_CONTEXT()
+    struct object *module = find_object(handle, KIND_MODULE);
+    WANT(module != NULL, INVALID_HANDLE)
+    free_owned(module);
+    free_object(module);
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuModuleGetFunction(struct object **out, struct object *handle, const char *name)
+{
+    ENTER_CONTEXT()
+    struct object *module = find_object(handle, KIND_MODULE);
+    WANT(out != NULL && name != NULL, INVALID_VALUE)
+    WANT(module != NULL, INVALID_HANDLE)
+    struct ptx_function *function = ptx_find(module->module, name);
+    WANT(function != NULL, NOT_FOUND)
+    *out = new_object(KIND_FUNCTION, module);
+    WANT(*out != NULL, OUT_OF_MEMORY)
+    (*out)->function = function;
+    return leave(SUCCESS);
+}
+
+/* What a kernel may touch: memory of its card, and pinned memory of the host. */
+static void *kernel_memory(void *context, uint64_t address, size_t size)
+{
+    static __thread struct object *last; /* neighbours are asked for one after the other */
+    const struct object *owner = context;
+    uint64_t start = last != NULL ? (uint64_t)(uintptr_t)last->memory : 0;
+    if (last == NULL || find_object(last, KIND_DEVICE_MEMORY) == NULL || last->device != owner->device || address < start
+        || size > last->size || address - start > last->size - size) {
+        last = memory_at(address, size, KIND_DEVICE_MEMORY);
+        if (last != NULL && last->device != owner->device) {
+            last = NULL;
+        }
+    }
+    bool allowed = last != NULL || memory_at(address, size, KIND_HOST_MEMORY) != NULL;
+    return allowed ? (void *)(uintptr_t)address : NULL;
+}
+
+EXPORT CUresult cuLaunchKernel(struct object *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+    unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra)
+{
+    ENTER_CONTEXT()
+    struct object *function = find_object(handle, KIND_FUNCTION);
+    WANT(function != NULL && stream == NULL, INVALID_HANDLE)
+    WANT(extra == NULL, NOT_SUPPORTED)
+    WANT(grid_x > 0 && grid_y > 0 && grid_z > 0 && grid_x <= 2147483647u && grid_y <= 65535 && grid_z <= 65535,
+        INVALID_VALUE)
+    WANT(block_x > 0 && block_y > 0 && block_z > 0 && block_x <= 1024 && block_y <= 1024 && block_z <= 64
+            && block_x * block_y * block_z <= 1024 && shared_bytes <= 49152, INVALID_VALUE)
+    WANT(parameters != NULL || ptx_parameter_count(function->function) == 0, INVALID_VALUE)
+    struct ptx_launch launch = {
+        .grid = {grid_x, grid_y, grid_z}, .block = {block_x, block_y, block_z}, .parameters = parameters,
+        .memory = kernel_memory, .context = call.context, .wrong_thread = -1,
+    };
+    /* "cuda.wrong_result": {"device": 1, "element": 4711, "bit": 17} */
+    const struct json *wrong = json_get(call.scenario, "cuda.wrong_result");
+    if (wrong != NULL && json_integer(wrong, "device", -1) == place_of(call.scenario, call.card)) {
+        launch.wrong_thread = json_integer(wrong, "element", 0);
+        launch.wrong_bit = (unsigned)json_integer(wrong, "bit", 0);
+    }
+    /* As on a card the launch succeeds, and what goes wrong later is told by the calls that follow. */
+    switch (ptx_run(function->function, &launch)) {
+    case PTX_ILLEGAL_ADDRESS: call.context->failure = ILLEGAL_ADDRESS; break;
+    case PTX_MISALIGNED: call.context->failure = MISALIGNED_ADDRESS; break;
+    case PTX_TIMEOUT: call.context->failure = LAUNCH_TIMEOUT; break;
+    default: break;
+    }
+    return leave(SUCCESS);
+}

@@ -28,8 +28,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Iterator, NoReturn
+from typing import Any, NoReturn
 
 HOME = Path("/usr/lib/baremetal-gpu-simulators")
 SCENARIO = HOME / "scenario.json"
@@ -126,7 +127,7 @@ def _module_of(name: str) -> str | None:
     if canonical(name) in NEEDS:
         return canonical(name)
     match = FILE_NAME.fullmatch(name.replace("_", "-"))
-    return canonical((match["base"] + (match["part"] or ""))) if match else None
+    return canonical(match["base"] + (match["part"] or "")) if match else None
 
 
 def kernels() -> list[Path]:
@@ -182,16 +183,13 @@ def configuration() -> Iterator[list[str]]:
 
 def blacklisted(name: str) -> bool:
     """Whether modprobe.d forbids loading the module by what it can drive; loading it by its name remains possible."""
-    return any(
-        words[0] == "blacklist"
-        and len(words) > 1
-        and _module_of(words[1]) == name
+    for words in configuration():
+        if words[0] == "blacklist" and len(words) > 1 and _module_of(words[1]) == name:
+            return True
         # What is installed as /bin/false or /bin/true is not loaded either.
-        or words[0] == "install"
-        and words[1:2] == [name]
-        and words[2:3] in (["/bin/false"], ["/bin/true"])
-        for words in configuration()
-    )
+        if words[0] == "install" and words[1:2] == [name] and words[2:3] in (["/bin/false"], ["/bin/true"]):
+            return True
+    return False
 
 
 def command_for(action: str, name: str) -> str | None:
@@ -361,9 +359,9 @@ def _show_modules(modules: dict[str, Any]) -> None:
         write(directory / "initstate", "live\n")
         write(directory / "refcnt", f"{count}\n")
         write(directory / "coresize", f"{module['size']}\n")
-        write(
-            directory / "taint", "OE\n" if module.get("flavour") == "open" else "POE\n" if "version" in module else ""
-        )
+        taint = "" if name == "nouveau" else "OE" if module["flavour"] == "open" else "POE"
+        write(directory / "taint", f"{taint}
+")
         if "version" in module:
             write(directory / "version", f"{module['version']}\n")
         for key, value in module["parameters"].items():
@@ -581,7 +579,7 @@ def boot() -> None:
 
 
 def _load_what_the_bus_asks_for() -> None:
-    """What udev loads for the cards it finds: nouveau, which is part of every kernel, or else a driver that was built."""
+    """What udev loads for the cards it finds: nouveau, which every kernel has, or else a driver that was built."""
     wanted = scenario()
     try:
         if (wanted.get("nouveau") or {}).get("at_boot") and not blacklisted("nouveau") and module_file("nouveau"):

@@ -1,0 +1,809 @@
+/* SPDX-License-Identifier: GPL-3.0-or-later
+ *
+ * See ptx.h.
+ */
+#include "ptx.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NAME 128
+#define MAX_WORDS 16
+/* A kernel that runs longer than this is one that never ends. */
+#define MAX_STEPS 4000000000ull
+
+enum operation {
+    OP_MOV, OP_LD_PARAM, OP_LD, OP_ST, OP_ADD, OP_SUB, OP_MUL, OP_MAD, OP_DIV, OP_REM, OP_MIN, OP_MAX, OP_AND, OP_OR,
+    OP_XOR, OP_NOT, OP_NEG, OP_SHL, OP_SHR, OP_SETP, OP_SELP, OP_BRA, OP_CVT, OP_RET,
+};
+enum part { PART_LO, PART_HI, PART_WIDE };
+enum comparison { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE };
+enum kind { KIND_UNSIGNED, KIND_SIGNED, KIND_FLOAT, KIND_PREDICATE };
+enum operand_kind { OPERAND_NONE, OPERAND_REGISTER, OPERAND_NUMBER, OPERAND_SPECIAL };
+
+struct type {
+    enum kind kind;
+    unsigned bytes;
+};
+struct operand {
+    enum operand_kind kind;
+    int index; /* of a register; of a special one, see `special_names` */
+    int64_t number; /* of a number; beside a register in an address, the offset */
+};
+struct instruction {
+    enum operation operation;
+    struct type type, from;
+    enum part part;
+    enum comparison comparison;
+    int predicate; /* register, -1 for none */
+    bool negated;
+    struct operand out, in[3];
+    int target;
+    char label[MAX_NAME]; /* of a branch, until it is resolved */
+};
+struct name {
+    char text[MAX_NAME];
+    struct type type;
+    int value;
+};
+struct names {
+    struct name *all;
+    int count;
+};
+struct ptx_function {
+    char name[MAX_NAME];
+    struct names parameters, registers, labels;
+    struct instruction *code;
+    int length;
+    struct ptx_function *next;
+};
+struct ptx_module {
+    struct ptx_function *functions;
+};
+
+struct reader {
+    const char *at;
+    int line;
+    char *log;
+    size_t log_size;
+    bool failed;
+};
+
+static const char *const special_names[] = {
+    "%tid.x", "%tid.y", "%tid.z", "%ntid.x", "%ntid.y", "%ntid.z",
+    "%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid",
+};
+
+__attribute__((format(printf, 2, 3))) static void complain(struct reader *reader, const char *format, ...)
+{
+    char text[300];
+    va_list list;
+    if (reader->failed) {
+        return;
+    }
+    reader->failed = true;
+    va_start(list, format);
+    vsnprintf(text, sizeof(text), format, list);
+    va_end(list);
+    if (reader->log != NULL && reader->log_size > 0) {
+        snprintf(reader->log, reader->log_size, "ptxas application ptx input, line %d; error   : %s\n", reader->line, text);
+    }
+}
+
+static void skip_space(struct reader *reader)
+{
+    while (*reader->at != '\0') {
+        if (strncmp(reader->at, "//", 2) == 0) {
+            reader->at += strcspn(reader->at, "\n");
+        } else if (strncmp(reader->at, "/*", 2) == 0) {
+            const char *end = strstr(reader->at, "*/");
+            for (; reader->at < end; reader->at++) {
+                reader->line += *reader->at == '\n';
+            }
+            if (end == NULL) {
+                complain(reader, "a comment does not end");
+                return;
+            }
+            reader->at += 2;
+        } else if (isspace((unsigned char)*reader->at)) {
+            reader->line += *reader->at++ == '\n';
+        } else {
+            return;
+        }
+    }
+}
+
+static bool take(struct reader *reader, char wanted)
+{
+    skip_space(reader);
+    if (*reader->at != wanted) {
+        return false;
+    }
+    reader->at++;
+    return true;
+}
+
+static void expect(struct reader *reader, char wanted)
+{
+    if (!take(reader, wanted)) {
+        complain(reader, "'%c' expected at '%.10s'", wanted, reader->at);
+    }
+}
+
+/* A name with its dots: an opcode with modifiers, a register, a label, a directive, a number. */
+static bool word(struct reader *reader, char *out)
+{
+    skip_space(reader);
+    size_t length = 0;
+    while (isalnum((unsigned char)reader->at[length]) || strchr("._%$", reader->at[length]) != NULL) {
+        if (reader->at[length] == '\0') {
+            break;
+        }
+        length++;
+    }
+    if (length == 0 || length >= MAX_NAME) {
+        complain(reader, "a name expected at '%.10s'", reader->at);
+        out[0] = '\0';
+        return false;
+    }
+    memcpy(out, reader->at, length);
+    out[length] = '\0';
+    reader->at += length;
+    return true;
+}
+
+static struct name *find_name(const struct names *names, const char *text)
+{
+    for (int i = 0; i < names->count; i++) {
+        if (strcmp(names->all[i].text, text) == 0) {
+            return &names->all[i];
+        }
+    }
+    return NULL;
+}
+
+static void add_name(struct reader *reader, struct names *names, const char *text, struct type type, int value)
+{
+    if (find_name(names, text) != NULL) {
+        complain(reader, "Duplicate definition of '%s'", text);
+        return;
+    }
+    if (names->count % 64 == 0) {
+        struct name *more = realloc(names->all, sizeof(*more) * (size_t)(names->count + 64));
+        if (more == NULL) {
+            complain(reader, "out of memory");
+            return;
+        }
+        names->all = more;
+    }
+    snprintf(names->all[names->count].text, MAX_NAME, "%s", text);
+    names->all[names->count].type = type;
+    names->all[names->count++].value = value;
+}
+
+static bool parse_type(const char *text, struct type *out)
+{
+    static const struct { const char *text; struct type type; } types[] = {
+        {"u8", {KIND_UNSIGNED, 1}}, {"u16", {KIND_UNSIGNED, 2}}, {"u32", {KIND_UNSIGNED, 4}}, {"u64", {KIND_UNSIGNED, 8}},
+        {"b8", {KIND_UNSIGNED, 1}}, {"b16", {KIND_UNSIGNED, 2}}, {"b32", {KIND_UNSIGNED, 4}}, {"b64", {KIND_UNSIGNED, 8}},
+        {"s8", {KIND_SIGNED, 1}}, {"s16", {KIND_SIGNED, 2}}, {"s32", {KIND_SIGNED, 4}}, {"s64", {KIND_SIGNED, 8}},
+        {"f32", {KIND_FLOAT, 4}}, {"f64", {KIND_FLOAT, 8}}, {"pred", {KIND_PREDICATE, 1}},
+    };
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        if (strcmp(text, types[i].text) == 0) {
+            *out = types[i].type;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "mad.lo.s32" in its parts; their number. */
+static int split(char *text, char *parts[MAX_WORDS])
+{
+    int count = 0;
+    for (char *part = strtok(text, "."); part != NULL && count < MAX_WORDS; part = strtok(NULL, ".")) {
+        parts[count++] = part;
+    }
+    return count;
+}
+
+static struct operand operand(struct reader *reader, const struct ptx_function *function)
+{
+    struct operand out = {OPERAND_NONE, -1, 0};
+    char text[MAX_NAME];
+    bool negative = take(reader, '-');
+    if (!word(reader, text)) {
+        return out;
+    }
+    if (isdigit((unsigned char)text[0])) {
+        char *end;
+        bool real = strncmp(text, "0f", 2) == 0 || strncmp(text, "0F", 2) == 0 || strncmp(text, "0d", 2) == 0
+            || strncmp(text, "0D", 2) == 0;
+        out.kind = OPERAND_NUMBER;
+        out.number = (int64_t)strtoull(real ? text + 2 : text, &end, real ? 16 : 0);
+        out.number = negative ? -out.number : out.number;
+        if (*end != '\0' && strcmp(end, "U") != 0) {
+            complain(reader, "'%s' is no number", text);
+        }
+        return out;
+    }
+    for (size_t i = 0; i < sizeof(special_names) / sizeof(special_names[0]); i++) {
+        if (strcmp(text, special_names[i]) == 0) {
+            out.kind = OPERAND_SPECIAL;
+            out.index = (int)i;
+            return out;
+        }
+    }
+    const struct name *name = find_name(&function->registers, text);
+    if (name == NULL) {
+        complain(reader, "Unknown symbol '%s'", text);
+        return out;
+    }
+    out.kind = OPERAND_REGISTER;
+    out.index = name->value;
+    return out;
+}
+
+/* "[%rd1+8]", or "[param]" with the parameter's place as the index. */
+static struct operand address(struct reader *reader, const struct ptx_function *function, bool parameter)
+{
+    struct operand out = {OPERAND_NONE, -1, 0};
+    char text[MAX_NAME];
+    expect(reader, '[');
+    if (parameter && word(reader, text)) {
+        const struct name *name = find_name(&function->parameters, text);
+        if (name == NULL) {
+            complain(reader, "Unknown symbol '%s'", text);
+        } else {
+            out.kind = OPERAND_REGISTER;
+            out.index = name->value;
+        }
+    } else if (!parameter) {
+        out = operand(reader, function);
+        if (take(reader, '+')) {
+            out.number = operand(reader, function).number;
+        }
+    }
+    expect(reader, ']');
+    return out;
+}
+
+static bool has_word(char *parts[], int count, const char *wanted)
+{
+    for (int i = 1; i < count; i++) {
+        if (strcmp(parts[i], wanted) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_opcode(struct instruction *code, char *parts[], int count)
+{
+    static const struct { const char *text; enum operation operation; } operations[] = {
+        {"mov", OP_MOV}, {"ld", OP_LD}, {"st", OP_ST}, {"add", OP_ADD}, {"sub", OP_SUB}, {"mul", OP_MUL}, {"mad", OP_MAD},
+        {"fma", OP_MAD}, {"div", OP_DIV}, {"rem", OP_REM}, {"min", OP_MIN}, {"max", OP_MAX}, {"and", OP_AND}, {"or", OP_OR},
+        {"xor", OP_XOR}, {"not", OP_NOT}, {"neg", OP_NEG}, {"shl", OP_SHL}, {"shr", OP_SHR}, {"setp", OP_SETP},
+        {"selp", OP_SELP}, {"bra", OP_BRA}, {"cvt", OP_CVT}, {"cvta", OP_MOV}, {"ret", OP_RET}, {"exit", OP_RET},
+    };
+    static const char *const comparisons[] = {"eq", "ne", "lt", "le", "gt", "ge"};
+    static const char *const unsigned_comparisons[] = {"", "", "lo", "ls", "hi", "hs"};
+    size_t known = sizeof(operations) / sizeof(operations[0]), found = 0;
+    while (found < known && strcmp(parts[0], operations[found].text) != 0) {
+        found++;
+    }
+    if (found == known) {
+        return false;
+    }
+    code->operation = operations[found].operation;
+    if (code->operation == OP_LD && has_word(parts, count, "param")) {
+        code->operation = OP_LD_PARAM;
+    } else if (code->operation == OP_LD || code->operation == OP_ST) {
+        if (has_word(parts, count, "shared") || has_word(parts, count, "local") || has_word(parts, count, "v2")
+            || has_word(parts, count, "v4")) {
+            return false;
+        }
+    }
+    if (code->operation == OP_BRA || code->operation == OP_RET) {
+        return true;
+    }
+    if (!parse_type(parts[count - 1], &code->type)) {
+        return false;
+    }
+    code->from = code->type;
+    if (code->operation == OP_CVT) {
+        if (count < 3 || !parse_type(parts[count - 2], &code->type) || code->from.kind == KIND_FLOAT
+            || code->type.kind == KIND_FLOAT) {
+            return false;
+        }
+    }
+    bool whole = code->type.kind == KIND_UNSIGNED || code->type.kind == KIND_SIGNED;
+    if (code->operation == OP_MUL || code->operation == OP_MAD) {
+        code->part = has_word(parts, count, "wide") ? PART_WIDE : has_word(parts, count, "hi") ? PART_HI : PART_LO;
+        if (whole && code->part == PART_LO && !has_word(parts, count, "lo")) {
+            return false;
+        }
+    }
+    if (code->operation == OP_SETP && !whole) {
+        return false;
+    }
+    if (code->operation == OP_SETP) {
+        for (int i = 0; i < 6; i++) {
+            if (strcmp(parts[1], comparisons[i]) == 0 || strcmp(parts[1], unsigned_comparisons[i]) == 0) {
+                code->comparison = (enum comparison)i;
+                return count == 3;
+            }
+        }
+        return false;
+    }
+    return true;
+}
+
+static void parse_operands(struct reader *reader, struct ptx_function *function, struct instruction *code)
+{
+    static const int inputs[] = {
+        [OP_MOV] = 1, [OP_ADD] = 2, [OP_SUB] = 2, [OP_MUL] = 2, [OP_MAD] = 3, [OP_DIV] = 2, [OP_REM] = 2, [OP_MIN] = 2,
+        [OP_MAX] = 2, [OP_AND] = 2, [OP_OR] = 2, [OP_XOR] = 2, [OP_NOT] = 1, [OP_NEG] = 1, [OP_SHL] = 2, [OP_SHR] = 2,
+        [OP_SETP] = 2, [OP_SELP] = 3, [OP_CVT] = 1, [OP_RET] = 0,
+    };
+    switch (code->operation) {
+    case OP_RET:
+        break;
+    case OP_BRA:
+        word(reader, code->label);
+        break;
+    case OP_LD:
+    case OP_LD_PARAM:
+        code->out = operand(reader, function);
+        expect(reader, ',');
+        code->in[0] = address(reader, function, code->operation == OP_LD_PARAM);
+        break;
+    case OP_ST:
+        code->in[0] = address(reader, function, false);
+        expect(reader, ',');
+        code->in[1] = operand(reader, function);
+        break;
+    default:
+        code->out = operand(reader, function);
+        for (int i = 0; i < inputs[code->operation]; i++) {
+            expect(reader, ',');
+            code->in[i] = operand(reader, function);
+        }
+    }
+    if (code->operation != OP_RET && code->operation != OP_BRA && code->operation != OP_ST
+        && code->out.kind != OPERAND_REGISTER) {
+        complain(reader, "Arguments mismatch for instruction");
+    }
+    expect(reader, ';');
+}
+
+static void parse_registers(struct reader *reader, struct ptx_function *function)
+{
+    char text[MAX_NAME], numbered[MAX_NAME + 16];
+    struct type type;
+    if (!word(reader, text) || text[0] != '.' || !parse_type(text + 1, &type)) {
+        complain(reader, "'%s' is no type of a register", text);
+        return;
+    }
+    do {
+        if (!word(reader, text)) {
+            return;
+        }
+        if (take(reader, '<')) {
+            char digits[MAX_NAME];
+            int count = word(reader, digits) ? atoi(digits) : 0;
+            expect(reader, '>');
+            if (count > 4096) {
+                complain(reader, "too many registers");
+            }
+            for (int i = 0; i < count && !reader->failed; i++) {
+                snprintf(numbered, sizeof(numbered), "%s%d", text, i);
+                numbered[MAX_NAME - 1] = '\0';
+                add_name(reader, &function->registers, numbered, type, function->registers.count);
+            }
+        } else {
+            add_name(reader, &function->registers, text, type, function->registers.count);
+        }
+    } while (take(reader, ','));
+    expect(reader, ';');
+}
+
+static void parse_statement(struct reader *reader, struct ptx_function *function)
+{
+    char text[MAX_NAME], copy[MAX_NAME], *parts[MAX_WORDS];
+    struct instruction code = {.predicate = -1, .target = -1};
+    if (take(reader, '@')) {
+        code.negated = take(reader, '!');
+        if (!word(reader, text)) {
+            return;
+        }
+        const struct name *name = find_name(&function->registers, text);
+        if (name == NULL || name->type.kind != KIND_PREDICATE) {
+            complain(reader, "'%s' is no predicate", text);
+            return;
+        }
+        code.predicate = name->value;
+    }
+    if (!word(reader, text)) {
+        return;
+    }
+    if (strcmp(text, ".reg") == 0) {
+        parse_registers(reader, function);
+        return;
+    }
+    if (code.predicate < 0 && take(reader, ':')) {
+        add_name(reader, &function->labels, text, (struct type){KIND_UNSIGNED, 0}, function->length);
+        return;
+    }
+    strcpy(copy, text);
+    int count = split(copy, parts);
+    if (count == 0 || !parse_opcode(&code, parts, count)) {
+        complain(reader, "the stand-in does not know '%s'", text);
+        return;
+    }
+    parse_operands(reader, function, &code);
+    if (function->length % 64 == 0) {
+        struct instruction *more = realloc(function->code, sizeof(code) * (size_t)(function->length + 64));
+        if (more == NULL) {
+            complain(reader, "out of memory");
+            return;
+        }
+        function->code = more;
+    }
+    function->code[function->length++] = code;
+}
+
+static void parse_function(struct reader *reader, struct ptx_module *module)
+{
+    char text[MAX_NAME];
+    struct ptx_function *function = calloc(1, sizeof(*function));
+    if (function == NULL || !word(reader, function->name)) {
+        free(function);
+        return;
+    }
+    function->next = module->functions;
+    module->functions = function;
+    if (take(reader, '(') && !take(reader, ')')) {
+        do {
+            struct type type = {KIND_UNSIGNED, 0};
+            if (!word(reader, text) || strcmp(text, ".param") != 0) {
+                complain(reader, ".param expected");
+                return;
+            }
+            /* .ptr .global .align 8 and the like say what the stand-in need not know. */
+            while (word(reader, text) && text[0] == '.') {
+                if (strcmp(text, ".align") == 0) {
+                    word(reader, text);
+                } else if (type.bytes == 0) {
+                    parse_type(text + 1, &type);
+                }
+            }
+            if (type.bytes == 0 || function->parameters.count == PTX_MAX_PARAMETERS) {
+                complain(reader, "a parameter of a type that the stand-in does not know");
+                return;
+            }
+            add_name(reader, &function->parameters, text, type, function->parameters.count);
+        } while (take(reader, ','));
+        expect(reader, ')');
+    }
+    expect(reader, '{');
+    while (!reader->failed && !take(reader, '}')) {
+        parse_statement(reader, function);
+    }
+    for (int i = 0; !reader->failed && i < function->length; i++) {
+        if (function->code[i].operation == OP_BRA) {
+            const struct name *label = find_name(&function->labels, function->code[i].label);
+            if (label == NULL) {
+                complain(reader, "Label '%s' undefined", function->code[i].label);
+                return;
+            }
+            function->code[i].target = label->value;
+        }
+    }
+}
+
+/* ".version 8.4" and ".target sm_80, texmode..." as 84 and 80. */
+static enum ptx_problem parse_header(struct reader *reader, int newest_version, int capability)
+{
+    char text[MAX_NAME];
+    int major = 0, minor = 0;
+    if (!word(reader, text) || strcmp(text, ".version") != 0 || !word(reader, text)
+        || sscanf(text, "%d.%d", &major, &minor) != 2) {
+        complain(reader, "Missing .version directive at start of file");
+        return PTX_INVALID;
+    }
+    if (major * 10 + minor > newest_version) {
+        complain(reader, "Unsupported .version %d.%d; current version is '%d.%d'", major, minor, newest_version / 10,
+            newest_version % 10);
+        return PTX_VERSION;
+    }
+    int target = 0;
+    if (!word(reader, text) || strcmp(text, ".target") != 0 || !word(reader, text)
+        || sscanf(text, "sm_%d", &target) != 1) {
+        complain(reader, "Missing .target directive");
+        return PTX_INVALID;
+    }
+    while (take(reader, ',')) {
+        word(reader, text);
+    }
+    if (target > capability || target < 20) {
+        complain(reader, "sm_%d cannot be compiled for a card of compute capability %d.%d", target, capability / 10,
+            capability % 10);
+        return PTX_TARGET;
+    }
+    if (!word(reader, text) || strcmp(text, ".address_size") != 0 || !word(reader, text) || strcmp(text, "64") != 0) {
+        complain(reader, "the stand-in wants '.address_size 64' after the target");
+        return PTX_INVALID;
+    }
+    return PTX_OK;
+}
+
+enum ptx_problem ptx_load(const char *text, int newest_version, int capability, struct ptx_module **out, char *log,
+    size_t log_size)
+{
+    struct reader reader = {text, 1, log, log_size, false};
+    struct ptx_module *module = calloc(1, sizeof(*module));
+    char directive[MAX_NAME];
+    enum ptx_problem problem = module != NULL ? parse_header(&reader, newest_version, capability) : PTX_INVALID;
+    while (problem == PTX_OK && !reader.failed) {
+        skip_space(&reader);
+        if (*reader.at == '\0') {
+            break;
+        }
+        if (!word(&reader, directive) || strcmp(directive, ".visible") == 0 || strcmp(directive, ".extern") == 0) {
+            continue;
+        }
+        if (strcmp(directive, ".entry") != 0) {
+            complain(&reader, "the stand-in does not know '%s'", directive);
+        } else {
+            parse_function(&reader, module);
+        }
+    }
+    if (problem == PTX_OK && reader.failed) {
+        problem = PTX_INVALID;
+    }
+    if (problem != PTX_OK) {
+        ptx_free(module);
+        module = NULL;
+    }
+    *out = module;
+    return problem;
+}
+
+void ptx_free(struct ptx_module *module)
+{
+    while (module != NULL && module->functions != NULL) {
+        struct ptx_function *function = module->functions;
+        module->functions = function->next;
+        free(function->parameters.all);
+        free(function->registers.all);
+        free(function->labels.all);
+        free(function->code);
+        free(function);
+    }
+    free(module);
+}
+
+struct ptx_function *ptx_find(struct ptx_module *module, const char *name)
+{
+    struct ptx_function *function = module->functions;
+    while (function != NULL && strcmp(function->name, name) != 0) {
+        function = function->next;
+    }
+    return function;
+}
+
+int ptx_parameter_count(const struct ptx_function *function)
+{
+    return function->parameters.count;
+}
+
+/* The value of a type's width, extended as its sign asks. */
+static uint64_t fit(uint64_t value, struct type type)
+{
+    unsigned unused = 64 - 8 * type.bytes;
+    if (type.kind == KIND_PREDICATE) {
+        return value & 1;
+    }
+    return type.kind == KIND_SIGNED ? (uint64_t)((int64_t)(value << unused) >> unused) : value << unused >> unused;
+}
+
+static uint64_t real_result(enum operation operation, unsigned bytes, uint64_t a, uint64_t b, uint64_t c)
+{
+    double x[3];
+    uint64_t in[3] = {a, b, c};
+    for (int i = 0; i < 3; i++) {
+        float narrow;
+        memcpy(&narrow, &in[i], sizeof(narrow));
+        memcpy(&x[i], &in[i], sizeof(x[i]));
+        x[i] = bytes == 4 ? (double)narrow : x[i];
+    }
+    double result = operation == OP_ADD ? x[0] + x[1] : operation == OP_SUB ? x[0] - x[1] : operation == OP_MUL ? x[0] * x[1]
+        : operation == OP_DIV ? x[0] / x[1] : operation == OP_MIN ? (x[0] < x[1] ? x[0] : x[1])
+        : operation == OP_MAX ? (x[0] > x[1] ? x[0] : x[1]) : operation == OP_NEG ? -x[0] : x[0] * x[1] + x[2];
+    float narrow = (float)result;
+    uint64_t out = 0;
+    memcpy(&out, bytes == 4 ? (void *)&narrow : (void *)&result, bytes);
+    return out;
+}
+
+static uint64_t whole_result(const struct instruction *code, uint64_t a, uint64_t b, uint64_t c)
+{
+    bool negative = code->type.kind == KIND_SIGNED;
+    int64_t x = (int64_t)a, y = (int64_t)b;
+    unsigned bits = 8 * code->type.bytes;
+    __int128 product = 0;
+    switch (code->operation) {
+    case OP_ADD: return a + b;
+    case OP_SUB: return a - b;
+    case OP_MUL:
+    case OP_MAD:
+        product = negative ? (__int128)x * y : (__int128)((unsigned __int128)a * b);
+        if (code->part == PART_HI) {
+            product = negative ? product >> bits : (__int128)((unsigned __int128)product >> bits);
+        }
+        return (uint64_t)product + (code->operation == OP_MAD ? c : 0);
+    case OP_DIV: return b == 0 ? ~0ull : negative ? (uint64_t)(y == -1 ? (int64_t)(0 - a) : x / y) : a / b;
+    case OP_REM: return b == 0 ? a : negative ? (uint64_t)(y == -1 ? 0 : x % y) : a % b;
+    case OP_MIN: return negative ? (x < y ? a : b) : (a < b ? a : b);
+    case OP_MAX: return negative ? (x > y ? a : b) : (a > b ? a : b);
+    case OP_AND: return a & b;
+    case OP_OR: return a | b;
+    case OP_XOR: return a ^ b;
+    case OP_NOT: return ~a;
+    case OP_NEG: return 0 - a;
+    case OP_SHL: return b >= bits ? 0 : a << b;
+    case OP_SHR: return b >= bits ? (negative && x < 0 ? ~0ull : 0) : negative ? (uint64_t)(x >> b) : a >> b;
+    default: return a;
+    }
+}
+
+static bool compare(const struct instruction *code, uint64_t a, uint64_t b)
+{
+    bool less = code->type.kind == KIND_SIGNED ? (int64_t)a < (int64_t)b : a < b;
+    switch (code->comparison) {
+    case CMP_EQ: return a == b;
+    case CMP_NE: return a != b;
+    case CMP_LT: return less;
+    case CMP_LE: return less || a == b;
+    case CMP_GT: return !less && a != b;
+    default: return !less;
+    }
+}
+
+struct thread {
+    const struct ptx_function *function;
+    const struct ptx_launch *launch;
+    uint64_t *registers;
+    uint32_t special[13];
+    long long number;
+    unsigned long long *steps;
+};
+
+static uint64_t value_of(const struct thread *thread, const struct operand *operand, struct type type)
+{
+    switch (operand->kind) {
+    case OPERAND_REGISTER: return fit(thread->registers[operand->index], type);
+    case OPERAND_SPECIAL: return fit(thread->special[operand->index], type);
+    default: return fit((uint64_t)operand->number, type);
+    }
+}
+
+static enum ptx_end access_memory(struct thread *thread, const struct instruction *code)
+{
+    static const struct type wide = {KIND_UNSIGNED, 8};
+    struct operand base = code->in[0];
+    uint64_t at = base.kind == OPERAND_REGISTER ? value_of(thread, &base, wide) + (uint64_t)base.number : (uint64_t)base.number;
+    if (at % code->type.bytes != 0) {
+        return PTX_MISALIGNED;
+    }
+    void *memory = thread->launch->memory(thread->launch->context, at, code->type.bytes);
+    if (memory == NULL) {
+        return PTX_ILLEGAL_ADDRESS;
+    }
+    if (code->operation == OP_LD) {
+        uint64_t value = 0;
+        memcpy(&value, memory, code->type.bytes);
+        thread->registers[code->out.index] = fit(value, code->type);
+        return PTX_DONE;
+    }
+    uint64_t value = value_of(thread, &code->in[1], code->type);
+    if (thread->number == thread->launch->wrong_thread) {
+        value ^= 1ull << thread->launch->wrong_bit % (8 * code->type.bytes);
+    }
+    memcpy(memory, &value, code->type.bytes);
+    return PTX_DONE;
+}
+
+static enum ptx_end run_thread(struct thread *thread)
+{
+    const struct ptx_function *function = thread->function;
+    memset(thread->registers, 0, sizeof(uint64_t) * (size_t)function->registers.count);
+    for (int at = 0; at < function->length;) {
+        const struct instruction *code = &function->code[at++];
+        if (++*thread->steps > MAX_STEPS) {
+            return PTX_TIMEOUT;
+        }
+        if (code->predicate >= 0 && (thread->registers[code->predicate] & 1) == code->negated) {
+            continue;
+        }
+        enum ptx_end end = PTX_DONE;
+        uint64_t result;
+        uint64_t a = code->in[0].kind != OPERAND_NONE ? value_of(thread, &code->in[0], code->from) : 0;
+        uint64_t b = code->in[1].kind != OPERAND_NONE ? value_of(thread, &code->in[1], code->from) : 0;
+        switch (code->operation) {
+        case OP_RET:
+            return PTX_DONE;
+        case OP_BRA:
+            at = code->target;
+            continue;
+        case OP_LD:
+        case OP_ST:
+            end = access_memory(thread, code);
+            if (end != PTX_DONE) {
+                return end;
+            }
+            continue;
+        case OP_LD_PARAM:
+            result = 0;
+            memcpy(&result, thread->launch->parameters[code->in[0].index], code->type.bytes);
+            break;
+        case OP_SETP:
+            thread->registers[code->out.index] = compare(code, a, b);
+            continue;
+        case OP_SELP:
+            result = thread->registers[code->in[2].index] & 1 ? a : b;
+            break;
+        case OP_MOV:
+        case OP_CVT:
+            result = a;
+            break;
+        default: {
+            struct type wide = {code->type.kind, code->part == PART_WIDE ? code->type.bytes * 2 : code->type.bytes};
+            uint64_t c = code->in[2].kind != OPERAND_NONE ? value_of(thread, &code->in[2], wide) : 0;
+            if (code->type.kind == KIND_FLOAT) {
+                result = real_result(code->operation, code->type.bytes, a, b, c);
+            } else {
+                result = whole_result(code, a, b, c);
+            }
+            thread->registers[code->out.index] = fit(result, wide);
+            continue;
+        }
+        }
+        thread->registers[code->out.index] = fit(result, code->type);
+    }
+    return PTX_DONE;
+}
+
+enum ptx_end ptx_run(const struct ptx_function *function, const struct ptx_launch *launch)
+{
+    unsigned long long steps = 0;
+    struct thread thread = {.function = function, .launch = launch, .steps = &steps};
+    enum ptx_end end = PTX_DONE;
+    thread.registers = calloc((size_t)function->registers.count + 1, sizeof(uint64_t));
+    for (int i = 0; i < 3; i++) {
+        thread.special[3 + i] = launch->block[i];
+        thread.special[9 + i] = launch->grid[i];
+    }
+    unsigned long long blocks = (unsigned long long)launch->grid[0] * launch->grid[1] * launch->grid[2];
+    unsigned threads = launch->block[0] * launch->block[1] * launch->block[2];
+    for (unsigned long long block = 0; block < blocks && end == PTX_DONE; block++) {
+        thread.special[6] = (uint32_t)(block % launch->grid[0]);
+        thread.special[7] = (uint32_t)(block / launch->grid[0] % launch->grid[1]);
+        thread.special[8] = (uint32_t)(block / launch->grid[0] / launch->grid[1]);
+        for (unsigned i = 0; i < threads && end == PTX_DONE; i++) {
+            thread.special[0] = i % launch->block[0];
+            thread.special[1] = i / launch->block[0] % launch->block[1];
+            thread.special[2] = i / launch->block[0] / launch->block[1];
+            thread.special[12] = i % 32;
+            thread.number = (long long)(block * threads + i);
+            end = run_thread(&thread);
+        }
+    }
+    free(thread.registers);
+    return end;
+}
