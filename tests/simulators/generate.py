@@ -287,6 +287,7 @@ def everything() -> list[dict[str, Any]]:
     hgx_a100 = {"switches": a100_switches, "fabric_manager": "running"}
     hgx_h100 = {"switches": h100_switches, "fabric_manager": "running"}
     pair, nouveau = a100_pair, {"at_boot": True, "in_use": False}
+    without_uvm = {"without_uvm": True}
     mismatch = {"version": v550, "library_version": "550.999.99", "cuda_version": None}
     return [
         scenario("no-gpu", "a server without any NVIDIA device", [], v550),
@@ -294,21 +295,21 @@ def everything() -> list[dict[str, Any]]:
         scenario("gtx1080-x2", "two GeForce GTX 1080: no ECC, serial, NVLink", host("gtx1080", 2), v550),
         scenario("t4-x1", "an inference server with one Tesla T4", host("t4", 1), v550),
         scenario("v100-sxm2-16gb-x8", "NVIDIA DGX-1: eight V100 in a hybrid cube mesh", v100_cube(), v535),
-        scenario("a100-sxm4-40gb-x2", "two A100 SXM4, made up: joined directly by all twelve NVLinks", pair(), v550),
+        scenario("a100-sxm4-40gb-x2", "two A100 SXM4, made up: joined directly by twelve NVLinks", pair(), v550),
         scenario("a100-sxm4-40gb-x8", "an HGX A100 board: eight cards, six NVSwitches", a100_eight, v550, **hgx_a100),
-        scenario("a100-sxm4-40gb-x8-mig", "the same, two cards cut by MIG: 7 x 1g, 3g+2g+1g", with_mig, v550, **hgx_a100),
+        scenario("a100-sxm4-40gb-x8-mig", "the same, two cut by MIG: 7 x 1g, 3g+2g+1g", with_mig, v550, **hgx_a100),
         scenario("h100-sxm-x8", "an HGX H100 board: eight cards, four NVSwitches", h100_eight, v550, **hgx_h100),
         scenario("mixed", "a server with a GeForce GTX 1080 for display and an A100", mixed, v550),
         scenario("lost-one-of-eight", "an HGX A100: card 5 fell off the bus (Xid 79)", one_lost, v550, **hgx_a100),
         scenario("nouveau-bound", "a fresh server: nouveau took both cards at boot", pair(), v550, nouveau=nouveau),
         scenario("nouveau-in-use", "the same, and a console keeps nouveau: only a reboot helps", pair(), v550,
                  nouveau={"at_boot": True, "in_use": True}),
-        scenario("a100-uvm-missing", "two A100, and CUDA finds no /dev/nvidia-uvm", pair(), v550, cuda={"without_uvm": True}),
-        scenario("fabric-not-ready", "an HGX H100 without Fabric Manager: NVML is well, CUDA answers 802", unready, v550,
+        scenario("a100-uvm-missing", "two A100, and CUDA finds no /dev/nvidia-uvm", pair(), v550, cuda=without_uvm),
+        scenario("fabric-not-ready", "an HGX H100 without Fabric Manager: CUDA answers 802", unready, v550,
                  **{**hgx_h100, "fabric_manager": "stopped"}),
         scenario("driver-library-mismatch", "the library was upgraded by an unattended run, the old module is loaded",
                  pair(), v550, driver=mismatch),
-        scenario("wrong-kernel-result", "two A100, the second of which computes one bit wrong", pair(), v550, cuda=wrong),
+        scenario("wrong-kernel-result", "two A100, the second computes one bit wrong", pair(), v550, cuda=wrong),
     ]  # fmt: skip
 
 

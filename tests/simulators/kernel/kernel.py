@@ -360,8 +360,7 @@ def _show_modules(modules: dict[str, Any]) -> None:
         write(directory / "refcnt", f"{count}\n")
         write(directory / "coresize", f"{module['size']}\n")
         taint = "" if name == "nouveau" else "OE" if module["flavour"] == "open" else "POE"
-        write(directory / "taint", f"{taint}
-")
+        write(directory / "taint", f"{taint}\n")
         if "version" in module:
             write(directory / "version", f"{module['version']}\n")
         for key, value in module["parameters"].items():
@@ -561,15 +560,17 @@ def boot() -> None:
             if _module_of(entry.name) is None:
                 way = entry.resolve() if name == "pci-devices" else real / name / entry.name
                 (RUN / name / entry.name).symlink_to(way)
+    # Listed, not looked for: on a second boot the preloaded library would find the file that is not there.
+    in_proc = os.listdir("/proc")
     for name in ("devices", "modules"):
-        if Path(f"/proc/{name}").exists():
+        if name in in_proc:
             text = Path(f"/proc/{name}").read_text(encoding="ascii").splitlines(keepends=True)
             write(real / f"proc-{name}", "".join(line for line in text if not re.search(r"\bnvidia|nouveau", line)))
     show()
     for name, target in views.items():
         mount("--bind", RUN / name, target)
     mount("--bind", RUN / "proc-devices", "/proc/devices")
-    if Path("/proc/modules").exists():
+    if "modules" in in_proc:
         mount("--bind", RUN / "proc-modules", "/proc/modules")
     elif not Path("/etc/ld.so.preload").exists():
         # A kernel without modules has no /proc/modules, and none can be added: whoever opens it is given ours.
