@@ -11,6 +11,8 @@ import typer
 from gpuops import __version__
 from gpuops.fetch.cli import fetch, manifest
 
+CHECKOUT = Path(__file__).resolve().parents[1]
+
 app = typer.Typer(
     name="gpuops",
     help="Build and look after a GPU cluster on bare metal.",
@@ -37,7 +39,15 @@ def main(
 app.command()(manifest)
 app.command()(fetch)
 
-if Path(__file__).with_name("lab").joinpath("cli.py").exists():
+# The lab builds its machines' simulated cards from the sources, so it belongs to a checkout.
+if CHECKOUT.joinpath("tests", "simulators").is_dir():
     from gpuops.lab.cli import app as lab
 
     app.add_typer(lab, name="lab", help="Real machines on this host to try and test everything on.")
+else:
+
+    @app.command("lab", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+    def no_lab() -> None:
+        """Say where the lab is to be had."""
+        typer.echo("gpuops lab: this is an installed gpuops; the lab runs from a clone of the repository", err=True)
+        raise typer.Exit(1)

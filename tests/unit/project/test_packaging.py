@@ -130,6 +130,16 @@ def test_installed_wheel_works(wheel, tmp_path):
         check=False,
     )
     assert "Usage: gpuops" in found.stdout + found.stderr
+    lab = subprocess.run(
+        [sys.executable, "-m", "gpuops", "lab", "up"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert lab.returncode == 1
+    assert "clone of the repository" in lab.stderr
     listed = run(
         BIN / "ansible-doc",
         "--json",
