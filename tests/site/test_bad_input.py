@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,18 +67,6 @@ CASES = (
         {"nvidia_driver_method": "runfile", "nvidia_driver_runfile_path": "/root/NVIDIA-Linux-x86_64-550.163.01.run"},
     ),
     Bad(
-        "an installer with another checksum",
-        "gpu1",
-        ("0" * 64, "NVIDIA-Linux-x86_64-550.163.01.run"),
-        {
-            "nvidia_driver_method": "runfile",
-            "nvidia_driver_runfile_path": "/root/NVIDIA-Linux-x86_64-550.163.01.run",
-            "nvidia_driver_runfile_sha256": "0" * 64,
-        },
-        prepare="echo not an installer | sudo tee /root/NVIDIA-Linux-x86_64-550.163.01.run",
-        undo="sudo rm /root/NVIDIA-Linux-x86_64-550.163.01.run",
-    ),
-    Bad(
         "a package source that nobody serves",
         "gpu1",
         ("http://192.0.2.1/cuda", "Remedy: check the network"),
@@ -131,3 +121,24 @@ def test_a_refused_host_does_not_stop_the_others(bare_lab: None) -> None:
     play = run_playbook("preflight.yml", extra_vars={"nvidia_driver_branch": 550})
     assert list(play.failures) == ["gpu2"]
     assert {"gpu1", "cpu1"} <= set(play.stats["ok"])
+
+
+def test_an_installer_with_another_checksum_is_refused(bare_lab: None, tmp_path: Path) -> None:
+    installer = tmp_path / "NVIDIA-Linux-x86_64-550.163.01.run"
+    installer.write_text("not an installer\n", encoding="ascii")
+    found = hashlib.sha256(installer.read_bytes()).hexdigest()
+    before = lab("changes", "gpu1")
+    play = run_playbook(
+        "site.yml",
+        limit="gpu1",
+        extra_vars={
+            "nvidia_driver_method": "runfile",
+            "nvidia_driver_version": "550.163.01",
+            "nvidia_driver_runfile_path": str(installer),
+            "nvidia_driver_runfile_sha256": "0" * 64,
+        },
+    )
+    assert play.rc != 0, play.tail()
+    assert lab("changes", "gpu1") == before
+    message = "\n".join(play.failures["gpu1"])
+    assert [text for text in ("gpu1", str(installer), "0" * 64, found) if text not in message] == [], message
