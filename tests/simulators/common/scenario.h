@@ -37,8 +37,8 @@ bool scenario_driver_knows(const struct json *device, const char *driver_version
  * so that what looks for the users of a device finds this process. */
 int scenario_open_node(const char *path);
 void scenario_release_nodes(void);
-/* As NVML does when run by root on the host: makes the missing file of a device, unless the driver's parameters say
- * that its files are not to be touched. */
+/* As NVML and its kin do on the host: makes the missing file of a device, by itself as root, else with the help of
+ * nvidia-modprobe, which is setuid root; unless the driver's parameters say that its files are not to be touched. */
 bool scenario_make_node(const char *path, int minor);
 
 struct fault {
