@@ -341,7 +341,8 @@ def test_toml_keeps_comments_and_refuses_what_is_broken(host):
     assert host.run(**arguments)["changed_keys"] == ["plugins.cri.enable_cdi"]
     assert not host.run(**arguments)["changed"]
     assert host.path.read_text() == (
-        '# ours\nversion = 2\n[plugins."cri".cni]\nbin_dir = "/usr/lib/cni" # Debian\n\n[plugins.cri]\nenable_cdi = true\n'
+        '# ours\nversion = 2\n[plugins."cri".cni]\nbin_dir = "/usr/lib/cni" # Debian\n\n'
+        "[plugins.cri]\nenable_cdi = true\n"
     )
     before = host.snapshot()
     assert "null" in host.run(format="toml", values={"a": None})["msg"]

@@ -1,0 +1,205 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: nvcc_check
+short_description: Prove that CUDA toolkits compile
+version_added: 0.1.0
+description:
+  - Compiles and links a small CUDA program with each compiler, for the cards of the host, and runs it if that is asked
+    for. Every compiler is tried, and all that fail are reported together.
+  - Works in a temporary directory and leaves nothing behind.
+options:
+  compilers:
+    description: Paths of the compilers.
+    type: list
+    elements: path
+    default: [/usr/local/cuda/bin/nvcc]
+  capabilities:
+    description: Compute capabilities of the cards, such as V(8.0). Without any the compiler decides.
+    type: list
+    elements: str
+    default: []
+  run:
+    description:
+      - Whether to run the program too. It adds two vectors on the first card and compares the sum. Needs a loaded
+        driver.
+    type: bool
+    default: false
+  timeout:
+    description: How many seconds a compiler has, and the program.
+    type: int
+    default: 300
+attributes:
+  check_mode:
+    description: Does the same there, because it changes nothing.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Prove that both toolkits compile for an A100
+  baremetal.gpu.nvcc_check:
+    compilers:
+      - /usr/local/cuda-12.4/bin/nvcc
+      - /usr/local/cuda-11.8/bin/nvcc
+    capabilities: ["8.0"]
+"""
+
+RETURN = r"""
+toolkits:
+  description: What each compiler is and did.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    compiler:
+      description: Its path.
+      type: str
+    version:
+      description: Its version, or null.
+      type: str
+      sample: 12.4.131
+    compiled:
+      description: Whether it made the program.
+      type: bool
+    ran:
+      description: Whether the program was run and its result was right.
+      type: bool
+    error:
+      description: What went wrong, or null.
+      type: str
+"""
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.query_runtime import architecture_flags
+
+# Uses the compiler, the linker, the runtime library and its headers, which is what a broken installation lacks.
+PROGRAM = r"""
+#include <cstdio>
+#include <cuda_runtime.h>
+
+__global__ void add(const int *a, const int *b, int *sum, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) sum[i] = a[i] + b[i];
+}
+
+#define TRY(call) do { cudaError_t e = (call); if (e != cudaSuccess) { \
+    std::fprintf(stderr, "%s: %s\n", #call, cudaGetErrorString(e)); return 1; } } while (0)
+
+int main() {
+    const int n = 1000;
+    int a[n], b[n], sum[n], *device[3];
+    for (int i = 0; i < n; ++i) { a[i] = i; b[i] = 3 * i; sum[i] = -1; }
+    for (int i = 0; i < 3; ++i) TRY(cudaMalloc(&device[i], sizeof a));
+    TRY(cudaMemcpy(device[0], a, sizeof a, cudaMemcpyHostToDevice));
+    TRY(cudaMemcpy(device[1], b, sizeof b, cudaMemcpyHostToDevice));
+    add<<<(n + 255) / 256, 256>>>(device[0], device[1], device[2], n);
+    TRY(cudaGetLastError());
+    TRY(cudaMemcpy(sum, device[2], sizeof sum, cudaMemcpyDeviceToHost));
+    for (int i = 0; i < n; ++i)
+        if (sum[i] != 4 * i) { std::fprintf(stderr, "wrong sum at %d: %d\n", i, sum[i]); return 2; }
+    std::puts("right");
+    return 0;
+}
+"""
+
+
+def call(command: Sequence[str], timeout: float, directory: str) -> tuple[str, str | None]:
+    """Output of a command, and what went wrong."""
+    environment = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TMPDIR": directory}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            check=False,
+        )
+    except FileNotFoundError:
+        return "", f"{command[0]} is not there"
+    except OSError as error:
+        return "", f"{command[0]}: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return "", f"{command[0]} did not end within {timeout:g} s"
+    if done.returncode:
+        words = (done.stderr or done.stdout).strip()[-1500:]
+        return done.stdout, f"{command[0]} ended with {done.returncode}: {words or 'it said nothing'}"
+    return done.stdout, None
+
+
+def try_toolkit(compiler: str, capabilities: Sequence[str], run: bool, timeout: float) -> dict[str, Any]:
+    result: dict[str, Any] = {"compiler": compiler, "version": None, "compiled": False, "ran": False, "error": None}
+    with tempfile.TemporaryDirectory(prefix="baremetal-gpu-nvcc-") as directory:
+        out, result["error"] = call([compiler, "--version"], timeout, directory)
+        if result["error"]:
+            return result
+        found = re.search(r"\bV([0-9]+(?:\.[0-9]+)+)", out)
+        result["version"] = found.group(1) if found else None
+        source, program = os.path.join(directory, "add.cu"), os.path.join(directory, "add")
+        with open(source, "w", encoding="utf-8") as stream:
+            stream.write(PROGRAM)
+        flags = architecture_flags(capabilities)
+        _out, result["error"] = call(
+            [compiler, "-Wno-deprecated-gpu-targets", *flags, "-o", program, source], timeout, directory
+        )
+        if result["error"]:
+            return result
+        result["compiled"] = True
+        if run:
+            _out, result["error"] = call([program], timeout, directory)
+            result["ran"] = result["error"] is None
+    return result
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "compilers": {"type": "list", "elements": "path", "default": ["/usr/local/cuda/bin/nvcc"]},
+            "capabilities": {"type": "list", "elements": "str", "default": []},
+            "run": {"type": "bool", "default": False},
+            "timeout": {"type": "int", "default": 300},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    toolkits = [
+        try_toolkit(compiler, params["capabilities"], params["run"], params["timeout"])
+        for compiler in params["compilers"]
+    ]
+    errors = [toolkit["error"] for toolkit in toolkits if toolkit["error"]]
+    if errors:
+        module.fail_json(
+            msg=f"A CUDA toolkit does not do what it is for: {'; '.join(errors)}. Install its packages again, and "
+            "see that the host's compiler is one that this CUDA supports.",
+            toolkits=toolkits,
+        )
+    module.exit_json(changed=False, toolkits=toolkits)
+
+
+if __name__ == "__main__":
+    main()
