@@ -4,8 +4,47 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from typing import Any
+
+from ansible import constants
+
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
+
+
+def checksum(path: str, cache: str) -> str:
+    """SHA-256 of a file. It is large and the same for every host, so it is worked out once in a run."""
+    state = os.stat(path)
+    key = hashlib.sha256(f"{path} {state.st_mtime_ns} {state.st_size}".encode()).hexdigest()
+    note = os.path.join(cache, f"runfile-{key}")
+    try:
+        with open(note, encoding="ascii") as stream:
+            return stream.read()
+    except OSError:
+        pass
+    total = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while chunk := stream.read(1 << 20):
+            total.update(chunk)
+    # Other hosts work on it at the same time: the note has to appear whole.
+    with open(f"{note}.{os.getpid()}", "w", encoding="ascii") as stream:
+        stream.write(total.hexdigest())
+    os.replace(f"{note}.{os.getpid()}", note)
+    return total.hexdigest()
 
 
 class ActionModule(BindingAction):
     MODULE = "baremetal.gpu.gpu_preflight_info"
+
+    def prepare(self, arguments: dict[str, Any]) -> None:
+        variables, runfile = arguments.get("variables"), arguments.get("runfile")
+        if not isinstance(variables, dict) or not isinstance(runfile, dict) or not runfile.get("path"):
+            return
+        if variables.get("nvidia_driver_method") != "runfile":
+            return
+        path = self._loader.path_dwim(str(runfile["path"]))
+        try:
+            arguments["runfile"] = {**runfile, "found_sha256": checksum(path, constants.DEFAULT_LOCAL_TMP)}
+        except OSError as failure:
+            arguments["runfile"] = {**runfile, "error": str(failure.strerror)}

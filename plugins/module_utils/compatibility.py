@@ -130,6 +130,11 @@ def distro_cuda(os_key: str | None) -> str | None:
     return row["cuda"] if row else None
 
 
+def distro_cuda_branch(os_key: str | None) -> int:
+    """The oldest branch that the packages of the distribution's toolkit accept; 0 where none is known."""
+    return int(DISTRO_DRIVERS.get(os_key or "", {}).get("cuda_libcuda") or 0)
+
+
 def newest_cuda(branch: int | None) -> str | None:
     """The newest CUDA that drivers of a branch report, without asking a card."""
     if branch is None:

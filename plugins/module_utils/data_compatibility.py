@@ -219,7 +219,7 @@ OPEN_FIRST_BRANCH = (515, "https://developer.nvidia.com/blog/nvidia-releases-ope
 OPEN_DEFAULT_BRANCH = (560, DRIVER_CONTAINER)
 
 # What the distribution itself brings: branch, exact version when the index was read, the package that builds the
-# kernel module per flavour, and the version of its CUDA toolkit. An empty list of drivers means that the
+# kernel module per flavour, the version of its CUDA toolkit, and the oldest branch whose libcuda its packages accept. An empty list of drivers means that the
 # distribution has none, None that which ones it has is not known here.
 DISTRO_DRIVERS: dict[str, dict[str, Any]] = {
     "debian12": {
@@ -232,6 +232,7 @@ DISTRO_DRIVERS: dict[str, dict[str, Any]] = {
             {"branch": 470, "version": "470.256.02", "dkms": {"proprietary": "nvidia-tesla-470-kernel-dkms"}},
         ),
         "cuda": "11.8",
+        "cuda_libcuda": 520,
         "source": DEBIAN,
     },
     "debian13": {
@@ -244,6 +245,7 @@ DISTRO_DRIVERS: dict[str, dict[str, Any]] = {
             {"branch": 535, "version": "535.274.02", "dkms": {"proprietary": "nvidia-tesla-535-kernel-dkms"}},
         ),
         "cuda": "12.4",
+        "cuda_libcuda": 550,
         "source": DEBIAN,
     },
     "ubuntu22.04": {"drivers": None, "cuda": None, "source": "not read: the archive adds branches during a release"},

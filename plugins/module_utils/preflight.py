@@ -367,7 +367,7 @@ def judge_containers(host: dict[str, Any], wanted: dict[str, Any], judgement: Ju
 
 
 def plan_driver(
-    host: dict[str, Any], gpu: dict[str, Any], wanted: dict[str, Any], judgement: Judgement
+    host: dict[str, Any], gpu: dict[str, Any], wanted: dict[str, Any], options: dict[str, Any], judgement: Judgement
 ) -> dict[str, Any]:
     """The driver that the variables and the cards lead to. What stands against it goes into the judgement."""
     cards = [card for card in gpu["pci"] if card["kind"] == "gpu"]
@@ -387,12 +387,14 @@ def plan_driver(
                 "set nvidia_driver_branch and nvidia_driver_flavour to what NVIDIA names for the card",
             )
 
+    if not version and method == "runfile":
+        version = _runfile_version(options)
     if version:
         of_version = int(version[:3])
         if branch not in ("auto", of_version):
             judgement.problem(
                 "version_branch",
-                f"nvidia_driver_version {version} is not of nvidia_driver_branch {branch}",
+                f"version {version} is not of nvidia_driver_branch {branch}",
                 version,
                 f"set nvidia_driver_branch to {of_version} or auto, or correct the version",
             )
@@ -445,6 +447,13 @@ def plan_driver(
             "set nvidia_driver_method to nvidia_repo",
         )
     return {"branch": branch, "flavour": flavour, "method": method, "version": version, "packages": packages}
+
+
+def _runfile_version(options: dict[str, Any]) -> str:
+    """NVIDIA names its installers NVIDIA-Linux-x86_64-550.163.01.run."""
+    source = options.get("runfile") or {}
+    match = re.search(r"-(\d{3}\.\d+(?:\.\d+)?)(?:-[\w-]+)?\.run$", str(source.get("path") or source.get("url") or ""))
+    return match.group(1) if match else ""
 
 
 def _list(numbers: list[int], word: str = "and") -> str:
@@ -506,6 +515,8 @@ def plan_cuda(
                     version,
                     f"set cuda_versions to ['{own}'] or ['distro'], or cuda_method to nvidia_repo",
                 )
+        if wanted["cuda_method"] == "distro" and _libcuda_too_old(host, driver, name, version, judgement):
+            continue
         toolkits.append(version)
         if wanted["nvidia_driver_state"] == "absent":
             against = None
@@ -514,6 +525,26 @@ def plan_cuda(
             against = exact.group(0) if exact else driver["branch"]
         judgement.problems += compatibility.check_cuda(cards, str(against) if against else None, version)
     return toolkits
+
+
+def _libcuda_too_old(
+    host: dict[str, Any], driver: dict[str, Any], name: str, version: str, judgement: Judgement
+) -> bool:
+    """Whether the distribution's toolkit would bring a libcuda beside that of an older driver, which then breaks."""
+    need = compatibility.distro_cuda_branch(host["os"]["key"])
+    if driver["branch"] is None or driver["branch"] >= need:
+        return False
+    message = (
+        f"CUDA {version} of {host['os']['name']} wants libcuda of branch {need} or newer, and the driver is of branch "
+        f"{driver['branch']}"
+    )
+    remedy = "set cuda_versions to [], or to older ones with cuda_method: nvidia_repo"
+    if name == "distro":
+        # The default: a card with an old last driver must not stop the host.
+        judgement.caution("cuda_distro_skipped", f"{message}, so no toolkit is installed", version, remedy)
+    else:
+        judgement.problem("cuda_libcuda", message, version, remedy)
+    return True
 
 
 # All together -------------------------------------------------------------------------------------------------------
@@ -572,7 +603,7 @@ def judge(
             needs[path] = needs.get(path, 0) + int(mib) * times
 
     if present and wanted["nvidia_driver_state"] == "present":
-        driver = plan_driver(host, gpu, wanted, judgement)
+        driver = plan_driver(host, gpu, wanted, options, judgement)
         installed = _driver_installed(host, gpu, driver)
         building = not installed and driver["method"] != "none"
         judge_kernels(host, options, building, judgement)
@@ -640,12 +671,27 @@ def judge_runfile(options: dict[str, Any], wanted: dict[str, Any], judgement: Ju
             "",
             "set nvidia_driver_runfile_url or nvidia_driver_runfile_path",
         )
-    if not re.match(r"^[0-9a-fA-F]{64}$", str(source.get("sha256") or "")):
+    checksum = str(source.get("sha256") or "")
+    if not re.match(r"^[0-9a-fA-F]{64}$", checksum):
         judgement.problem(
             "runfile_checksum",
             "the installer has no SHA-256 to be checked against",
-            source.get("sha256") or "",
+            checksum,
             "set nvidia_driver_runfile_sha256 to the 64 digits that `sha256sum` prints for the file",
+        )
+    elif source.get("found_sha256") and source["found_sha256"].lower() != checksum.lower():
+        judgement.problem(
+            "runfile_mismatch",
+            f"the installer on the controller has the SHA-256 {source['found_sha256']}, not the one that is set",
+            checksum,
+            "fetch the file again, or correct nvidia_driver_runfile_sha256 if the file is the right one",
+        )
+    if source.get("error"):
+        judgement.problem(
+            "runfile_missing",
+            f"the installer cannot be read on the controller: {source['error']}",
+            source["path"],
+            "correct nvidia_driver_runfile_path, which is a path on the controller",
         )
 
 

@@ -39,7 +39,8 @@ options:
     default: {}
   runfile:
     description:
-      - Where NVIDIA's installer comes from (C(url) or C(path)) and its C(sha256); looked at for the method C(runfile).
+      - Where NVIDIA's installer comes from (C(url), or C(path) on the controller) and its C(sha256). Looked at for the
+        method C(runfile). A file on the controller is read there and its checksum compared.
     type: dict
     default: {}
   check_network:

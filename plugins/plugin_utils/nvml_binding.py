@@ -42,10 +42,14 @@ class BindingAction(ActionBase):
     def wants_binding(self, arguments: dict[str, Any]) -> bool:
         return True
 
+    def prepare(self, arguments: dict[str, Any]) -> None:
+        """What else the controller adds to the arguments."""
+
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         arguments.pop(ARGUMENT, None)
+        self.prepare(arguments)
         packed = packed_source() if self.wants_binding(arguments) else None
         if packed is not None:
             arguments[ARGUMENT] = packed

@@ -137,7 +137,7 @@ def test_a_host_without_cards_passes(fake_host):
         ),
         (
             {"nvidia_driver_version": "550.163.01", "nvidia_driver_branch": 535},
-            "nvidia_driver_version 550.163.01 is not of nvidia_driver_branch 535",
+            "version 550.163.01 is not of nvidia_driver_branch 535",
             "550.163.01",
             "set nvidia_driver_branch to 550 or auto, or correct the version",
         ),
@@ -219,7 +219,18 @@ def test_a_k20c_gets_its_last_branch_by_itself(k20c):
     assert verdict["problems"] == []
     assert verdict["plan"]["driver"]["branch"] == 470
     assert verdict["plan"]["driver"]["packages"] == ["nvidia-tesla-470-kernel-dkms"]
-    assert verdict["plan"]["cuda"] == ["11.8"]
+    assert verdict["plan"]["cuda"] == []
+    (row,) = verdict["cautions"]
+    assert row["message"] == (
+        "CUDA 11.8 of Debian GNU/Linux 12 (bookworm) wants libcuda of branch 520 or newer, and the driver is of branch "
+        "470, so no toolkit is installed"
+    )
+
+
+def test_the_distributions_toolkit_by_name_beside_an_older_driver(k20c):
+    row = the_problem(judge(k20c, running="6.1.0-40-amd64", cuda_versions=["11.8"]))
+    assert (row["code"], row["value"]) == ("cuda_libcuda", "11.8")
+    assert row["remedy"] == "set cuda_versions to [], or to older ones with cuda_method: nvidia_repo"
 
 
 def test_cuda_12_on_470(k20c):
@@ -439,11 +450,30 @@ def test_docker_of_another_source(host):
         ({}, ["runfile_missing", "runfile_checksum"]),
         ({"url": "https://mirror/x.run", "sha256": "abc"}, ["runfile_checksum"]),
         ({"path": "/srv/x.run", "sha256": "0" * 64}, []),
+        ({"path": "/srv/x.run", "sha256": "A" * 64, "found_sha256": "a" * 64}, []),
+        ({"path": "/srv/x.run", "sha256": "0" * 64, "found_sha256": "1" * 64}, ["runfile_mismatch"]),
+        ({"path": "/srv/x.run", "sha256": "0" * 64, "error": "No such file or directory"}, ["runfile_missing"]),
     ],
 )
 def test_runfile(host, runfile, expected):
     verdict = judge(host, nvidia_driver_method="runfile", options={"runfile": runfile})
     assert codes(verdict["problems"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "branch"),
+    [
+        ("NVIDIA-Linux-x86_64-570.211.01.run", 570),
+        ("NVIDIA-Linux-x86_64-535.1.02-no-compat32.run", 535),
+        ("x.run", 580),
+    ],
+)
+def test_the_installers_name_tells_its_version(host, name, branch):
+    runfile = {"url": f"https://mirror/{name}", "sha256": "0" * 64}
+    driver = judge(host, nvidia_driver_method="runfile", cuda_versions=[], options={"runfile": runfile})["plan"][
+        "driver"
+    ]
+    assert driver["branch"] == branch
 
 
 def test_urls(host):

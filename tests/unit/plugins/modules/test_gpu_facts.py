@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import base64
+import hashlib
 import importlib.util
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from ansible_collections.baremetal.gpu.plugins.action import gpu_preflight_info as gpu_preflight_action
 from ansible_collections.baremetal.gpu.plugins.modules import gpu_facts, gpu_preflight_info
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import nvml_binding
 
@@ -110,6 +112,20 @@ def test_a_controller_without_pynvml_packs_nothing(monkeypatch):
     assert nvml_binding.packed_source() is None
 
 
+def test_the_installers_checksum_is_worked_out_once(tmp_path):
+    installer = tmp_path / "x.run"
+    installer.write_bytes(b"installer")
+    first = gpu_preflight_action.checksum(str(installer), str(tmp_path))
+    assert first == hashlib.sha256(b"installer").hexdigest()
+    (note,) = tmp_path.glob("runfile-*")
+    note.write_text("from the note")
+    assert gpu_preflight_action.checksum(str(installer), str(tmp_path)) == "from the note"
+    installer.write_bytes(b"another installer")
+    assert (
+        gpu_preflight_action.checksum(str(installer), str(tmp_path)) == hashlib.sha256(b"another installer").hexdigest()
+    )
+
+
 @pytest.fixture
 def play(tmp_path):
     """Runs a module as Ansible does, on this machine."""
@@ -138,6 +154,23 @@ def test_what_travels_along_is_not_shown(play, module):
     assert "module_args" in shown
     assert "_binding" not in shown
     assert nvml_binding.packed_source()[:60] not in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"installer", f"found_sha256: {hashlib.sha256(b'installer').hexdigest()}"),
+        (None, "error: No such file or directory"),
+    ],
+)
+def test_an_installer_on_the_controller_is_looked_at_there(play, tmp_path, content, shown):
+    path = tmp_path / "x.run"
+    if content is not None:
+        path.write_bytes(content)
+    runfile = {"path": str(path), "sha256": "0" * 64}
+    arguments = {"variables": {"nvidia_driver_method": "runfile"}, "runfile": runfile}
+    # What the action plugin added is among the module's arguments.
+    assert shown in play("gpu_preflight_info", "-a", json.dumps(arguments), "-vvv")
 
 
 def test_what_runs_on_a_host_is_python_3_9():
