@@ -20,6 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import drift_system 
 from ansible_collections.baremetal.gpu.plugins.module_utils import driver
 
 PENDING = "/var/lib/baremetal-gpu/pending"
+DRAINED = "drained"
 
 # In the order in which they are mended.
 SECTIONS = (
@@ -229,9 +230,7 @@ def units_drift(wanted: list[Item], have: dict[str, Item], drift: Drift, pending
     for item in wanted:
         unit = system.unit_name(item["name"])
         properties = have.get(unit)
-        why = system.unit_drift(item, properties)
-        reasons = [why] if why else []
-        actions = ["change"] if why else []
+        reasons, actions = system.unit_drift(item, properties)
         restart = item.get("restart_on") or []
         by_file, by_package = triggered(restart, paths), triggered(restart, names)
         record = pending_name("restart", unit)
@@ -244,7 +243,7 @@ def units_drift(wanted: list[Item], have: dict[str, Item], drift: Drift, pending
             recorded = _recorded(record, by_file + by_package, pending, "a restart")
             reasons.append(recorded["why"])
         if actions:
-            found.append({**item, "name": unit, **recorded, "why": "; ".join(reasons), "actions": actions})
+            found.append({**item, "name": unit, **recorded, "why": ", ".join(reasons), "actions": actions})
     return found
 
 
@@ -278,13 +277,29 @@ def stale_records(desired: Item, drift: Drift, pending: dict[str, str]) -> list[
     ]
 
 
+def left_drained(pending: dict[str, str]) -> list[Item]:
+    """Work was taken off the host, and the run that did it never gave it back."""
+    if DRAINED not in pending:
+        return []
+    why = f"an earlier run left it without work: {pending[DRAINED] or 'no reason recorded'}"
+    return [{"name": DRAINED, "why": why, "actions": ["restore"]}]
+
+
 # --- the whole -------------------------------------------------------------------------------------------------------
 
 
-def inspect(desired: Item, run: packages.Runner, root: str = "/", kernel: str = "", diff: bool = False) -> Item:
+def inspect(
+    desired: Item,
+    run: packages.Runner,
+    root: str = "/",
+    kernel: str = "",
+    diff: bool = False,
+    keep_drained: bool = False,
+) -> Item:
     """{drifted, required, refresh, drift, plan} of a host, and diff where it is asked for.
 
-    `run` runs a command that only reads and returns its status and output.
+    `run` runs a command that only reads and returns its status and output. `keep_drained` is for whoever has taken
+    work off the host and will give it back later.
     """
     drift: Drift = {}
     kernel = kernel or os.uname().release
@@ -331,6 +346,8 @@ def inspect(desired: Item, run: packages.Runner, root: str = "/", kernel: str = 
     units = _clean(desired.get("units"))
     drift["units"] = units_drift(units, system.read_units((unit["name"] for unit in units), run), drift, pending)
     drift["pending"] = stale_records(desired, drift, pending)
+    if not keep_drained:
+        drift["pending"] += left_drained(pending)
 
     drift = {section: drift[section] for section in SECTIONS if drift.get(section)}
     result = {
@@ -377,7 +394,6 @@ _VERBS = {
         "reload": "exchange kernel module",
         "reboot": "reboot to exchange kernel module",
     },
-    "units": {"change": "change unit", "restart": "restart unit"},
 }
 
 
@@ -391,8 +407,15 @@ def _plan_line(section: str, item: Item) -> str:
         return f"{main} package {name}{also} ({item['why']})"
     if section == "initramfs":
         return f"rebuild the initramfs of every installed kernel ({item['why']})"
+    if section == "pending" and last == "restore":
+        return f"give the host work again ({item['why']})"
     if section == "pending":
         return f"clear the record {item['name']} ({item['why']})"
+    if section == "units":
+        # A restart starts too.
+        verbs = [verb for verb in item["actions"] if verb != "read" and (verb, last) != ("start", "restart")]
+        words = " and ".join(filter(None, [", ".join(verbs[:-1]), *verbs[-1:]]))
+        return f"{words or 'let systemd read'} unit {item['name']} ({item['why']})"
     verb = _VERBS[section]
     if isinstance(verb, dict):
         verb = verb[last]

@@ -106,7 +106,7 @@ def remedy(desired: Item, found: Item) -> Item:
         "daemon_reload": any(
             "/systemd/system/" in item["path"] or item["path"].startswith("/etc/systemd/") for item in files
         )
-        or any("systemd has not read it" in item["why"] for item in units),
+        or any("read" in item["actions"] for item in units),
         "initramfs": [item["command"] for item in drift.get("initramfs", ())],
         "dkms": sorted({item["kernel"] for item in drift.get("dkms", ())}),
         "kernel_modules": {
@@ -115,5 +115,6 @@ def remedy(desired: Item, found: Item) -> Item:
         },
         "units": list(units),
         "done": [record["path"] for record in records]
-        + [f"{PENDING}/{item['name']}" for item in drift.get("pending", ())],
+        + [f"{PENDING}/{item['name']}" for item in drift.get("pending", ()) if "clear" in item["actions"]],
+        "restore": any("restore" in item["actions"] for item in drift.get("pending", ())),
     }

@@ -190,32 +190,41 @@ def is_active(properties: dict[str, str] | None) -> bool:
     return (properties or {}).get("ActiveState") in ("active", "reloading", "refreshing", "activating")
 
 
-def unit_drift(item: dict[str, Any], properties: dict[str, str] | None) -> str | None:
-    """Why a unit is not as wanted; None if it is."""
+def unit_drift(item: dict[str, Any], properties: dict[str, str] | None) -> tuple[list[str], list[str]]:
+    """Why a unit is not as wanted and what to do, both empty if it is."""
     properties = properties or {}
     load, file_state = properties.get("LoadState", "not-found"), properties.get("UnitFileState", "")
     masked = load == "masked" or file_state in MASKED
     wanted_masked, enabled, state = item.get("masked"), item.get("enabled"), item.get("state")
+    why: list[str] = []
+    actions: list[str] = []
     if load == "not-found" and not masked:
-        wanted = enabled or state in ("started", "restarted") or wanted_masked
-        return "does not exist yet" if wanted else None
-    wrong = []
-    if wanted_masked is not None and masked != wanted_masked:
-        wrong.append("is masked" if masked else "is not masked")
-    elif masked and not wanted_masked and (enabled or state == "started"):
-        wrong.append("is masked")
+        for wanted, action in ((wanted_masked, "mask"), (enabled, "enable"), (state == "started", "start")):
+            if wanted:
+                actions.append(action)
+        return (["does not exist yet"] if actions else []), actions
+    if masked and (wanted_masked is False or (not wanted_masked and (enabled or state == "started"))):
+        why, actions = ["is masked"], ["unmask", *(["enable"] if enabled else [])]
+    elif wanted_masked and not masked:
+        why, actions = ["is not masked"], ["mask"]
     if enabled is not None and not masked and (file_state in ENABLED) != enabled:
-        # A unit without a file state or an [Install] section cannot be disabled any further.
-        wrong.append("is enabled" if not enabled else f"is {file_state or 'not enabled'}")
-        if not enabled and file_state in ("static", "indirect", "generated", "alias"):
-            wrong.pop()
+        # A unit without an [Install] section counts as enabled, and cannot be disabled any further.
+        if enabled:
+            why.append(f"is {file_state or 'not enabled'}")
+            actions.append("enable")
+        elif file_state not in ("static", "indirect", "generated", "alias"):
+            why.append("is enabled")
+            actions.append("disable")
     if state == "started" and not is_active(properties):
-        wrong.append(f"is {properties.get('ActiveState') or 'not running'}")
+        why.append(f"is {properties.get('ActiveState') or 'not running'}")
+        actions.append("start")
     if state == "stopped" and is_active(properties):
-        wrong.append("is running")
+        why.append("is running")
+        actions.append("stop")
     if properties.get("NeedDaemonReload") == "yes":
-        wrong.append("changed on disk, and systemd has not read it")
-    return ", ".join(wrong) or None
+        why.append("changed on disk, and systemd has not read it")
+        actions.append("read")
+    return why, actions
 
 
 # --- kernel modules --------------------------------------------------------------------------------------------------

@@ -293,6 +293,12 @@ options:
             description: Priority of the alternative.
             type: int
             default: 50
+  keep_drained:
+    description:
+      - Whether it is right that work is off the host, because whoever asks took it off. Otherwise a record of it,
+        left behind by a run that was cut, is drift.
+    type: bool
+    default: false
 requirements:
   - On the host nothing but Python 3.9.
 attributes:
@@ -477,10 +483,14 @@ SPEC = {
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"desired": {"type": "dict", "required": True, "options": SPEC}},
+        argument_spec={
+            "desired": {"type": "dict", "required": True, "options": SPEC},
+            "keep_drained": {"type": "bool", "default": False},
+        },
         supports_check_mode=True,
     )
-    module.exit_json(changed=False, **drift.inspect(module.params["desired"], run, diff=module._diff))
+    found = drift.inspect(module.params["desired"], run, diff=module._diff, keep_drained=module.params["keep_drained"])
+    module.exit_json(changed=False, **found)
 
 
 if __name__ == "__main__":

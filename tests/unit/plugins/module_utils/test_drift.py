@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts against desired documents: the cases of drift_cases.yml, and what holds for all of them."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import drift, drift_remedy
+from tests.unit.plugins.drift_host import KERNEL, DriftHost
+
+CASES = yaml.safe_load((Path(__file__).parent / "drift_cases.yml").read_text())
+FLAT = [(f"{section}: {case['case']}", case) for section, cases in CASES.items() for case in cases]
+
+every_case = pytest.mark.parametrize("case", [case for _name, case in FLAT], ids=[name for name, _case in FLAT])
+
+
+@pytest.fixture
+def host(tmp_path):
+    return DriftHost(tmp_path)
+
+
+def inspect(host: DriftHost, desired: dict[str, Any], diff: bool = True) -> dict[str, Any]:
+    return drift.inspect(desired, host.run, root=str(host.root), kernel=KERNEL, diff=diff)
+
+
+def tree(root: Path) -> dict[str, tuple[int, bytes]]:
+    return {
+        str(path): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in sorted(root.rglob("*"))
+    }
+
+
+@every_case
+def test_case(case, host):
+    host.build(case.get("host") or {})
+    found = inspect(host, case["desired"])
+    assert found["plan"] == case["plan"]
+    assert found["drifted"] == bool(case["plan"])
+    if "refresh" in case:
+        assert found["refresh"] == case["refresh"]
+    for section, actions in case.get("actions", {}).items():
+        assert [item["actions"] for item in found["drift"][section]] == actions
+    if "records" in case:
+        records = drift_remedy.remedy(case["desired"], found)["records"]
+        assert [record["path"].rsplit("/", 1)[1] for record in records] == case["records"]
+
+
+@every_case
+def test_inspection_changes_neither_host_nor_document(case, host):
+    host.build(case.get("host") or {})
+    before, desired = tree(host.root), copy.deepcopy(case["desired"])
+    inspect(host, case["desired"])
+    assert tree(host.root) == before
+    assert case["desired"] == desired
+
+
+@every_case
+def test_every_difference_is_told_and_shown(case, host):
+    """Each item has its reason and its actions, a line of the plan, and a place in the diff."""
+    host.build(case.get("host") or {})
+    found = inspect(host, case["desired"])
+    items = [item for items in found["drift"].values() for item in items]
+    assert len(items) == len(found["plan"])
+    assert all(item["why"] and item["actions"] for item in items)
+    assert bool(found["diff"]) == bool(items)
+    assert all(shown["before"] != shown["after"] or not shown["before"] for shown in found["diff"])
+    assert list(found["drift"]) == [section for section in drift.SECTIONS if section in found["drift"]]
+
+
+@every_case
+def test_a_host_without_drift_costs_no_question_to_apt(case, host):
+    host.build(case.get("host") or {})
+    found = inspect(host, case["desired"])
+    asked = {command[0] for command in host.commands}
+    missing = any("install" in item["actions"] for item in found["drift"].get("packages", ()))
+    assert ("apt-cache" in asked) == missing
+    assert len([command for command in host.commands if command[0] == "systemctl"]) <= 1
+
+
+@every_case
+def test_options_that_are_left_out_may_be_null(case, host):
+    """The module fills in null for every option that is not there."""
+    host.build(case.get("host") or {})
+    desired = {
+        section: [{"mode": None, "version": None, "hold": None, "key": None, "enabled": None, **item} for item in items]
+        if isinstance(items, list)
+        else items
+        for section, items in case["desired"].items()
+    }
+    nothing = dict.fromkeys(["repositories", "pins", "packages", "files", "units", "dkms", "initramfs", "alternatives"])
+    assert inspect(host, {**nothing, **desired})["plan"] == case["plan"]
+
+
+def test_the_diff_of_a_file_is_its_content(host):
+    host.file("/etc/x", "old\n")
+    found = inspect(host, {"files": [{"path": "/etc/x", "content": "new\n"}]})
+    assert found["diff"] == [{"before_header": "/etc/x", "after_header": "/etc/x", "before": "old\n", "after": "new\n"}]
+
+
+def test_the_diff_of_a_mode_tells_the_mode(host):
+    host.file("/etc/x", "same\n", mode=0o644)
+    (shown,) = inspect(host, {"files": [{"path": "/etc/x", "content": "same\n", "mode": "0600"}]})["diff"]
+    assert shown["before"] == "mode is 0644, not 0600\n"
+
+
+def test_a_secret_is_nowhere_in_the_answer(host):
+    host.file("/etc/secret", "old-secret\n")
+    desired = {"files": [{"path": "/etc/secret", "content": "new-secret\n", "sensitive": True}]}
+    found = inspect(host, drift_remedy.without_secrets(desired))
+    assert found["plan"] == ["write /etc/secret (content differs)"]
+    assert "secret\\n" not in repr(found)
+    host.file("/etc/secret", "new-secret\n")
+    assert inspect(host, drift_remedy.without_secrets(desired))["plan"] == []
+
+
+def test_a_module_that_need_not_be_unloaded_is_no_failure(host):
+    host.kernel_module("nouveau", users=2)
+    item = {"name": "nouveau", "state": "unloaded"}
+    assert inspect(host, {"kernel_modules": [item]})["required"] is True
+    found = inspect(host, {"kernel_modules": [{**item, "required": False}]})
+    assert (found["drifted"], found["required"]) == (True, False)
+
+
+def test_processes_that_hold_a_device_are_named_but_not_those_of_stopped_units(host):
+    host.kernel_module("nvidia", version="535.10")
+    host.directory("/var/lib/dkms/nvidia-current/550.9")
+    host.link(f"/var/lib/dkms/nvidia-current/kernel-{KERNEL}-x86_64", f"550.9/{KERNEL}/x86_64")
+    host.file(f"/lib/modules/{KERNEL}/updates/dkms/nvidia-current.ko")
+    for process, name, group in ((10, "nvidia-persiste", "nvidia-persistenced.service"), (11, "python3", "user.slice")):
+        host.link(f"/proc/{process}/fd/3", "/dev/nvidia0")
+        host.file(f"/proc/{process}/comm", f"{name}\n")
+        host.file(f"/proc/{process}/cgroup", f"0::/system.slice/{group}\n")
+    module = {"name": "nvidia", "current": True, "devices": ["/dev/nvidia[0-9]*"], "units": ["nvidia-persistenced"]}
+    (item,) = inspect(host, {"kernel_modules": [module]})["drift"]["kernel_modules"]
+    assert item["actions"] == ["reboot"]
+    assert item["held_by"] == ["python3 (pid 11)"]
+    (host.root / "proc/11/fd/3").unlink()
+    (item,) = inspect(host, {"kernel_modules": [module]})["drift"]["kernel_modules"]
+    assert (item["actions"], item["unload"]) == (["reload"], ["nvidia"])
+
+
+def test_packages_that_apt_knows_need_no_fresh_lists(host):
+    host.policy("curl", "8.1-2")
+    assert inspect(host, {"packages": [{"name": "curl"}]})["refresh"] is False
+    assert inspect(host, {"packages": [{"name": "curl", "version": "9.*"}]})["refresh"] is True
+    assert inspect(host, {"packages": [{"name": "wget"}]})["refresh"] is True
+
+
+def test_rpm_packages(host):
+    (host.root / "var/lib/dpkg/status").unlink()
+    host.rpms = "nvidia-driver-cuda\t3\t550.54.14\t1.el9\tx86_64\nbash\t0\t5.1.8\t9.el9\tx86_64\n"
+    host.file(
+        "/etc/dnf/plugins/versionlock.list", "# kept\nnvidia-driver-cuda-3:550.54.14-1.el9.*\n!bash-0:5.0-1.el9.*\n"
+    )
+    wanted = [
+        {"name": "nvidia-driver-cuda", "version": "550.*", "hold": True},
+        {"name": "bash", "hold": True},
+        {"name": "dkms"},
+    ]
+    found = inspect(host, {"packages": wanted, "repositories": [{"name": "r", "baseurl": "http://r.example/"}]})
+    assert found["manager"] == "dnf"
+    assert found["plan"] == [
+        "write repository r (is missing)",
+        "hold package bash (is not held)",
+        "install package dkms (is not installed)",
+    ]
+    assert found["drift"]["repositories"][0]["path"] == "/etc/yum.repos.d/r.repo"
+    assert found["refresh"] is False
+
+
+def test_whoever_drained_the_host_is_not_told_of_it(host):
+    host.file("/var/lib/baremetal-gpu/pending/drained", "upgrade\n")
+    assert drift.inspect({}, host.run, root=str(host.root))["drifted"] is True
+    assert drift.inspect({}, host.run, root=str(host.root), keep_drained=True)["drifted"] is False

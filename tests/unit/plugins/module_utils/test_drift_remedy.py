@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From document and drift to what the tasks of the role common loop over."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import drift, drift_remedy
+from tests.unit.plugins.drift_host import KERNEL, DriftHost
+
+
+@pytest.fixture
+def host(tmp_path):
+    return DriftHost(tmp_path)
+
+
+def remedy(host, desired):
+    found = drift.inspect(drift_remedy.without_secrets(desired), host.run, root=str(host.root), kernel=KERNEL)
+    return drift_remedy.remedy(desired, found)
+
+
+def test_both_sides_keep_records_in_the_same_place():
+    assert drift.PENDING == drift_remedy.PENDING
+
+
+def test_nothing_to_do(host):
+    done = remedy(host, {"packages": [{"name": "curl", "state": "absent"}]})
+    assert not any(
+        value for name, value in done.items() if name not in ("manager", "sources", "files", "kernel_modules")
+    )
+    assert not any(any(done[name].values()) for name in ("sources", "files", "kernel_modules"))
+
+
+def test_packages_go_and_come_in_one_transaction(host):
+    host.package("old", status="hold ok installed")
+    host.package("kept", "535.1-1", status="hold ok installed")
+    done = remedy(
+        host,
+        {
+            "packages": [
+                {"name": "new", "version": "550.*", "hold": True},
+                {"name": "kept", "version": "550.*", "hold": True},
+                {"name": "old", "state": "absent"},
+            ]
+        },
+    )
+    assert done["unhold"] == ["kept", "old"]
+    assert done["transaction"] == ["new=550.*", "kept=550.*", "old-"]
+    assert done["hold"] == ["new", "kept"]
+    assert done["touches_packages"] is True
+    assert done["touches_sources"] is False
+
+
+def test_dnf_wants_versions_behind_a_dash():
+    assert drift_remedy.package_spec({"name": "a", "version": "1.*"}, "dnf") == "a-1.*"
+    assert drift_remedy.package_spec({"name": "a"}, "dnf") == "a"
+
+
+def test_contents_come_from_the_document(host):
+    files = [
+        {"path": "/etc/a", "content": "A", "validate": "check %s", "backup": True},
+        {"path": "/etc/b", "url": "http://x.example/b", "sha256": "0" * 64},
+        {"path": "/etc/c", "source": "/controller/c", "sha256": "0" * 64},
+        {"path": "/etc/d", "state": "directory"},
+        {"path": "/etc/e", "state": "link", "src": "a"},
+        {"path": "/etc/f", "content": "S", "sensitive": True},
+    ]
+    done = remedy(host, {"files": files})["files"]
+    assert {name: [item["path"] for item in items] for name, items in done.items()} == {
+        "absent": [],
+        "directories": ["/etc/d"],
+        "contents": ["/etc/a", "/etc/c", "/etc/f"],
+        "downloads": ["/etc/b"],
+        "links": ["/etc/e"],
+    }
+    first, second, secret = done["contents"]
+    assert (first["content"], first["validate"], first["backup"]) == ("A", "check %s", True)
+    assert second["source"] == "/controller/c"
+    assert (secret["content"], secret["sensitive"]) == ("S", True)
+
+
+def test_keys_and_repositories_are_files_before_packages(host):
+    repositories = [
+        {"name": "a", "uris": ["u"], "suites": ["/"], "key": {"url": "http://x.example/k", "sha256": "0" * 64}},
+        {
+            "name": "b",
+            "uris": ["u"],
+            "suites": ["/"],
+            "key": {"path": "/controller/k", "sha256": "0" * 64, "dest": "/k"},
+        },
+        {"name": "c", "uris": ["u"], "suites": ["/"], "key": {"content": "K"}},
+    ]
+    sources = remedy(host, {"repositories": repositories})["sources"]
+    assert [(item["path"], item["url"]) for item in sources["downloads"]] == [
+        ("/etc/apt/keyrings/a.asc", "http://x.example/k")
+    ]
+    by_path = {item["path"]: item for item in sources["contents"]}
+    assert by_path["/k"]["source"] == "/controller/k"
+    assert by_path["/etc/apt/keyrings/c.asc"]["content"] == "K"
+    assert "Signed-By: /k\n" in by_path["/etc/apt/sources.list.d/b.sources"]["content"]
+
+
+def test_what_follows_a_change_is_recorded_before_it_and_cleared_after(host):
+    host.file("/usr/sbin/update-initramfs")
+    host.unit("a.service")
+    host.file("/var/lib/baremetal-gpu/pending/restart-b.service")
+    desired = {
+        "files": [{"path": "/etc/a", "content": "A"}],
+        "initramfs": {"rebuild_on": ["/etc/a"]},
+        "units": [
+            {"name": "a", "state": "started", "restart_on": ["/etc/a"]},
+            {"name": "b", "state": "stopped"},
+        ],
+    }
+    done = remedy(host, desired)
+    assert done["records"] == [
+        {"path": f"{drift.PENDING}/restart-a.service", "content": "/etc/a changes\n"},
+        {"path": f"{drift.PENDING}/initramfs", "content": "/etc/a changes\n"},
+    ]
+    assert done["initramfs"] == [["update-initramfs", "-u", "-k", "all"]]
+    assert sorted(done["done"]) == sorted(
+        f"{drift.PENDING}/{name}" for name in ("restart-a.service", "initramfs", "restart-b.service")
+    )
+
+
+def test_a_record_keeps_its_first_reason(host):
+    """A run that is cut twice must not wrap the reason once more each time."""
+    host.unit("a.service")
+    host.file("/etc/a", "A")
+    host.file(f"{drift.PENDING}/restart-a.service", "/etc/a changes\n")
+    desired = {"files": [{"path": "/etc/a", "content": "A"}], "units": [{"name": "a", "restart_on": ["/etc/a"]}]}
+    assert remedy(host, desired)["records"] == [
+        {"path": f"{drift.PENDING}/restart-a.service", "content": "/etc/a changes\n"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("desired", "reload"),
+    [
+        ({"files": [{"path": "/etc/systemd/system/a.service", "content": ""}]}, True),
+        ({"files": [{"path": "/usr/lib/systemd/system/a.service", "state": "link", "src": "b"}]}, True),
+        ({"files": [{"path": "/etc/a", "content": ""}]}, False),
+        ({"units": [{"name": "stale", "state": "started"}]}, True),
+    ],
+)
+def test_systemd_reads_units_again_when_they_change(host, desired, reload):
+    host.unit("stale.service", NeedDaemonReload="yes")
+    assert remedy(host, desired)["daemon_reload"] is reload
+
+
+def test_a_document_without_secrets_is_sent_as_it_is():
+    desired = {"files": [{"path": "/a", "content": "x"}], "packages": [{"name": "p"}]}
+    assert drift_remedy.without_secrets(desired) == desired
+
+
+def test_of_a_secret_only_the_checksum_is_sent():
+    desired = {"files": [{"path": "/a", "content": "a\n", "sensitive": True}]}
+    assert drift_remedy.without_secrets(desired) == {
+        "files": [
+            {
+                "path": "/a",
+                "sensitive": True,
+                "sha256": "87428fc522803d31065e7bce3cf03fe475096631e5e07bbd7a0fde60c4cf25c7",
+            }
+        ]
+    }
+    assert desired["files"][0]["content"] == "a\n"
