@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``python -m tests.repositories DIRECTORY``: the stand-in repositories in a directory, to look at or to serve."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.repositories.apt import Key, build_repository
+from tests.repositories.stand_ins import container_toolkit, cuda_toolkit
+
+
+def build(directory: Path) -> str:
+    """Build both repositories, signed by one key, and return the key's SHA-256."""
+    with tempfile.TemporaryDirectory() as temporary:
+        key = Key(Path(temporary))
+        try:
+            build_repository(directory / "toolkit", container_toolkit("1.17.7") + container_toolkit("1.17.8"), key)
+            build_repository(directory / "cuda", cuda_toolkit("12.4") + cuda_toolkit("12.6"), key)
+            return key.sha256
+        finally:
+            key.close()
+
+
+if __name__ == "__main__":
+    print(build(Path(sys.argv[1])))
