@@ -35,12 +35,14 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
 @command
 def up(
     machine: Annotated[
-        list[str] | None, typer.Option("--machine", help="A standard machine, or NAME:SUITE:SCENARIO. Repeatable.")
+        list[str] | None,
+        typer.Option("--machine", help="A machine of the lab or a standard one, or NAME:SUITE:SCENARIO. Repeatable."),
     ] = None,
 ) -> None:
     """Make and boot machines: the three standard ones, or those named. Twice is as good as once."""
-    wanted = [parse_machine(text) for text in machine or [spec.name for spec in STANDARD_MACHINES]]
-    lifecycle.up(Lab(), wanted)
+    lab = Lab()
+    names = machine or [spec.name for spec in STANDARD_MACHINES]
+    lifecycle.up(lab, [lab.machines[text] if text in lab.machines else parse_machine(text) for text in names])
 
 
 @command

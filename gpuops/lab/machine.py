@@ -41,6 +41,7 @@ SCENARIO_IN_MACHINE = "opt/baremetal-gpu-simulators/scenario.json"
 # Container engines put overlay mounts there, which do not stack on another overlay.
 PLAIN_DIRECTORIES = ("docker", "containerd", "containers")
 OVERLAY_OPTIONS = "index=off,metacopy=off,redirect_dir=off"
+NSPAWN = Path("/run/systemd/nspawn")
 BOOT_TIMEOUT = 90
 
 CGROUP_UNIT = """\
@@ -120,7 +121,14 @@ class Machine:
 
     def _mount(self, upper: Path, work: Path, lower: list[Path]) -> None:
         layers = f"lowerdir={':'.join(map(str, lower))},upperdir={upper},workdir={work}"
-        run("mount", "-t", "overlay", self.unit_name, "-o", f"{layers},{OVERLAY_OPTIONS}", self.root)
+        try:
+            run("mount", "-t", "overlay", self.unit_name, "-o", f"{layers},{OVERLAY_OPTIONS}", self.root)
+        except LabError as error:
+            kind = run("stat", "--file-system", "--format=%T", upper, check=False).stdout.strip()
+            raise LabError(
+                f"{self.spec.name}: overlayfs does not work on {upper} (file system: {kind}); "
+                f"it needs ext4, xfs or btrfs there, not another overlay as in containers\n{error}"
+            ) from error
 
     def _write_seed(self, mirrors: Mirrors) -> None:
         def write(name: str, text: str, mode: int = 0o644) -> None:
@@ -276,6 +284,16 @@ class Machine:
                 )
             time.sleep(0.05)
         cgroups.remove(self.unit_name)
+        self._remove_runtime_files()
+
+    def _remove_runtime_files(self) -> None:
+        """What a killed systemd-nspawn leaves in /run; newer versions refuse to start where they find it."""
+        unmount_below(NSPAWN / "unix-export" / self.unit_name)
+        with contextlib.suppress(OSError):
+            (NSPAWN / "unix-export" / self.unit_name).rmdir()
+        if self.root.exists():
+            status = self.root.stat()
+            (NSPAWN / "locks" / f"inode-{status.st_dev}:{status.st_ino}").unlink(missing_ok=True)
 
     def _stop(self) -> None:
         """Kill it and give back what the host keeps for it."""

@@ -53,6 +53,9 @@ class Bench:
         return done
 
     def up(self) -> subprocess.CompletedProcess[str]:
+        """Made by its whole description, later by name alone."""
+        if NAME in Lab(self.id).machines:
+            return self.gpuops("up", "--machine", NAME)
         return self.gpuops("up", "--machine", f"{NAME}:{self.suite}:no-gpu")
 
     def ssh(self, command: str, check: bool = True) -> str:
@@ -89,6 +92,7 @@ class Bench:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
         found += [f"mount: {line}" for line in mounts if f"{lab.directory}/" in line or lab.tag in line]
         found += [f"control group: {path}" for path in cgroups.find(f"{NAME}-{lab.tag}")]
+        found += [f"mount point: {path}" for path in Path("/run/systemd").glob(f"nspawn/*/{NAME}-{lab.tag}")]
         found += [f"file: {path}" for path in lab.directory.parent.glob(f"{self.id}*")]
         return found
 
