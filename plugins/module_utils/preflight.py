@@ -570,6 +570,24 @@ def _toolkit_installed(packages: dict[str, dict[str, str]], version: str) -> boo
     return f"cuda-toolkit-{major}-{minor}" in packages or own.startswith(f"{major}.{minor}.")
 
 
+def missing_runtime(
+    host: dict[str, Any], wanted: dict[str, Any], options: dict[str, Any], present: bool
+) -> dict[str, str]:
+    """The parts of the container runtime that are not on the host, each with the step that installs it."""
+    engine, nvidia = wanted["container_runtime_engine"], wanted["container_runtime_nvidia"]
+    if engine == "none" or wanted["container_runtime_state"] == "absent":
+        return {}
+    missing = {}
+    if not any(name in host["packages"] for name in ENGINE_PACKAGES[engine]):
+        missing["engine"] = f"install the container engine {engine}"
+    # A repository for it is what `auto` takes as the wish to have it.
+    repository = (options.get("urls") or {}).get("container_runtime_toolkit_repo_url")
+    toolkit = present and (nvidia == "toolkit" or (nvidia == "auto" and repository))
+    if toolkit and "nvidia-container-toolkit" not in host["packages"]:
+        missing["toolkit"] = "install the NVIDIA Container Toolkit"
+    return missing
+
+
 def judge(
     host: dict[str, Any], gpu: dict[str, Any], variables: dict[str, Any], options: dict[str, Any]
 ) -> dict[str, Any]:
@@ -628,11 +646,10 @@ def judge(
 
     judge_repositories(host, wanted, judgement)
     judge_containers(host, wanted, judgement)
-    engine = wanted["container_runtime_engine"]
-    has_engine = any(name in host["packages"] for name in ENGINE_PACKAGES.get(engine, ()))
-    if engine != "none" and wanted["container_runtime_state"] == "present" and not has_engine:
+    runtime = missing_runtime(host, wanted, options, present)
+    if "engine" in runtime:
         needs_of("container_runtime")
-        steps.append(f"install the container engine {engine}")
+    steps += runtime.values()
     judge_disk(host, needs, judgement)
 
     _apply_overrides(judgement, options)
@@ -644,7 +661,10 @@ def judge(
         ],
         "driver": driver,
         "cuda": toolkits,
-        "runtime": {"engine": engine, "nvidia": wanted["container_runtime_nvidia"] if present else "none"},
+        "runtime": {
+            "engine": wanted["container_runtime_engine"],
+            "nvidia": wanted["container_runtime_nvidia"] if present else "none",
+        },
         "reboot_expected": bool(reboot),
         "reboot_reasons": reboot,
         "steps": steps,
@@ -682,7 +702,7 @@ def judge_runfile(options: dict[str, Any], wanted: dict[str, Any], judgement: Ju
     elif source.get("found_sha256") and source["found_sha256"].lower() != checksum.lower():
         judgement.problem(
             "runfile_mismatch",
-            f"the installer on the controller has the SHA-256 {source['found_sha256']}, not the one that is set",
+            f"{source['path']} on the controller has the SHA-256 {source['found_sha256']}, not the one that is set",
             checksum,
             "fetch the file again, or correct nvidia_driver_runfile_sha256 if the file is the right one",
         )

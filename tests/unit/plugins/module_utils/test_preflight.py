@@ -432,6 +432,23 @@ def test_a_malformed_daemon_json(host):
     assert judge(host, container_runtime_engine="podman")["problems"] == []
 
 
+@pytest.mark.parametrize(
+    ("nvidia", "urls", "installed", "step"),
+    [
+        ("auto", {}, False, False),
+        ("auto", {"container_runtime_toolkit_repo_url": "https://mirror/toolkit"}, False, True),
+        ("toolkit", {}, False, True),
+        ("toolkit", {}, True, False),
+        ("cdi", {"container_runtime_toolkit_repo_url": "https://mirror/toolkit"}, False, False),
+    ],
+)
+def test_the_container_toolkit_is_a_step(host, nvidia, urls, installed, step):
+    if installed:
+        host.packages(nvidia__container__toolkit="1.18.0-1")
+    plan = judge(host, container_runtime_nvidia=nvidia, options={"urls": urls})["plan"]
+    assert ("install the NVIDIA Container Toolkit" in plan["steps"]) is step
+
+
 def test_podman_in_dockers_clothes(host):
     host.packages(podman__docker="5.4.2")
     assert the_problem(judge(host))["value"] == "podman-docker 5.4.2"
