@@ -219,8 +219,9 @@ OPEN_FIRST_BRANCH = (515, "https://developer.nvidia.com/blog/nvidia-releases-ope
 OPEN_DEFAULT_BRANCH = (560, DRIVER_CONTAINER)
 
 # What the distribution itself brings: branch, exact version when the index was read, the package that builds the
-# kernel module per flavour, the version of its CUDA toolkit, and the oldest branch whose libcuda its packages accept. An empty list of drivers means that the
-# distribution has none, None that which ones it has is not known here.
+# kernel module per flavour, the version of its CUDA toolkit, and the oldest branch whose libcuda the packages of that
+# toolkit accept. An empty list of drivers means that the distribution has none, None that which ones it has is not
+# known here.
 DISTRO_DRIVERS: dict[str, dict[str, Any]] = {
     "debian12": {
         "drivers": (

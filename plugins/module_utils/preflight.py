@@ -170,8 +170,21 @@ def judge_system(host: dict[str, Any], options: dict[str, Any], judgement: Judge
         )
 
 
+def good_kernels(choice: Any) -> bool:
+    return choice in ("running", "installed") or (
+        isinstance(choice, list) and all(isinstance(kernel, str) for kernel in choice)
+    )
+
+
 def judge_kernels(host: dict[str, Any], options: dict[str, Any], building: bool, judgement: Judgement) -> None:
     kernels = host["kernels"]
+    if not good_kernels(options["kernels"]):
+        judgement.problem(
+            "variable",
+            "gpu_preflight_kernels, which follows nvidia_driver_kernels, names no kernels",
+            options["kernels"],
+            "set nvidia_driver_kernels to running, installed or a list of kernel releases",
+        )
     if not kernels["checked"]:
         judgement.problem(
             "no_kernel",

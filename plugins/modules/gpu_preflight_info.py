@@ -244,10 +244,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     wanted = module.params
-    kernels = wanted["kernels"]
-    if not isinstance(kernels, list) and kernels not in ("running", "installed"):
-        module.fail_json(msg=f"kernels is neither running, installed nor a list of kernel releases: {kernels}")
-
+    # What means nothing is told with all the other problems.
+    kernels = wanted["kernels"] if preflight.good_kernels(wanted["kernels"]) else "installed"
     cards = gpu.gather(binding_source=nvml.unpack(wanted["_binding"]), deadline_s=wanted["nvml_timeout"])
     network = wanted["check_network"]
     paths = {path for stage in wanted["disk_mib"].values() for path in stage} | set(DISK_PATHS)
@@ -258,7 +256,7 @@ def main() -> None:
         resolver=osinfo.resolve if network else None,
     )
     options = {key: wanted[key] for key in ("disk_mib", "urls", "runfile", "accept", "refuse")}
-    options.update(kernels=kernels, host=wanted["host"] or host["hostname"]["name"])
+    options.update(kernels=wanted["kernels"], host=wanted["host"] or host["hostname"]["name"])
     verdict = preflight.judge(host, cards, wanted["variables"], options)
 
     if network and "headers_unknown" in [row["code"] for row in verdict["cautions"]]:

@@ -402,7 +402,9 @@ def test_nobody_there():
 def test_a_directory_is_reached_if_it_exists(host):
     (host.root / "srv/mirror").mkdir(parents=True)
     assert osinfo.unreachable(target("file:///srv/mirror"), {}, root=host.path) is None
-    assert osinfo.unreachable(target("file:///srv/none"), {}, root=host.path) == "no such file or directory"
+    for strict in (True, False):
+        missing = target("file:///srv/none", strict=strict)
+        assert osinfo.unreachable(missing, {}, root=host.path) == "no such file or directory"
 
 
 def test_everything_of_a_host_at_once(host):

@@ -330,6 +330,30 @@ def test_headers_do_not_matter_once_the_module_is_there(host):
     assert judge(host, running="6.1.0-1-amd64")["problems"] == []
 
 
+@pytest.mark.parametrize(
+    ("choice", "good"),
+    [
+        ("running", True),
+        ("installed", True),
+        (["6.1.0-40-amd64"], True),
+        ("newest", False),
+        ([6.1], False),
+        (None, False),
+    ],
+)
+def test_what_names_kernels(choice, good):
+    assert preflight.good_kernels(choice) is good
+
+
+def test_kernels_that_mean_nothing(host):
+    judgement = preflight.Judgement()
+    found = osinfo.gather(kernels="installed", root=host.path, running=KERNEL, clock=lambda: 0)
+    preflight.judge_kernels(found, {"kernels": "newest"}, True, judgement)
+    (row,) = judgement.problems
+    assert row["value"] == "newest"
+    assert row["remedy"] == "set nvidia_driver_kernels to running, installed or a list of kernel releases"
+
+
 def test_kernels_by_name(host):
     row = the_problem(judge(host, options={"kernels": ["6.6.6"]}))
     assert row["message"] == "gpu_preflight_kernels names a kernel that is not installed"
