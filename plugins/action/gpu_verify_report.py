@@ -35,13 +35,16 @@ class ActionModule(ActionBase):
         if "query" not in arguments["query"]:
             raise AnsibleActionFail(f"{host}: query is not an answer of gpu_query")
         verdict = report(arguments["facts"], arguments["query"], host, arguments["expected"])
-        result.update(changed=False, report=verdict)
+        result.update(changed=False, report=verdict, causes=verdict["causes"])
         if arguments["directory"] and not self._task.check_mode:
             result["file"] = write(arguments["directory"], host, verdict)
         # In check mode what loads the driver was only pretended.
         pretended = self._task.check_mode and verdict["driver"]["loaded"] is None
         if not verdict["ok"] and not pretended:
             lines = describe(verdict) or ["a card did not pass, see the report"]
+            if "file" in result:
+                # It would bury the message.
+                del result["report"]
             result.update(failed=True, msg=f"{host} does not pass:\n" + "\n".join(f"- {line}" for line in lines))
         return result
 

@@ -195,11 +195,18 @@ def causes_of(result: dict[str, Any], where: str = "") -> list[dict[str, str]]:
     return found
 
 
-def node_causes(state: dict[str, Any]) -> list[dict[str, str]]:
-    found = []
+def node_causes(state: dict[str, Any], most: int = 4) -> list[dict[str, str]]:
+    """One cause for all nodes that one thing mends: a host with eight cards can have dozens."""
+    by_remedy: dict[str, list[dict[str, str]]] = {}
     for problem in state["node_problems"]:
-        text = f"{problem['path']} is {problem['found']} and must be {problem['expected']}"
-        found.append({"where": problem["path"], "code": "device_nodes", "text": text, "remedy": problem["remedy"]})
+        by_remedy.setdefault(problem["remedy"], []).append(problem)
+    found = []
+    for remedy, problems in by_remedy.items():
+        texts = [f"{one['path']} is {one['found']} and must be {one['expected']}" for one in problems[:most]]
+        if len(problems) > most:
+            texts.append(f"and {len(problems) - most} more")
+        where = problems[0]["path"] if len(problems) == 1 else "device nodes"
+        found.append({"where": where, "code": "device_nodes", "text": "; ".join(texts), "remedy": remedy})
     return found
 
 
@@ -240,6 +247,12 @@ def compare_counts(
     return {**counts, "mig": partitioned}, found
 
 
+def nvml_cause(error: dict[str, Any]) -> dict[str, str]:
+    """NVML's own error, whose remedy is known best where it was met."""
+    found = cause("nvml", f"NVML says: {error.get('text')}")
+    return {**found, "remedy": error.get("remedy") or found["remedy"]}
+
+
 def report(facts: dict[str, Any], answer: dict[str, Any], host: str = "", expected: int = 0) -> dict[str, Any]:
     """One host's verdict from its facts (`ansible_facts.gpu`) and the answer of the module gpu_query.
 
@@ -253,12 +266,11 @@ def report(facts: dict[str, Any], answer: dict[str, Any], host: str = "", expect
         text = f"{counts['pci']} cards are on the PCI bus, {expected} are expected"
         causes.insert(0, {"where": "host", **cause("count_mismatch", text)})
     if nvml_error:
-        text = f"NVML: {nvml_error.get('text')}; {nvml_error.get('remedy')}"
-        causes.append({"where": "host", **cause("nvml", text)})
+        causes.append({"where": "host", **nvml_cause(nvml_error)})
     for card in nvml or []:
         if card.get("error"):
             where = card.get("pci_address") or f"NVML device {card.get('index')}"
-            causes.append({"where": where, **cause("nvml", f"{card['error'].get('text')}")})
+            causes.append({"where": where, **nvml_cause(card["error"])})
     causes += answer["causes"]
     return {
         "schema": SCHEMA,
@@ -277,5 +289,6 @@ def report(facts: dict[str, Any], answer: dict[str, Any], host: str = "", expect
 def describe(verdict: dict[str, Any]) -> list[str]:
     """The causes as lines for a failure message."""
     return [
-        f"{cause['where']}: {cause['code']}: {cause['text']}. To do: {cause['remedy']}" for cause in verdict["causes"]
+        f"{cause['where']}: {cause['code']}: {cause['text'].rstrip('.')}. To do: {cause['remedy']}"
+        for cause in verdict["causes"]
     ]

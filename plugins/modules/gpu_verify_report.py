@@ -71,7 +71,7 @@ EXAMPLES = r"""
 RETURN = r"""
 report:
   description: The report.
-  returned: always
+  returned: if the host passes, or if no file was written
   type: dict
   contains:
     schema:
@@ -109,6 +109,11 @@ report:
     cuda_runtime:
       description: The query through the CUDA runtime, or null.
       type: dict
+causes:
+  description: What is wrong, each with C(where), C(code), C(text) and C(remedy). Empty where the host passes.
+  returned: always
+  type: list
+  elements: dict
 file:
   description: Where the report was written.
   returned: if it was written

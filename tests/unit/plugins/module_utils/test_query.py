@@ -234,4 +234,21 @@ def test_node_problems_are_causes():
     (cause,) = query.node_causes(
         {"node_problems": [devices.Problem("/dev/x", "missing", "nothing", "a node").as_dict()]}
     )
-    assert cause["text"] == "/dev/x is nothing and must be a node"
+    assert (cause["where"], cause["text"]) == ("/dev/x", "/dev/x is nothing and must be a node")
+
+
+def test_many_node_problems_are_one_cause_and_what_is_mended_otherwise_another():
+    problems = [devices.Problem(f"/dev/nvidia{number}", "missing", "nothing", "a node") for number in range(8)]
+    other = devices.Problem("/dev/nvidia-uvm", "module_not_loaded", "x", "y", "modprobe")
+    nodes, module = query.node_causes({"node_problems": [one.as_dict() for one in (*problems, other)]})
+    assert nodes["where"] == "device nodes"
+    assert nodes["text"].count("must be") == 4
+    assert nodes["text"].endswith("; and 4 more")
+    assert (module["where"], module["remedy"]) == ("/dev/nvidia-uvm", "modprobe")
+
+
+def test_nvml_says_what_to_do_itself():
+    known = facts(CARD, OTHER)
+    known["devices"][1]["error"] = {"code": 15, "name": "lost", "text": "GPU is lost", "remedy": "reset the card"}
+    (cause,) = query.report(known, answer(device(0), device(1, OTHER)))["causes"]
+    assert (cause["where"], cause["remedy"]) == ("0000:af:00.0", "reset the card")
