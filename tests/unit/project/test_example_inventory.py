@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 from tests.unit.project.tree import BIN, ROOT, load_yaml, role_names, run, tracked
 
@@ -46,12 +47,31 @@ def site_variables() -> set[str]:
     return {name for name in names if not name.startswith("ansible_")}
 
 
-def test_every_variable_is_one_that_a_role_knows():
-    known = set()
+def known_options() -> dict[str, dict[str, Any]]:
+    """What every role takes, by the name of the variable."""
+    known = {}
     for role in role_names():
         for entry in load_yaml(f"roles/{role}/meta/argument_specs.yml")["argument_specs"].values():
-            known |= set(entry.get("options") or {})
-    assert site_variables() <= known, f"no role takes: {sorted(site_variables() - known)}"
+            known.update(entry.get("options") or {})
+    return known
+
+
+def test_every_variable_is_one_that_a_role_knows():
+    unknown = site_variables() - set(known_options())
+    assert not unknown, f"no role takes: {sorted(unknown)}"
+
+
+@pytest.mark.parametrize("host", sorted(members("gpu_cluster")))
+def test_values_are_what_the_roles_take(host):
+    known = known_options()
+    given = {
+        name: value
+        for name, value in inventory()["_meta"]["hostvars"][host].items()
+        if name in known and "{{" not in str(value)
+    }
+    assert given
+    validator = ArgumentSpecValidator({name: {**known[name], "required": False} for name in given})
+    assert not validator.validate(given).error_messages
 
 
 def test_every_variable_is_explained():

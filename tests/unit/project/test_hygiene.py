@@ -36,19 +36,19 @@ def test_text_is_clean(path: Path):
 
 
 @pytest.mark.parametrize("path", [path for path in TEXT if path.suffix in (".py", ".yml")], ids=str)
-def test_every_silenced_check_has_a_reason(path: Path):
-    """`# noqa`, `# type: ignore` and ansible-lint's form name a rule and say why, on the line or on the one above."""
+def test_every_silenced_check_is_named(path: Path):
+    """`# type: ignore` names what is ignored, and `# noqa` gives the reason too, on the line or on the one above."""
+    if path == HERE:
+        return
     lines = text_of(path).splitlines()
     for number, line in enumerate(lines, 1):
-        silenced = re.search(r"#\s*(noqa|type:\s*ignore)\b(?P<rest>.*)", line)
-        if not silenced or "`" in line or path == HERE:
+        assert not re.search(r"#\s*type:\s*ignore(?!\[)", line), f"line {number} names no error"
+        silenced = re.search(r"#\s*noqa(?P<rest>.*)", line)
+        if not silenced:
             continue
-        assert re.match(r"(:\s*|\[|\s)[\w-]", silenced["rest"]), f"line {number} names no rule"
+        assert re.match(r":?\s*[\w-]", silenced["rest"]), f"line {number} names no rule"
         above = lines[number - 2].strip() if number > 1 else ""
-        reason = re.search(r"#\s*\S+.*#\s*\S|\]\s+#|\s-\s|  # .*  # ", line[silenced.start() :]) or above.startswith(
-            "#"
-        )
-        assert reason, f"line {number} gives no reason: {line.strip()}"
+        assert "#" in silenced["rest"] or above.startswith("#"), f"line {number} gives no reason"
 
 
 def test_no_file_is_large():
