@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from tests.unit.plugins.fake_host import FakeHost
@@ -9,3 +12,14 @@ from tests.unit.plugins.fake_host import FakeHost
 @pytest.fixture
 def fake_host(tmp_path):
     return FakeHost(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def cuda_library():
+    """The simulated CUDA driver library, built where it is not."""
+    simulators = Path(__file__).resolve().parents[2] / "simulators"
+    done = subprocess.run(
+        ["make", "-s", "-C", str(simulators), "build/libcuda.so.1"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return simulators / "build" / "libcuda.so.1"

@@ -20,17 +20,8 @@ SIMULATORS = ROOT / "tests" / "simulators"
 PROGRAM = Path(cuda_driver.__file__)
 
 
-@pytest.fixture(scope="session")
-def library():
-    done = subprocess.run(
-        ["make", "-s", "-C", str(SIMULATORS), "build/libcuda.so.1"], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return SIMULATORS / "build" / "libcuda.so.1"
-
-
 @pytest.fixture
-def query(library, tmp_path):
+def query(cuda_library, tmp_path):
     def run(name, *arguments, **changes):
         scenario = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text())
         # Without a simulated kernel the scenario itself says that the module is loaded.
@@ -40,7 +31,7 @@ def query(library, tmp_path):
         # Small, so that interpreting the kernel takes no time.
         small = ["--copy-mib", "2", "--repeats", "2", "--elements", "5000"]
         done = subprocess.run(
-            [sys.executable, "-I", "-", "--library", str(library), *small, *arguments],
+            [sys.executable, "-I", "-", "--library", str(cuda_library), *small, *arguments],
             env={**os.environ, "NVML_SIMULATOR_SCENARIO": str(path), "CUDA_VISIBLE_DEVICES": "1"},
             input=PROGRAM.read_text(),
             capture_output=True,
