@@ -20,7 +20,8 @@ __all__ = ["needs_nodes"]
 @pytest.fixture
 def module(fake_host, monkeypatch, capsys):
     for name in ("expected_nodes", "may_modify", "module_problems", "loaded_modules"):
-        monkeypatch.setattr(devices, name, lambda root=fake_host.path, real=getattr(devices, name): real(root))
+        real = getattr(devices, name)
+        monkeypatch.setattr(devices, name, lambda root=fake_host.path, real=real: real(root))
     for name in ("compare", "create"):
         real = getattr(devices, name)
         monkeypatch.setattr(devices, name, lambda nodes, root=fake_host.path, real=real: real(nodes, root))
