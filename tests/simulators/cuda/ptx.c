@@ -506,6 +506,14 @@ static void parse_function(struct reader *reader, struct ptx_module *module)
     }
 }
 
+/* In the head of a file the reason is always the missing directive, whatever the reader stumbled over. */
+static enum ptx_problem missing(struct reader *reader, const char *what)
+{
+    reader->failed = false;
+    complain(reader, "%s", what);
+    return PTX_INVALID;
+}
+
 /* ".version 8.4" and ".target sm_80, texmode..." as 84 and 80. */
 static enum ptx_problem parse_header(struct reader *reader, int newest_version, int capability)
 {
@@ -513,8 +521,7 @@ static enum ptx_problem parse_header(struct reader *reader, int newest_version, 
     int major = 0, minor = 0;
     if (!word(reader, text) || strcmp(text, ".version") != 0 || !word(reader, text)
         || sscanf(text, "%d.%d", &major, &minor) != 2) {
-        complain(reader, "Missing .version directive at start of file");
-        return PTX_INVALID;
+        return missing(reader, "Missing .version directive at start of file");
     }
     if (major * 10 + minor > newest_version) {
         complain(reader, "Unsupported .version %d.%d; current version is '%d.%d'", major, minor, newest_version / 10,
@@ -524,8 +531,7 @@ static enum ptx_problem parse_header(struct reader *reader, int newest_version, 
     int target = 0;
     if (!word(reader, text) || strcmp(text, ".target") != 0 || !word(reader, text)
         || sscanf(text, "sm_%d", &target) != 1) {
-        complain(reader, "Missing .target directive");
-        return PTX_INVALID;
+        return missing(reader, "Missing .target directive");
     }
     while (take(reader, ',')) {
         word(reader, text);
@@ -536,8 +542,7 @@ static enum ptx_problem parse_header(struct reader *reader, int newest_version, 
         return PTX_TARGET;
     }
     if (!word(reader, text) || strcmp(text, ".address_size") != 0 || !word(reader, text) || strcmp(text, "64") != 0) {
-        complain(reader, "the stand-in wants '.address_size 64' after the target");
-        return PTX_INVALID;
+        return missing(reader, "the stand-in wants '.address_size 64' after the target");
     }
     return PTX_OK;
 }
