@@ -13,7 +13,7 @@ from pathlib import Path
 from . import changes as layers
 from . import images, mirrors, needs, network
 from .aptcache import AptCache
-from .machine import SCENARIO_IN_MACHINE, SCENARIOS, SIMULATORS, Machine
+from .machine import SCENARIO_IN_MACHINE, SCENARIOS, SIMULATORS, Machine, names_left
 from .state import CACHE_ROOT, STATE_ROOT, Lab, MachineSpec, all_labs
 from .system import LabError, locked, mounts_below, run, say, unmount_below, write_atomically
 from .vm import Vm
@@ -153,7 +153,7 @@ def _remove_all(lab: Lab) -> None:
     Vm(lab.id).down()
     directory = lab.directory / "machines"
     names = {path.name for path in directory.iterdir()} if directory.is_dir() else set()
-    names.update(lab.machines)
+    names |= lab.machines.keys() | names_left(lab.tag)
     machines = [Machine(lab, lab.machines.get(name) or MachineSpec(name, "", "")) for name in sorted(names)]
     in_parallel(Machine.remove, machines)
     network.remove(lab)

@@ -67,6 +67,20 @@ ExecStart=-udevadm trigger --type=all --action=add --subsystem-match=net
 """
 
 
+def names_left(tag: str) -> set[str]:
+    """Machines of a lab that still show on this host, whatever became of the lab's own notes."""
+    found = set()
+    for path in NSPAWN.glob(f"*/*-{tag}"):
+        found.add(path.name.removesuffix(f"-{tag}"))
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            for word in path.read_bytes().split(b"\0"):
+                name = word.decode(errors="replace")
+                if name.startswith("--machine=") and name.endswith(f"-{tag}"):
+                    found.add(name.removeprefix("--machine=").removesuffix(f"-{tag}"))
+    return found
+
+
 class Machine:
     """One machine of a lab."""
 
@@ -288,9 +302,10 @@ class Machine:
 
     def _remove_runtime_files(self) -> None:
         """What a killed systemd-nspawn leaves in /run; newer versions refuse to start where they find it."""
-        unmount_below(NSPAWN / "unix-export" / self.unit_name)
-        with contextlib.suppress(OSError):
-            (NSPAWN / "unix-export" / self.unit_name).rmdir()
+        for kind in ("unix-export", "propagate"):
+            unmount_below(NSPAWN / kind / self.unit_name)
+            with contextlib.suppress(OSError):
+                (NSPAWN / kind / self.unit_name).rmdir()
         if self.root.exists():
             status = self.root.stat()
             (NSPAWN / "locks" / f"inode-{status.st_dev}:{status.st_ino}").unlink(missing_ok=True)
