@@ -590,7 +590,7 @@ def unreachable(target: dict[str, Any], proxies: dict[str, str], timeout_s: floa
     refusals = (401, 403, 407) if target["apt"] and proxies else (407,)
     # A directory that is not there is no server that answers.
     lenient = not target["strict"] and not target["urls"][0].startswith("file:")
-    if lenient and any(400 <= status < 500 and status not in refusals for status, _ in answers):
+    if lenient and any(400 <= status < 500 and status not in refusals for status, _text in answers):
         return None
     return answers[0][1] if answers else None
 
