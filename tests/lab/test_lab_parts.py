@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab import changes, inventory, mirrors, needs, network, state
+from gpuops.lab import aptcache, changes, inventory, mirrors, needs, network, state
 from gpuops.lab.system import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -284,3 +284,49 @@ def test_changes_are_what_the_upper_layer_says(tmp_path: Path) -> None:
         "M /etc/mode",
         "M /etc/old/b",
     ]
+
+
+class CacheWithoutProcess(aptcache.AptCache):
+    """Counts starts and stops instead of running anything."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.runs = False
+        self.started = self.stopped = 0
+
+    def pid(self) -> int | None:
+        return 1 if self.runs else None
+
+    def _start(self, mirrors: mirrors.Mirrors) -> None:
+        self.runs = True
+        self.started += 1
+
+    def _stop(self) -> None:
+        self.runs = False
+        self.stopped += 1
+
+    def _firewall(self) -> None:
+        pass
+
+
+def test_apt_cache_stops_with_its_last_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "STATE_ROOT", tmp_path / "labs")
+    for name in ("one", "two"):
+        (tmp_path / "labs" / name).mkdir(parents=True)
+    found = mirrors.Mirrors("http://m.example/debian")
+    cache = CacheWithoutProcess(tmp_path)
+    cache.acquire("lab-one", found)
+    cache.acquire("lab-two", found)
+    cache.acquire(f"build-{os.getpid()}", found)
+    cache.release(f"build-{os.getpid()}")
+    cache.release("lab-one")
+    assert (cache.started, cache.stopped) == (1, 0)
+    # It was killed; whoever needs it next starts it again.
+    cache.runs = False
+    cache.acquire("lab-two", found)
+    assert cache.started == 2
+    # A lab whose files are gone, and a build whose process is, hold it no longer.
+    cache.acquire("lab-lost", found)
+    cache.acquire("build-4194305", found)
+    cache.release("lab-two")
+    assert cache.stopped == 1
