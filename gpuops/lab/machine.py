@@ -42,7 +42,8 @@ SCENARIO_IN_MACHINE = "opt/baremetal-gpu-simulators/scenario.json"
 PLAIN_DIRECTORIES = ("docker", "containerd", "containers")
 OVERLAY_OPTIONS = "index=off,metacopy=off,redirect_dir=off"
 NSPAWN = Path("/run/systemd/nspawn")
-BOOT_TIMEOUT = 90
+# Seconds; an idle host needs three, one that builds kernel modules meanwhile a minute.
+BOOT_TIMEOUT = 180
 
 CGROUP_UNIT = """\
 [Unit]
