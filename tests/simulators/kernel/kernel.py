@@ -13,8 +13,8 @@ file's version. What the scenario file says of the cards decides whether the mod
                             away where the package is gone
     kernel.py modules-load  systemd-modules-load for our modules
 
-Called by one of kmod's names (modprobe, rmmod, insmod, modinfo) it is that command for our modules and passes
-everything else on to kmod.
+    kernel.py modprobe|rmmod|insmod|modinfo ARGUMENT...
+                            that command of kmod's, for our modules; everything else is passed on to kmod
 """
 
 from __future__ import annotations
@@ -797,19 +797,20 @@ def modinfo(arguments: list[str]) -> int:
     pass_on("modinfo", given)
 
 
-def main(name: str, arguments: list[str]) -> int:
+def main(words: list[str]) -> int:
     commands = {"modprobe": modprobe, "rmmod": rmmod, "insmod": insmod, "modinfo": modinfo}
+    actions = {"boot": boot, "show": show, "libraries": libraries, "modules-load": modules_load}
+    name, arguments = (words or [""])[0], words[1:]
     if name in commands:
         if not STATE.exists():
             pass_on(name, arguments)
         return commands[name](arguments)
-    actions = {"boot": boot, "show": show, "libraries": libraries, "modules-load": modules_load}
-    if len(arguments) != 1 or arguments[0] not in actions:
+    if name not in actions or arguments:
         print(__doc__, file=sys.stderr)
         return 2
-    actions[arguments[0]]()
+    actions[name]()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(os.path.basename(sys.argv[0]), sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
