@@ -33,11 +33,13 @@ def module() -> Callable[..., dict[str, Any]]:
         done = subprocess.run(
             [
                 str(Path(sys.executable).with_name("ansible")),
-                *("localhost", "-m", f"baremetal.gpu.{name}", "-a", json.dumps(arguments)),
+                *("localhost", "-m", f"baremetal.gpu.{name}"),
+                *(("-a", json.dumps(arguments)) if arguments else ()),
             ],
             env={
                 **os.environ,
                 "ANSIBLE_STDOUT_CALLBACK": "minimal",
+                "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
                 "ANSIBLE_LOCALHOST_WARNING": "false",
                 "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
             },

@@ -76,6 +76,7 @@ def test_two_simulated_cards_as_ansible_runs_the_module(tmp_path, cuda_library):
             **os.environ,
             "NVML_SIMULATOR_SCENARIO": str(path),
             "ANSIBLE_STDOUT_CALLBACK": "minimal",
+            "ANSIBLE_CALLBACK_RESULT_FORMAT": "json",
             "ANSIBLE_LOCALHOST_WARNING": "false",
             "ANSIBLE_INVENTORY_UNPARSED_WARNING": "false",
         },
