@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * See json.h.
+ * The reader of scenario files that the stand-ins share. See json.h.
  */
 #include "json.h"
 

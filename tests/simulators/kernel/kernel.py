@@ -37,6 +37,7 @@ SCENARIO = HOME / "scenario.json"
 RUN = HOME / "run"
 STATE = RUN / "state.json"
 KMOD = "/usr/bin/kmod"
+MODULES = Path("/lib/modules")
 MARKER = b"baremetal-gpu simulator: a stand-in"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -132,7 +133,7 @@ def _module_of(name: str) -> str | None:
 
 def kernels() -> list[Path]:
     """Directories of the installed kernels' modules, the newest first."""
-    found = [path for path in Path("/lib/modules").glob("*") if path.is_dir()]
+    found = [path for path in MODULES.glob("*") if path.is_dir()]
     return sorted(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)], reverse=True)
 
 
