@@ -351,7 +351,8 @@ def _show_modules(modules: dict[str, Any]) -> None:
     _clear(views, kept="links")
     for name, module in modules.items():
         held = holders(modules, name)
-        count = len(held) + len(users_of_devices(name)) + _in_use(name)
+        # Without the processes that hold a card: a file cannot follow them, and a stale count would mislead.
+        count = len(held) + _in_use(name)
         directory = views / name
         (directory / "holders").mkdir(parents=True)
         (directory / "parameters").mkdir()
@@ -647,7 +648,7 @@ def _replace(path: Path, real: Path, stand_in: Path) -> None:
     real.parent.mkdir(parents=True, exist_ok=True)
     if owned:
         (HOME / "diverted").mkdir(exist_ok=True)
-        note = HOME / "diverted" / path.name
+        note = HOME / "diverted" / str(path)[1:].replace("/", "%")
         write(note, f"{path}\n{real}\n")
         _divert("--add", str(path), str(real))
     shutil.move(path, real)
