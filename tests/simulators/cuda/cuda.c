@@ -1069,8 +1069,8 @@ static void *kernel_memory(void *context, uint64_t address, size_t size)
     static __thread struct object *last; /* neighbours are asked for one after the other */
     const struct object *owner = context;
     uint64_t start = last != NULL ? (uint64_t)(uintptr_t)last->memory : 0;
-    if (last == NULL || find_object(last, KIND_DEVICE_MEMORY) == NULL || last->device != owner->device || address < start
-        || size > last->size || address - start > last->size - size) {
+    if (last == NULL || find_object(last, KIND_DEVICE_MEMORY) == NULL || last->device != owner->device
+        || address < start || size > last->size || address - start > last->size - size) {
         last = memory_at(address, size, KIND_DEVICE_MEMORY);
         if (last != NULL && last->device != owner->device) {
             last = NULL;
@@ -1080,8 +1080,8 @@ static void *kernel_memory(void *context, uint64_t address, size_t size)
     return allowed ? (void *)(uintptr_t)address : NULL;
 }
 
-EXPORT CUresult cuLaunchKernel(struct object *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-    unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra)
+EXPORT CUresult cuLaunchKernel(struct object *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra)
 {
     ENTER_CONTEXT()
     struct object *function = find_object(handle, KIND_FUNCTION);

@@ -89,7 +89,8 @@ __attribute__((format(printf, 2, 3))) static void complain(struct reader *reader
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
     if (reader->log != NULL && reader->log_size > 0) {
-        snprintf(reader->log, reader->log_size, "ptxas application ptx input, line %d; error   : %s\n", reader->line, text);
+        snprintf(reader->log, reader->log_size, "ptxas application ptx input, line %d; error   : %s\n", reader->line,
+            text);
     }
 }
 
@@ -187,8 +188,10 @@ static void add_name(struct reader *reader, struct names *names, const char *tex
 static bool parse_type(const char *text, struct type *out)
 {
     static const struct { const char *text; struct type type; } types[] = {
-        {"u8", {KIND_UNSIGNED, 1}}, {"u16", {KIND_UNSIGNED, 2}}, {"u32", {KIND_UNSIGNED, 4}}, {"u64", {KIND_UNSIGNED, 8}},
-        {"b8", {KIND_UNSIGNED, 1}}, {"b16", {KIND_UNSIGNED, 2}}, {"b32", {KIND_UNSIGNED, 4}}, {"b64", {KIND_UNSIGNED, 8}},
+        {"u8", {KIND_UNSIGNED, 1}}, {"u16", {KIND_UNSIGNED, 2}}, {"u32", {KIND_UNSIGNED, 4}},
+        {"u64", {KIND_UNSIGNED, 8}},
+        {"b8", {KIND_UNSIGNED, 1}}, {"b16", {KIND_UNSIGNED, 2}}, {"b32", {KIND_UNSIGNED, 4}},
+        {"b64", {KIND_UNSIGNED, 8}},
         {"s8", {KIND_SIGNED, 1}}, {"s16", {KIND_SIGNED, 2}}, {"s32", {KIND_SIGNED, 4}}, {"s64", {KIND_SIGNED, 8}},
         {"f32", {KIND_FLOAT, 4}}, {"f64", {KIND_FLOAT, 8}}, {"pred", {KIND_PREDICATE, 1}},
     };
@@ -285,9 +288,9 @@ static bool has_word(char *parts[], int count, const char *wanted)
 static bool parse_opcode(struct instruction *code, char *parts[], int count)
 {
     static const struct { const char *text; enum operation operation; } operations[] = {
-        {"mov", OP_MOV}, {"ld", OP_LD}, {"st", OP_ST}, {"add", OP_ADD}, {"sub", OP_SUB}, {"mul", OP_MUL}, {"mad", OP_MAD},
-        {"fma", OP_MAD}, {"div", OP_DIV}, {"rem", OP_REM}, {"min", OP_MIN}, {"max", OP_MAX}, {"and", OP_AND}, {"or", OP_OR},
-        {"xor", OP_XOR}, {"not", OP_NOT}, {"neg", OP_NEG}, {"shl", OP_SHL}, {"shr", OP_SHR}, {"setp", OP_SETP},
+        {"mov", OP_MOV}, {"ld", OP_LD}, {"st", OP_ST}, {"add", OP_ADD}, {"sub", OP_SUB}, {"mul", OP_MUL},
+        {"mad", OP_MAD}, {"fma", OP_MAD}, {"div", OP_DIV}, {"rem", OP_REM}, {"min", OP_MIN}, {"max", OP_MAX}, {"and", OP_AND},
+        {"or", OP_OR}, {"xor", OP_XOR}, {"not", OP_NOT}, {"neg", OP_NEG}, {"shl", OP_SHL}, {"shr", OP_SHR}, {"setp", OP_SETP},
         {"selp", OP_SELP}, {"bra", OP_BRA}, {"cvt", OP_CVT}, {"cvta", OP_MOV}, {"ret", OP_RET}, {"exit", OP_RET},
     };
     static const char *const comparisons[] = {"eq", "ne", "lt", "le", "gt", "ge"};
@@ -627,8 +630,8 @@ static uint64_t real_result(enum operation operation, unsigned bytes, uint64_t a
         memcpy(&x[i], &in[i], sizeof(x[i]));
         x[i] = bytes == 4 ? (double)narrow : x[i];
     }
-    double result = operation == OP_ADD ? x[0] + x[1] : operation == OP_SUB ? x[0] - x[1] : operation == OP_MUL ? x[0] * x[1]
-        : operation == OP_DIV ? x[0] / x[1] : operation == OP_MIN ? (x[0] < x[1] ? x[0] : x[1])
+    double result = operation == OP_ADD ? x[0] + x[1] : operation == OP_SUB ? x[0] - x[1]
+        : operation == OP_MUL ? x[0] * x[1] : operation == OP_DIV ? x[0] / x[1] : operation == OP_MIN ? (x[0] < x[1] ? x[0] : x[1])
         : operation == OP_MAX ? (x[0] > x[1] ? x[0] : x[1]) : operation == OP_NEG ? -x[0] : x[0] * x[1] + x[2];
     float narrow = (float)result;
     uint64_t out = 0;
@@ -702,7 +705,7 @@ static enum ptx_end access_memory(struct thread *thread, const struct instructio
 {
     static const struct type wide = {KIND_UNSIGNED, 8};
     struct operand base = code->in[0];
-    uint64_t at = base.kind == OPERAND_REGISTER ? value_of(thread, &base, wide) + (uint64_t)base.number : (uint64_t)base.number;
+    uint64_t at = (uint64_t)base.number + (base.kind == OPERAND_REGISTER ? value_of(thread, &base, wide) : 0);
     if (at % code->type.bytes != 0) {
         return PTX_MISALIGNED;
     }

@@ -123,8 +123,8 @@ static struct slot *slot_for(enum slot_kind kind, const char *uuid, int instance
 
 static bool is_slot(const struct slot *slot)
 {
-    return slot >= slots && slot < slots + COUNT(slots) && ((const char *)slot - (const char *)slots) % sizeof(*slot) == 0
-        && slot->kind != SLOT_FREE;
+    return slot >= slots && slot < slots + COUNT(slots)
+        && ((const char *)slot - (const char *)slots) % sizeof(*slot) == 0 && slot->kind != SLOT_FREE;
 }
 
 static const struct json *find_instance(const struct json *device, int id)
@@ -402,7 +402,8 @@ EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *out, unsigned size)
 {
     ENTER(0)
     char text[64];
-    snprintf(text, sizeof(text), "%d.%s", scenario_cuda_version(call.scenario, library_version) / 1000, library_version);
+    snprintf(text, sizeof(text), "%d.%s", scenario_cuda_version(call.scenario, library_version) / 1000,
+        library_version);
     return give_text(&call, text, out, size);
 }
 
@@ -777,8 +778,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, unsigned *o
     return give_unsigned(&call, call.device, "ecc.default", out);
 }
 
-/* Counters live under "ecc.<volatile|aggregate>.<corrected|uncorrected>" with a name per place and "total". A place that
- * the scenario does not name counts nothing; "absent" lists the places that the card does not have. */
+/* Counters live under "ecc.<volatile|aggregate>.<corrected|uncorrected>" with a name per place and "total". A place
+ * that the scenario does not name counts nothing; "absent" lists the places that the card does not have. */
 static bool ecc_counter(const struct json *device, unsigned type, unsigned counter, const char *place, nvmlU64 *out)
 {
     static const char *const types[] = {"corrected", "uncorrected"}, *const counters[] = {"volatile", "aggregate"};
@@ -1020,7 +1021,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned lin
     return give_unsigned(&call, call.device, "nvlinks.version", out);
 }
 
-EXPORT nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned link, unsigned capability, unsigned *out)
+EXPORT nvmlReturn_t nvmlDeviceGetNvLinkCapability(
+    nvmlDevice_t device, unsigned link, unsigned capability, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
     WANT_LINK(link)
@@ -1260,7 +1262,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, unsigned p
     return leave(&call, NVML_SUCCESS);
 }
 
-/* Whether the daemon or an operator keeps the driver initialised. "daemon": as the socket of nvidia-persistenced says. */
+/* Whether the daemon or an operator keeps the driver initialised. "daemon": as nvidia-persistenced's socket says. */
 static unsigned persistence_of(const struct call *call)
 {
     if (strcmp(json_text(call->device, "persistence", ""), "daemon") != 0) {
@@ -1599,7 +1601,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAt
     return leave(&call, NVML_SUCCESS);
 }
 
-/* A profile is asked by its place in NVML's own list (0: 1 slice, 1: 2 slices ...), an instance names its profile's id. */
+/* A profile is asked by its place in NVML's list (0: 1 slice, 1: 2 slices ...), an instance names its profile's id. */
 static const struct json *find_profile(const struct json *device, const char *key, long long value)
 {
     const struct json *profiles = json_get(device, "mig.profiles");

@@ -84,7 +84,15 @@ typedef struct {
     unsigned gpuInstanceId, computeInstanceId;
 } nvmlEventData_t;
 
-typedef union { double d; unsigned u; unsigned long ul; nvmlU64 ull; long long ll; int i; unsigned short us; } nvmlValue_t;
+typedef union {
+    double d;
+    unsigned u;
+    unsigned long ul;
+    nvmlU64 ull;
+    long long ll;
+    int i;
+    unsigned short us;
+} nvmlValue_t;
 typedef struct {
     unsigned fieldId, scopeId;
     int64_t timestamp, latencyUsec;
