@@ -1081,7 +1081,8 @@ static void *kernel_memory(void *context, uint64_t address, size_t size)
 }
 
 EXPORT CUresult cuLaunchKernel(struct object *handle, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra)
+    unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, void *stream, void **parameters,
+    void **extra)
 {
     ENTER_CONTEXT()
     struct object *function = find_object(handle, KIND_FUNCTION);
