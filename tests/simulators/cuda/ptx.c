@@ -290,8 +290,9 @@ static bool parse_opcode(struct instruction *code, char *parts[], int count)
     static const struct { const char *text; enum operation operation; } operations[] = {
         {"mov", OP_MOV}, {"ld", OP_LD}, {"st", OP_ST}, {"add", OP_ADD}, {"sub", OP_SUB}, {"mul", OP_MUL},
         {"mad", OP_MAD}, {"fma", OP_MAD}, {"div", OP_DIV}, {"rem", OP_REM}, {"min", OP_MIN}, {"max", OP_MAX},
-        {"and", OP_AND}, {"or", OP_OR}, {"xor", OP_XOR}, {"not", OP_NOT}, {"neg", OP_NEG}, {"shl", OP_SHL}, {"shr", OP_SHR},
-        {"setp", OP_SETP}, {"selp", OP_SELP}, {"bra", OP_BRA}, {"cvt", OP_CVT}, {"cvta", OP_MOV}, {"ret", OP_RET}, {"exit", OP_RET},
+        {"and", OP_AND}, {"or", OP_OR}, {"xor", OP_XOR}, {"not", OP_NOT}, {"neg", OP_NEG}, {"shl", OP_SHL},
+        {"shr", OP_SHR}, {"setp", OP_SETP}, {"selp", OP_SELP}, {"bra", OP_BRA}, {"cvt", OP_CVT}, {"cvta", OP_MOV}, {"ret", OP_RET},
+        {"exit", OP_RET},
     };
     static const char *const comparisons[] = {"eq", "ne", "lt", "le", "gt", "ge"};
     static const char *const unsigned_comparisons[] = {"", "", "lo", "ls", "hi", "hs"};
