@@ -200,7 +200,7 @@ class Reader:
                     self.at += length
                     return chr(code)
         if multiline:
-            found = re.compile(r"\\[ \t]*\r?\n[ \t\r\n]*").match(self.text, start)
+            found = re.compile(r"\\[ \t]*\r?\n(?:[ \t\n]|\r\n)*").match(self.text, start)
             if found:
                 self.at = found.end()
                 return ""

@@ -95,7 +95,8 @@ def test_what_was_not_asked_for_stays(data, wanted):
     result = merge.merge(data, wanted)
     asked = merge.leaves(wanted)
     for path, value in merge.leaves(data).items():
-        if path not in asked and value != {}:
+        # A null or an empty table gives way to the table that is asked for in its place.
+        if path not in asked and value not in ({}, None):
             assert merge.same(merge.get(result, path), value)
     assert [key for key in result if key in data] == list(data)
 
@@ -137,6 +138,24 @@ def test_a_changed_wish_ends_as_if_it_had_been_the_only_one(data, first, second,
             assert sorted(map(json.dumps, value)) == sorted(map(json.dumps, found))
         else:
             assert merge.same(value, found)
+
+
+@given(documents, documents, st.sampled_from(["replace", "union"]))
+def test_a_second_run_claims_the_same(data, wanted, lists):
+    if not fits(data, wanted):
+        return
+    once, claims = merge.apply(data, wanted, [], lists, None)
+    twice, again = merge.apply(once, wanted, [], lists, claims)
+    assert merge.same(once, twice)
+    assert claims == again
+
+
+def test_an_empty_list_of_ours_goes_with_the_rest():
+    """Docker refuses a runtime that has arguments and no path."""
+    wanted = {"runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}}
+    data, claims = merge.apply({"debug": True}, wanted, [], "union", None)
+    data, claims = merge.apply(data, wanted, [], "union", claims)
+    assert merge.withdraw(data, {}, [], "union", claims) == {"debug": True}
 
 
 def test_a_setting_that_was_there_before_is_not_claimed():
