@@ -218,10 +218,19 @@ def read_pending(root: str = "/") -> dict[str, str]:
 def _recorded(record: str, changes: list[str], pending: dict[str, str], what: str) -> Item:
     """What is due after changes of this run, or after those of an earlier one."""
     if changes:
-        cause = f"{', '.join(changes)} changes"
+        cause = ", ".join(changes)
         return {"record": record, "cause": cause, "why": cause}
     cause = pending.get(record) or "recorded by an earlier run"
     return {"record": record, "cause": cause, "why": f"{what} is due since an earlier run: {cause}"}
+
+
+def stopped_for(unit: str, drift: Drift) -> list[str]:
+    """Kernel modules that are exchanged while a unit is stopped."""
+    return [
+        item["name"]
+        for item in drift.get("kernel_modules", ())
+        if "reload" in item["actions"] and unit in map(system.unit_name, item.get("units") or ())
+    ]
 
 
 def units_drift(wanted: list[Item], have: dict[str, Item], drift: Drift, pending: dict[str, str]) -> list[Item]:
@@ -236,15 +245,36 @@ def units_drift(wanted: list[Item], have: dict[str, Item], drift: Drift, pending
         record = pending_name("restart", unit)
         active = system.is_active(properties)
         # A package starts its daemon itself when it is installed; only a file that comes later asks for more.
-        due = bool(by_file) or (bool(by_package) and active) or record in pending
+        exchanged = [f"the exchange of {name}" for name in stopped_for(unit, drift)] if active else []
+        due = bool(by_file) or (bool(by_package) and active) or bool(exchanged) or record in pending
         recorded: Item = {}
         if due and item.get("state", "started" if active else "stopped") == "started":
             actions.append("restart")
-            recorded = _recorded(record, by_file + by_package, pending, "a restart")
+            recorded = _recorded(
+                record, [f"{name} changes" for name in by_file + by_package] + exchanged, pending, "a restart"
+            )
             reasons.append(recorded["why"])
         if actions:
             found.append({**item, "name": unit, **recorded, "why": ", ".join(reasons), "actions": actions})
     return found
+
+
+def holding_units(desired: Item, units: list[Item], drift: Drift, pending: dict[str, str]) -> list[Item]:
+    """Units that are stopped to exchange a kernel module, and that nobody else starts again.
+
+    They are the operator's, so they are only looked at while a module is exchanged, or if a run was cut meanwhile.
+    """
+    own = {system.unit_name(unit["name"]) for unit in units}
+    exchanged = [item for item in drift.get("kernel_modules", ()) if "reload" in item["actions"]]
+    stopped = {system.unit_name(name) for item in exchanged for name in item.get("units") or ()}
+    known = {
+        system.unit_name(name) for item in _clean(desired.get("kernel_modules")) for name in item.get("units") or ()
+    }
+    left = {name for name in known if pending_name("restart", name) in pending}
+    return [
+        *({"name": name} for name in sorted(stopped - left - own)),
+        *({"name": name, "state": "started"} for name in sorted(left - own)),
+    ]
 
 
 def initramfs_drift(wanted: Item | None, drift: Drift, pending: dict[str, str], root: str) -> list[Item]:
@@ -255,7 +285,7 @@ def initramfs_drift(wanted: Item | None, drift: Drift, pending: dict[str, str], 
     command = system.initramfs_command(root)
     if command is None or not (changes or record in pending):
         return []
-    recorded = _recorded(record, changes, pending, "a rebuild")
+    recorded = _recorded(record, [f"{path} changes" for path in changes], pending, "a rebuild")
     return [{"name": "initramfs", "command": command, "actions": ["rebuild"], **recorded}]
 
 
@@ -344,6 +374,7 @@ def inspect(
             if found:
                 drift["kernel_modules"].append({**item, **found})
     units = _clean(desired.get("units"))
+    units += holding_units(desired, units, drift, pending)
     drift["units"] = units_drift(units, system.read_units((unit["name"] for unit in units), run), drift, pending)
     drift["pending"] = stale_records(desired, drift, pending)
     if not keep_drained:

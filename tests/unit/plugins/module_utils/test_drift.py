@@ -177,3 +177,56 @@ def test_whoever_drained_the_host_is_not_told_of_it(host):
     host.file("/var/lib/baremetal-gpu/pending/drained", "upgrade\n")
     assert drift.inspect({}, host.run, root=str(host.root))["drifted"] is True
     assert drift.inspect({}, host.run, root=str(host.root), keep_drained=True)["drifted"] is False
+
+
+@pytest.fixture
+def outdated(host):
+    """A host whose loaded driver is older than the installed one."""
+    host.kernel_module("nvidia", version="535.10")
+    host.link(f"/var/lib/dkms/nvidia-current/kernel-{KERNEL}-x86_64", f"550.9/{KERNEL}/x86_64")
+    host.file(f"/lib/modules/{KERNEL}/updates/dkms/nvidia-current.ko")
+    return host
+
+
+EXCHANGE = {
+    "kernel_modules": [{"name": "nvidia", "current": True, "units": ["persistenced", "dcgm", "gridd"]}],
+    "units": [{"name": "persistenced", "enabled": True, "state": "started"}],
+}
+
+
+def test_what_is_stopped_for_an_exchange_is_started_again(outdated):
+    """Also the operator's units that the document does not name; not those that did not run."""
+    outdated.unit("persistenced.service")
+    outdated.unit("dcgm.service")
+    outdated.unit("gridd.service", active="inactive")
+    found = inspect(outdated, EXCHANGE)
+    assert found["plan"] == [
+        "exchange kernel module nvidia (version 535.10 is loaded, 550.9 is installed)",
+        "restart unit persistenced.service (the exchange of nvidia)",
+        "restart unit dcgm.service (the exchange of nvidia)",
+    ]
+    done = drift_remedy.remedy(EXCHANGE, found)
+    assert [record["path"].rsplit("/", 1)[1] for record in done["records"]] == [
+        "restart-persistenced.service",
+        "restart-dcgm.service",
+    ]
+
+
+def test_what_was_stopped_for_an_exchange_that_was_cut_is_started_by_the_next_run(host):
+    host.kernel_module("nvidia")
+    host.unit("persistenced.service", active="inactive")
+    host.unit("dcgm.service", active="inactive")
+    for name in ("persistenced", "dcgm"):
+        host.file(f"{drift.PENDING}/restart-{name}.service", "the exchange of nvidia\n")
+    due = "a restart is due since an earlier run: the exchange of nvidia"
+    assert inspect(host, EXCHANGE)["plan"] == [
+        f"restart unit persistenced.service (is inactive, {due})",
+        f"restart unit dcgm.service (is inactive, {due})",
+    ]
+
+
+def test_units_of_the_operator_are_otherwise_left_alone(host):
+    host.kernel_module("nvidia")
+    host.unit("persistenced.service")
+    host.unit("dcgm.service", active="failed")
+    assert inspect(host, EXCHANGE)["plan"] == []
