@@ -7,6 +7,11 @@ The tests of this file run in order on one lab: bare machines first, finished on
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +20,8 @@ from tests.site.plays import ROOT, Play, lab, run_playbook, ssh
 
 pytestmark = pytest.mark.lab
 
+# The distribution's CUDA toolkit is two gigabytes of packages; test_cuda.py has a run of its own for it.
+WITHOUT_TOOLKIT = {"cuda_versions": []}
 GPU_MACHINES = ("gpu1", "gpu2")
 MACHINES = (*GPU_MACHINES, "cpu1")
 
@@ -37,7 +44,7 @@ def services(machine: str) -> dict[str, str]:
 def announced(bare_lab: None) -> Play:
     """What --check --diff says about bare machines."""
     before = {machine: lab("changes", machine) for machine in MACHINES}
-    play = run_playbook("site.yml", options="--check --diff")
+    play = run_playbook("site.yml", options="--check --diff", extra_vars=WITHOUT_TOOLKIT)
     after = {machine: lab("changes", machine) for machine in MACHINES}
     assert after == before, "check mode changed files on a machine"
     return play
@@ -46,7 +53,7 @@ def announced(bare_lab: None) -> Play:
 @pytest.fixture(scope="module")
 def finished(announced: Play) -> Play:
     """site.yml for real, once, on the machines that were only checked before."""
-    return run_playbook("site.yml")
+    return run_playbook("site.yml", extra_vars=WITHOUT_TOOLKIT)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +63,7 @@ def second(finished: Play) -> dict[str, Any]:
     running = {machine: services(machine) for machine in MACHINES}
     for machine in MACHINES:
         lab("traffic", machine, "--reset")
-    play = run_playbook("site.yml", count_executions=True)
+    play = run_playbook("site.yml", extra_vars=WITHOUT_TOOLKIT)
     return {
         "play": play,
         "before": running,
@@ -103,16 +110,32 @@ def test_finished_hosts_make_no_network_request(second: dict[str, Any]) -> None:
 
 
 def test_check_mode_on_finished_machines_announces_nothing(second: dict[str, Any]) -> None:
-    play = run_playbook("site.yml", options="--check --diff")
+    play = run_playbook("site.yml", options="--check --diff", extra_vars=WITHOUT_TOOLKIT)
     assert play.rc == 0, play.tail()
     assert {machine: play.changed(machine) for machine in MACHINES} == dict.fromkeys(MACHINES, 0), play.changed_tasks
 
 
 def test_finished_driver_engine_and_toolkit_cost_at_most_eight_executions(second: dict[str, Any]) -> None:
-    play = run_playbook(ROOT / "tests" / "site" / "node_stages.yml", count_executions=True)
+    play = run_playbook(ROOT / "tests" / "site" / "node_stages.yml", extra_vars=WITHOUT_TOOLKIT, count_executions=True)
     assert play.rc == 0, play.tail()
-    empty = run_playbook(ROOT / "tests" / "site" / "facts_only.yml", count_executions=True)
+    empty = run_playbook(ROOT / "tests" / "site" / "facts_only.yml", extra_vars=WITHOUT_TOOLKIT, count_executions=True)
     hosts = set(play.executions)
     assert len(hosts) == len(GPU_MACHINES)
     cost = {host: play.executions[host] - empty.executions[host] for host in hosts}
     assert all(0 < count <= 8 for count in cost.values()), cost
+
+
+def test_the_auditor_agrees(second: dict[str, Any]) -> None:
+    """Testinfra asks the hosts with their own tools, and knows nothing of the collection."""
+    done = subprocess.run(
+        [sys.executable, "-m", "molecule", "verify", "--scenario-name", "node"],
+        cwd=ROOT,
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None, done.stdout[-3000:]
+    assert int(passed[1]) >= 3 * len(MACHINES)
