@@ -5,7 +5,8 @@ A hook of mkdocs: it adds one page per role from the role's argument_specs and d
 module's DOCUMENTATION, EXAMPLES and RETURN. On the other pages it puts
 
 - `<!-- section: roles/x/README.md # Title -->`: that section of a README, without its heading,
-- `<!-- systems -->`: the operating systems of the collection's own table.
+- `<!-- systems -->`: the operating systems of the collection's own table,
+- `<!-- examined -->`: what each role's README says of where it was run.
 """
 
 from __future__ import annotations
@@ -202,8 +203,18 @@ def systems() -> str:
     return "\n".join(["| operating system | level |", "| --- | --- |", *rows])
 
 
+def examined() -> str:
+    """Where each role was run, in its own words."""
+    rows = []
+    for role in roles():
+        if "\n## Examined on\n" in (role / "README.md").read_text():
+            words = section(f"roles/{role.name}/README.md", "Examined on")
+            rows.append(f"| [{role.name}](reference/roles/{role.name}.md) | {in_cell(words)} |")
+    return "\n".join(["| role | where |", "| --- | --- |", *rows])
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    markdown = markdown.replace("<!-- systems -->", systems())
+    markdown = markdown.replace("<!-- systems -->", systems()).replace("<!-- examined -->", examined())
     return re.sub(r"<!-- section: (\S+) # (.+?) -->", lambda match: section(match[1], match[2]), markdown)
 
 
