@@ -64,6 +64,8 @@ def options_table(options: dict[str, Any], defaults: dict[str, Any], prefix: str
     """Rows for options and, below each, for those inside it."""
     rows = []
     for name, spec in options.items():
+        if name.startswith("_"):
+            continue  # between an action plugin and its module
         about = prose(spec.get("description", ""), " ")
         if "choices" in spec:
             about += " One of " + ", ".join(value(choice) for choice in spec["choices"]) + "."
@@ -109,7 +111,9 @@ def returned(values: dict[str, Any], prefix: str = "") -> list[str]:
     rows = []
     for name, spec in values.items():
         about = in_cell(prose(spec.get("description", ""), " "))
-        rows.append(f"| `{prefix}{name}` | {type_of(spec)} | {in_cell(str(spec.get('returned', '')))} | {about} |")
+        rows.append(
+            f"| `{prefix}{name}` | {type_of(spec)} | {in_cell(prose(str(spec.get('returned', ''))))} | {about} |"
+        )
         rows += returned(
             spec.get("contains") or {}, f"{prefix}{name}." if spec.get("type") == "dict" else f"{prefix}{name}[]."
         )

@@ -47,6 +47,13 @@ def test_every_role_and_module_has_a_reference_page(site):
         assert (site / "reference" / "modules" / f"{module.stem}.html").is_file()
 
 
+def test_no_markup_of_ansible_is_left(site):
+    for page in (site / "reference").rglob("*.html"):
+        article = page.read_text().split("<article")[1].split("</article")[0]
+        left = re.findall(r"\b(?:[BCEILMOPUV]|RV)\([^)]*\)", re.sub(r"<pre.*?</pre>", "", article, flags=re.DOTALL))
+        assert not left, f"{page.name}: {left}"
+
+
 def test_every_page_is_in_the_navigation():
     nav = yaml.safe_dump(yaml.safe_load(re.sub(r"!!\S+", "", (ROOT / "mkdocs.yml").read_text()))["nav"])
     assert not [page.name for page in tracked("docs", ".md") if page.name not in nav]
