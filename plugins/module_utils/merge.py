@@ -241,7 +241,8 @@ def apply(
         if lists == "union" and isinstance(value, list) and isinstance(present, list):
             before = without(present, earlier[path]) if isinstance(earlier.get(path), list) else present
             ours = without(value, before)
-            if ours:
+            # A list that we have made stays ours, be it empty.
+            if ours or path in earlier:
                 claimed[path] = ours
         elif path in earlier or not has(data, path) or not same(present, value):
             claimed[path] = copy.deepcopy(value)

@@ -70,7 +70,8 @@ options:
     description:
       - Command that checks the new file before it takes the old one's place, with C(%s) for its path. Runs only if
         there is something to change, in check mode too.
-      - Skipped where the program is not installed (yet). RV(validated) says whether it ran.
+      - The program may be named without its directory. Where it is not installed (yet), the check is left out.
+        RV(validated) says whether it ran.
     type: str
   unit:
     description:
@@ -117,7 +118,7 @@ EXAMPLES = r"""
     values:
       features:
         cdi: true
-    validate: /usr/bin/dockerd --validate --config-file=%s
+    validate: dockerd --validate --config-file=%s
     unit: docker.service
     record: true
     backup: true
@@ -309,8 +310,10 @@ def check(module: AnsibleModule, path: str, text: str) -> bool:
     words = shlex.split(module.params["validate"])
     if not any("%s" in word for word in words):
         module.fail_json(msg="validate has no %s in it, which stands for the file to check", path=path)
-    if module.get_bin_path(words[0]) is None:
+    program = module.get_bin_path(words[0])
+    if program is None:
         return False
+    words[0] = program
     descriptor, temporary = tempfile.mkstemp(dir=module.tmpdir, suffix=os.path.splitext(path)[1])
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One role at a time on the lab's machines, and the repositories that stand in for NVIDIA's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.repositories.__main__ import build
+from tests.repositories.serve import Server
+from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, ssh
+
+PLAY = Path(__file__).with_name("play.yml")
+DEBIAN_13, DEBIAN_12 = "gpu1", "gpu2"
+MACHINES = (DEBIAN_13, DEBIAN_12)
+
+
+class Role:
+    """A role on bare machines, one after another state of its variables."""
+
+    def __init__(self, name: str, machines: tuple[str, ...]) -> None:
+        self.name = name
+        self.machines = machines
+
+    def run(self, variables: dict[str, Any] | None = None, *, only: str = "", options: str = "", **more: Any) -> Play:
+        return run_playbook(
+            PLAY,
+            limit=only or ",".join(self.machines),
+            extra_vars={"tested_role": self.name, **(variables or {})},
+            options=options,
+            **more,
+        )
+
+    def converge(self, variables: dict[str, Any] | None = None, *, only: str = "") -> Play:
+        """Run it for real; it must pass."""
+        play = self.run(variables, only=only)
+        assert play.rc == 0, play.tail()
+        return play
+
+    def is_converged(self, variables: dict[str, Any] | None = None, *, only: str = "") -> Play:
+        """Run it again; it must change nothing."""
+        play = self.converge(variables, only=only)
+        changed = {machine: play.changed_tasks.get(machine, []) for machine in self.machines}
+        assert not any(changed.values()), changed
+        return play
+
+
+@pytest.fixture(scope="module")
+def bare() -> None:
+    lab("reset", *MACHINES)
+
+
+@pytest.fixture(scope="module")
+def repositories(bare: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Addresses of the stand-in repositories and of their key, reached by the machines without the apt cache."""
+    directory = tmp_path_factory.mktemp("repositories")
+    sha256 = build(directory)
+    address = host_address()
+    with Server(directory, address) as server:
+        for machine in MACHINES:
+            line = f'Acquire::http::Proxy::{address} "DIRECT";'
+            ssh(machine, f"echo '{line}' | sudo tee /etc/apt/apt.conf.d/99stand-in-repository")
+        yield {
+            "toolkit": f"{server.url}/toolkit",
+            "cuda": f"{server.url}/cuda",
+            "key": f"{server.url}/cuda/key.asc",
+            "sha256": sha256,
+        }
+
+
+def host_address() -> str:
+    """The address of this host as the machines see it."""
+    route = ssh(DEBIAN_13, "ip -json -4 route show default")
+    return str(json.loads(route)[0]["gateway"])
+
+
+__all__ = ["DEBIAN_12", "DEBIAN_13", "INVENTORY", "MACHINES", "ROOT", "Role", "lab", "ssh"]
