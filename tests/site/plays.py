@@ -92,9 +92,9 @@ def _read(runner: Any) -> Play:
         if event["event"] == "runner_on_ok":
             if result.get("changed"):
                 play.changed_tasks.setdefault(host, []).append(data.get("task", ""))
-            if data.get("resolved_action") == "baremetal.gpu.host_drift_info" and "plan" in result:
-                stage = result.get("stage") or data.get("task", "")
-                play.drifts.setdefault((host, stage), result["plan"])
+            stage = re.search(r"Compare the host with what is wanted for (\w+)", data.get("task", ""))
+            if stage and "plan" in result:
+                play.drifts.setdefault((host, stage[1]), result["plan"])
     for host in re.findall(r"^<([^>]+)> SSH: EXEC ", stdout, flags=re.MULTILINE):
         play.executions[host] += 1
     return play
