@@ -86,9 +86,14 @@ def test_check_mode_announced_what_the_run_then_did(announced: Play, finished: P
     different = {
         key: (announced.drifts.get(key), lines)
         for key, lines in finished.drifts.items()
-        if announced.drifts.get(key) != lines
+        if without_candidates(announced.drifts.get(key, [])) != without_candidates(lines)
     }
     assert different == {}
+
+
+def without_candidates(plan: list[str]) -> list[str]:
+    """A plan without the versions that apt would take: a bare host has no package lists to tell them from."""
+    return [re.sub(r"^(install package \S+) \S+ \(", r"\1 (", line) for line in plan]
 
 
 def test_second_run_changes_nothing(second: dict[str, Any]) -> None:
