@@ -113,7 +113,9 @@ def remedy(desired: Item, found: Item) -> Item:
             action: [item for item in drift.get("kernel_modules", ()) if action in item["actions"]]
             for action in ("unload", "load", "reload", "reboot")
         },
-        "units": list(units),
+        # Before anything else is touched: the file of a unit may be among what goes.
+        "units_first": [item for item in units if {"stop", "disable"} & set(item["actions"])],
+        "units": [item for item in units if set(item["actions"]) - {"stop", "disable"}],
         "done": [record["path"] for record in records]
         + [f"{PENDING}/{item['name']}" for item in drift.get("pending", ()) if "clear" in item["actions"]],
         "restore": any("restore" in item["actions"] for item in drift.get("pending", ())),

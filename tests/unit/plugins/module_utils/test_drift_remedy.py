@@ -165,3 +165,19 @@ def test_of_a_secret_only_the_checksum_is_sent():
         ]
     }
     assert desired["files"][0]["content"] == "a\n"
+
+
+def test_units_that_go_are_stopped_before_anything_else(host):
+    host.unit("old.service")
+    host.unit("new.service", active="inactive")
+    done = remedy(
+        host,
+        {
+            "units": [
+                {"name": "old.service", "enabled": False, "state": "stopped"},
+                {"name": "new.service", "state": "started"},
+            ]
+        },
+    )
+    assert [unit["name"] for unit in done["units_first"]] == ["old.service"]
+    assert [unit["name"] for unit in done["units"]] == ["new.service"]
