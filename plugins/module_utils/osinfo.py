@@ -572,7 +572,7 @@ def _try(url: str, opener: urllib.request.OpenerDirector, timeout_s: float, root
 
 
 def unreachable(target: dict[str, Any], proxies: dict[str, str], timeout_s: float = 5.0, root: str = "/") -> str | None:
-    """Why a target of preflight.targets() cannot be reached, None if it can.
+    """Why a target of preflight_sources.targets() cannot be reached, None if it can.
 
     One of its URLs must be there. Of a target that is not `strict`, whose layout is not known, it is enough that its
     server answers; but a proxy's refusal says nothing about the server behind it.

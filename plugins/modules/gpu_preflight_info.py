@@ -205,7 +205,15 @@ ansible_facts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml, osinfo, preflight
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    gpu,
+    nvml,
+    osinfo,
+    preflight,
+    preflight_report,
+    preflight_sources,
+    preflight_system,
+)
 
 DISK_PATHS = ("/", "/boot", "/usr", "/var")
 
@@ -245,7 +253,7 @@ def main() -> None:
     )
     wanted = module.params
     # What means nothing is told with all the other problems.
-    kernels = wanted["kernels"] if preflight.good_kernels(wanted["kernels"]) else "installed"
+    kernels = wanted["kernels"] if preflight_system.good_kernels(wanted["kernels"]) else "installed"
     cards = gpu.gather(binding_source=nvml.unpack(wanted["_binding"]), deadline_s=wanted["nvml_timeout"])
     network = wanted["check_network"]
     paths = {path for stage in wanted["disk_mib"].values() for path in stage} | set(DISK_PATHS)
@@ -265,15 +273,15 @@ def main() -> None:
 
     # A converged host makes no request.
     if network and verdict["plan"]["installs"]:
-        urls = preflight.urls_in_use(host, bool(cards["present"]), wanted["variables"], wanted["urls"])
-        answers = osinfo.reach(preflight.targets(host, urls), osinfo.apt_proxies())
-        for row in preflight.judge_reach(answers):
+        urls = preflight_sources.urls_in_use(host, bool(cards["present"]), wanted["variables"], wanted["urls"])
+        answers = osinfo.reach(preflight_sources.targets(host, urls), osinfo.apt_proxies())
+        for row in preflight_sources.judge_reach(answers):
             verdict["cautions" if row["code"] in wanted["accept"] else "problems"].append(row)
 
     summary = {key: value for key, value in host.items() if key not in ("packages", "repositories")}
     words = {
-        "report": preflight.report(options["host"], verdict["problems"]),
-        "advice": [preflight.words(row) for row in verdict["cautions"]],
+        "report": preflight_report.report(options["host"], verdict["problems"]),
+        "advice": [preflight_report.words(row) for row in verdict["cautions"]],
     }
     facts = {"ansible_facts": {"gpu": cards, "gpu_plan": verdict["plan"]}} if wanted["publish"] else {}
     module.exit_json(changed=False, gpu=cards, host=summary, **verdict, **words, **facts)

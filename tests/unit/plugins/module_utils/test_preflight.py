@@ -5,7 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, osinfo, preflight
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    gpu,
+    osinfo,
+    preflight,
+    preflight_report,
+    preflight_sources,
+    preflight_system,
+)
 from tests.unit.plugins.module_utils.test_osinfo import FIB_TRIE, INDEX, SECURE_BOOT
 
 KERNEL = "6.12.48+deb13-amd64"
@@ -342,13 +349,13 @@ def test_headers_do_not_matter_once_the_module_is_there(host):
     ],
 )
 def test_what_names_kernels(choice, good):
-    assert preflight.good_kernels(choice) is good
+    assert preflight_system.good_kernels(choice) is good
 
 
 def test_kernels_that_mean_nothing(host):
-    judgement = preflight.Judgement()
+    judgement = preflight_report.Judgement()
     found = osinfo.gather(kernels="installed", root=host.path, running=KERNEL, clock=lambda: 0)
-    preflight.judge_kernels(found, {"kernels": "newest"}, True, judgement)
+    preflight_system.judge_kernels(found, {"kernels": "newest"}, True, judgement)
     (row,) = judgement.problems
     assert row["value"] == "newest"
     assert row["remedy"] == "set nvidia_driver_kernels to running, installed or a list of kernel releases"
@@ -530,7 +537,7 @@ def test_what_would_be_fetched_from(host):
     host.write("etc/yum.repos.d/a.repo", "[a]\nbaseurl=https://yum/a/\n[b]\nbaseurl=https://yum/$releasever/\n")
     found = {"repositories": osinfo.repositories(host.path), "os": {"codename": "trixie"}}
     urls = {"a_key_url": "https://other/key", "b_url": "not one", "c_repo_url": "https://other/c/"}
-    assert preflight.targets(found, urls) == [
+    assert preflight_sources.targets(found, urls) == [
         {"name": "https://other/key", "urls": ["https://other/key"], "apt": False, "strict": True},
         {
             "name": "https://other/c/",
@@ -589,19 +596,19 @@ ENGINE = ["container_runtime_docker_repo_url"]
 )
 def test_only_urls_in_use_are_tried(present, variables, names):
     host = {"os": {"repository": "ubuntu2404", "machine": "aarch64"}}
-    assert preflight.urls_in_use(host, present, variables, URLS) == {name: URLS[name] for name in names}
+    assert preflight_sources.urls_in_use(host, present, variables, URLS) == {name: URLS[name] for name in names}
 
 
 def test_nvidias_own_repository_where_none_is_named():
     host = {"os": {"repository": "ubuntu2404", "machine": "aarch64"}}
     variables = {"nvidia_driver_method": "nvidia_repo"}
-    assert preflight.urls_in_use(host, True, variables, {}) == {"nvidia_driver_repo_url": OWN}
-    assert preflight.urls_in_use(host, True, {**variables, "nvidia_driver_state": "absent"}, {}) == {}
-    assert preflight.urls_in_use({"os": {"repository": None, "machine": "x86_64"}}, True, variables, {}) == {}
+    assert preflight_sources.urls_in_use(host, True, variables, {}) == {"nvidia_driver_repo_url": OWN}
+    assert preflight_sources.urls_in_use(host, True, {**variables, "nvidia_driver_state": "absent"}, {}) == {}
+    assert preflight_sources.urls_in_use({"os": {"repository": None, "machine": "x86_64"}}, True, variables, {}) == {}
 
 
 def test_words_for_what_cannot_be_reached():
-    (row,) = preflight.judge_reach({"http://mirror/": "timed out", "http://good/": None})
+    (row,) = preflight_sources.judge_reach({"http://mirror/": "timed out", "http://good/": None})
     assert row["message"] == "the host cannot reach what it is to install from: timed out"
     assert row["value"] == "http://mirror/"
 
@@ -664,12 +671,12 @@ def test_all_problems_come_at_once_and_in_words(host):
     host.write(SECURE_BOOT, b"\x06\0\0\0\x01")
     verdict = judge(host, nvidia_driver_branch="latest", free_mib=1)
     assert codes(verdict["problems"]) == ["variable", "secure_boot", "daemon_json", "disk_space"]
-    lines = preflight.report("gpu1", verdict["problems"]).splitlines()
+    lines = preflight_report.report("gpu1", verdict["problems"]).splitlines()
     assert lines[:3] == [
         "gpu1: 4 problems in the way, nothing was changed.",
         "1. nvidia_driver_branch is no driver branch [latest].",
         "   Remedy: set nvidia_driver_branch to auto or to the number of a branch, such as 550.",
     ]
     assert len(lines) == 9
-    assert preflight.report("gpu1", []) == ""
-    assert preflight.report("gpu1", verdict["problems"][:1]).startswith("gpu1: 1 problem in the way")
+    assert preflight_report.report("gpu1", []) == ""
+    assert preflight_report.report("gpu1", verdict["problems"][:1]).startswith("gpu1: 1 problem in the way")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import preflight
+from ansible_collections.baremetal.gpu.plugins.module_utils import preflight_variables
 
 ROLES = Path(__file__).resolve().parents[4] / "roles"
-NAMES = sorted(preflight.DEFAULTS)
+NAMES = sorted(preflight_variables.DEFAULTS)
 
 
 def role_of(variable: str) -> Path:
@@ -32,21 +32,21 @@ there = pytest.mark.parametrize(
 
 @there
 def test_default_is_that_of_the_role(name):
-    assert load(role_of(name) / "defaults" / "main.yml")[name] == preflight.DEFAULTS[name]
+    assert load(role_of(name) / "defaults" / "main.yml")[name] == preflight_variables.DEFAULTS[name]
 
 
 @there
 def test_choices_are_those_of_the_role(name):
     options = load(role_of(name) / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
-    assert tuple(options[name].get("choices", ())) == preflight.CHOICES.get(name, ())
+    assert tuple(options[name].get("choices", ())) == preflight_variables.CHOICES.get(name, ())
 
 
 def test_the_role_hands_every_variable_over():
     variables = load(ROLES / "gpu_preflight" / "vars" / "main.yml")["__gpu_preflight_variables"]
-    assert variables == {name: f"{{{{ {name} | default(none) }}}}" for name in preflight.DEFAULTS}
+    assert variables == {name: f"{{{{ {name} | default(none) }}}}" for name in preflight_variables.DEFAULTS}
 
 
 def test_every_choice_has_a_default_among_it():
-    assert {name: preflight.DEFAULTS[name] in choices for name, choices in preflight.CHOICES.items()} == dict.fromkeys(
-        preflight.CHOICES, True
-    )
+    assert {
+        name: preflight_variables.DEFAULTS[name] in choices for name, choices in preflight_variables.CHOICES.items()
+    } == dict.fromkeys(preflight_variables.CHOICES, True)
