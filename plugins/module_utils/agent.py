@@ -1,0 +1,287 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node agent: watches the cards of one host, judges them and publishes the verdicts.
+
+One process that sleeps until something happens: the kernel logs a line, the child that talks to NVML answers, a look is
+due, an operator asks something. It never calls NVML itself, so that nothing a card does can stop it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_prober import Prober
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
+from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log_reader import KernelLogReader
+
+SCHEMA = 1
+REQUEST_AT_MOST = 4096
+
+
+@dataclass
+class Settings:
+    """What the unit of the agent sets. Times are in seconds."""
+
+    state_directory: str = "/var/lib/baremetal-gpu/agent"
+    socket: str = "/run/baremetal-gpu/agent.sock"
+    kernel_log: str = "/dev/kmsg"
+    interval_s: float = 15.0
+    slow_interval_s: float = 3600.0
+    deadline_s: float = 20.0
+    start_deadline_s: float = 90.0
+    policy: dict[str, Any] = field(default_factory=dict)
+
+
+def notify(state: str) -> None:
+    """Tell systemd, if it started this process. Source: sd_notify(3)."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
+        # Where nobody listens any more, the agent's work does not depend on it.
+        with contextlib.suppress(OSError):
+            to.sendto(state.encode("utf-8"), "\0" + address[1:] if address.startswith("@") else address)
+
+
+def watchdog_interval() -> float | None:
+    """How often systemd wants to hear of the process: twice in the time after which it would kill it."""
+    microseconds = os.environ.get("WATCHDOG_USEC")
+    return int(microseconds) / 2e6 if microseconds else None
+
+
+class Agent:
+    """``Agent(settings, make_reader, publishers).run()`` until SIGTERM.
+
+    `make_reader` returns a snapshot.Reader in the child; `publishers` are those of agent_publish.py or answer alike.
+    """
+
+    def __init__(self, settings: Settings, make_reader: Callable[[], Any], publishers: Iterable[Any]) -> None:
+        self.settings = settings
+        self.publishers = list(publishers)
+        self.prober = Prober(make_reader, settings.deadline_s, settings.start_deadline_s)
+        self.state = State(os.path.join(settings.state_directory, "state.json"))
+        self.history = self.state.load()
+        self.boot_id = snapshot.boot_id()
+        self.last: dict[str, Any] | None = None
+        self.report: dict[str, Any] | None = None
+        self.probe: dict[str, Any] = {"error": None, "seconds": None, "time": None}
+        self.problems: dict[str, str] = {"state": self.state.lost} if self.state.lost else {}
+        self.selector = selectors.DefaultSelector()
+        self.stopping = False
+        self._watched_child: int | None = None
+        self._next_look = self._next_slow_look = time.monotonic()
+        self._next_watchdog = 0.0
+
+    # --- the loop -------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        self._listen_to_signals()
+        self._listen_to_kernel()
+        self._listen_to_operators()
+        notify("READY=1\nSTATUS=looking at the cards")
+        try:
+            while not self.stopping:
+                self._look_if_due()
+                self._watch_child()
+                for key, _mask in self.selector.select(self._patience()):
+                    key.data()
+                self._check_deadline()
+                self._pet_watchdog()
+        finally:
+            notify("STOPPING=1")
+            self.prober.kill()
+            for publisher in self.publishers:
+                publisher.close()
+
+    def _patience(self) -> float:
+        due = [self._next_look]
+        if self.prober.deadline is not None:
+            due.append(self.prober.deadline)
+        if watchdog_interval() is not None:
+            due.append(self._next_watchdog)
+        return max(0.0, min(due) - time.monotonic())
+
+    def _pet_watchdog(self) -> None:
+        interval = watchdog_interval()
+        if interval is not None and time.monotonic() >= self._next_watchdog:
+            notify("WATCHDOG=1")
+            self._next_watchdog = time.monotonic() + interval
+
+    def _listen_to_signals(self) -> None:
+        reader, writer = socket.socketpair()
+        for end in (reader, writer):
+            end.setblocking(False)
+        signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+
+        def stop(_number: int, _frame: Any) -> None:
+            self.stopping = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        self.selector.register(reader, selectors.EVENT_READ, lambda: reader.recv(64))
+
+    # --- the kernel's log -----------------------------------------------------------------------------------------
+
+    def _listen_to_kernel(self) -> None:
+        try:
+            self.kernel = KernelLogReader(self.settings.kernel_log)
+        except OSError as failure:
+            self.problems["kernel_log"] = (
+                f"{self.settings.kernel_log} cannot be read ({failure.strerror}), so Xids come from NVML only"
+            )
+            return
+        self.parser = kernel_log.Parser(self.boot_id)
+        self.selector.register(self.kernel.descriptor, selectors.EVENT_READ, self._read_kernel)
+
+    def _read_kernel(self) -> None:
+        events = self.parser.events(self.kernel.read())
+        if events:
+            self._judge(None, events)
+
+    # --- the cards ------------------------------------------------------------------------------------------------
+
+    def _look_if_due(self) -> None:
+        now = time.monotonic()
+        if now < self._next_look or self.prober.deadline is not None:
+            return
+        slow = now >= self._next_slow_look
+        self._next_look = now + self.settings.interval_s
+        if self.prober.ask(slow) and slow:
+            self._next_slow_look = now + self.settings.slow_interval_s
+
+    def _watch_child(self) -> None:
+        """Keep the selector's list in step with the child, which comes and goes."""
+        wanted = self.prober.descriptor
+        if wanted == self._watched_child:
+            return
+        if self._watched_child is not None:
+            self.selector.unregister(self._watched_child)
+        if wanted is not None:
+            self.selector.register(wanted, selectors.EVENT_READ, self._hear_child)
+        self._watched_child = wanted
+
+    def _hear_child(self) -> None:
+        for message in self.prober.receive():
+            if "snapshot" in message:
+                self.probe = {"error": None, "seconds": message["seconds"], "time": message["snapshot"]["time"]}
+                self._judge(message["snapshot"], [])
+            elif "event" in message:
+                self._judge(None, [message["event"]])
+            elif "library_changed" in message:
+                # The driver was replaced. systemd starts the agent again, with the new driver's devices allowed.
+                self.stopping = True
+            else:
+                self._failed(message["error"])
+        if self.prober.descriptor is None and self._watched_child is not None:
+            # It closed its end; the number of the descriptor may be used again at once.
+            self.selector.unregister(self._watched_child)
+            self._watched_child = None
+
+    def _check_deadline(self) -> None:
+        error = self.prober.overdue()
+        if error:
+            self._watch_child()
+            self._failed(error)
+
+    def _failed(self, error: dict[str, Any]) -> None:
+        """A look that failed says nothing of the cards, and that it failed is told."""
+        self.probe["error"] = error
+        self._judge(snapshot.without_nvml(error), [])
+
+    # --- verdicts -------------------------------------------------------------------------------------------------
+
+    def _judge(self, look: dict[str, Any] | None, events: list[dict[str, Any]]) -> None:
+        """`look` is None where only events are new: what was seen before is then not counted as seen again."""
+        if look is not None and not (self.probe["error"] and self.last):
+            self.last = look
+        self.report, self.history = health.judge(look, events, self.history, self.settings.policy)
+        self.state.save(self.history)
+        self._publish()
+
+    def result(self) -> dict[str, Any]:
+        """What the publishers get; see agent_publish.py."""
+        look = self.last or {}
+        return {
+            "schema": SCHEMA,
+            "time": time.time(),
+            "boot_id": self.boot_id,
+            "interval_s": self.settings.interval_s,
+            "agent": {
+                "probe_error": self.probe["error"],
+                "probe_seconds": self.probe["seconds"],
+                "probe_time": self.probe["time"],
+                "stuck": len(self.prober.stuck),
+                "problems": list(self.problems.values()),
+                "xids": health.xid_counts(self.history),
+            },
+            "snapshot": look,
+            "health": self.report,
+        }
+
+    def _publish(self) -> None:
+        result = self.result()
+        for publisher in self.publishers:
+            name = type(publisher).__name__
+            try:
+                publisher.publish(result)
+                self.problems.pop(name, None)
+            except OSError as failure:
+                # One place that cannot be written must not keep the others from being told.
+                self.problems[name] = f"{name} failed: {failure}"
+        if self.report:
+            told = [f"{self.report['verdict']}", *self.problems.values()]
+            notify(f"STATUS={'; '.join(told)}")
+
+    # --- operators ------------------------------------------------------------------------------------------------
+
+    def _listen_to_operators(self) -> None:
+        path = self.settings.socket
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+        before = os.umask(0o177)
+        try:
+            listener.bind(path)
+        finally:
+            os.umask(before)
+        listener.listen(8)
+        listener.setblocking(False)
+        self.selector.register(listener, selectors.EVENT_READ, lambda: self._serve(listener))
+
+    def _serve(self, listener: socket.socket) -> None:
+        try:
+            client, _address = listener.accept()
+        except BlockingIOError:
+            return
+        with client:
+            client.settimeout(1.0)
+            try:
+                request = json.loads(client.recv(REQUEST_AT_MOST))
+                answer = self._answer(request)
+            except (ValueError, TypeError, KeyError) as failure:
+                answer = {"error": f"not understood: {failure}"}
+            except OSError:
+                return
+            with contextlib.suppress(OSError):
+                client.sendall(json.dumps(answer).encode("utf-8") + b"\n")
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["do"] == "clear":
+            self.history, cleared = health.clear(self.history, request.get("device"), request.get("code"))
+            self._judge(None, [])
+            return {"cleared": cleared, "health": self.report}
+        if request["do"] == "look":
+            self._next_look = self._next_slow_look = time.monotonic()
+            return {"asked": True}
+        raise ValueError(f"do is {request['do']}, and can be clear or look")

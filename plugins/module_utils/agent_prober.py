@@ -1,0 +1,258 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one child process that talks to NVML for the agent.
+
+A sick card can hang a call for ever, and a broken library can crash its process, so the agent itself never makes one.
+The child keeps NVML open between looks; it answers a line of JSON for every question that it reads, and sends a line
+on its own for every event that NVML reports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml as nvml_errors
+
+LIBRARY = "libnvidia-ml.so"
+QUICK, SLOW = b"q", b"s"
+LIBRARY_CHANGED = 3
+# An answer for eight cards is some 20 kB; what grows beyond this is garbage.
+ANSWER_AT_MOST = 4 << 20
+EVENT_WAIT_MS = 2000
+
+
+def mapped_library(maps: str = "/proc/self/maps") -> tuple[str, int] | None:
+    """Path and inode of the NVML library that this process has mapped."""
+    with open(maps, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            fields = line.split(None, 5)
+            if len(fields) == 6 and LIBRARY in fields[5]:
+                return fields[5].rstrip("\n"), int(fields[4])
+    return None
+
+
+def library_has_changed(mapped: tuple[str, int] | None) -> bool:
+    """Whether the file that is mapped is no longer the one at its path: a package has replaced it."""
+    if mapped is None:
+        return False
+    path, inode = mapped
+    try:
+        return os.stat(path).st_ino != inode
+    except OSError:
+        return True
+
+
+class Child:
+    """What runs in the child. `reader` is snapshot.Reader, or something that answers like it."""
+
+    def __init__(self, reader: Any, questions: int, answers: int) -> None:
+        self.reader = reader
+        self.questions = questions
+        self.answers = answers
+        self._writing = threading.Lock()
+        self._watching: threading.Thread | None = None
+        self._library: tuple[str, int] | None = None
+
+    def serve(self) -> int:
+        """Answer until the agent closes the pipe; the value is the status to exit with."""
+        while True:
+            asked = os.read(self.questions, 1)
+            if not asked:
+                return 0
+            if library_has_changed(self._library):
+                return LIBRARY_CHANGED
+            begun = time.monotonic()
+            snapshot = self.reader.read(slow=asked == SLOW)
+            self._send({"snapshot": snapshot, "seconds": time.monotonic() - begun})
+            self._library = self._library or mapped_library()
+            if self._watching is None and snapshot["devices"]:
+                self._watching = threading.Thread(target=self._watch, daemon=True)
+                self._watching.start()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        line = json.dumps(message, separators=(",", ":")).encode("utf-8") + b"\n"
+        with self._writing:
+            while line:
+                line = line[os.write(self.answers, line) :]
+
+    def _watch(self) -> None:
+        """Send the events of NVML as they come. A card or driver without them leaves that to the kernel's log."""
+        for event in self.reader.events(EVENT_WAIT_MS):
+            self._send({"event": event})
+
+
+def _is_there(process: int) -> bool:
+    """Whether a process that was killed still is. One that an earlier agent left behind is not a child of this one."""
+    try:
+        return os.waitpid(process, os.WNOHANG)[0] == 0
+    except ChildProcessError:
+        return os.path.exists(f"/proc/{process}")
+
+
+def left_behind(root: str = "/") -> list[int]:
+    """Other processes of this unit: children that hang in the kernel since before the agent was restarted."""
+    try:
+        with open(os.path.join(root, "proc/self/cgroup"), encoding="ascii") as file:
+            group = next(line.rstrip("\n").split(":", 2)[2] for line in file if line.startswith("0::"))
+        if not group.endswith(".service"):
+            # Started by hand: the other processes there are somebody else's.
+            return []
+        with open(os.path.join(root, "sys/fs/cgroup", group.lstrip("/"), "cgroup.procs"), encoding="ascii") as file:
+            return [int(line) for line in file if int(line) != os.getpid()]
+    except (OSError, StopIteration):
+        return []
+
+
+class Prober:
+    """The agent's side: starts the child, asks it, and gets rid of it when it hangs.
+
+    There is never a second child while one is stuck in the kernel. `descriptor` is for poll(2), None without a child.
+    """
+
+    def __init__(self, make_reader: Callable[[], Any], deadline_s: float, start_deadline_s: float) -> None:
+        self.make_reader = make_reader
+        self.deadline_s = deadline_s
+        self.start_deadline_s = start_deadline_s
+        self.process: int | None = None
+        self.descriptor: int | None = None
+        # Killed, and not yet gone: a call that hangs in the kernel does not end for a signal.
+        self.stuck: list[int] = left_behind()
+        self.deadline: float | None = None
+        self._question: int | None = None
+        self._answered = False
+        self._buffer = b""
+
+    def ask(self, slow: bool) -> bool:
+        """Ask for a look. False if a child is stuck, so that nobody can be asked."""
+        self.reap()
+        if self.stuck:
+            return False
+        if self.process is None:
+            self._start()
+        assert self._question is not None
+        # Where it has ended, its descriptor tells how.
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._question, SLOW if slow else QUICK)
+        self.deadline = time.monotonic() + (self.deadline_s if self._answered else self.start_deadline_s)
+        return True
+
+    def _start(self) -> None:
+        questions, self._question = os.pipe()
+        self.descriptor, answers = os.pipe()
+        os.set_blocking(self.descriptor, False)
+        self._answered, self._buffer = False, b""
+        process = os.fork()
+        if process == 0:
+            status = 1
+            try:
+                os.close(self._question)
+                os.close(self.descriptor)
+                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)
+                signal.set_wakeup_fd(-1)
+                status = Child(self.make_reader(), questions, answers).serve()
+            finally:
+                os._exit(status)
+        os.close(questions)
+        os.close(answers)
+        self.process = process
+
+    def receive(self) -> list[dict[str, Any]]:
+        """What the child has said. An `error` among it, in the form of nvml_error, says that the child is no more."""
+        assert self.descriptor is not None
+        messages: list[dict[str, Any]] = []
+        while True:
+            try:
+                chunk = os.read(self.descriptor, 1 << 16)
+            except BlockingIOError:
+                return messages
+            if not chunk:
+                return [*messages, *self._ended()]
+            *lines, self._buffer = (self._buffer + chunk).split(b"\n")
+            for line in lines:
+                try:
+                    message = json.loads(line)
+                    if not isinstance(message, dict):
+                        raise TypeError(type(message).__name__)
+                except (ValueError, TypeError):
+                    return [*messages, self._garbage()]
+                if "snapshot" in message:
+                    self._answered, self.deadline = True, None
+                messages.append(message)
+            if len(self._buffer) > ANSWER_AT_MOST:
+                return [*messages, self._garbage()]
+
+    def _garbage(self) -> dict[str, Any]:
+        self.kill()
+        return {
+            "error": nvml_errors.error(
+                None,
+                "garbage",
+                "the process that asks NVML answered with garbage",
+                "the NVML library is broken: reinstall the driver's libraries",
+            )
+        }
+
+    def _ended(self) -> list[dict[str, Any]]:
+        """The child closed its side: it crashed, or it stopped because the library is another one now."""
+        process = self.process
+        self._close()
+        if process is None:
+            return []
+        _pid, status = os.waitpid(process, 0)
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == LIBRARY_CHANGED:
+            return [{"library_changed": True}]
+        how = f"by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"with {os.WEXITSTATUS(status)}"
+        return [
+            {
+                "error": nvml_errors.error(
+                    None,
+                    "crashed",
+                    f"the process that asks NVML ended {how}",
+                    "the NVML library is broken or of another machine type: reinstall the driver's libraries",
+                )
+            }
+        ]
+
+    def overdue(self) -> dict[str, Any] | None:
+        """What to report if the child did not answer in time; it is killed then. None if all is well."""
+        if self.deadline is None or time.monotonic() < self.deadline:
+            return None
+        seconds = self.deadline_s if self._answered else self.start_deadline_s
+        self.kill()
+        return nvml_errors.error(
+            None,
+            "timeout",
+            f"NVML did not answer within {seconds:g} s",
+            "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it",
+        )
+
+    def kill(self) -> None:
+        process = self.process
+        self._close()
+        if process is not None:
+            os.kill(process, signal.SIGKILL)
+            self.stuck.append(process)
+            self.reap(0.5)
+
+    def reap(self, patience_s: float = 0.0) -> None:
+        """See whether what was killed is gone."""
+        end = time.monotonic() + patience_s
+        while True:
+            self.stuck = [process for process in self.stuck if _is_there(process)]
+            if not self.stuck or time.monotonic() >= end:
+                return
+            time.sleep(0.01)
+
+    def _close(self) -> None:
+        for descriptor in (self._question, self.descriptor):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._question = self.descriptor = self.process = self.deadline = None

@@ -1,0 +1,172 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command `gpuops` on a node: the agent, and what an operator asks it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import health, health_text, nvml, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import Agent, Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import ResultFile, Textfile
+
+CONFIG = "/etc/baremetal-gpu/agent.json"
+EXIT = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
+NO_AGENT = 4
+# A result that is older than this many intervals is told to be old.
+STALE_AFTER = 4
+
+
+def read_config(path: str) -> dict[str, Any]:
+    """The agent's configuration; what it leaves out has a default."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            config: dict[str, Any] = json.load(file)
+    except FileNotFoundError:
+        return {}
+    except ValueError as failure:
+        sys.exit(f"gpuops: {path} is not valid JSON: {failure}. Run the role gpu_agent again, which writes it.")
+    return config
+
+
+def make_reader() -> Any:
+    return snapshot.Reader(nvml.load_binding(None))
+
+
+def agent(config: dict[str, Any]) -> int:
+    settings = Settings(**config.get("settings", {}))
+    publishers: list[Any] = [ResultFile(config.get("result", "/run/baremetal-gpu/gpu.json"))]
+    if config.get("textfile"):
+        publishers.append(Textfile(config["textfile"]))
+    # Loaded before the child is forked, which then shares it.
+    nvml.load_binding(None)
+    Agent(settings, make_reader, publishers).run()
+    return 0
+
+
+def ask_agent(config: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    path = config.get("settings", {}).get("socket", Settings.socket)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as to:
+        to.settimeout(10.0)
+        try:
+            to.connect(path)
+            to.sendall(json.dumps(request).encode("utf-8"))
+            with to.makefile(encoding="utf-8") as answers:
+                answer: dict[str, Any] = json.loads(answers.readline())
+        except (OSError, ValueError) as failure:
+            print(
+                f"gpuops: the agent does not answer at {path} ({failure}). Is it running? "
+                "See `systemctl status baremetal-gpu-agent`, and ask as root.",
+                file=sys.stderr,
+            )
+            sys.exit(NO_AGENT)
+    if "error" in answer:
+        print(f"gpuops: the agent refused: {answer['error']}", file=sys.stderr)
+        sys.exit(2)
+    return answer
+
+
+def read_result(config: dict[str, Any]) -> dict[str, Any]:
+    """The agent's last result, with its age in seconds and whether it is stale."""
+    path = config.get("result", "/run/baremetal-gpu/gpu.json")
+    with open(path, encoding="utf-8") as file:
+        result: dict[str, Any] = json.load(file)
+    result["age_s"] = round(max(0.0, time.time() - result["time"]), 1)
+    result["stale"] = result["age_s"] > STALE_AFTER * result["interval_s"]
+    return result
+
+
+def status(config: dict[str, Any], as_json: bool) -> int:
+    try:
+        result = read_result(config)
+    except (OSError, ValueError) as failure:
+        print(f"gpuops: there is no result of the agent ({failure}). See `systemctl status baremetal-gpu-agent`.")
+        return NO_AGENT
+    report = result["health"]
+    if as_json:
+        print(json.dumps(result))
+    else:
+        age = f"{result['age_s']:g} s ago" + (", which is too long ago: is the agent running?" * result["stale"])
+        print(health_text.table(report))
+        print(f"Seen {age}.")
+        for problem in result["agent"]["problems"]:
+            print(f"The agent says: {problem}")
+    return EXIT["unknown"] if result["stale"] else EXIT[report["verdict"]]
+
+
+def probe(config: dict[str, Any], as_json: bool) -> int:
+    """Look once, here and now, whether or not an agent runs. What needs time or a history is not judged."""
+    found = nvml.in_child(lambda: {"snapshot": make_reader().read(slow=True)}, deadline_s=60.0)
+    look = found.get("snapshot") or snapshot.without_nvml(found["error"])
+    report, _history = health.judge(look, [], {}, config.get("settings", {}).get("policy", {}))
+    print(json.dumps(report) if as_json else health_text.table(report))
+    return EXIT[report["verdict"]]
+
+
+def fact(config: dict[str, Any]) -> int:
+    """For /etc/ansible/facts.d: the facts of the agent's last look. Without any it says so, and does not fail."""
+    try:
+        result = read_result(config)
+        facts = {**result["facts"], "age_s": result["age_s"], "stale": result["stale"]}
+    except (OSError, ValueError, KeyError) as failure:
+        facts = {"schema": 1, "present": None, "reason": f"the agent has left no result: {failure}", "stale": True}
+    print(json.dumps(facts))
+    return 0
+
+
+def clear(config: dict[str, Any], device: str | None, code: str | None) -> int:
+    cleared = ask_agent(config, {"do": "clear", "device": device, "code": code})["cleared"]
+    for row in cleared:
+        print(f"cleared {row['code']} of {row.get('device') or 'the node'}")
+    if not cleared:
+        print("There was nothing to clear; `gpuops status` shows what there is.")
+    return 0 if cleared else 1
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="gpuops", description="The health of this host's NVIDIA cards.")
+    parser.add_argument("--config", default=CONFIG, help="configuration of the agent (default: %(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("status", "show the agent's last verdict; the exit code is 0 ok, 1 degraded, 2 fatal, 3 unknown, 4 no agent"),
+        ("probe", "look once, without the agent; the exit code is 0 ok, 1 degraded, 2 fatal, 3 unknown"),
+    ):
+        commands.add_parser(name, help=text, description=text).add_argument(
+            "--json", action="store_true", help="print JSON instead of a table"
+        )
+    text = "lift faults that wait for an operator, after the cause was mended"
+    one = commands.add_parser("clear", help=text, description=text)
+    one.add_argument("device", nargs="?", help="UUID or PCI address; by default the node's own faults and every card's")
+    one.add_argument("code", nargs="?", help="code of the fault; by default all")
+    commands.add_parser("look", help="have the agent look at once, also at what it looks at once an hour")
+    commands.add_parser("agent", help="run the agent; systemd does this")
+    commands.add_parser("fact", help="print the facts of the last look, for Ansible")
+    return parser
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    asked = arguments().parse_args(words)
+    config = read_config(asked.config)
+    if asked.command == "agent":
+        return agent(config)
+    if asked.command == "status":
+        return status(config, asked.json)
+    if asked.command == "probe":
+        return probe(config, asked.json)
+    if asked.command == "fact":
+        return fact(config)
+    if asked.command == "clear":
+        return clear(config, asked.device, asked.code)
+    ask_agent(config, {"do": "look"})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Puts modules of module_utils, and pynvml, into one Python file that a host runs with nothing installed.
+
+The sources stand in the file as comments, line by line, so that a diff of two versions reads like a diff of sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+
+PACKAGE = "ansible_collections.baremetal.gpu.plugins.module_utils"
+MODULES = Path(__file__).resolve().parents[1] / "module_utils"
+
+HEADER = '''#!/usr/bin/python3 -I
+# Made by baremetal.gpu from its modules and NVIDIA's pynvml; changes made here are lost.
+"""One file with everything: the modules stand below as comments and are loaded from there."""
+
+import importlib.abc
+import importlib.machinery
+import sys
+
+if sys.version_info < (3, 9):
+    sys.exit("{entry}: needs Python 3.9 or newer, this is " + sys.version.split()[0])
+
+
+class Bundle(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
+    """Finds the modules of this file, and the packages that they are in."""
+
+    def __init__(self, path):
+        self.path, self.sources, lines = path, {{}}, []
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("#@ "):
+                    lines = self.sources.setdefault(line[3:].strip(), [])
+                elif line.startswith("#|"):
+                    lines.append(line[2:])
+
+    def find_spec(self, name, path=None, target=None):
+        package = any(known.startswith(name + ".") for known in self.sources)
+        if name not in self.sources and not package:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, origin=self.path, is_package=package)
+
+    def get_source(self, name):
+        return "".join(self.sources.get(name, ()))
+
+    def get_code(self, name):
+        return compile(self.get_source(name), "<" + name.rpartition(".")[2] + " in " + self.path + ">", "exec")
+
+
+sys.meta_path.insert(0, Bundle(__file__))
+
+if __name__ == "__main__":
+    import {package}.{entry} as entry
+
+    sys.exit(entry.main())
+
+'''
+
+
+def needed(entry: str) -> list[str]:
+    """The modules of module_utils that a module imports, directly or not, with itself."""
+    found: list[str] = []
+    waiting = [entry]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found.append(name)
+        for node in ast.walk(ast.parse((MODULES / f"{name}.py").read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
+                waiting += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE + "."):
+                waiting.append(str(node.module).rpartition(".")[2])
+    return sorted(found)
+
+
+def bundle(entry: str) -> str:
+    """The file that runs `main()` of a module of module_utils."""
+    sources = {f"{PACKAGE}.{name}": (MODULES / f"{name}.py").read_text(encoding="utf-8") for name in needed(entry)}
+    binding = importlib.util.find_spec("pynvml")
+    if binding is None or not binding.origin:
+        raise LookupError(
+            "the controller's Python has no pynvml to take along: install nvidia-ml-py in the environment of Ansible"
+        )
+    sources["pynvml"] = Path(binding.origin).read_text(encoding="utf-8")
+    parts = [HEADER.format(entry=entry, package=PACKAGE)]
+    for name, source in sources.items():
+        parts.append(f"#@ {name}\n")
+        parts += [f"#|{line}\n" for line in source.splitlines()]
+    return "".join(parts)

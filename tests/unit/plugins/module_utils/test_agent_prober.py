@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The child that talks to NVML, with readers that hang, crash and lie. The readers are hand-made."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import agent_prober
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_prober import Prober
+
+
+class Reader:
+    """Answers with what its class says."""
+
+    def read(self, slow: bool = False) -> dict[str, Any]:
+        return {"time": 1.0, "slow": slow, "process": os.getpid(), "devices": []}
+
+    def events(self, _wait_ms: int) -> Iterator[dict[str, Any]]:
+        return iter(())
+
+
+class Hanging(Reader):
+    def read(self, slow: bool = False) -> dict[str, Any]:
+        time.sleep(3600)
+        return {}
+
+
+class Crashing(Reader):
+    def read(self, slow: bool = False) -> dict[str, Any]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return {}
+
+
+class Watching(Reader):
+    def read(self, slow: bool = False) -> dict[str, Any]:
+        return {"time": 1.0, "devices": [{}]}
+
+    def events(self, _wait_ms: int) -> Iterator[dict[str, Any]]:
+        yield {"kind": "nvml_xid", "xid": 79}
+
+
+@pytest.fixture
+def prober() -> Iterator[Callable[..., Prober]]:
+    made = []
+
+    def make(reader: type[Reader], deadline_s: float = 30.0) -> Prober:
+        made.append(Prober(reader, deadline_s, deadline_s))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()
+        one.reap(5)
+
+
+def hear(prober: Prober, wanted: int = 1) -> list[dict[str, Any]]:
+    """What the child says, until it has said enough or ended."""
+    messages: list[dict[str, Any]] = []
+    end = time.monotonic() + 30
+    while len(messages) < wanted and prober.descriptor is not None and time.monotonic() < end:
+        select.select([prober.descriptor], [], [], 1)
+        messages += prober.receive()
+    return messages
+
+
+def test_one_child_answers_every_question(prober):
+    one = prober(Reader)
+    assert one.ask(slow=False)
+    first = hear(one)[0]["snapshot"]
+    assert one.ask(slow=True)
+    second = hear(one)[0]["snapshot"]
+    assert (first["slow"], second["slow"]) == (False, True)
+    assert first["process"] == second["process"] != os.getpid()
+    assert one.deadline is None
+
+
+def test_a_child_that_hangs_is_killed_and_said_to_hang(prober):
+    one = prober(Hanging, deadline_s=0.2)
+    one.ask(slow=False)
+    assert one.overdue() is None
+    process = one.process
+    time.sleep(0.25)
+    error = one.overdue()
+    assert error is not None
+    assert error["name"] == "timeout"
+    assert "drain the host and reboot" in error["remedy"]
+    one.reap(5)
+    assert one.stuck == []
+    assert not Path(f"/proc/{process}").exists()
+    assert one.ask(slow=False), "the next look starts a new child"
+
+
+def test_no_second_child_is_started_while_one_is_stuck(prober, monkeypatch):
+    """A process in an uninterruptible call cannot be made here, so one that outlives its kill stands in for it."""
+    one = prober(Hanging, deadline_s=0.1)
+    monkeypatch.setattr(agent_prober.os, "kill", lambda *_arguments: None)
+    one.ask(slow=False)
+    process = one.process
+    time.sleep(0.15)
+    assert one.overdue()
+    assert one.stuck == [process]
+    assert not one.ask(slow=False)
+    assert one.process is None
+    monkeypatch.undo()
+    os.kill(process, signal.SIGKILL)
+    one.reap(5)
+    assert one.ask(slow=False)
+
+
+def test_a_child_that_crashes_is_said_to_have_crashed(prober):
+    one = prober(Crashing)
+    one.ask(slow=False)
+    (message,) = hear(one)
+    assert message["error"]["name"] == "crashed"
+    assert "by signal 9" in message["error"]["text"]
+    assert one.stuck == []
+
+
+@pytest.mark.parametrize("said", [b"not json\n", b"[1]\n", b"\xff\xfe\n"])
+def test_garbage_is_said_to_be_garbage(prober, monkeypatch, said):
+    monkeypatch.setattr(agent_prober.Child, "_send", lambda child, _message: os.write(child.answers, said))
+    one = prober(Reader)
+    one.ask(slow=False)
+    (message,) = hear(one)
+    assert message["error"]["name"] == "garbage"
+    assert one.process is None
+
+
+def test_events_of_nvml_come_by_themselves(prober):
+    one = prober(Watching)
+    one.ask(slow=False)
+    messages = hear(one, wanted=2)
+    assert [message for message in messages if "event" in message] == [{"event": {"kind": "nvml_xid", "xid": 79}}]
+
+
+def test_another_library_at_the_same_path_is_noticed(tmp_path):
+    library = tmp_path / "libnvidia-ml.so.1"
+    library.write_text("old")
+    maps = tmp_path / "maps"
+    maps.write_text(f"7f00-7f01 r-xp 00000000 fe:01 {library.stat().st_ino}                  {library}\n")
+    mapped = agent_prober.mapped_library(str(maps))
+    assert mapped == (str(library), library.stat().st_ino)
+    assert not agent_prober.library_has_changed(mapped)
+    new = tmp_path / "new"
+    new.write_text("new")
+    new.replace(library)
+    assert agent_prober.library_has_changed(mapped)
+    library.unlink()
+    assert agent_prober.library_has_changed(mapped)
+
+
+def test_a_child_with_an_old_library_ends_and_says_why(prober, monkeypatch):
+    monkeypatch.setattr(agent_prober, "library_has_changed", lambda mapped: mapped is not None)
+    monkeypatch.setattr(agent_prober, "mapped_library", lambda: ("/usr/lib/libnvidia-ml.so.1", 1))
+    one = prober(Reader)
+    one.ask(slow=False)
+    assert "snapshot" in hear(one)[0]
+    one.ask(slow=False)
+    assert hear(one) == [{"library_changed": True}]

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The agent's memory over restarts, and its way of reading the kernel's log."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import agent_state, kernel_log_reader
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
+from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log_reader import KernelLogReader
+
+
+def test_what_was_saved_is_there_after_a_restart(tmp_path):
+    path = str(tmp_path / "state.json")
+    State(path).save({"boot": {"GPU-1": {"xid": 79}}})
+    assert State(path).load() == {"boot": {"GPU-1": {"xid": 79}}}
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_without_a_file_the_history_is_empty(tmp_path):
+    state = State(str(tmp_path / "state.json"))
+    assert state.load() == {}
+    assert state.lost is None
+
+
+def test_the_same_history_is_not_written_again(tmp_path):
+    path = tmp_path / "state.json"
+    state = State(str(path))
+    state.save({"a": 1})
+    before = path.stat().st_ino
+    state.save({"a": 1})
+    assert path.stat().st_ino == before
+    state.save({"a": 2})
+    assert path.stat().st_ino != before
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99, "history": {}}', '{"schema": 1}'])
+def test_a_file_that_cannot_be_read_is_kept_aside_and_named(tmp_path, text):
+    path = tmp_path / "state.json"
+    path.write_text(text)
+    state = State(str(path))
+    assert state.load() == {}
+    assert str(path) in state.lost
+    assert (tmp_path / "state.json.unreadable").read_text() == text
+
+
+def test_a_cut_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "state.json"
+    agent_state.write_atomically(str(path), "old")
+
+    def cut(*_arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(agent_state.os, "replace", cut)
+    with pytest.raises(KeyboardInterrupt):
+        agent_state.write_atomically(str(path), "new")
+    assert path.read_text() == "old"
+
+
+@pytest.fixture
+def log(tmp_path):
+    """A pipe in the place of /dev/kmsg, and a reader of it."""
+    path = tmp_path / "kmsg"
+    os.mkfifo(path)
+    reader = KernelLogReader(str(path))
+    writer = os.open(path, os.O_WRONLY)
+    yield reader, lambda text: os.write(writer, text.encode())
+    os.close(writer)
+    reader.close()
+
+
+def test_only_lines_of_the_driver_are_read(log):
+    reader, write = log
+    write("6,1,100,-;usb 1-1: new device\n4,2,200,-;NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n")
+    assert reader.read() == ["4,2,200,-;NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus."]
+    assert reader.read() == []
+
+
+def test_a_record_in_two_parts_is_put_together(log):
+    reader, write = log
+    write("4,2,200,-;NVRM: Xid (PCI:0000:05")
+    assert reader.read() == []
+    write(":00): 79, pid=1\n")
+    assert reader.read() == ["4,2,200,-;NVRM: Xid (PCI:0000:05:00): 79, pid=1"]
+
+
+def test_records_that_the_kernel_overwrote_are_counted_and_passed_over(log, monkeypatch):
+    reader, write = log
+    write("4,9,900,-;NVRM: Xid (PCI:0000:05:00): 31\n")
+    real, failures = os.read, [BrokenPipeError(32, "Broken pipe")]
+
+    def read(descriptor, length):
+        if failures:
+            raise failures.pop()
+        return real(descriptor, length)
+
+    monkeypatch.setattr(kernel_log_reader.os, "read", read)
+    assert reader.read() == ["4,9,900,-;NVRM: Xid (PCI:0000:05:00): 31"]
+    assert reader.gaps == 1
+
+
+def test_the_file_says_what_it_is(tmp_path):
+    path = tmp_path / "state.json"
+    State(str(path)).save({"a": 1})
+    assert json.loads(path.read_text()) == {"schema": 1, "history": {"a": 1}}
