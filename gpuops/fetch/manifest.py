@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -92,11 +93,20 @@ def from_inventory(inventory: Path, extra_vars: Iterable[str] = ()) -> Manifest:
             ),
             quiet=True,
             suppress_env_files=True,
-            envvars={"ANSIBLE_CONFIG": os.environ.get("ANSIBLE_CONFIG", ""), "ANSIBLE_NOCOLOR": "1"},
+            envvars=_environment(),
         )
         if runner.rc != 0:
             raise ManifestError(f"site.yml --check ended with {runner.rc}:\n{runner.stdout.read()[-4000:]}")
         return from_events(list(runner.events))
+
+
+def _environment() -> dict[str, str]:
+    """As if ansible-playbook were called here: ansible-runner itself works in a directory of its own."""
+    here = Path("ansible.cfg").resolve()
+    config = os.environ.get("ANSIBLE_CONFIG") or (str(here) if here.is_file() else "")
+    # ansible-playbook lies beside the interpreter, also where its environment is not activated.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"ANSIBLE_CONFIG": config, "ANSIBLE_NOCOLOR": "1", "PATH": path}
 
 
 def from_events(events: list[dict[str, Any]]) -> Manifest:
