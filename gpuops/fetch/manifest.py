@@ -29,20 +29,14 @@ class ManifestError(Exception):
 class Release:
     """What the hosts of one release of an operating system need.
 
-    ``packages`` are as apt-get takes them: ``name`` or ``name=version``. ``components`` are the archive's.
+    ``name``, such as debian13, is the directory of the mirror. ``packages`` are as apt-get takes them: ``name`` or ``name=version``. ``components`` are the archive's.
     """
 
-    distribution: str
-    version: str
+    name: str
     codename: str
     architecture: str
     components: list[str] = field(default_factory=list)
     packages: list[str] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The directory of the mirror, such as debian13."""
-        return f"{self.distribution.lower()}{self.version}"
 
 
 @dataclass
@@ -120,9 +114,9 @@ def from_events(events: list[dict[str, Any]]) -> Manifest:
             continue
         data = event["event_data"]
         host, result = data["host"], data.get("res") or {}
-        facts = result.get("ansible_facts") or {}
-        if "ansible_distribution" in facts:
-            systems[host] = facts
+        plan = (result.get("ansible_facts") or {}).get("gpu_plan")
+        if plan:
+            systems[host] = plan["os"]
         if data.get("resolved_action", data.get("task_action")) == DRIFT_MODULE:
             drift = result.get("drift") or {}
             wanted.setdefault(host, []).extend(row for row in drift.get("packages", ()) if "install" in row["actions"])
@@ -133,7 +127,7 @@ def from_events(events: list[dict[str, Any]]) -> Manifest:
     releases: dict[str, Release] = {}
     for host in sorted(wanted):
         if host not in systems:
-            raise ManifestError(f"{host}: its operating system is not among the facts of the run")
+            raise ManifestError(f"{host}: the run has no plan of preflight for this host, which names its system")
         release = _release(systems[host])
         release = releases.setdefault(release.name, release)
         release.components = sorted({*release.components, *_components(sources.get(host, []))})
@@ -145,14 +139,12 @@ def from_events(events: list[dict[str, Any]]) -> Manifest:
     )
 
 
-def _release(facts: dict[str, Any]) -> Release:
+def _release(system: dict[str, Any]) -> Release:
+    machine = system["machine"]
     return Release(
-        distribution=facts["ansible_distribution"],
-        version=facts["ansible_distribution_major_version"],
-        codename=facts["ansible_distribution_release"],
-        architecture={"x86_64": "amd64", "aarch64": "arm64"}.get(
-            facts.get("ansible_architecture", "x86_64"), facts.get("ansible_architecture", "")
-        ),
+        name=system["key"],
+        codename=system["codename"],
+        architecture={"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
         components=["main"],
     )
 

@@ -16,13 +16,8 @@ def ok(host: str, action: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def system(host: str, version: str, codename: str) -> dict[str, Any]:
-    facts = {
-        "ansible_distribution": "Debian",
-        "ansible_distribution_major_version": version,
-        "ansible_distribution_release": codename,
-        "ansible_architecture": "x86_64",
-    }
-    return ok(host, "ansible.builtin.setup", {"ansible_facts": facts})
+    about = {"key": f"debian{version}", "family": "debian", "codename": codename, "machine": "x86_64"}
+    return ok(host, "baremetal.gpu.gpu_preflight_info", {"ansible_facts": {"gpu_plan": {"os": about}}})
 
 
 def drift(host: str, **sections: Any) -> dict[str, Any]:
