@@ -29,7 +29,8 @@ class ManifestError(Exception):
 class Release:
     """What the hosts of one release of an operating system need.
 
-    ``name``, such as debian13, is the directory of the mirror. ``packages`` are as apt-get takes them: ``name`` or ``name=version``. ``components`` are the archive's.
+    ``name``, such as debian13, is the directory of the mirror. ``packages`` are as apt-get takes them: ``name`` or
+    ``name=version``. ``components`` are the archive's.
     """
 
     name: str
