@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -151,7 +152,9 @@ def _release(system: dict[str, Any]) -> Release:
 
 
 def _components(repositories: list[dict[str, Any]]) -> set[str]:
-    return {component for row in repositories for component in row.get("components") or ()}
+    """The components of the archive that repositories in the form of deb822 add to what a host has."""
+    found = (re.findall(r"^Components: (.*)$", row.get("content", ""), re.MULTILINE) for row in repositories)
+    return {component for stanzas in found for stanza in stanzas for component in stanza.split()}
 
 
 def _package(row: dict[str, Any]) -> str:

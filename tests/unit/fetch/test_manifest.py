@@ -30,7 +30,7 @@ EVENTS = [
     system("gpu3", "13", "trixie"),
     drift(
         "gpu1",
-        repositories=[{"name": "nonfree", "components": ["contrib", "non-free"]}],
+        repositories=[{"name": "nonfree", "content": "Types: deb\nComponents: contrib non-free\n"}],
         packages=[
             {"name": "nvidia-smi", "actions": ["install", "hold"]},
             {"name": "old-driver", "actions": ["remove"]},
