@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
@@ -28,20 +30,15 @@ class ManifestError(Exception):
 class Release:
     """What the hosts of one release of an operating system need.
 
-    ``packages`` are as apt-get takes them: ``name`` or ``name=version``. ``components`` are the archive's.
+    ``name``, such as debian13, is the directory of the mirror. ``packages`` are as apt-get takes them: ``name`` or
+    ``name=version``. ``components`` are the archive's.
     """
 
-    distribution: str
-    version: str
+    name: str
     codename: str
     architecture: str
     components: list[str] = field(default_factory=list)
     packages: list[str] = field(default_factory=list)
-
-    @property
-    def name(self) -> str:
-        """The directory of the mirror, such as debian13."""
-        return f"{self.distribution.lower()}{self.version}"
 
 
 @dataclass
@@ -92,11 +89,20 @@ def from_inventory(inventory: Path, extra_vars: Iterable[str] = ()) -> Manifest:
             ),
             quiet=True,
             suppress_env_files=True,
-            envvars={"ANSIBLE_CONFIG": os.environ.get("ANSIBLE_CONFIG", ""), "ANSIBLE_NOCOLOR": "1"},
+            envvars=_environment(),
         )
         if runner.rc != 0:
             raise ManifestError(f"site.yml --check ended with {runner.rc}:\n{runner.stdout.read()[-4000:]}")
         return from_events(list(runner.events))
+
+
+def _environment() -> dict[str, str]:
+    """As if ansible-playbook were called here: ansible-runner itself works in a directory of its own."""
+    here = Path("ansible.cfg").resolve()
+    config = os.environ.get("ANSIBLE_CONFIG") or (str(here) if here.is_file() else "")
+    # ansible-playbook lies beside the interpreter, also where its environment is not activated.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {"ANSIBLE_CONFIG": config, "ANSIBLE_NOCOLOR": "1", "PATH": path}
 
 
 def from_events(events: list[dict[str, Any]]) -> Manifest:
@@ -110,9 +116,9 @@ def from_events(events: list[dict[str, Any]]) -> Manifest:
             continue
         data = event["event_data"]
         host, result = data["host"], data.get("res") or {}
-        facts = result.get("ansible_facts") or {}
-        if "ansible_distribution" in facts:
-            systems[host] = facts
+        plan = (result.get("ansible_facts") or {}).get("gpu_plan")
+        if plan:
+            systems[host] = plan["os"]
         if data.get("resolved_action", data.get("task_action")) == DRIFT_MODULE:
             drift = result.get("drift") or {}
             wanted.setdefault(host, []).extend(row for row in drift.get("packages", ()) if "install" in row["actions"])
@@ -123,7 +129,7 @@ def from_events(events: list[dict[str, Any]]) -> Manifest:
     releases: dict[str, Release] = {}
     for host in sorted(wanted):
         if host not in systems:
-            raise ManifestError(f"{host}: its operating system is not among the facts of the run")
+            raise ManifestError(f"{host}: the run has no plan of preflight for this host, which names its system")
         release = _release(systems[host])
         release = releases.setdefault(release.name, release)
         release.components = sorted({*release.components, *_components(sources.get(host, []))})
@@ -135,20 +141,20 @@ def from_events(events: list[dict[str, Any]]) -> Manifest:
     )
 
 
-def _release(facts: dict[str, Any]) -> Release:
+def _release(system: dict[str, Any]) -> Release:
+    machine = system["machine"]
     return Release(
-        distribution=facts["ansible_distribution"],
-        version=facts["ansible_distribution_major_version"],
-        codename=facts["ansible_distribution_release"],
-        architecture={"x86_64": "amd64", "aarch64": "arm64"}.get(
-            facts.get("ansible_architecture", "x86_64"), facts.get("ansible_architecture", "")
-        ),
+        name=system["key"],
+        codename=system["codename"],
+        architecture={"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
         components=["main"],
     )
 
 
 def _components(repositories: list[dict[str, Any]]) -> set[str]:
-    return {component for row in repositories for component in row.get("components") or ()}
+    """The components of the archive that repositories in the form of deb822 add to what a host has."""
+    found = (re.findall(r"^Components: (.*)$", row.get("content", ""), re.MULTILINE) for row in repositories)
+    return {component for stanzas in found for stanza in stanzas for component in stanza.split()}
 
 
 def _package(row: dict[str, Any]) -> str:

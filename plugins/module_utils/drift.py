@@ -289,11 +289,26 @@ def initramfs_drift(wanted: Item | None, drift: Drift, pending: dict[str, str], 
     return [{"name": "initramfs", "command": command, "actions": ["rebuild"], **recorded}]
 
 
-def module_on_disk(name: str, root: str, kernel: str) -> str | None:
-    """The version that modprobe would load. Only NVIDIA's modules have one that matters."""
-    ready = driver.modules(root) if system.module_name(name) == "nvidia" else {}
-    row = ready.get(kernel) or (ready[max(ready, key=driver.version_key)] if ready else None)
-    return row["version"] if row else None
+def another_module(item: Item, drift: Drift, root: str, kernel: str) -> str | None:
+    """Why the loaded module is not the one that modprobe would load, or soon would; None if it is.
+
+    Only NVIDIA's modules have versions that matter: the libraries go with one of exactly their own.
+    """
+    if not item.get("current") or system.module_name(item["name"]) != "nvidia":
+        return None
+    version, flavour = driver.loaded(root)
+    if version is None:
+        return None
+    changing = triggered(item.get("packages") or (), changed_names(drift)[1])
+    if changing:
+        return f"version {version} is loaded, and {', '.join(changing)} changes"
+    ready = driver.modules(root)
+    row = ready.get(kernel) or (ready[max(ready, key=driver.version_key)] if ready else {})
+    if row.get("version") and row["version"] != version:
+        return f"version {version} is loaded, {row['version']} is installed"
+    if flavour and row.get("flavour") and row["flavour"] != flavour:
+        return f"the {flavour} module is loaded, the {row['flavour']} one is installed"
+    return None
 
 
 def stale_records(desired: Item, drift: Drift, pending: dict[str, str]) -> list[Item]:
@@ -369,8 +384,8 @@ def inspect(
     if desired.get("kernel_modules"):
         loaded, builtin = system.read_kernel_modules(root, kernel)
         for item in _clean(desired["kernel_modules"]):
-            on_disk = module_on_disk(item["name"], root, kernel) if item.get("current") else None
-            found = system.kernel_module_drift(item, loaded, builtin, on_disk, root)
+            other = another_module(item, drift, root, kernel)
+            found = system.kernel_module_drift(item, loaded, builtin, other, root)
             if found:
                 drift["kernel_modules"].append({**item, **found})
     units = _clean(desired.get("units"))

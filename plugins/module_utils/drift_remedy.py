@@ -69,6 +69,16 @@ def _by_task(files: Iterable[Item]) -> dict[str, list[Item]]:
     return tasks
 
 
+def _kernel_modules(drift: Item, removing: bool) -> dict[str, list[Item]]:
+    """Kernel modules by what is done. Where packages go, the files of modules may be among what goes with them."""
+    by_action = {
+        action: [item for item in drift.get("kernel_modules", ()) if action in item["actions"]]
+        for action in ("unload", "load", "reload", "reboot")
+    }
+    unload = by_action.pop("unload")
+    return {"unload_first": unload if removing else [], "unload": [] if removing else unload, **by_action}
+
+
 def remedy(desired: Item, found: Item) -> Item:
     """What the tasks of the remediation do, in their order."""
     drift, manager = found["drift"], found["manager"]
@@ -109,10 +119,7 @@ def remedy(desired: Item, found: Item) -> Item:
         or any("read" in item["actions"] for item in units),
         "initramfs": [item["command"] for item in drift.get("initramfs", ())],
         "dkms": sorted({item["kernel"] for item in drift.get("dkms", ())}),
-        "kernel_modules": {
-            action: [item for item in drift.get("kernel_modules", ()) if action in item["actions"]]
-            for action in ("unload", "load", "reload", "reboot")
-        },
+        "kernel_modules": _kernel_modules(drift, removing=bool(doing("remove"))),
         # Before anything else is touched: the file of a unit may be among what goes.
         "units_first": [item for item in units if {"stop", "disable"} & set(item["actions"])],
         "units": [item for item in units if set(item["actions"]) - {"stop", "disable"}],

@@ -276,12 +276,12 @@ def kernel_module_drift(
     item: dict[str, Any],
     loaded: dict[str, list[str]],
     builtin: set[str],
-    on_disk: str | None = None,
+    other: str | None = None,
     root: str = "/",
 ) -> dict[str, Any] | None:
     """Why a kernel module is not as wanted and what to do; None if it is.
 
-    `on_disk` is the version that modprobe would load, where a loaded module is to be of that version.
+    `other` says why another module than the loaded one ought to be loaded, where that matters.
     """
     name = module_name(item["name"])
     if item.get("state", "loaded") == "unloaded":
@@ -289,19 +289,17 @@ def kernel_module_drift(
             held = f" and held by {', '.join(loaded[name])}" if loaded[name] else ""
             return {"why": f"is loaded{held}", "actions": ["unload"]}
         return {"why": "is built into the kernel", "actions": ["unload"]} if name in builtin else None
-    if name not in loaded and name not in builtin:
-        return {"why": "is not loaded", "actions": ["load"]}
-    have = read_text(under(root, f"/sys/module/{name}/version")).strip()
-    if not (item.get("current") and have and on_disk) or have == on_disk:
+    if name not in loaded:
+        return None if name in builtin else {"why": "is not loaded", "actions": ["load"]}
+    if not other:
         return None
-    why = f"version {have} is loaded, {on_disk} is installed"
     # In this order, the module itself last.
     unload = [one for one in [*map(module_name, item.get("unload_first") or ()), name] if one in loaded]
     foreign = sorted({holder for one in unload for holder in loaded[one] if " " not in holder} - set(unload))
     users = device_users(item.get("devices") or (), item.get("units") or (), root) + foreign
     if users:
-        return {"why": f"{why}, and {', '.join(users)} hold it", "actions": ["reboot"], "held_by": users}
-    return {"why": why, "actions": ["reload"], "unload": unload}
+        return {"why": f"{other}, and {', '.join(users)} hold it", "actions": ["reboot"], "held_by": users}
+    return {"why": other, "actions": ["reload"], "unload": unload}
 
 
 # --- DKMS ------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ LIBRARIES = (
 MODULES = (
     "updates/dkms/nvidia.ko*",
     "updates/dkms/nvidia-current.ko*",
+    "updates/dkms/nvidia-current-open.ko*",
     "updates/dkms/nvidia-tesla-*.ko*",
     "updates/nvidia.ko*",
     "extra/nvidia.ko*",

@@ -243,6 +243,12 @@ options:
             description: Units that are stopped before the module is exchanged, so that their processes do not count.
             type: list
             elements: str
+          packages:
+            description:
+              - Names of the packages that bring the module, or shell patterns of them. Where one of them is about to
+                change, a module that must be O(desired.kernel_modules[].current) is exchanged after it.
+            type: list
+            elements: str
           required:
             description: Whether the role fails if the module cannot be loaded or unloaded.
             type: bool
@@ -467,6 +473,7 @@ SPEC = {
         unload_first=STRINGS,
         devices=STRINGS,
         units=STRINGS,
+        packages=STRINGS,
         required={"type": "bool", "default": True},
     ),
     "dkms": listed(**named(), kernels={"type": "raw", "default": "installed"}),

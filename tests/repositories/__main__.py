@@ -8,16 +8,24 @@ import tempfile
 from pathlib import Path
 
 from tests.repositories.apt import Key, build_repository
+from tests.repositories.driver import driver, runfile
 from tests.repositories.stand_ins import container_toolkit, cuda_toolkit
+
+# Two versions of a branch, the next branch, and one that does not build.
+DRIVERS = ("570.124.06", "570.172.08", "580.65.06")
+BROKEN_DRIVER = "590.44.01"
 
 
 def build(directory: Path) -> str:
-    """Build both repositories, signed by one key, and return the key's SHA-256."""
+    """Build the repositories and the installer, signed by one key, and return the key's SHA-256."""
     with tempfile.TemporaryDirectory() as temporary:
         key = Key(Path(temporary))
         try:
             build_repository(directory / "toolkit", container_toolkit("1.17.7") + container_toolkit("1.17.8"), key)
             build_repository(directory / "cuda", cuda_toolkit("12.4") + cuda_toolkit("12.6"), key)
+            drivers = [package for version in DRIVERS for package in driver(version)]
+            build_repository(directory / "driver", drivers + driver(BROKEN_DRIVER, broken=True), key)
+            (directory / f"NVIDIA-Linux-x86_64-{DRIVERS[0]}.run").write_text(runfile(DRIVERS[0]))
             return key.sha256
         finally:
             key.close()

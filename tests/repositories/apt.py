@@ -31,6 +31,7 @@ class Package:
     conflicts: str = ""
     description: str = "stand-in made by a test"
     architecture: str = "amd64"
+    maintainer: str = "tests of baremetal.gpu <nobody@example.com>"
 
     @property
     def file_name(self) -> str:
@@ -41,7 +42,7 @@ class Package:
             "Package": self.name,
             "Version": self.version,
             "Architecture": self.architecture,
-            "Maintainer": "tests of baremetal.gpu <nobody@example.com>",
+            "Maintainer": self.maintainer,
             "Depends": self.depends,
             "Provides": self.provides,
             "Conflicts": self.conflicts,

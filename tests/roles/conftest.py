@@ -67,6 +67,7 @@ def repositories(bare: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield {
             "toolkit": f"{server.url}/toolkit",
             "cuda": f"{server.url}/cuda",
+            "driver": f"{server.url}/driver/",
             "key": f"{server.url}/cuda/key.asc",
             "sha256": sha256,
         }

@@ -16,13 +16,8 @@ def ok(host: str, action: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def system(host: str, version: str, codename: str) -> dict[str, Any]:
-    facts = {
-        "ansible_distribution": "Debian",
-        "ansible_distribution_major_version": version,
-        "ansible_distribution_release": codename,
-        "ansible_architecture": "x86_64",
-    }
-    return ok(host, "ansible.builtin.setup", {"ansible_facts": facts})
+    about = {"key": f"debian{version}", "family": "debian", "codename": codename, "machine": "x86_64"}
+    return ok(host, "baremetal.gpu.gpu_preflight_info", {"ansible_facts": {"gpu_plan": {"os": about}}})
 
 
 def drift(host: str, **sections: Any) -> dict[str, Any]:
@@ -35,7 +30,7 @@ EVENTS = [
     system("gpu3", "13", "trixie"),
     drift(
         "gpu1",
-        repositories=[{"name": "nonfree", "components": ["contrib", "non-free"]}],
+        repositories=[{"name": "nonfree", "content": "Types: deb\nComponents: contrib non-free\n"}],
         packages=[
             {"name": "nvidia-smi", "actions": ["install", "hold"]},
             {"name": "old-driver", "actions": ["remove"]},

@@ -212,6 +212,31 @@ def test_what_is_stopped_for_an_exchange_is_started_again(outdated):
     ]
 
 
+def test_a_package_that_changes_announces_the_exchange_of_its_module(host):
+    host.kernel_module("nvidia", "535.10")
+    host.unit("persistenced.service")
+    host.package("nvidia-kernel-dkms", "535.10-1")
+    desired = {
+        "packages": [{"name": "nvidia-kernel-dkms", "version": "550.*"}],
+        "kernel_modules": [{**EXCHANGE["kernel_modules"][0], "packages": ["*nvidia*dkms*"]}],
+        "units": EXCHANGE["units"],
+    }
+    plan = inspect(host, desired)["plan"]
+    assert "exchange kernel module nvidia (version 535.10 is loaded, and nvidia-kernel-dkms changes)" in plan
+    assert "restart unit persistenced.service (the exchange of nvidia)" in plan
+
+
+def test_the_other_flavour_of_the_same_version_is_another_module(host):
+    host.kernel_module("nvidia", "550.90")
+    host.file("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.90  Thu\n")
+    host.file(f"/lib/modules/{KERNEL}/modules.builtin")
+    host.link(f"/var/lib/dkms/nvidia-current-open/kernel-{KERNEL}-x86_64", f"550.90/{KERNEL}/x86_64")
+    host.file(f"/lib/modules/{KERNEL}/updates/dkms/nvidia-current-open.ko")
+    assert inspect(host, {"kernel_modules": EXCHANGE["kernel_modules"]})["plan"] == [
+        "exchange kernel module nvidia (the proprietary module is loaded, the open one is installed)"
+    ]
+
+
 def test_what_was_stopped_for_an_exchange_that_was_cut_is_started_by_the_next_run(host):
     host.kernel_module("nvidia")
     host.unit("persistenced.service", active="inactive")

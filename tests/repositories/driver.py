@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Stand-ins for NVIDIA's driver packages, and for its installer.
+
+All hand-made. They have the names and the dependencies of the packages in NVIDIA's repository for Debian as far as the
+role relies on them. Their kernel modules are real ones that do nothing, so DKMS really builds and installs them for the
+machine's kernel, in seconds instead of minutes. Their libraries say which version they are by their file's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+
+from tests.repositories.apt import Package
+from tests.repositories.stand_ins import DESCRIPTION
+
+MODULES = ("nvidia", "nvidia-uvm", "nvidia-modeset", "nvidia-drm", "nvidia-peermem")
+LICENCES = {"proprietary": "NVIDIA", "open": "Dual MIT/GPL"}
+# By the maintainer a driver is told to be NVIDIA's and not the distribution's.
+MAINTAINER = "stand-in for NVIDIA CORPORATION <cudatools@nvidia.com>"
+LIBRARIES = "/usr/lib/x86_64-linux-gnu"
+
+MODULE = """\
+/* Stand-in for a module of NVIDIA's driver: it does nothing. */
+#include <linux/module.h>
+MODULE_LICENSE("{licence}");
+MODULE_VERSION("{version}");
+MODULE_DESCRIPTION("stand-in made by a test of baremetal.gpu");
+{more}"""
+
+KBUILD = "obj-m := " + " ".join(f"{module}.o" for module in MODULES) + "\n"
+
+# The real one is a daemon that keeps a file of every card open. The stand-in can hold them as paths only, because the
+# real kernel does not know the device.
+PERSISTENCED = """#!/usr/bin/python3 -I
+# Stand-in for nvidia-persistenced.
+import glob, os, signal, sys
+if sys.argv[1:] not in ([], ["--verbose"]):
+    sys.exit(f"nvidia-persistenced stand-in: unknown options {sys.argv[1:]}")
+held = [os.open(path, os.O_PATH) for path in sorted(glob.glob("/dev/nvidia[0-9]*"))]
+if not held:
+    sys.exit("nvidia-persistenced stand-in: no device file of a card")
+signal.pause()
+"""
+PERSISTENCED_UNIT = """\
+[Unit]
+Description=Stand-in for NVIDIA Persistence Daemon
+
+[Service]
+ExecStart=/usr/bin/nvidia-persistenced --verbose
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+# Of the real one's options those that the role and the drivers use.
+MODPROBE = """#!/usr/bin/python3 -I
+# Stand-in for nvidia-modprobe.
+import os, stat, subprocess, sys
+def number(name):
+    for line in open("/proc/devices"):
+        words = line.split()
+        if words[1:] == [name]:
+            return int(words[0])
+    sys.exit(1)
+def make(path, major, minor):
+    if not os.path.exists(path):
+        os.umask(0)
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+words = sys.argv[1:]
+while words:
+    word = words.pop(0)
+    if word == "-c" and words and words[0].isdigit():
+        minor = int(words.pop(0))
+        make("/dev/nvidiactl" if minor == 255 else f"/dev/nvidia{minor}", 195, minor)
+    elif word == "-u":
+        subprocess.run(["modprobe", "nvidia-uvm"], check=True)
+        make("/dev/nvidia-uvm", number("nvidia-uvm"), 0)
+        make("/dev/nvidia-uvm-tools", number("nvidia-uvm"), 1)
+    else:
+        sys.exit(f"nvidia-modprobe stand-in: unknown option {word}")
+subprocess.run(["modprobe", "nvidia"], check=True)
+"""
+
+SMI = """#!/bin/sh
+# Stand-in for nvidia-smi.
+echo "NVIDIA-SMI {version} (stand-in)"
+"""
+
+DKMS_POSTINST = """#!/bin/sh
+set -e
+# As dh_dkms writes it: what cannot be built fails the package.
+if [ "$1" = configure ]; then
+  dkms add -m nvidia -v {version} 2>/dev/null || true
+  for kernel in /lib/modules/*/build; do
+    kernel=$(basename "$(dirname "$kernel")")
+    dkms build -m nvidia -v {version} -k "$kernel"
+    dkms install -m nvidia -v {version} -k "$kernel" --force
+  done
+fi
+"""
+DKMS_PRERM = """#!/bin/sh
+set -e
+case "$1" in remove|upgrade|deconfigure) dkms remove -m nvidia -v {version} --all || true ;; esac
+"""
+
+
+def dkms_source(version: str, flavour: str, broken: bool = False) -> dict[str, str]:
+    """The files under /usr/src, by their names there, from which DKMS builds the modules."""
+    conf = f'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="{version}"\nAUTOINSTALL="yes"\n'
+    conf += 'MAKE[0]="make -C ${kernel_source_dir} M=${dkms_tree}/nvidia/' + version + '/build modules"\n'
+    for number, module in enumerate(MODULES):
+        conf += f'BUILT_MODULE_NAME[{number}]="{module}"\nDEST_MODULE_LOCATION[{number}]="/updates/dkms"\n'
+    files = {"dkms.conf": conf, "Kbuild": KBUILD}
+    for module in MODULES:
+        more = "#error this stand-in does not go with this kernel\n" if broken and module == "nvidia" else ""
+        files[f"{module}.c"] = MODULE.format(licence=LICENCES[flavour], version=version, more=more)
+    return files
+
+
+def driver(version: str, broken: bool = False) -> list[Package]:
+    """The packages of a driver of one version, both flavours of the kernel module."""
+    revision = f"{version}-1"
+    same = f"(= {revision})"
+
+    def package(name: str, depends: str = "", **fields: object) -> Package:
+        description = DESCRIPTION.format(name=name)
+        return Package(
+            name,
+            revision,
+            depends=depends,
+            description=description,
+            maintainer=MAINTAINER,
+            **fields,  # type: ignore[arg-type]
+        )
+
+    def library(name: str, file: str) -> Package:
+        return package(
+            name,
+            files={f"{LIBRARIES}/{file}.{version}": f"stand-in {version}\n"},
+            links={f"{LIBRARIES}/{file}.1": f"{file}.{version}"},
+        )
+
+    def kernel(name: str, flavour: str, other: str) -> Package:
+        source = dkms_source(version, flavour, broken)
+        return package(
+            name,
+            depends=f"dkms, nvidia-kernel-support {same}",
+            conflicts=other,
+            files={f"/usr/src/nvidia-{version}/{file}": text for file, text in source.items()},
+            scripts={
+                "postinst": DKMS_POSTINST.format(version=version),
+                "prerm": DKMS_PRERM.format(version=version),
+            },
+        )
+
+    return [
+        kernel("nvidia-kernel-dkms", "proprietary", "nvidia-kernel-open-dkms"),
+        kernel("nvidia-kernel-open-dkms", "open", "nvidia-kernel-dkms"),
+        package("nvidia-kernel-support"),
+        library("libnvidia-ml1", "libnvidia-ml.so"),
+        library("libcuda1", "libcuda.so"),
+        library("libnvidia-cfg1", "libnvidia-cfg.so"),
+        package("nvidia-smi", f"libnvidia-ml1 {same}", files={"/usr/bin/nvidia-smi": SMI.format(version=version)}),
+        package("nvidia-modprobe", files={"/usr/bin/nvidia-modprobe": MODPROBE}),
+        package(
+            "nvidia-persistenced",
+            f"libnvidia-cfg1 {same}",
+            files={
+                "/usr/bin/nvidia-persistenced": PERSISTENCED,
+                "/usr/lib/systemd/system/nvidia-persistenced.service": PERSISTENCED_UNIT,
+            },
+        ),
+        package("nvidia-driver-cuda", f"libcuda1 {same}, libnvidia-ml1 {same}, nvidia-smi {same}"),
+    ]
+
+
+def runfile(version: str) -> str:
+    """An installer like NVIDIA-Linux-x86_64-VERSION.run: a shell script that knows the real one's options only.
+
+    It leaves /usr/bin/nvidia-uninstall, which takes everything away again and wants --silent.
+    """
+    source = dkms_source(version, "proprietary")
+    here_documents = "".join(
+        f"cat > /usr/src/nvidia-{version}/{name} <<'END-OF-FILE'\n{text}END-OF-FILE\n" for name, text in source.items()
+    )
+    libraries = "".join(
+        f"echo 'stand-in {version}' > {LIBRARIES}/{name}.{version}; ln -sf {name}.{version} {LIBRARIES}/{name}.1\n"
+        for name in ("libnvidia-ml.so", "libcuda.so", "libnvidia-cfg.so")
+    )
+    return (
+        textwrap.dedent(
+            f"""\
+            #!/bin/sh
+            # Stand-in for NVIDIA's installer, made by a test of baremetal.gpu.
+            set -eu
+            silent= dkms=
+            for word; do
+              case "$word" in
+              --silent) silent=1 ;;
+              --dkms) dkms=1 ;;
+              --no-questions|--ui=none|--no-x-check|--no-nouveau-check|--kernel-module-type=proprietary) ;;
+              *) echo "ERROR: Unrecognized option: '$word'" >&2; exit 1 ;;
+              esac
+            done
+            [ -n "$silent" ] && [ -n "$dkms" ] || {{ echo "ERROR: asks questions" >&2; exit 1; }}
+            if grep -q "^nvidia " /proc/modules; then
+              echo "ERROR: An NVIDIA kernel module 'nvidia' appears to be already loaded in your kernel." >&2
+              exit 1
+            fi
+            [ ! -x /usr/bin/nvidia-uninstall ] || /usr/bin/nvidia-uninstall --silent
+            mkdir -p /usr/src/nvidia-{version}
+            """
+        )
+        + here_documents
+        + textwrap.dedent(
+            f"""\
+            dkms add -m nvidia -v {version}
+            for kernel in /lib/modules/*/build; do
+              dkms install -m nvidia -v {version} -k "$(basename "$(dirname "$kernel")")"
+            done
+            """
+        )
+        + libraries
+        + f"cat > /usr/bin/nvidia-smi <<'END-OF-FILE'\n{SMI.format(version=version)}END-OF-FILE\n"
+        + f"cat > /usr/bin/nvidia-persistenced <<'END-OF-FILE'\n{PERSISTENCED}END-OF-FILE\n"
+        + f"cat > /usr/bin/nvidia-modprobe <<'END-OF-FILE'\n{MODPROBE}END-OF-FILE\n"
+        + "cat > /usr/lib/systemd/system/nvidia-persistenced.service <<'END-OF-FILE'\n"
+        + f"{PERSISTENCED_UNIT}END-OF-FILE\n"
+        + textwrap.dedent(
+            f"""\
+            cat > /usr/bin/nvidia-uninstall <<'END-OF-FILE'
+            #!/bin/sh
+            # Stand-in for NVIDIA's uninstaller.
+            [ "$*" = --silent ] || {{ echo "nvidia-uninstall stand-in: asks questions" >&2; exit 1; }}
+            dkms remove -m nvidia -v {version} --all
+            rm -rf /usr/src/nvidia-{version} {LIBRARIES}/libnvidia-ml.so.* {LIBRARIES}/libcuda.so.* \\
+              {LIBRARIES}/libnvidia-cfg.so.* /usr/bin/nvidia-smi /usr/bin/nvidia-modprobe \\
+              /usr/bin/nvidia-persistenced /usr/lib/systemd/system/nvidia-persistenced.service
+            rm /usr/bin/nvidia-uninstall
+            END-OF-FILE
+            chmod 755 /usr/bin/nvidia-smi /usr/bin/nvidia-modprobe /usr/bin/nvidia-persistenced
+            chmod 755 /usr/bin/nvidia-uninstall
+            systemctl daemon-reload
+            ldconfig
+            """
+        )
+    )
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()

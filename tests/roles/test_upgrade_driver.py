@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""playbooks/upgrade_driver.yml on a node that works, with drivers that stand in for NVIDIA's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.repositories.__main__ import BROKEN_DRIVER, DRIVERS
+from tests.roles.conftest import DEBIAN_13, ROOT, Role, ssh
+from tests.site.plays import Play, run_playbook
+
+pytestmark = pytest.mark.lab
+
+OLDER, NEWER, NEXT = DRIVERS
+HOOKS = ROOT / "tests" / "roles" / "hooks"
+# What an operator runs on the cards: a unit that holds one, and that notes when it starts and stops.
+WORK = """[Service]
+ExecStartPre=/bin/sh -c 'echo start >> /var/tmp/upgrade-order'
+ExecStart=/usr/bin/python3 -I -c "import os, time; held = os.open('/dev/nvidia0', os.O_PATH); time.sleep(36000)"
+ExecStopPost=/bin/sh -c 'echo stop >> /var/tmp/upgrade-order'
+"""
+
+
+def on_host(command: str) -> str:
+    return ssh(DEBIAN_13, command).strip()
+
+
+def order() -> list[str]:
+    """What happened on the host since the last call, in its order."""
+    said = on_host("cat /var/tmp/upgrade-order 2>/dev/null || true; sudo rm -f /var/tmp/upgrade-order")
+    return said.splitlines()
+
+
+@pytest.fixture(scope="module")
+def nvidia(repositories: dict[str, str]) -> dict[str, Any]:
+    return {
+        "nvidia_driver_method": "nvidia_repo",
+        "nvidia_driver_flavour": "proprietary",
+        "nvidia_driver_repo_url": repositories["driver"],
+        "nvidia_driver_repo_key_url": repositories["key"],
+        "nvidia_driver_repo_key_sha256": repositories["sha256"],
+        "common_drain_tasks": str(HOOKS / "drain.yml"),
+        "common_restore_tasks": str(HOOKS / "restore.yml"),
+        "upgrade_stop_units": ["work.service"],
+        # There is no container engine on this machine.
+        "container_runtime_engine": "none",
+    }
+
+
+@pytest.fixture(scope="module")
+def working(nvidia: dict[str, Any]) -> None:
+    """A node with the older branch, whose card is worked on."""
+    Role("nvidia_driver", (DEBIAN_13,)).converge({**nvidia, "nvidia_driver_branch": 570})
+    Role("gpu_device_nodes", (DEBIAN_13,)).converge()
+    ssh(DEBIAN_13, f"sudo tee /etc/systemd/system/work.service <<'END'\n{WORK}END")
+    ssh(DEBIAN_13, "sudo systemctl start work")
+    order()
+
+
+def upgrade(variables: dict[str, Any], options: str = "") -> Play:
+    return run_playbook("upgrade_driver.yml", limit=DEBIAN_13, extra_vars=variables, options=options)
+
+
+def loaded() -> str:
+    return on_host("cat /sys/module/nvidia/version")
+
+
+def test_check_mode_announces_and_changes_nothing(working: None, nvidia: dict[str, Any]) -> None:
+    play = upgrade({**nvidia, "nvidia_driver_branch": 580}, options="--check --diff")
+    assert play.rc == 0, play.tail()
+    assert f"install package nvidia-driver-cuda {NEXT}-1 and hold it (is {NEWER}-1, not 580.*)" in " ".join(
+        play.stdout.split()
+    )
+    assert loaded() == NEWER
+    assert order() == []
+
+
+def test_work_is_off_while_the_driver_is_exchanged(working: None, nvidia: dict[str, Any]) -> None:
+    play = upgrade({**nvidia, "nvidia_driver_branch": 580})
+    assert play.rc == 0, play.tail()
+    assert loaded() == NEXT
+    assert order() == ["drain", "stop", "start", "restore"]
+    assert on_host("systemctl is-active work") == "active"
+    assert on_host("ls /var/lib/baremetal-gpu/pending") == ""
+
+
+def test_a_host_that_is_as_wanted_is_left_alone(working: None, nvidia: dict[str, Any]) -> None:
+    play = upgrade({**nvidia, "nvidia_driver_branch": 580})
+    assert play.rc == 0, play.tail()
+    assert play.changed(DEBIAN_13) == 0, play.changed_tasks
+    assert order() == []
+
+
+def test_a_host_whose_upgrade_fails_stays_without_work(working: None, nvidia: dict[str, Any]) -> None:
+    play = upgrade({**nvidia, "nvidia_driver_branch": 590, "nvidia_driver_version": BROKEN_DRIVER})
+    assert play.rc != 0
+    message = " ".join(play.failures[DEBIAN_13])
+    assert "gpu1: the upgrade failed at" in message
+    assert "this stand-in does not go with this kernel" in message
+    assert "the host stays without work" in message
+    assert order()[:2] == ["drain", "stop"]
+    assert on_host("cat /var/lib/baremetal-gpu/pending/drained") == "upgrade of the driver"
+
+
+def test_the_next_run_that_succeeds_gives_work_back(working: None, nvidia: dict[str, Any]) -> None:
+    play = upgrade({**nvidia, "nvidia_driver_branch": 580})
+    assert play.rc == 0, play.tail()
+    assert loaded() == NEXT
+    assert order()[-2:] == ["start", "restore"]
+    assert on_host("ls /var/lib/baremetal-gpu/pending") == ""
