@@ -329,7 +329,7 @@ _DEVICE = (
         "pcie_replays",
         "device",
         "the PCIe link repeats many packets",
-        "`pcie_replays_per_lane` of the generation × lanes, in a minute",
+        "`pcie_replays_per_lane` of the generation, times the lanes, in a minute",
         "degraded",
         "inspect",
         _RESEAT,

@@ -50,7 +50,7 @@ def detail(rest: str) -> dict[str, Any]:
     if process:
         pid = process["pid"]
         found["pid"] = int(pid) if pid.isdigit() else None
-        found["process"] = process["process"].strip("<>'")
+        found["process"] = None if process["process"] == "<unknown>" else process["process"]
     link = _LINK.search(rest)
     if link:
         found.update(unit=link["unit"], fatal=link["word"] == "Fatal", link=int(link["link"]))

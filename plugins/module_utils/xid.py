@@ -11,6 +11,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.data_xid import (
     RECOVERY_ACTIONS,
     RECOVERY_XID,
     SAYS_FATAL,
+    TOLD_BY_NVML,
     XIDS,
     Row,
 )
@@ -35,6 +36,31 @@ def judge(number: int, detail: dict[str, Any], overrides: dict[str, dict[str, st
         verdict, action = ("fatal", "reset_gpu") if detail["fatal"] else ("none", "none")
     override = overrides.get(str(number), {})
     return override.get("verdict", verdict), override.get("action", action)
+
+
+def is_all_clear(number: int, detail: dict[str, Any]) -> bool:
+    """Whether the line says that what the driver recommended is done, or not needed any more."""
+    return number == RECOVERY_XID and detail.get("recovery_to") == 0
+
+
+def is_told_by_nvml(number: int, checks: dict[str, str]) -> bool:
+    """Whether NVML tells the same of this card, so that a check follows it. `checks` are the last look's states."""
+    return any(checks.get(code) in ("ok", "fail") for code in TOLD_BY_NVML.get(number, ()))
+
+
+_REMEDIES = {
+    "none": "nothing",
+    "restart_app": "restart the application, and look for the mistake in it if it happens again",
+    "inspect": "look at the card: its seat, its power cables, its bridges and cables; then reboot the host",
+    "reset_gpu": "drain the card and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be "
+    "reset",
+    "reboot": "drain the host and reboot it",
+    "rma": "have the card replaced: resets and reboots have not helped",
+}
+
+
+def remedy(action: str) -> str:
+    return _REMEDIES[action]
 
 
 def text(number: int) -> str:
