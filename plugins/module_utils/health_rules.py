@@ -18,6 +18,8 @@ from typing import Any, Callable
 INSUFFICIENT_POWER, LOST, RESET_REQUIRED = 8, 15, 16
 # nvmlClocksEventReason* of nvml.h.
 HW_SLOWDOWN, HW_THERMAL, HW_POWER_BRAKE = 0x8, 0x40, 0x80
+# NVML has the largest number there is for "not available".
+NO_COUNT = 2**63
 # No rate is taken over less.
 RATE_SPAN_S = 60.0
 
@@ -72,11 +74,24 @@ class Card:
             return reading["value"]
         raise NoFinding("not_applicable" if reading.get("state") == "not_applicable" else "unknown")
 
-    def part(self, key: str, name: str) -> Any:
-        """One part of a reading that has several; not applicable where the card does not tell it."""
+    def _part(self, key: str, name: str) -> Any:
         value = self.value(key).get(name)
         if value is None:
             raise NoFinding("not_applicable")
+        return value
+
+    def number(self, key: str, name: str) -> int:
+        """A count, one part of a reading that has several; not applicable where the card does not tell it."""
+        value = self._part(key, name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < NO_COUNT:
+            raise NoFinding("unknown")
+        return value
+
+    def flag(self, key: str, name: str) -> bool:
+        """A yes or no, as `number`."""
+        value = self._part(key, name)
+        if not isinstance(value, bool):
+            raise NoFinding("unknown")
         return value
 
     def threshold(self, name: str) -> Any:
@@ -168,25 +183,25 @@ def gpu_error(card: Card) -> Finding:
 
 
 def ecc_uncorrected(card: Card) -> Finding:
-    count, most = card.part("ecc_volatile", "uncorrected"), card.threshold("ecc_volatile_uncorrected")
+    count, most = card.number("ecc_volatile", "uncorrected"), card.threshold("ecc_volatile_uncorrected")
     return _when(count > most, count, most, f"{count} uncorrected memory errors since the driver was loaded")
 
 
 def ecc_sram_uncorrected(card: Card) -> Finding:
-    count, most = card.part("ecc_sram", "volatile_uncorrected"), card.threshold("ecc_sram_uncorrected")
+    count, most = card.number("ecc_sram", "volatile_uncorrected"), card.threshold("ecc_sram_uncorrected")
     return _when(count > most, count, most, f"{count} uncorrected SRAM errors since the driver was loaded")
 
 
 def ecc_sram_threshold(card: Card) -> Finding:
-    over = card.part("ecc_sram", "threshold_exceeded")
+    over = card.flag("ecc_sram", "threshold_exceeded")
     return _when(over, over, False, "the SRAM has had more errors than NVIDIA allows")
 
 
-def _remapped(card: Card, name: str) -> Any:
+def _remapped(card: Card, name: str) -> bool:
     if "geforce" in str(card.row.get("slug") or ""):
         # GeForce has no spare rows; some answer all the same.
         raise NoFinding("not_applicable")
-    return card.part("remapped_rows", name)
+    return card.flag("remapped_rows", name)
 
 
 def row_remap_pending(card: Card) -> Finding:
@@ -200,12 +215,12 @@ def row_remap_failed(card: Card) -> Finding:
 
 
 def retired_pages_pending(card: Card) -> Finding:
-    pending = card.part("retired_pages", "pending")
+    pending = card.flag("retired_pages", "pending")
     return _when(pending, pending, False, "a page of memory waits to be retired when the driver is loaded next")
 
 
 def retired_pages_limit(card: Card) -> Finding:
-    count = card.part("retired_pages", "single_bit") + card.part("retired_pages", "double_bit")
+    count = card.number("retired_pages", "single_bit") + card.number("retired_pages", "double_bit")
     limit = card.threshold("retired_pages")
     return _when(count >= limit, count, limit, f"{count} pages of memory are retired")
 
@@ -255,22 +270,22 @@ def temperature_limit(card: Card) -> Finding:
 
 
 def pcie_width(card: Card) -> Finding:
-    width, most = card.part("pcie", "width"), card.part("pcie", "width_max")
+    width, most = card.number("pcie", "width"), card.number("pcie", "width_max")
     return _when(width < most, width, most, f"the PCIe link has {width} of {most} lanes")
 
 
 def pcie_generation(card: Card) -> Finding:
-    generation, most = card.part("pcie", "generation"), card.part("pcie", "generation_max")
+    generation, most = card.number("pcie", "generation"), card.number("pcie", "generation_max")
     if generation >= most:
         return Finding("ok", generation, most)
-    if card.part("utilization_percent", "gpu") < card.threshold("load_percent"):
+    if card.number("utilization_percent", "gpu") < card.threshold("load_percent"):
         # An idle link slows down to save power, which says nothing.
         raise NoFinding("not_applicable")
     return Finding("fail", generation, most, f"the PCIe link is at generation {generation} of {most} under load")
 
 
 def pcie_replays(card: Card) -> Finding:
-    generation, lanes = card.part("pcie", "generation_max"), card.part("pcie", "width")
+    generation, lanes = card.number("pcie", "generation_max"), card.number("pcie", "width")
     per_lane = card.threshold("pcie_replays_per_lane").get(str(generation))
     if per_lane is None:
         raise NoFinding("not_applicable")
@@ -470,6 +485,9 @@ def _find(rule: Rule, card: Card) -> Finding | None:
         return rule(card)
     except NoFinding as no:
         return Finding(no.state) if no.state else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        # What a broken library answers is of no use to this check, and must not keep the others from being made.
+        return Finding("unknown")
 
 
 def findings(card: Card) -> dict[str, Finding | None]:
