@@ -1,0 +1,356 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One verdict on a host and on each of its cards, from what is seen, what is logged, and what was so before.
+
+The report is {schema, verdict: ok|degraded|fatal|unknown, since, reasons, suspected, checks, devices: [{uuid, index,
+pci_address, verdict, since, reasons, suspected, checks}]}. A reason is {code, verdict, state: "fail", evidence: {value,
+threshold, since, ...}, action, remedy, text}; `suspected` are failing checks that have not failed for long enough:
+{code, looks, since, text}. `checks` gives ok, fail, unknown or not_applicable for every code. All `since` are Unix
+seconds.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import health_history as kept
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    health_rules,
+    health_rules_node,
+    pci,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils import policy as policies
+from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import (
+    DEVICE_CODES,
+    EVENT_CODES,
+    NODE_CODES,
+    VERDICTS,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.health_history import Clock, HistoryError
+from ansible_collections.baremetal.gpu.plugins.module_utils.health_rules import Card, Finding
+
+__all__ = ["SCHEMA", "HistoryError", "clear", "judge", "judge_once", "xid_counts"]
+
+SCHEMA = 1
+# What a broken library answers in place of a UUID must not pass for another card.
+_UUID = re.compile(r"^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+# A card that is handed through to a virtual machine is not this host's to judge.
+_HANDED_THROUGH = ("vfio-pci",)
+# CLOCK_BOOTTIME goes on while the machine sleeps.
+_BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def judge(
+    look: dict[str, Any] | None,
+    events: Iterable[dict[str, Any]],
+    history: dict[str, Any] | None,
+    policy: dict[str, Any] | None = None,
+    now: dict[str, float] | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The report, and the history for the next call; what is passed in is not changed.
+
+    `look` is a snapshot, or None where only events are new: nothing is then counted as seen again. `history` is empty
+    in the beginning. `policy` is the site's, see policy.py. `now` is {time, uptime} without a look; by default the
+    host's clocks. Raises PolicyError or HistoryError.
+    """
+    rules = policies.merge(policy)
+    if history:
+        kept.check(history)
+        history = copy.deepcopy(history)
+    else:
+        history = kept.empty()
+    events = list(events)
+    kept.begin_boot(history, _boot_id(look, events, history))
+    at = look or now or {"time": time.time(), "uptime": time.clock_gettime(_BOOTTIME)}
+    clock = Clock(at["time"], at["uptime"], history["boot"])
+
+    seen = _identify(look, history) if look else {}
+    for event in _new(events, history):
+        kept.apply_event(_record_of(event, history), event, clock, rules)
+    if look:
+        _judge_devices(look, seen, history, clock, rules)
+        _judge_node(look, history, clock, rules)
+    return _report(history, clock, rules), history
+
+
+def judge_once(
+    look: dict[str, Any], events: Iterable[dict[str, Any]], policy: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The report on a single look: what fails in it counts at once, except for what is a share of time."""
+    return judge(look, events, None, policies.for_one_look(policies.merge(policy)))[0]
+
+
+def clear(
+    history: dict[str, Any], device: str | None = None, code: str | None = None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Lift faults after somebody mended their cause: the history without them, and [{device, code}] that were lifted.
+
+    `device` is a UUID or a PCI address; None is the node and every card. A card that is not there any more, and has
+    no fault left, is forgotten with this. What is still wrong is found again by the next look.
+    """
+    kept.check(history)
+    history = copy.deepcopy(history)
+    lifted: list[dict[str, Any]] = []
+    if device is None:
+        lifted += [{"device": None, "code": name} for name in kept.clear(history["node"], code, history["boot"])]
+    for key, one in list(history["devices"].items()):
+        identity = one["identity"]
+        if device is not None and device != key and pci.normal_address(device) != identity["pci_address"]:
+            continue
+        named = identity["uuid"] or key
+        lifted += [{"device": named, "code": name} for name in kept.clear(one, code, history["boot"])]
+        if not one["present"] and not one["faults"]:
+            del history["devices"][key]
+    return history, lifted
+
+
+def xid_counts(history: dict[str, Any]) -> list[dict[str, Any]]:
+    """[{uuid, pci_address, xid, count, last}] of all Xids ever seen here; `last` in Unix seconds."""
+    return [
+        {
+            "uuid": one["identity"]["uuid"],
+            "pci_address": one["identity"]["pci_address"],
+            "xid": int(number),
+            "count": row["count"],
+            "last": row["last"],
+        }
+        for one in (history or kept.empty())["devices"].values()
+        for number, row in sorted(one["xids"].items(), key=lambda item: int(item[0]))
+    ]
+
+
+# --- which boot, which card -------------------------------------------------------------------------------------------
+
+
+def _boot_id(look: dict[str, Any] | None, events: list[dict[str, Any]], history: dict[str, Any]) -> str | None:
+    """The boot that this call speaks of. An event of a boot that is known and over does not bring it back."""
+    if look:
+        boot_id = look.get("boot_id")
+        return str(boot_id) if boot_id else None
+    for event in events:
+        if event.get("boot_id") and event["boot_id"] not in history["boots"]:
+            return str(event["boot_id"])
+    return None
+
+
+def _new(events: list[dict[str, Any]], history: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """The events of this boot that were not taken in before. The kernel numbers its records, so none counts twice."""
+    known_to = newest = history["sequence"]
+    at_newest: set[str] = set()
+    for event in events:
+        if event.get("boot_id") and history["boots"] and event["boot_id"] != history["boots"][-1]:
+            continue
+        sequence = event.get("sequence")
+        if sequence is not None:
+            # One record can hold several lines, and so several events of one number.
+            if sequence <= known_to or sequence < newest or (sequence == newest and event["text"] in at_newest):
+                continue
+            at_newest = {event["text"], *(at_newest if sequence == newest else ())}
+            newest = history["sequence"] = sequence
+        yield event
+
+
+def _by_address(history: dict[str, Any], address: str | None) -> str | None:
+    """The key of the card at an address; the newest where a card took another one's place."""
+    found = [key for key, one in history["devices"].items() if address and one["identity"]["pci_address"] == address]
+    return max(
+        found, key=lambda key: (history["devices"][key]["boot"], history["devices"][key]["present"]), default=None
+    )
+
+
+def _record_of(event: dict[str, Any], history: dict[str, Any]) -> dict[str, Any]:
+    uuid, address = event.get("uuid"), event.get("pci_address")
+    key = uuid if uuid in history["devices"] else _by_address(history, address)
+    if key is None:
+        # No look has shown this card yet; its record is found again by its address.
+        key = address or "unknown"
+        history["devices"][key] = kept.record(pci_address=address)
+    one: dict[str, Any] = history["devices"][key]
+    return one
+
+
+def _identify(look: dict[str, Any], history: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Key -> the look's row, for every row. Records are made, and those made by address become the card's own."""
+    seen: dict[str, dict[str, Any]] = {}
+    devices = history["devices"]
+    rows = _placed(look)
+    for row in rows:
+        uuid = row.get("uuid")
+        if not uuid or not _UUID.match(uuid):
+            continue
+        address = row.get("pci_address")
+        if uuid not in devices:
+            before = _by_address(history, address)
+            devices[uuid] = kept.record()
+            if before and devices[before]["identity"]["uuid"] is None:
+                kept.merge_records(devices[uuid], devices.pop(before))
+            elif before and devices[before]["boot"] < history["boot"]:
+                # While the host was off, another card took its place.
+                del devices[before]
+        devices[uuid]["identity"] = {"uuid": uuid, "index": row.get("index"), "pci_address": address}
+        seen[uuid] = row
+    for row in rows:
+        if row in seen.values():
+            continue
+        # A card that is lost tells little of itself: it is known by its place, or by the number it had.
+        key = _by_address(history, row.get("pci_address"))
+        if key is None or key in seen:
+            key = next(
+                (
+                    key
+                    for key, one in devices.items()
+                    if key not in seen and one["identity"]["index"] == row["index"] and one["boot"] == history["boot"]
+                ),
+                row.get("pci_address") or f"index:{row['index']}",
+            )
+        one = devices.setdefault(key, kept.record(None, row["index"], row.get("pci_address")))
+        one["identity"]["index"] = row["index"]
+        one["identity"]["pci_address"] = one["identity"]["pci_address"] or row.get("pci_address")
+        seen[key] = row
+    for row in _own_cards(look):
+        if _by_address(history, row["address"]) is None:
+            devices[row["address"]] = kept.record(pci_address=row["address"])
+    return seen
+
+
+def _placed(look: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of the cards. Where one alone tells no address, and one address alone is left, they belong together."""
+    rows = look.get("devices") or []
+    nowhere = [row for row in rows if not row.get("pci_address")]
+    taken = {row.get("pci_address") for row in rows}
+    left = [row["address"] for row in _own_cards(look) if row["address"] not in taken]
+    if len(nowhere) != 1 or len(left) != 1:
+        return rows
+    return [{**row, "pci_address": left[0]} if row is nowhere[0] else row for row in rows]
+
+
+def _own_cards(look: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in look.get("pci") or () if row["kind"] == "gpu" and row.get("driver") not in _HANDED_THROUGH]
+
+
+# --- judging ----------------------------------------------------------------------------------------------------------
+
+
+def _judge_devices(
+    look: dict[str, Any],
+    seen: dict[str, dict[str, Any]],
+    history: dict[str, Any],
+    clock: Clock,
+    policy: dict[str, Any],
+) -> None:
+    silent = bool((look.get("driver") or {}).get("nvml_error"))
+    on_bus = {row["address"] for row in _own_cards(look)}
+    handed = {row["address"] for row in look.get("pci") or () if row.get("driver") in _HANDED_THROUGH}
+    # An empty bus may be one that cannot be read; that no card is left is believed of NVML only.
+    bus_told = bool(look.get("pci")) or not (silent or seen)
+    for key, one in history["devices"].items():
+        address = one["identity"]["pci_address"]
+        one["handed_through"] = address in handed
+        if one["handed_through"]:
+            continue
+        row = seen.get(key)
+        card = Card(
+            row=row or {"pci_address": address, "uuid": one["identity"]["uuid"]},
+            peers=list(seen.values()),
+            policy=policy,
+            memory=one["memory"],
+            uptime=clock.uptime,
+            listed=row is not None,
+            silent=silent,
+            on_bus=address in on_bus if bus_told else None,
+            device_files=look.get("device_files") or {},
+        )
+        one["present"] = row is not None or address in on_bus
+        if one["present"]:
+            one["boot"] = clock.boot
+        if row is None:
+            one["identity"]["index"] = None if not silent else one["identity"]["index"]
+        _take_in(one, card, clock, policy)
+
+
+def _take_in(one: dict[str, Any], card: Card, clock: Clock, policy: dict[str, Any]) -> None:
+    answers = card.answers()
+    one["answered"] = one["answered"] or answers
+    one["missed"] = 0 if answers else one["missed"] + 1
+    if not answers:
+        kept.pause_shares(one)
+    found = health_rules.findings(card)
+    for code, finding in found.items():
+        kept.apply(one, code, finding, clock, policy)
+    # What was logged of the card in an earlier boot is over when it is well in all that can be read.
+    sick = any(
+        finding is not None and finding.state == "fail" and policy["checks"][code]["verdict"] == "fatal"
+        for code, finding in found.items()
+    )
+    for code in EVENT_CODES:
+        kept.apply(one, code, Finding("ok" if answers and not sick else "unknown"), clock, policy)
+
+
+def _judge_node(look: dict[str, Any], history: dict[str, Any], clock: Clock, policy: dict[str, Any]) -> None:
+    node = history["node"]
+    error = (look.get("driver") or {}).get("nvml_error")
+    has_cards = bool(_own_cards(look) or history["devices"])
+    node["answered"] = node["answered"] or not error or not has_cards
+    node["missed"] = node["missed"] + 1 if error and has_cards else 0
+    for code, finding in health_rules_node.findings(look, policy, has_cards).items():
+        kept.apply(node, code, finding, clock, policy)
+
+
+# --- the report -------------------------------------------------------------------------------------------------------
+
+
+def _report(history: dict[str, Any], clock: Clock, policy: dict[str, Any]) -> dict[str, Any]:
+    devices = [
+        {**one["identity"], **_part(one, one["identity"]["uuid"], DEVICE_CODES, [], clock, policy)}
+        for one in history["devices"].values()
+        if not one["handed_through"]
+    ]
+    devices.sort(key=lambda row: (row["index"] is None, row["index"], row["pci_address"] or ""))
+    node = _part(history["node"], None, NODE_CODES, [row["verdict"] for row in devices], clock, policy)
+    return {"schema": SCHEMA, **node, "devices": devices}
+
+
+def _part(
+    one: dict[str, Any],
+    uuid: str | None,
+    codes: Iterable[str],
+    others: list[str],
+    clock: Clock,
+    policy: dict[str, Any],
+) -> dict[str, Any]:
+    """What the report says of the node, or of one card. `others` are verdicts that this one cannot be better than."""
+    reasons = [_reason(code, fault, uuid) for code, fault in one["faults"].items()]
+    reasons.sort(key=lambda row: (-VERDICTS.index(row["verdict"]), row["evidence"]["since"], row["code"]))
+    unknown = not one["answered"] or one["missed"] >= policy["thresholds"]["unknown_looks"]
+    verdicts = [row["verdict"] for row in reasons] + others + (["unknown"] if unknown else ["ok"])
+    verdict = max(verdicts, key=VERDICTS.index)
+    if one["verdict"]["verdict"] != verdict:
+        one["verdict"] = {"verdict": verdict, "since": clock.wall(clock.uptime)}
+    return {
+        **one["verdict"],
+        "reasons": reasons,
+        "suspected": [
+            {"code": code, **pending} for code, pending in sorted(one["pending"].items()) if code not in one["faults"]
+        ],
+        "checks": {code: "fail" if code in one["faults"] else one["checks"].get(code, "unknown") for code in codes},
+    }
+
+
+def _reason(code: str, fault: dict[str, Any], uuid: str | None) -> dict[str, Any]:
+    evidence = {"value": fault["value"], "threshold": fault["threshold"], "since": fault["since"]}
+    if "xids" in fault:
+        evidence["xids"] = {number: row["count"] for number, row in fault["xids"].items()}
+    return {
+        "code": code,
+        "verdict": fault["verdict"],
+        "state": "fail",
+        "evidence": evidence,
+        "action": fault["action"],
+        "remedy": fault["remedy"].replace("UUID", uuid) if uuid else fault["remedy"],
+        "text": fault["text"],
+    }

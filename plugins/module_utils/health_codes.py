@@ -1,0 +1,442 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The codes of the health checks: what each means, how bad it is, how sure one has to be, and what to do.
+
+Codes are stable: alerts, policies and runbooks name them. docs/health-codes.md is checked against this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VERDICTS = ("ok", "unknown", "degraded", "fatal")
+EXIT_CODES = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
+STATES = ("ok", "fail", "unknown", "not_applicable")
+# From the mildest to the most expensive.
+ACTIONS = ("none", "restart_app", "inspect", "reset_gpu", "reboot", "rma")
+
+# How a fault ends: by so many good looks in a row; or by good looks after the next boot only.
+BY_LOOKS, BY_BOOT = "looks", "boot"
+
+_RESET = "drain the card and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset"
+_RESEAT = "reseat the card and its cables at the next occasion; if it stays, try another slot, then replace the card"
+_COOLING = "check fans, filters, air flow and the temperature of the room, and whether other cards are hot too"
+_NODE_ROLE = "run the role nvidia_driver on the host"
+
+
+@dataclass(frozen=True)
+class Code:
+    """`looks` looks in a row must fail before it counts; with `share` it is a share of time instead (see policy.py)."""
+
+    code: str
+    scope: str
+    meaning: str
+    threshold: str
+    verdict: str
+    action: str
+    remedy: str
+    looks: int = 1
+    share: bool = False
+    ends: str = BY_LOOKS
+
+
+_NODE = (
+    Code(
+        "driver_library_missing",
+        "node",
+        "the host has cards, but the driver's library libnvidia-ml.so.1 is not there",
+        "NVML's code 12",
+        "fatal",
+        "inspect",
+        _NODE_ROLE,
+    ),
+    Code(
+        "driver_not_loaded",
+        "node",
+        "the host has cards, but the driver's kernel module is not loaded",
+        "NVML's code 9",
+        "fatal",
+        "inspect",
+        "load it with `modprobe nvidia`; if that fails, `dmesg` says why: no module for this kernel, nouveau bound to "
+        "the card, or Secure Boot",
+    ),
+    Code(
+        "driver_library_mismatch",
+        "node",
+        "the driver's library and the loaded kernel module are of different versions, as after an update",
+        "NVML's code 18, or a library without the functions of this driver",
+        "fatal",
+        "reboot",
+        "drain the host, then reload the module or reboot",
+    ),
+    Code(
+        "nvml_hang",
+        "node",
+        "a call of NVML does not come back, which a sick card can cause for all of the host",
+        "no answer within the deadline",
+        "fatal",
+        "reboot",
+        "look for an Xid in `dmesg`, drain the host and reboot it",
+        looks=2,
+    ),
+    Code(
+        "nvml_crash",
+        "node",
+        "the process that asks NVML crashes, or gets garbage for answers",
+        "no usable answer",
+        "fatal",
+        "inspect",
+        "reinstall the driver's libraries: " + _NODE_ROLE,
+        looks=3,
+    ),
+    Code(
+        "nvml_error",
+        "node",
+        "NVML refuses to start",
+        "any other code of NVML",
+        "fatal",
+        "reboot",
+        "look into `dmesg` for Xid and NVRM lines; reboot the host if nothing else is found",
+        looks=3,
+    ),
+    Code(
+        "gpu_count",
+        "node",
+        "the PCI bus has fewer or more cards than the site says",
+        "`expected.gpus` of the policy",
+        "fatal",
+        "inspect",
+        "find the card that does not show on the bus, reseat it, check its power; or correct `expected.gpus`",
+    ),
+    Code(
+        "fabric_manager_down",
+        "node",
+        "the NVSwitches of the host need the Fabric Manager, and it does not run",
+        "not running, `fabric_grace_s` after boot",
+        "fatal",
+        "inspect",
+        "start nvidia-fabricmanager in the version of the driver; its journal says why it ended",
+        looks=3,
+    ),
+    Code(
+        "node_device_file_missing",
+        "node",
+        "a file of all cards, such as /dev/nvidiactl, is missing or has a wrong number",
+        "every file that should be there",
+        "fatal",
+        "inspect",
+        "run `nvidia-modprobe -c 0 -u`, or the module baremetal.gpu.gpu_device_nodes",
+    ),
+)
+
+_DEVICE = (
+    Code(
+        "gpu_missing",
+        "device",
+        "a card that is on the PCI bus is not listed by NVML, or a known card is no longer on the bus",
+        "every card on the bus and every known card",
+        "fatal",
+        "reboot",
+        "drain the host and reboot it; if the card stays away, reseat it and check its power. If it was taken out, "
+        "clear this fault",
+    ),
+    Code(
+        "gpu_lost",
+        "device",
+        "NVML lists the card, but it cannot be reached any more",
+        "NVML's code 15",
+        "fatal",
+        "reboot",
+        "drain the host and reboot it; if it happens again, reseat the card and check its power, then replace it",
+        ends=BY_BOOT,
+    ),
+    Code(
+        "gpu_reset_required",
+        "device",
+        "the card says that it has to be reset",
+        "NVML's code 16",
+        "fatal",
+        "reset_gpu",
+        _RESET,
+    ),
+    Code(
+        "gpu_off_bus",
+        "device",
+        "the kernel's log says that the card fell off the PCI bus",
+        "one line, with or without Xid 79 beside it",
+        "fatal",
+        "reboot",
+        "drain the host and reboot it; if it happens again, reseat the card and check its power, then replace it",
+        ends=BY_BOOT,
+    ),
+    Code(
+        "gpu_power_missing",
+        "device",
+        "the card lacks power from its own cable",
+        "NVML's code 8",
+        "fatal",
+        "inspect",
+        "connect the card's power cables, and check that the power supply is strong enough",
+    ),
+    Code(
+        "gpu_error",
+        "device",
+        "NVML lists the card, but gives no access to it",
+        "any other code of NVML",
+        "fatal",
+        "reboot",
+        "look into `dmesg` for Xid and NVRM lines; drain the host and reboot it",
+        looks=2,
+    ),
+    Code(
+        "xid_fatal",
+        "device",
+        "the driver reported an Xid after which the card cannot be trusted",
+        "one Xid that the table or the policy calls fatal",
+        "fatal",
+        "reset_gpu",
+        _RESET,
+        ends=BY_BOOT,
+    ),
+    Code(
+        "xid_degraded",
+        "device",
+        "the driver reported an Xid after which the card works, but should be looked after",
+        "one Xid that the table or the policy calls degraded",
+        "degraded",
+        "reset_gpu",
+        _RESET,
+        ends=BY_BOOT,
+    ),
+    Code(
+        "ecc_uncorrected",
+        "device",
+        "memory errors that could not be corrected since the driver was loaded",
+        "more than `ecc_volatile_uncorrected`",
+        "fatal",
+        "reset_gpu",
+        _RESET,
+    ),
+    Code(
+        "ecc_sram_uncorrected",
+        "device",
+        "errors in the card's SRAM that could not be corrected since the driver was loaded",
+        "more than `ecc_sram_uncorrected`",
+        "degraded",
+        "reset_gpu",
+        _RESET,
+        looks=3,
+    ),
+    Code(
+        "ecc_sram_threshold",
+        "device",
+        "the card has had more errors in its SRAM than NVIDIA allows",
+        "the card's own flag",
+        "fatal",
+        "rma",
+        "have the card replaced",
+    ),
+    Code(
+        "row_remap_pending",
+        "device",
+        "a row of memory is to be replaced by a spare one, which the next reset does (A100 and later)",
+        "the card's own flag",
+        "degraded",
+        "reset_gpu",
+        _RESET,
+        looks=3,
+    ),
+    Code(
+        "row_remap_failed",
+        "device",
+        "a row of memory could not be replaced: there are no spare ones left",
+        "the card's own flag",
+        "fatal",
+        "rma",
+        "have the card replaced",
+    ),
+    Code(
+        "retired_pages_pending",
+        "device",
+        "a page of memory is to be retired when the driver is loaded next (before A100)",
+        "the card's own flag",
+        "degraded",
+        "reset_gpu",
+        _RESET,
+        looks=3,
+    ),
+    Code(
+        "retired_pages_limit",
+        "device",
+        "so many pages of memory are retired that no more can be",
+        "`retired_pages` or more",
+        "fatal",
+        "rma",
+        "have the card replaced",
+    ),
+    Code(
+        "thermal_slowdown",
+        "device",
+        "the card slows itself down because it is too hot; the driver's power cap is normal and does not count",
+        "hardware slowdown for `share_bad_s` of the last `share_window_s`",
+        "degraded",
+        "inspect",
+        _COOLING,
+        share=True,
+    ),
+    Code(
+        "temperature_limit",
+        "device",
+        "the card or its memory is at the temperature at which it slows down",
+        "the card's own limit less `temperature_margin_c`, for `share_bad_s` of the last `share_window_s`",
+        "degraded",
+        "inspect",
+        _COOLING,
+        share=True,
+    ),
+    Code(
+        "power_brake",
+        "device",
+        "the power supply of the machine slows the card down",
+        "power brake for `share_bad_s` of the last `share_window_s`",
+        "degraded",
+        "inspect",
+        "check the power supplies and their cables, and the power budget of the chassis and the rack",
+        share=True,
+    ),
+    Code(
+        "pcie_width",
+        "device",
+        "the PCIe link has fewer lanes than card and slot can do",
+        "width below the maximum",
+        "degraded",
+        "inspect",
+        _RESEAT,
+        looks=3,
+    ),
+    Code(
+        "pcie_generation",
+        "device",
+        "the PCIe link is slower than card and slot can do, although the card works",
+        "generation below the maximum at a load of `load_percent` or more",
+        "degraded",
+        "inspect",
+        _RESEAT,
+        looks=3,
+    ),
+    Code(
+        "pcie_replays",
+        "device",
+        "the PCIe link repeats many packets",
+        "`pcie_replays_per_lane` of the generation, times the lanes, in a minute",
+        "degraded",
+        "inspect",
+        _RESEAT,
+        looks=2,
+    ),
+    Code(
+        "nvlink_down",
+        "device",
+        "an NVLink that was up, or that is up on cards of the same kind beside it, is down",
+        "every such link",
+        "degraded",
+        "inspect",
+        "look for Xid 74 in `dmesg`; reset the card, then check bridges and NVSwitches",
+        looks=3,
+    ),
+    Code(
+        "nvlink_errors",
+        "device",
+        "the NVLinks of the card make errors",
+        "`nvlink_crc_errors`, `nvlink_replay_errors` or `nvlink_recovery_errors` in a minute",
+        "degraded",
+        "inspect",
+        "reset the card; if it stays, check bridges and NVSwitches, then replace the card",
+        looks=2,
+    ),
+    Code(
+        "fabric_state",
+        "device",
+        "the card has not joined the NVSwitch fabric, so that CUDA does not start on it",
+        "not completed, `fabric_grace_s` after boot",
+        "fatal",
+        "inspect",
+        "check nvidia-fabricmanager and its journal, and that it has the version of the driver; then reset the cards",
+        looks=3,
+    ),
+    Code(
+        "fabric_unhealthy",
+        "device",
+        "the NVSwitch fabric of the card reports a fault",
+        "every flag of the fabric's health",
+        "degraded",
+        "inspect",
+        "see the journal of nvidia-fabricmanager; reset the cards",
+        looks=3,
+    ),
+    Code(
+        "persistence_mode",
+        "device",
+        "persistence mode is off, so that every first use of the card takes seconds",
+        "`expected.persistence_mode` of the policy",
+        "degraded",
+        "inspect",
+        "start nvidia-persistenced: run the role nvidia_driver",
+        looks=3,
+    ),
+    Code(
+        "clocks_locked",
+        "device",
+        "somebody set the clocks for applications to other than the card's own",
+        "the card's default clocks",
+        "degraded",
+        "inspect",
+        "set them back with `nvidia-smi --reset-applications-clocks -i UUID`",
+        looks=3,
+    ),
+    Code(
+        "mig_mode",
+        "device",
+        "MIG is on or off against what is wanted, or waits for a reset",
+        "`expected.mig` of the policy",
+        "degraded",
+        "inspect",
+        "drain the card, set the mode with `nvidia-smi -i UUID -mig 0` or `-mig 1`, and reset the card",
+        looks=3,
+    ),
+    Code(
+        "inforom_corrupt",
+        "device",
+        "the card's InfoROM, where it keeps its error counts and settings, is corrupt",
+        "the card's own checksum",
+        "degraded",
+        "rma",
+        "reset the card; if it stays, ask its maker to write the InfoROM anew or to replace the card",
+    ),
+    Code(
+        "zombie_process",
+        "device",
+        "memory of the card is held by a process that does not exist any more",
+        "every such process",
+        "degraded",
+        "reset_gpu",
+        "drain the card and reset it, or reboot the host",
+        looks=3,
+    ),
+    Code(
+        "device_file_missing",
+        "device",
+        "the file /dev/nvidiaN of the card is missing or has a wrong number",
+        "the file of every card",
+        "fatal",
+        "inspect",
+        "run `nvidia-modprobe -c N`, or the module baremetal.gpu.gpu_device_nodes",
+    ),
+)
+
+NODE_CODES = {row.code: row for row in _NODE}
+DEVICE_CODES = {row.code: row for row in _DEVICE}
+CODES = {**NODE_CODES, **DEVICE_CODES}
+# Set by what was logged instead of by what was read.
+EVENT_CODES = ("gpu_off_bus", "xid_fatal", "xid_degraded")

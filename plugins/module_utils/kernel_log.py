@@ -1,0 +1,144 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What NVIDIA's driver says in the kernel's log: Xids, and cards that fell off the bus.
+
+An event is {kind: xid|off_bus, pci_address, uuid (null where the log does not tell), xid (null for off_bus), text,
+sequence and uptime (seconds since boot) of the record, boot_id, detail}. `detail` holds what the text of some Xids
+adds: pid, process; unit, fatal, link of an NVLink 5 error; recovery_from and recovery_to of Xid 154.
+
+Source: Documentation/ABI/testing/dev-kmsg of the Linux kernel; NVIDIA's Xid documentation; the captured lines in the
+tests.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import pci
+
+_RECORD = re.compile(r"^(?P<priority>\d+),(?P<sequence>\d+),(?P<microseconds>\d+),[^;]*;(?P<text>.*)$", re.DOTALL)
+_ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
+_XID = re.compile(rf"^NVRM: Xid \((?:PCI:)?(?P<address>{_ADDRESS})\): (?P<xid>\d+),?\s*(?P<rest>.*)$")
+_OFF_BUS = re.compile(rf"^NVRM: GPU (?P<address>{_ADDRESS}): GPU has fallen off the bus", re.IGNORECASE)
+# This form is spread over three lines, and only the first names the card.
+_OFF_BUS_BEGIN = re.compile(rf"^NVRM: The NVIDIA GPU (?P<address>{_ADDRESS})\b")
+_OFF_BUS_END = re.compile(r"^(?:NVRM: )?\s*fallen off the bus and is not responding")
+_UUID = re.compile(rf"^NVRM: GPU at PCI:(?P<address>{_ADDRESS}): (?P<uuid>GPU-[0-9a-f-]+)")
+# The name of a process may hold colons and commas, and a pid that is not known is in quotes.
+_PROCESS = re.compile(r"\bpid='?(?P<pid>[^',]+)'?, name=(?P<process>.*?)(?:, |$)")
+_LINK = re.compile(r"\b(?P<unit>[A-Z]+(?:_[A-Z]+)*) (?P<word>Fatal|Nonfatal) XC\d+ i\d+ Link (?P<link>-?\d+)")
+_RECOVERY = re.compile(r"recovery action changed from 0x(?P<before>[0-9a-f]+) \(.*?\) to 0x(?P<after>[0-9a-f]+)", re.I)
+# dev-kmsg writes what cannot be printed, and the backslash itself, as \xNN.
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+# The three lines of one message come together; others may get between them.
+_LINES_BETWEEN = 8
+
+
+def address(text: str) -> str:
+    """The kernel's way to write an address, with a function, which an Xid leaves out."""
+    return pci.normal_address(text if "." in text else f"{text}.0")
+
+
+def detail(rest: str) -> dict[str, Any]:
+    """What the text behind an Xid's number adds."""
+    found: dict[str, Any] = {}
+    process = _PROCESS.search(rest)
+    if process:
+        pid = process["pid"]
+        found["pid"] = int(pid) if pid.isdigit() else None
+        found["process"] = None if process["process"] == "<unknown>" else process["process"]
+    link = _LINK.search(rest)
+    if link:
+        found.update(unit=link["unit"], fatal=link["word"] == "Fatal", link=int(link["link"]))
+    recovery = _RECOVERY.search(rest)
+    if recovery:
+        found.update(recovery_from=int(recovery["before"], 16), recovery_to=int(recovery["after"], 16))
+    return found
+
+
+class Parser:
+    """Makes events of the records of one boot, given in their order.
+
+    It remembers which UUID the driver named for an address, and the first line of a message of several lines.
+    """
+
+    def __init__(self, boot_id: str | None) -> None:
+        self.boot_id = boot_id
+        self.uuids: dict[str, str] = {}
+        self._falling: str | None = None
+        self._patience = 0
+
+    def events(self, records: Iterable[str]) -> list[dict[str, Any]]:
+        """`records` are as /dev/kmsg gives them; other lines are passed over."""
+        found: list[dict[str, Any]] = []
+        for record in records:
+            match = _RECORD.match(record)
+            if not match:
+                continue
+            text = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), match["text"])
+            for line in text.splitlines():
+                event = self._line(line)
+                if event:
+                    event.update(
+                        sequence=int(match["sequence"]),
+                        uptime=int(match["microseconds"]) / 1e6,
+                        boot_id=self.boot_id,
+                        uuid=self.uuids.get(event["pci_address"]),
+                    )
+                    found.append(event)
+        return found
+
+    def _line(self, line: str) -> dict[str, Any] | None:
+        self._patience -= 1
+        if self._patience < 0:
+            self._falling = None
+        named = _UUID.match(line)
+        if named:
+            self.uuids[address(named["address"])] = named["uuid"]
+            return None
+        xid = _XID.match(line)
+        if xid:
+            return _event("xid", address(xid["address"]), line, int(xid["xid"]), detail(xid["rest"]))
+        fallen = _OFF_BUS.match(line)
+        if fallen:
+            return _event("off_bus", address(fallen["address"]), line)
+        begins = _OFF_BUS_BEGIN.match(line)
+        if begins:
+            self._falling, self._patience = address(begins["address"]), _LINES_BETWEEN
+            return None
+        if self._falling and _OFF_BUS_END.match(line):
+            where, self._falling = self._falling, None
+            return _event("off_bus", where, f"NVRM: The NVIDIA GPU {where} has fallen off the bus")
+        return None
+
+
+def _event(
+    kind: str, pci_address: str, text: str, xid: int | None = None, more: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    return {"kind": kind, "pci_address": pci_address, "xid": xid, "text": text, "detail": more or {}}
+
+
+def read(path: str = "/dev/kmsg") -> list[str]:
+    """Every record that the kernel still has, without waiting for more. Raises OSError where there is no reading it."""
+    records: list[str] = []
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    rest = b""
+    try:
+        while True:
+            try:
+                chunk = os.read(descriptor, 8192)
+            except BlockingIOError:
+                return records
+            except BrokenPipeError:
+                # Overwritten while it was being read; the next read gives the oldest record that is left.
+                continue
+            if not chunk:
+                return records
+            *lines, rest = (rest + chunk).split(b"\n")
+            records += [line.decode("utf-8", "replace") for line in lines]
+    finally:
+        os.close(descriptor)
