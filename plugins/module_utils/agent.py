@@ -48,10 +48,10 @@ def notify(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as to:
-        # Where nobody listens any more, the agent's work does not depend on it.
-        with contextlib.suppress(OSError):
-            to.sendto(state.encode("utf-8"), "\0" + address[1:] if address.startswith("@") else address)
+    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
+    # Where nobody listens any more, the agent's work does not depend on it.
+    with socket.socket(socket.AF_UNIX, kind) as to, contextlib.suppress(OSError):
+        to.sendto(state.encode("utf-8"), "\0" + address[1:] if address.startswith("@") else address)
 
 
 def watchdog_interval() -> float | None:

@@ -83,9 +83,13 @@ def error(code: int | None, name: str, text: str, remedy: str) -> dict[str, Any]
     return {"code": code, "name": name, "text": text, "remedy": remedy}
 
 
-def error_from_code(code: int, text: str) -> dict[str, Any]:
+def error_from_code(code: int, said: str) -> dict[str, Any]:
     name, remedy = REMEDIES.get(code, (f"nvml_{code}", "look into `dmesg` for what the driver says"))
-    return error(code, name, text, remedy)
+    return error(code, name, said, remedy)
+
+
+def library_too_old(failure: Exception) -> dict[str, Any]:
+    return error(None, "library_too_old", str(failure), "update the driver: its NVML lacks what pynvml asks for")
 
 
 def slug(name: str) -> str:
@@ -118,7 +122,7 @@ def load_binding(source: str | None) -> Any:
     return module
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
@@ -147,9 +151,9 @@ class _Card:
             if code in NOT_APPLICABLE:
                 self.not_applicable.append(name)
             elif code in FATAL:
-                self.lost = error_from_code(code, _text(failure))
+                self.lost = error_from_code(code, text(failure))
             else:
-                self.errors[name] = error_from_code(code, _text(failure))
+                self.errors[name] = error_from_code(code, text(failure))
         return None
 
 
@@ -176,15 +180,15 @@ def device(nvml: Any, index: int, root: str = "/") -> dict[str, Any]:
         row["error"] = card.lost or card.errors.get("handle")
         return row
 
-    address = ask("pci_address", lambda: pci.normal_address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId)))
-    name = ask("name", lambda: _text(nvml.nvmlDeviceGetName(handle)))
+    address = ask("pci_address", lambda: pci.normal_address(text(nvml.nvmlDeviceGetPciInfo(handle).busId)))
+    name = ask("name", lambda: text(nvml.nvmlDeviceGetName(handle)))
     capability = ask("compute_capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
     memory = ask("memory_mib", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
     ecc = ask("ecc", lambda: nvml.nvmlDeviceGetEccMode(handle))
     mig = ask("mig", lambda: nvml.nvmlDeviceGetMigMode(handle))
     number = ask("architecture", lambda: nvml.nvmlDeviceGetArchitecture(handle))
     row.update(
-        uuid=ask("uuid", lambda: _text(nvml.nvmlDeviceGetUUID(handle))),
+        uuid=ask("uuid", lambda: text(nvml.nvmlDeviceGetUUID(handle))),
         minor=ask("minor", lambda: int(nvml.nvmlDeviceGetMinorNumber(handle))),
         pci_address=address,
         name=name,
@@ -224,15 +228,13 @@ def _ask_everything(source: str | None, root: str) -> dict[str, Any]:
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as failure:
-        result["error"] = error_from_code(int(failure.value), _text(failure))
+        result["error"] = error_from_code(int(failure.value), text(failure))
         return result
     except nvml.NVMLLibraryMismatchError as failure:
-        result["error"] = error(
-            None, "library_too_old", str(failure), "update the driver: its NVML lacks what pynvml asks for"
-        )
+        result["error"] = library_too_old(failure)
         return result
     system = _Card(nvml)
-    result["driver_version"] = system.ask("driver_version", lambda: _text(nvml.nvmlSystemGetDriverVersion()))
+    result["driver_version"] = system.ask("driver_version", lambda: text(nvml.nvmlSystemGetDriverVersion()))
     cuda = system.ask("cuda", lambda: int(nvml.nvmlSystemGetCudaDriverVersion_v2()))
     result["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
     count = system.ask("count", lambda: int(nvml.nvmlDeviceGetCount()))

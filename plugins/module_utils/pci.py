@@ -106,3 +106,8 @@ def numa_node(address: str, root: str = "/") -> int | None:
     except ValueError:
         return None
     return node if node >= 0 else None
+
+
+def cpus(address: str, root: str = "/") -> str | None:
+    """The CPUs that are nearest to a device, as a list such as 0-15,64-79."""
+    return _read(os.path.join(root, DEVICES, address, "local_cpulist")) or None
