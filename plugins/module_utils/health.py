@@ -104,7 +104,7 @@ def clear(
             continue
         named = identity["uuid"] or key
         lifted += [{"device": named, "code": name} for name in kept.clear(one, code, history["boot"])]
-        if not one["present"] and not one["faults"]:
+        if not one["present"] and not one["faults"] and history["node"]["answered"]:
             del history["devices"][key]
     return history, lifted
 

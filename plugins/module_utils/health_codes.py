@@ -413,6 +413,7 @@ _DEVICE = (
         "degraded",
         "rma",
         "reset the card; if it stays, ask its maker to write the InfoROM anew or to replace the card",
+        looks=2,
     ),
     Code(
         "zombie_process",

@@ -74,6 +74,13 @@ class Card:
             return reading["value"]
         raise NoFinding("not_applicable" if reading.get("state") == "not_applicable" else "unknown")
 
+    def boolean(self, key: str) -> bool:
+        """A reading that is a yes or no."""
+        value = self.value(key)
+        if not isinstance(value, bool):
+            raise NoFinding("unknown")
+        return value
+
     def _part(self, key: str, name: str) -> Any:
         value = self.value(key).get(name)
         if value is None:
@@ -382,7 +389,7 @@ def fabric_unhealthy(card: Card) -> Finding:
 
 def persistence_mode(card: Card) -> Finding:
     wanted = card.policy["expected"]["persistence_mode"]
-    mode = card.value("persistence_mode")
+    mode = card.boolean("persistence_mode")
     if wanted is None:
         raise NoFinding("not_applicable")
     return _when(mode != wanted, mode, wanted, f"persistence mode is {_on(mode)}")
@@ -420,7 +427,7 @@ def mig_mode(card: Card) -> Finding:
 
 
 def inforom_corrupt(card: Card) -> Finding:
-    valid = card.value("inforom_valid")
+    valid = card.boolean("inforom_valid")
     return _when(not valid, valid, True, "the InfoROM is corrupt")
 
 
