@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the agent's findings go. A publisher has `publish(result)` and `close()`, and may raise OSError.
 
-`result` is what `result()` of agent.py returns: {"schema", "time" (Unix seconds), "boot_id", "interval_s",
-"agent": {...}, "gpu": the facts of the cards with `health` in it}.
+`result` is what Agent.result() returns: {schema, time (Unix seconds), boot_id, interval_s, agent: {probe_error,
+probe_seconds, probe_time, stuck, problems, xids}, snapshot (see snapshot.py), health (see health.py)}.
 """
 
 from __future__ import annotations
@@ -136,10 +136,10 @@ def _device_samples(device: dict[str, Any]) -> Iterator[Sample]:
 
 def samples(result: dict[str, Any]) -> Iterator[Sample]:
     """Everything that a result says in numbers."""
-    gpu, agent = result["gpu"], result["agent"]
-    health = gpu.get("health") or {}
-    driver = gpu.get("driver") or {}
-    for device in gpu.get("devices", ()):
+    look, agent = result["snapshot"], result["agent"]
+    health = result["health"] or {}
+    driver = look.get("driver") or {}
+    for device in look.get("devices", ()):
         keys = ("uuid", "index", "minor", "pci_address", "name", "architecture")
         names = {"index": "gpu", "name": "model"}
         yield (
@@ -152,8 +152,9 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
             1.0,
         )
         yield from _device_samples(device)
-    yield "gpu_count", {"source": "pci"}, float(sum(row["kind"] == "gpu" for row in gpu.get("pci", ())))
-    yield "gpu_count", {"source": "nvml"}, float(sum(not row.get("error") for row in gpu.get("devices", ())))
+    if look.get("pci") is not None:
+        yield "gpu_count", {"source": "pci"}, float(sum(row["kind"] == "gpu" for row in look["pci"]))
+    yield "gpu_count", {"source": "nvml"}, float(sum(not row.get("error") for row in look.get("devices", ())))
     if health:
         yield "gpu_node_health_status", {}, float(VERDICTS[health["verdict"]])
         for reason in health.get("reasons", ()):
@@ -174,14 +175,48 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
     yield "gpu_probe_hung", {}, float(agent["stuck"])
 
 
+def _device_facts(device: dict[str, Any]) -> dict[str, Any]:
+    """A device of the snapshot as gpu_facts tells it."""
+    readings = device.get("readings") or {}
+
+    def value(key: str) -> Any:
+        return readings.get(key, {}).get("value")
+
+    links = value("nvlinks")
+    return {
+        **{key: row for key, row in device.items() if key not in ("readings", "error") and row is not None},
+        **{key: value(name) for key, name in (("ecc", "ecc_mode"), ("mig", "mig"), ("pcie", "pcie"))},
+        "nvlinks": None if links is None else sum(link["active"] for link in links),
+        "not_applicable": sorted(key for key, row in readings.items() if row.get("state") == "not_applicable"),
+        **({"error": device["error"]} if device.get("error") else {}),
+    }
+
+
+def facts(result: dict[str, Any]) -> dict[str, Any]:
+    """The value of `ansible_local.gpu`: what gpu_facts tells, from the last look, with the health of the cards."""
+    look = result["snapshot"]
+    bus = look.get("pci")
+    error = (look.get("driver") or {}).get("nvml_error")
+    return {
+        "schema": 1,
+        "present": None if bus is None else any(row["kind"] == "gpu" for row in bus),
+        "reason": f"{error['text']}: {error['remedy']}" if error else None,
+        "pci": bus or [],
+        "driver": look.get("driver"),
+        "devices": [_device_facts(device) for device in look.get("devices", ())],
+        "health": result["health"],
+    }
+
+
 class ResultFile:
-    """The whole result as JSON, for `gpuops status`, for facts and for whoever else reads it."""
+    """The result as JSON, for `gpuops status`, for facts and for whoever else reads it."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def publish(self, result: dict[str, Any]) -> None:
-        write_atomically(self.path, json.dumps(result, separators=(",", ":")) + "\n")
+        told = {key: row for key, row in result.items() if key != "snapshot"}
+        write_atomically(self.path, json.dumps({**told, "facts": facts(result)}, separators=(",", ":")) + "\n")
 
     def close(self) -> None:
         """The last result stays; its time says how old it is."""

@@ -105,7 +105,7 @@ def probe(config: dict[str, Any], as_json: bool) -> int:
     """Look once, here and now, whether or not an agent runs. What needs time or a history is not judged."""
     found = nvml.in_child(lambda: {"snapshot": make_reader().read(slow=True)}, deadline_s=60.0)
     look = found.get("snapshot") or snapshot.without_nvml(found["error"])
-    report, _history = health.judge(look, [], {}, config.get("settings", {}).get("policy", {}))
+    report = health.judge_once(look, [], config.get("settings", {}).get("policy", {}))
     print(json.dumps(report) if as_json else health_text.table(report))
     return EXIT[report["verdict"]]
 

@@ -232,9 +232,19 @@ def _mig_instance(lib: Any, handle: Any, number: int) -> dict[str, Any] | None:
     }
 
 
+def _running(lib: Any, handle: Any) -> list[Any]:
+    try:
+        return list(lib.nvmlDeviceGetComputeRunningProcesses_v3(handle))
+    except lib.NVMLError as failure:
+        if int(failure.value) != lib.NVML_ERROR_FUNCTION_NOT_FOUND:
+            raise
+        # Before driver 510.
+        return list(lib.nvmlDeviceGetComputeRunningProcesses_v2(handle))
+
+
 def _processes(lib: Any, handle: Any) -> list[dict[str, Any]]:
     found = []
-    for process in lib.nvmlDeviceGetComputeRunningProcesses(handle):
+    for process in _running(lib, handle):
         pid = int(process.pid)
         memory = process.usedGpuMemory
         try:
