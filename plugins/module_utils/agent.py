@@ -119,8 +119,9 @@ class Agent:
             self._next_watchdog = time.monotonic() + interval
 
     def _listen_to_signals(self) -> None:
-        reader, writer = socket.socketpair()
-        for end in (reader, writer):
+        # Kept, or they would be closed.
+        self._wake = reader, writer = socket.socketpair()
+        for end in self._wake:
             end.setblocking(False)
         signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
 
