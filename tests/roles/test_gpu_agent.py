@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The role gpu_agent: the real agent as a unit of systemd, with simulated cards and a pipe for the kernel's log.
+
+The machines of the lab have no log of a kernel of their own, so a pipe stands in for /dev/kmsg; lines are written into
+it as the kernel would.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.roles.conftest import DEBIAN_13, Role, lab, ssh
+
+pytestmark = pytest.mark.lab
+
+KMSG = "/run/kernel-log-stand-in"
+# Keeps both ends of the pipe open, as a kernel does.
+KMSG_UNIT = f"""[Service]
+ExecStartPre=/bin/sh -c 'mkfifo {KMSG} || true'
+ExecStart=/bin/sh -c 'exec 9<>{KMSG}; exec sleep infinity'
+"""
+WANTED: dict[str, Any] = {"gpu_agent_kernel_log": KMSG, "gpu_agent_interval": 2}
+
+
+def on_host(command: str) -> str:
+    return ssh(DEBIAN_13, command).strip()
+
+
+@pytest.fixture(scope="module")
+def role(repositories: dict[str, str]) -> Role:
+    """The role, on a machine with a driver."""
+    driver = {
+        "nvidia_driver_method": "nvidia_repo",
+        "nvidia_driver_branch": 570,
+        "nvidia_driver_flavour": "proprietary",
+        "nvidia_driver_repo_url": repositories["driver"],
+        "nvidia_driver_repo_key_url": repositories["key"],
+        "nvidia_driver_repo_key_sha256": repositories["sha256"],
+    }
+    Role("nvidia_driver", (DEBIAN_13,)).converge(driver)
+    Role("gpu_device_nodes", (DEBIAN_13,)).converge()
+    ssh(DEBIAN_13, f"sudo tee /etc/systemd/system/kernel-log.service >/dev/null <<'END'\n{KMSG_UNIT}END")
+    ssh(DEBIAN_13, "sudo systemctl start kernel-log")
+    return Role("gpu_agent", (DEBIAN_13,))
+
+
+def status() -> dict[str, Any]:
+    return json.loads(ssh(DEBIAN_13, "gpuops status --json", check=False))
+
+
+def verdicts() -> list[str]:
+    return [row["verdict"] for row in status()["health"]["devices"]]
+
+
+def until(wanted: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait for something that must come; what is awaited here has no place in a timed assertion."""
+    end = time.monotonic() + seconds
+    while not (found := wanted()):
+        assert time.monotonic() < end, f"after {seconds} s: {status()}"
+        time.sleep(0.5)
+    return found
+
+
+def log(line: str) -> None:
+    """Write a line into the kernel's log."""
+    ssh(
+        DEBIAN_13,
+        f"now=$(awk '{{printf \"%d\", $1 * 1000000}}' /proc/uptime); "
+        f"printf '4,%s,%s,-;%s\\n' \"$now\" \"$now\" '{line}' | sudo tee {KMSG} >/dev/null",
+    )
+
+
+def running() -> str:
+    return on_host("systemctl show baremetal-gpu-agent -p MainPID --value")
+
+
+def test_wrong_settings_are_refused_before_anything_is_changed(role: Role) -> None:
+    play = role.run({**WANTED, "gpu_agent_policy": {"thresholds": {"retired_pages": "many"}}})
+    message = " ".join(play.failures[DEBIAN_13])
+    assert "gpu1" in message
+    assert "retired_pages" in message
+    assert "many" in message
+    assert on_host("ls /usr/local/bin /etc/baremetal-gpu 2>/dev/null | grep -c gpuops || true") == "0"
+
+
+def test_the_agent_runs_and_says_that_the_cards_are_well(role: Role) -> None:
+    role.converge(WANTED)
+    until(lambda: verdicts() == ["ok", "ok"])
+    assert on_host("gpuops status; echo $?").endswith("0")
+    role.is_converged(WANTED)
+
+
+def test_facts_hold_what_the_agent_saw(role: Role) -> None:
+    local = json.loads(on_host("/etc/ansible/facts.d/gpu.fact"))
+    assert local["present"] is True
+    assert local["stale"] is False
+    assert [row["slug"] for row in local["devices"]] == ["a100-sxm4-40gb"] * 2
+    assert local["health"]["verdict"] == "ok"
+
+
+def test_metrics_are_what_an_exporter_reads(role: Role) -> None:
+    text = on_host("cat /var/lib/prometheus/node-exporter/baremetal_gpu.prom")
+    assert "\ngpu_node_health_status 0\n" in text
+    assert text.count("\ngpu_health_status{") == 2
+    assert on_host("stat -c %a /var/lib/prometheus/node-exporter/baremetal_gpu.prom") == "644"
+
+
+def test_a_card_that_falls_off_the_bus_is_fatal_at_once_and_until_it_is_cleared(role: Role) -> None:
+    log("NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python3, GPU has fallen off the bus.")
+    until(lambda: verdicts() == ["fatal", "ok"])
+    shown = ssh(DEBIAN_13, "gpuops status; echo $?", check=False)
+    assert "Xid 79" in shown
+    assert "remedy" in shown
+    assert shown.strip().endswith("2")
+    # Well again by NVML's word, but only an operator or a reboot knows whether it is.
+    ssh(DEBIAN_13, "sudo systemctl kill -s KILL baremetal-gpu-agent")
+    until(lambda: running() != "0" and status()["age_s"] < 2)
+    assert verdicts() == ["fatal", "ok"], "a fault was forgotten when the agent was killed"
+    assert "cleared xid_fatal" in on_host("sudo gpuops clear")
+    until(lambda: verdicts() == ["ok", "ok"])
+
+
+def test_an_applications_own_xid_is_counted_and_no_fault(role: Role) -> None:
+    log("NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python3, Ch 00000008, MMU Fault")
+    until(lambda: 'xid="31"} 1' in on_host("cat /var/lib/prometheus/node-exporter/baremetal_gpu.prom"))
+    assert verdicts() == ["ok", "ok"]
+
+
+def test_a_card_that_hangs_is_a_finding_and_no_hang(role: Role) -> None:
+    scenario = json.loads(on_host("cat /opt/baremetal-gpu-simulators/scenario.json"))
+    pid = running()
+    role.converge({**WANTED, "gpu_agent_deadline": 3, "gpu_agent_start_deadline": 3})
+    pid = running()
+    set_scenario({**scenario, "faults": [{"call": "nvmlDeviceGetPower*", "device": 1, "hang": True}]})
+    until(lambda: [reason["code"] for reason in status()["health"]["reasons"]] == ["nvml_hang"])
+    assert running() == pid
+    assert int(on_host("pgrep -c -f 'gpuops agent'")) <= 2, "never more than one child"
+    set_scenario(scenario)
+    until(lambda: status()["health"]["verdict"] == "ok", seconds=120)
+
+
+def set_scenario(scenario: dict[str, Any]) -> None:
+    place = "/opt/baremetal-gpu-simulators/scenario.json"
+    ssh(DEBIAN_13, f"sudo tee {place} >/dev/null <<'END'\n{json.dumps(scenario)}\nEND")
+
+
+def test_the_unit_may_do_little(role: Role) -> None:
+    exposure = on_host("systemd-analyze security --no-pager baremetal-gpu-agent | tail -1")
+    score = float(exposure.split(":")[1].split()[0])
+    assert score < 4, exposure
+
+
+def test_absent_leaves_nothing(role: Role) -> None:
+    gone = {**WANTED, "gpu_agent_state": "absent"}
+    role.converge(gone)
+    left = on_host(
+        "ls -d /usr/libexec/baremetal-gpu/gpuops /usr/local/bin/gpuops /etc/baremetal-gpu/agent.json "
+        "/etc/ansible/facts.d/gpu.fact /var/lib/baremetal-gpu/agent /var/lib/prometheus/node-exporter/*.prom "
+        "2>/dev/null || true"
+    )
+    assert left == ""
+    assert on_host("systemctl is-active baremetal-gpu-agent || true") == "inactive"
+    role.is_converged(gone)
+    assert "baremetal" not in lab("ssh", DEBIAN_13, "--", "ls /etc/systemd/system")
