@@ -24,9 +24,9 @@ REMEDY = (
 )
 
 
-def _plugin() -> Any:
+def _plugin(**options: Any) -> Any:
     """Raises AnsibleError."""
-    found = cache_loader.get(C.CACHE_PLUGIN)
+    found = cache_loader.get(C.CACHE_PLUGIN, **options)
     if not found._persistent:
         raise AnsibleError(
             f"fact_caching is {C.CACHE_PLUGIN!r}, which keeps no facts from one run to the next; {REMEDY}"
@@ -36,7 +36,11 @@ def _plugin() -> Any:
 
 def hosts() -> list[str]:
     """Every host that the cache has facts of. Raises AnsibleError."""
-    return list(_plugin().keys())
+    try:
+        return list(_plugin().keys())
+    except TypeError:
+        # Ansible's file caches can only list what has a prefix, be it an empty one (ansible-core 2.19).
+        return list(_plugin(_prefix="").keys())
 
 
 def read(names: Iterable[str]) -> Iterator[tuple[str, Any, str]]:

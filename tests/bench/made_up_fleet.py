@@ -199,7 +199,7 @@ def _static_lines(hosts: int, cards_variable: str) -> Iterator[str]:
 
 
 def write_static(path: Path, hosts: int, cards_variable: str = "") -> None:
-    """The fleet as a static YAML inventory: its hosts and groups, and its cards if a name for their variable is given."""
+    """The fleet as a static YAML inventory: hosts and groups, and cards if a name for their variable is given."""
     with path.open("w", encoding="utf-8") as file:
         file.writelines(_static_lines(hosts, cards_variable))
 
