@@ -166,6 +166,8 @@ def make(inventory: Path, output: Path, limit: str, source: Source) -> Written:
     A host that gave no facts this time, or was not asked, keeps what the file had of it. One that the inventory no
     longer has is dropped. Raises InventoryError, and then leaves the file as it was.
     """
+    if not os.access(output.absolute().parent, os.W_OK):
+        raise InventoryError(f"{output} cannot be written: {output.absolute().parent} is no directory to write to")
     known, earlier_problem = earlier(output)
     outcome = Outcome(time.time())
     with _without_facts(bool(earlier_problem)):

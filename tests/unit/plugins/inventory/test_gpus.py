@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from tests.bench import made_up_fleet
-from tests.unit.plugins.inventory.conftest import members
+from tests.unit.sites import members
 
 GROUPS = {f"node{number}": sorted(made_up_fleet.groups_of(number)) for number in range(5)}
 
