@@ -2,8 +2,8 @@
 """Comparing two ways of doing the same, in one run: paired, in alternating order, with a control.
 
 A machine that is busy slows both sides of a pair, so the ratio within a pair counts and not the seconds. The control
-compares a side with itself; where that does not come out as 1, the machine was too restless and the result is
-inconclusive.
+compares a side with itself. How far that comes out from 1 is the machine's noise, and a result that is closer to its
+goal than the noise is inconclusive.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / ".cache" / "bench"
-CONTROL_WITHIN = (0.95, 1.05)
 
 
 @dataclass
@@ -56,11 +55,13 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        if self.control and not (self.control[0] <= CONTROL_WITHIN[1] and self.control[1] >= CONTROL_WITHIN[0]):
-            return "inconclusive"
+        """Whether the goal is reached, whatever the noise: how far the control is from 1."""
         if self.goal is None:
             return ""
-        return "yes" if self.low >= self.goal else "no"
+        noise = max(self.control[1], 1 / self.control[0]) if self.control else 1.0
+        if self.low / noise >= self.goal:
+            return "yes"
+        return "no" if self.high * noise < self.goal else "inconclusive"
 
 
 def child(*arguments: str | Path, environment: dict[str, str] | None = None) -> Sample:
