@@ -151,7 +151,7 @@ def check_ansible(name: str, words: list[str]) -> None:
             thing = collection[1]
             places = [
                 ROOT / "playbooks" / f"{thing}.yml",
-                ROOT / "plugins" / "modules" / f"{thing}.py",
+                *ROOT.glob(f"plugins/*/{thing}.py"),
                 ROOT / "roles" / thing,
             ]
             assert any(place.exists() for place in places), f"there is no {word}"
