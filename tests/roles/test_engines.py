@@ -11,10 +11,11 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.roles.conftest import DEBIAN_13, Role, ssh
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 CONTAINERD_TOML = "/etc/containerd/config.toml"
 # What an operator had there before.
@@ -89,7 +90,7 @@ def test_containers_of_podman_see_exactly_the_cards_that_they_are_given(role: Ro
 
 
 def test_a_card_by_its_uuid(role: Role) -> None:
-    specification = json.loads(on_host("cat /etc/cdi/nvidia.yaml"))
+    specification = yaml.safe_load(on_host("cat /etc/cdi/nvidia.yaml"))
     uuid = next(row["name"] for row in specification["devices"] if row["name"].startswith("GPU-"))
     listing = on_host(
         f"sudo podman run --rm --network none --device nvidia.com/gpu={uuid} --volume /usr:/usr:ro "
