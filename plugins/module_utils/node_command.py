@@ -13,12 +13,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health, health_text, nvml, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, health_text, nvml, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import ResultFile, Textfile
+from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import EXIT_CODES
 
 CONFIG = "/etc/baremetal-gpu/agent.json"
-EXIT = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
 NO_AGENT = 4
 # A result that is older than this many intervals is told to be old.
 STALE_AFTER = 4
@@ -98,16 +98,18 @@ def status(config: dict[str, Any], as_json: bool) -> int:
         print(f"Seen {age}.")
         for problem in result["agent"]["problems"]:
             print(f"The agent says: {problem}")
-    return EXIT["unknown"] if result["stale"] else EXIT[report["verdict"]]
+    return EXIT_CODES["unknown"] if result["stale"] else EXIT_CODES[report["verdict"]]
 
 
 def probe(config: dict[str, Any], as_json: bool) -> int:
     """Look once, here and now, whether or not an agent runs. What needs time or a history is not judged."""
-    found = nvml.in_child(lambda: {"snapshot": make_reader().read(slow=True)}, deadline_s=60.0)
-    look = found.get("snapshot") or snapshot.without_nvml(found["error"])
-    report = health.judge_once(look, [], config.get("settings", {}).get("policy", {}))
-    print(json.dumps(report) if as_json else health_text.table(report))
-    return EXIT[report["verdict"]]
+    settings = config.get("settings", {})
+    found = health_probe.probe(settings.get("policy"), log=settings.get("kernel_log", Settings.kernel_log))
+    report = found["health"]
+    print(json.dumps({**report, "log_error": found["log_error"]}) if as_json else health_text.table(report))
+    if found["log_error"] and not as_json:
+        print(f"gpuops: {found['log_error']}", file=sys.stderr)
+    return EXIT_CODES[report["verdict"]]
 
 
 def fact(config: dict[str, Any]) -> int:
