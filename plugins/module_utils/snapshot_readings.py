@@ -30,6 +30,8 @@ FABRIC_CONFIGURATION = (8, 0xF)
 # Field of NVML for the temperature of HBM.
 MEMORY_TEMPERATURE = 82
 INFOROM_CORRUPTED = 14
+# What a card has is fewer; a broken library may answer anything.
+MIG_INSTANCES_AT_MOST = 64
 
 
 def optional(lib: Any, ask: Callable[[], Any]) -> Any:
@@ -206,7 +208,8 @@ def _application_clocks(lib: Any, handle: Any) -> dict[str, int | None]:
 def _mig(lib: Any, handle: Any) -> dict[str, Any]:
     current, pending = lib.nvmlDeviceGetMigMode(handle)
     instances = []
-    for number in range(int(lib.nvmlDeviceGetMaxMigDeviceCount(handle)) if current else 0):
+    count = int(lib.nvmlDeviceGetMaxMigDeviceCount(handle)) if current else 0
+    for number in range(min(count, MIG_INSTANCES_AT_MOST)):
         instance = optional(lib, partial(_mig_instance, lib, handle, number))
         if instance:
             instances.append(instance)
