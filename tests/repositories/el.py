@@ -68,12 +68,18 @@ def system() -> list[Package]:
     kernel = {"release": release, "version": version}
     return [
         Package("stand-in-el", "9.5", provides=PROVIDED, directories=("/etc/pki/rpm-gpg",), architecture="noarch"),
-        Package("kernel-core", **kernel, files={f"/lib/modules/{KERNEL}/modules.builtin": "kernel/stand-in.ko\n"}),
+        Package(
+            "kernel-core",
+            **kernel,
+            files={
+                f"/lib/modules/{KERNEL}/modules.builtin": "kernel/stand-in.ko\n",
+                f"/lib/modules/{KERNEL}/vmlinuz": "stand-in\n",
+            },
+        ),
         Package("kernel-devel", **kernel, files={f"/usr/src/kernels/{KERNEL}/Makefile": "# stand-in\n"}),
         Package("kernel-devel", version, release="427.el9"),
         Package("python3-dnf-plugin-versionlock", "4.3.0", architecture="noarch"),
         Package("dkms", "3.1.0", files={"/usr/sbin/dkms": DKMS}, architecture="noarch"),
-        Package("podman-docker", "5.2.2", architecture="noarch"),
     ]
 
 
@@ -174,7 +180,7 @@ def docker() -> list[Package]:
                 f"{units}/docker.socket": SOCKET,
             },
         ),
-        Package("docker-ce-cli", "27.5.1", epoch=1, conflicts=("podman-docker",)),
+        Package("docker-ce-cli", "27.5.1", epoch=1),
         Package(
             "containerd.io", "1.7.25", files={f"{units}/containerd.service": UNIT.format(command="sleep infinity")}
         ),

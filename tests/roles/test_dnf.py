@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.repositories import el, rpm
-from tests.roles.conftest import DEBIAN_13, ROOT, lab, ssh
+from tests.roles.conftest import DEBIAN_13, ROOT, Role, lab, ssh
 from tests.site.plays import Play, run_playbook
 
 pytestmark = pytest.mark.lab
@@ -53,7 +53,7 @@ name=Stand-in for the repositories of the distribution
 baseurl=file://{REPOSITORIES}/system
 gpgkey=file://{REPOSITORIES}/system/key.asc
 """
-SYSTEM = ("stand-in-el", "kernel-core", f"kernel-devel-{el.KERNEL}", "podman-docker")
+SYSTEM = ("stand-in-el", "kernel-core")
 
 MAKE_EL = f"""
 set -eu
@@ -64,9 +64,10 @@ mkdir -p /root/workshop /etc/yum.repos.d
 tar -C /root/workshop -x
 /root/workshop/build 2>&1
 systemd-run --quiet --unit={SERVER} python3 -u -m http.server --bind 127.0.0.1 --directory {REPOSITORIES} {PORT}
-mv /lib/modules /lib/modules.debian
+mkdir /root/debian
+mv /lib/modules /boot/vmlinuz-* /root/debian
 mkdir /lib/modules
-mv /var/lib/dpkg/status /var/lib/dpkg/status.aside
+mv /var/lib/dpkg/status /root/debian
 # The plugin of Debian that has a repository of its own.
 sed -i 's/^enabled.*/enabled = 0/' /etc/dnf/plugins/local.conf
 rm /etc/os-release
@@ -296,3 +297,144 @@ def test_a_repository_that_cannot_be_reached(keys: dict[str, str]) -> None:
     )
     converge(tool(keys, "2.0"))
     assert installed("stand-in-tool") == ["stand-in-tool 2.0"]
+
+
+# Roles ---------------------------------------------------------------------------------------------------------------
+
+
+def from_repository(keys: dict[str, str], name: str, prefix: str) -> dict[str, str]:
+    """The variables of a role that name a repository and its key."""
+    return {
+        f"{prefix}_url": url(name),
+        f"{prefix}_key_url": f"{url(name)}/key.asc",
+        f"{prefix}_key_sha256": keys[name],
+    }
+
+
+def driver(keys: dict[str, str], **more: Any) -> dict[str, Any]:
+    """NVIDIA's driver from its repository; not loaded, because there is none in the stand-ins."""
+    return {
+        "nvidia_driver_method": "nvidia_repo",
+        "nvidia_driver_load": False,
+        "container_runtime_engine": "none",
+        "cuda_versions": [],
+        **from_repository(keys, "cuda", "nvidia_driver_repo"),
+        **more,
+    }
+
+
+DRIVER = Role("nvidia_driver", (HOST,))
+OPEN_550 = {"nvidia_driver_branch": 550, "nvidia_driver_flavour": "open"}
+CLOSED_570 = {"nvidia_driver_branch": 570, "nvidia_driver_flavour": "proprietary"}
+
+
+def driver_packages() -> dict[str, str]:
+    """Versions of the installed packages of the driver."""
+    return dict(line.split() for line in installed("*nvidia*"))
+
+
+def test_the_driver_is_announced_and_installed_at_one_version(keys: dict[str, str]) -> None:
+    exact = driver(keys, **OPEN_550, nvidia_driver_version="550.54.15")
+    checked = DRIVER.run(exact, options="--check")
+    assert checked.rc == 0, checked.tail()
+    assert driver_packages() == {}
+    done = DRIVER.converge(exact)
+    assert checked.drifts[(HOST, "nvidia_driver")] == done.drifts[(HOST, "nvidia_driver")]
+    names = {"kmod-nvidia-open-dkms", "nvidia-driver-cuda", "nvidia-driver-cuda-libs", "nvidia-kmod-common"}
+    have = driver_packages()
+    assert {have[name] for name in names} == {"550.54.15"}
+    held = {lock.rsplit("-", 2)[0] for lock in locks()}
+    assert names <= held
+    assert ssh(HOST, "readlink /var/lib/dkms/nvidia/kernel-*") == f"550.54.15/{el.KERNEL}\n"
+    assert ssh(HOST, "systemctl is-active nvidia-persistenced").strip() == "active"
+    before = requests()
+    # dnf has read the file that chooses the stream, and has not written it anew.
+    DRIVER.is_converged(exact)
+    assert [line for line in requests()[len(before) :] if "repodata" in line or ".rpm" in line] == []
+
+
+def test_a_branch_takes_the_newest_of_its_stream(keys: dict[str, str]) -> None:
+    DRIVER.converge(driver(keys, **OPEN_550, nvidia_driver_version="550.163.01"))
+    assert driver_packages()["nvidia-driver-cuda"] == "550.163.01"
+    DRIVER.is_converged(driver(keys, **OPEN_550))
+    # And back, as after a release that does not do.
+    DRIVER.converge(driver(keys, **OPEN_550, nvidia_driver_version="550.54.15"))
+    assert driver_packages()["kmod-nvidia-open-dkms"] == "550.54.15"
+
+
+def test_another_branch_and_flavour_in_one_transaction(keys: dict[str, str]) -> None:
+    before = transactions()
+    DRIVER.converge(driver(keys, **CLOSED_570))
+    assert len(transactions()) == len(before) + 1
+    have = driver_packages()
+    assert "kmod-nvidia-open-dkms" not in have
+    assert {have["kmod-nvidia-latest-dkms"], have["nvidia-driver-cuda"]} == {"570.133.20"}
+    assert ssh(HOST, "readlink /var/lib/dkms/nvidia/kernel-*") == f"570.133.20/{el.KERNEL}\n"
+    assert "nvidia-driver 570-dkms [e]" in " ".join(ssh(HOST, "sudo dnf -q module list").split())
+    assert all("550." not in lock for lock in locks())
+    DRIVER.is_converged(driver(keys, **CLOSED_570))
+
+
+def test_a_branch_that_the_repository_does_not_have_leaves_the_driver(keys: dict[str, str]) -> None:
+    before = driver_packages()
+    play = DRIVER.run(driver(keys, nvidia_driver_branch=565, nvidia_driver_flavour="open"))
+    assert play.rc != 0
+    assert "Unable to find a match: kmod-nvidia-open-dkms-565.*" in " ".join(play.failures[HOST])
+    assert driver_packages() == before
+    DRIVER.converge(driver(keys, **CLOSED_570))
+
+
+@pytest.mark.slow
+def test_two_toolkits_of_cuda_side_by_side(keys: dict[str, str]) -> None:
+    role = Role("cuda", (HOST,))
+    two = {
+        # The driver that they are for.
+        **driver(keys, **CLOSED_570),
+        "cuda_method": "nvidia_repo",
+        "cuda_versions": ["12.6", "12.4"],
+        **from_repository(keys, "cuda", "cuda_repo"),
+    }
+    role.converge(two)
+    assert "release 12.6" in ssh(HOST, "bash -lc 'nvcc --version'")
+    assert "release 12.4" in ssh(HOST, "/usr/local/cuda-12.4/bin/nvcc --version")
+    role.is_converged(two)
+    gone = {**two, "cuda_versions": ["12.4"], "cuda_versions_absent": ["12.6"]}
+    role.converge(gone)
+    assert installed("cuda-*12-6*") == []
+    assert "release 12.4" in ssh(HOST, "bash -lc 'nvcc --version'")
+    role.is_converged(gone)
+
+
+@pytest.mark.slow
+def test_docker_and_the_container_toolkit_from_their_repositories(keys: dict[str, str]) -> None:
+    role = Role("container_runtime", (HOST,))
+    wanted = {
+        **driver(keys, **CLOSED_570),
+        "container_runtime_engine": "docker",
+        "container_runtime_validate": "never",
+        "container_runtime_docker_cdi": False,
+        **from_repository(keys, "docker", "container_runtime_docker_repo"),
+        **from_repository(keys, "toolkit", "container_runtime_toolkit_repo"),
+        "container_runtime_toolkit_version": "1.17.7-1",
+    }
+    role.converge(wanted)
+    assert installed("docker-ce") == ["docker-ce 27.5.1"]
+    assert installed("nvidia-container-toolkit") == ["nvidia-container-toolkit 1.17.7"]
+    assert "nvidia-container-toolkit-0:1.17.7-1.*" in locks()
+    assert ssh(HOST, "systemctl is-active docker.service").strip() == "active"
+    role.is_converged(wanted)
+    role.converge({**wanted, "container_runtime_toolkit_version": "1.17.8-1"})
+    assert installed("*nvidia-container*")[:1] == ["libnvidia-container-tools 1.17.8"]
+    assert "nvidia-container-toolkit-0:1.17.8-1.*" in locks()
+
+
+def test_the_driver_goes(keys: dict[str, str]) -> None:
+    absent = driver(keys, **CLOSED_570, nvidia_driver_state="absent")
+    DRIVER.converge(absent)
+    assert {name for name in driver_packages() if "container" not in name} == set()
+    assert not [lock for lock in locks() if "driver" in lock or "kmod" in lock]
+    assert ssh(HOST, "ls /etc/dnf/modules.d /var/lib/dkms/nvidia").split() == [
+        "/etc/dnf/modules.d:",
+        "/var/lib/dkms/nvidia:",
+    ]
+    DRIVER.is_converged(absent)
