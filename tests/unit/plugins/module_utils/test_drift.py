@@ -314,3 +314,19 @@ def test_units_of_the_operator_are_otherwise_left_alone(host):
     host.unit("persistenced.service")
     host.unit("dcgm.service", active="failed")
     assert inspect(host, EXCHANGE)["plan"] == []
+
+
+def test_alternatives_of_enterprise_linux(host):
+    """Hand-made, in the form that chkconfig's alternatives writes: a family before the priority, a service behind."""
+    host.file(
+        "/var/lib/alternatives/cuda",
+        "manual\n/usr/local/cuda\n\n/usr/local/cuda-12.4\n124\n/usr/local/cuda-12.6\n@cuda@126 cuda-service\n",
+    )
+    host.link("/etc/alternatives/cuda", "/usr/local/cuda-12.6")
+    host.link("/usr/local/cuda", "/etc/alternatives/cuda")
+    item = {"name": "cuda", "link": "/usr/local/cuda", "path": "/usr/local/cuda-12.6", "priority": 126}
+    assert inspect(host, {"alternatives": [item]})["drifted"] is False
+    other = {**item, "path": "/usr/local/cuda-12.4", "priority": 124}
+    assert inspect(host, {"alternatives": [other]})["drift"]["alternatives"][0]["why"] == (
+        "/usr/local/cuda-12.6 is chosen"
+    )
