@@ -11,6 +11,7 @@ import grp
 import hashlib
 import os
 import pwd
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -351,7 +352,10 @@ def log_end(text: str, lines: int = 15) -> str:
 
 
 def parse_alternatives(text: str) -> dict[str, int]:
-    """Path -> priority of a file in dpkg's (or EL's) database of alternatives."""
+    """Path -> priority of a file in the database of alternatives, dpkg's or Enterprise Linux's.
+
+    The latter may have a family (`@name@`) before the priority and a service behind it.
+    """
     lines = text.split("\n")
     try:
         # Status and master link, then pairs of a slave's name and link up to an empty line.
@@ -361,7 +365,7 @@ def parse_alternatives(text: str) -> dict[str, int]:
         slaves = (start - 2) // 2
         index, found = start + 1, {}
         while index < len(lines) and lines[index]:
-            found[lines[index]] = int(lines[index + 1])
+            found[lines[index]] = int(re.sub("^@[^@]*@", "", lines[index + 1]).split()[0])
             index += 2 + slaves
         return found
     except (IndexError, ValueError):
