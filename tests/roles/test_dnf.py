@@ -21,7 +21,7 @@ from tests.repositories import el, rpm
 from tests.roles.conftest import DEBIAN_13, ROOT, Role, lab, ssh
 from tests.site.plays import Play, run_playbook
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 HOST = DEBIAN_13
 PLAY = Path(__file__).with_name("converge.yml")
