@@ -93,12 +93,14 @@ def test_a_card_by_its_uuid(role: Role) -> None:
     specification = yaml.safe_load(on_host("cat /etc/cdi/nvidia.yaml"))
     uuid = next(row["name"] for row in specification["devices"] if row["name"].startswith("GPU-"))
     listing = on_host(
-        f"sudo podman run --rm --network none --device nvidia.com/gpu={uuid} --volume /usr:/usr:ro "
+        f"sudo podman run --rm --device nvidia.com/gpu={uuid} --volume /usr:/usr:ro "
         "localhost/baremetal-gpu/empty:1 /usr/bin/ls /dev"
     ).split()
     assert [name for name in listing if name.startswith("nvidia") and name[6:].isdigit()] == ["nvidia0"]
     with pytest.raises(AssertionError, match="unresolvable CDI devices"):
-        on_host("sudo podman run --rm --device nvidia.com/gpu=7 localhost/baremetal-gpu/empty:1 /usr/bin/ls")
+        on_host(
+            "sudo podman run --rm --network none --device nvidia.com/gpu=7 localhost/baremetal-gpu/empty:1 /usr/bin/ls"
+        )
 
 
 CONTAINERD = {
