@@ -3,53 +3,24 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[4]
-SIMULATORS = ROOT / "tests" / "simulators"
-
 PROBE = """
-import importlib.util, json, pathlib, sys
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml
+import importlib.util, json, os, pathlib, sys
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, pci
 source = pathlib.Path(importlib.util.find_spec("pynvml").origin).read_text()
-print(json.dumps(nvml.probe(source, float(sys.argv[1]))))
+root = os.environ["SIMULATED_ROOT"]
+print(json.dumps(gpu.probe(source, float(sys.argv[1]), root, pci.scan(root), gpu.SUBSETS)))
 """
 
 
-@pytest.fixture(scope="module")
-def library():
-    subprocess.run(
-        ["make", "-s", "-C", str(SIMULATORS), "build/libnvidia-ml.so.1"], check=True, capture_output=True, text=True
-    )
-    return SIMULATORS / "build"
-
-
 @pytest.fixture
-def probe(library, tmp_path):
-    def run(name, deadline_s=20.0, loaded=True, **changes):
-        scenario = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text())
-        # Without a simulated kernel the scenario itself says that the module is loaded.
-        scenario["kernel"] = "assume-loaded" if loaded else "stand-in"
-        scenario.update(changes)
-        path = tmp_path / "scenario.json"
-        path.write_text(json.dumps(scenario))
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_SIMULATOR_SCENARIO": str(path)}
-        done = subprocess.run(
-            [sys.executable, "-c", PROBE, str(deadline_s)],
-            env=environment,
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return json.loads(done.stdout)
+def probe(simulated_host):
+    def run(name, deadline_s=20.0, **changes):
+        simulated_host.take(name, **changes)
+        return simulated_host.python(PROBE, str(deadline_s))
 
     return run
 
@@ -77,8 +48,8 @@ def test_a_k20c_says_what_it_does_not_have(probe):
 
 def test_a_geforce_beside_an_a100(probe):
     geforce, tesla = probe("mixed")["devices"]
-    assert geforce["not_applicable"] == ["ecc", "mig", "nvlinks"]
-    assert tesla["ecc"] == {"enabled": True, "pending": True}
+    assert geforce["not_applicable"] == ["ecc", "mig", "nvlinks", "serial"]
+    assert tesla["ecc"]["enabled"] is True
 
 
 def test_mig_on_one_card(probe):
@@ -99,7 +70,7 @@ def test_library_and_module_of_different_versions(probe):
 
 
 def test_no_module_is_loaded(probe):
-    error = probe("a100-sxm4-40gb-x2", loaded=False)["error"]
+    error = probe("a100-sxm4-40gb-x2", kernel="stand-in")["error"]
     assert (error["code"], error["name"]) == (9, "driver_not_loaded")
 
 
@@ -123,4 +94,4 @@ def test_a_question_that_fails_on_one_card(probe, code, name):
     assert "error" not in first
     assert first["memory_mib"] == 40960
     assert second["error"]["name"] == name
-    assert second["memory_mib"] is None
+    assert second.get("memory_mib") is None
