@@ -119,14 +119,16 @@ def _not_applicable(of_identity: list[str], told: dict[str, dict[str, Any]]) -> 
     return absent
 
 
-def _ask(source: str | None, root: str, bus: list[dict[str, Any]] | None, subset: Iterable[str]) -> dict[str, Any]:
+def _ask(
+    source: str | None, root: str, bus: list[dict[str, Any]] | None, subset: Iterable[str], trace: nvml.Trace
+) -> dict[str, Any]:
     result: dict[str, Any] = {"error": None, "cuda": None, "devices": [], "topology": None}
     try:
         lib = nvml.load_binding(source)
     except nvml.NoBinding:
         result["error"] = nvml.no_binding()
         return result
-    session = Session(lib, root)
+    session = Session(lib, root, trace)
     result["error"] = session.open()
     if result["error"]:
         return result
@@ -153,7 +155,8 @@ def probe(
 ) -> dict[str, Any]:
     """{error, cuda, devices, topology} as NVML tells them, or why they cannot be had. Never raises, never hangs."""
     empty: dict[str, Any] = {"cuda": None, "devices": [], "topology": None}
-    return {**empty, **nvml.in_child(lambda: _ask(source, root, bus, subset), deadline_s)}
+    trace = nvml.Trace()
+    return {**empty, **nvml.in_child(lambda: _ask(source, root, bus, subset, trace), deadline_s, trace)}
 
 
 def gather(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import mmap
 import os
 import re
 import select
@@ -168,8 +169,51 @@ def no_binding() -> dict[str, Any]:
     )
 
 
-def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str, Any]:
-    """Runs `work` in a forked child and returns its JSON-able answer, or {"error": ...} after the deadline."""
+class Trace:
+    """What a process asks of which card, in memory that it shares with the one that forked it and waits for it.
+
+    When the process hangs or crashes, this tells over what.
+    """
+
+    SIZE = 256
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, self.SIZE)
+
+    def note(self, index: int, key: str) -> None:
+        self._page[:] = f"{index} {key}".encode()[: self.SIZE].ljust(self.SIZE, b"\0")
+
+    def read(self) -> tuple[int, str] | None:
+        """NVML's index of the card and the name of the reading; None before the first question to a card."""
+        index, _space, key = self._page[:].rstrip(b"\0").decode().partition(" ")
+        return (int(index), key) if key else None
+
+
+def _hung_or_crashed(trace: Trace | None, name: str, what: str, remedy: str) -> dict[str, Any]:
+    """The error, with the index of the card that was asked as `device` where it is known."""
+    last = trace.read() if trace else None
+    if last is None:
+        return error(None, name, what, remedy)
+    return {**error(None, name, f"{what}; asked for {last[1]} of card {last[0]}", remedy), "device": last[0]}
+
+
+def timed_out(deadline_s: float, trace: Trace | None = None) -> dict[str, Any]:
+    what = f"NVML did not answer within {deadline_s:g} s"
+    remedy = "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it"
+    return _hung_or_crashed(trace, "timeout", what, remedy)
+
+
+def crashed(how: str, trace: Trace | None = None) -> dict[str, Any]:
+    what = f"the process that asked NVML ended {how}"
+    remedy = "the NVML library is broken or of another machine type: reinstall the driver's libraries"
+    return _hung_or_crashed(trace, "crashed", what, remedy)
+
+
+def in_child(work: Callable[[], dict[str, Any]], deadline_s: float, trace: Trace | None = None) -> dict[str, Any]:
+    """Runs `work` in a forked child and returns its JSON-able answer, or {"error": ...} after the deadline.
+
+    `trace` is one that `work` writes, so that the error names the card.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -198,14 +242,7 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str,
             ready, _writable, _failed = select.select([reader], [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 os.kill(child, signal.SIGKILL)
-                return {
-                    "error": error(
-                        None,
-                        "timeout",
-                        f"NVML did not answer within {deadline_s:g} s",
-                        "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it",
-                    )
-                }
+                return {"error": timed_out(deadline_s, trace)}
             chunk = os.read(reader, 65536)
             if not chunk:
                 break
@@ -215,14 +252,7 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str,
         ended = _reap(child)
     if not chunks:
         how = f"by signal {os.WTERMSIG(ended)}" if ended is not None and os.WIFSIGNALED(ended) else "without a word"
-        return {
-            "error": error(
-                None,
-                "crashed",
-                f"the process that asked NVML ended {how}",
-                "the NVML library is broken or of another machine type: reinstall the driver's libraries",
-            )
-        }
+        return {"error": crashed(how, trace)}
     told: dict[str, Any] = json.loads(b"".join(chunks).decode())
     return told
 

@@ -26,11 +26,12 @@ CARDS_MOST = 256
 
 
 class Session:
-    """`lib` is pynvml. Everything but `events` belongs to one thread."""
+    """`lib` is pynvml; `trace` is told each question. Everything but `events` belongs to one thread."""
 
-    def __init__(self, lib: Any, root: str = "/") -> None:
+    def __init__(self, lib: Any, root: str = "/", trace: nvml.Trace | None = None) -> None:
         self.lib = lib
         self.root = root
+        self.trace = trace
         self.cuda: str | None = None
         self._opened_at: float | None = None
         self._number = 0
@@ -78,6 +79,8 @@ class Session:
         """{index, identity: {key: reading}, readings: {key: reading}, lost: the reading that said so, or null}."""
         row: dict[str, Any] = {"index": index, "identity": {}, "readings": {}, "lost": None}
         if index not in self._cards:
+            if self.trace:
+                self.trace.note(index, "handle")
             answer = nvml.reading(self.lib, partial(self.lib.nvmlDeviceGetHandleByIndex, index))
             if "value" not in answer:
                 self._failed = True
@@ -102,6 +105,8 @@ class Session:
                 # It answers nothing any more, and each further question may cost seconds.
                 found[key] = row["lost"]
                 continue
+            if self.trace:
+                self.trace.note(index, key)
             found[key] = nvml.reading(self.lib, partial(ask, self.lib, card))
             if found[key].get("state") == "lost":
                 self._failed = True

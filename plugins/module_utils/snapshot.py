@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, devices, driver, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, devices, driver, nvml, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_session import Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot_readings import QUICK, SLOW
 
@@ -117,12 +117,13 @@ def without_nvml(error: dict[str, Any] | None, root: str = "/") -> dict[str, Any
 class Reader:
     """Takes looks, and keeps NVML open in between. Not for the process that must not hang: see nvml.in_child.
 
-    `lib` is pynvml. Opening costs seconds per card without persistence mode, a look some milliseconds.
+    `lib` is pynvml; `trace` is told each question, so that whoever waits knows which card hangs. Opening costs seconds
+    per card without persistence mode, a look some milliseconds.
     """
 
-    def __init__(self, lib: Any, root: str = "/") -> None:
+    def __init__(self, lib: Any, root: str = "/", trace: nvml.Trace | None = None) -> None:
         self.root = root
-        self.session = Session(lib, root)
+        self.session = Session(lib, root, trace)
         self._files = _Files(root)
 
     def read(self, slow: bool = False) -> dict[str, Any]:

@@ -218,7 +218,8 @@ def test_a_hanging_card_costs_the_deadline_and_no_more(bus):
     answer = gpu.probe(binding('{"nvmlDeviceGetUUID": lambda handle: time.sleep(60)}'), deadline_s=0.5, root=bus)
     assert time.monotonic() - start < 3
     assert answer["error"]["name"] == "timeout"
-    assert answer["error"]["text"] == "NVML did not answer within 0.5 s"
+    assert answer["error"]["text"] == "NVML did not answer within 0.5 s; asked for uuid of card 0"
+    assert answer["error"]["device"] == 0
     assert "reboot" in answer["error"]["remedy"]
     assert answer["devices"] == []
 

@@ -74,16 +74,25 @@ def test_no_module_is_loaded(probe):
     assert (error["code"], error["name"]) == (9, "driver_not_loaded")
 
 
-def test_a_card_that_hangs(probe):
+def test_a_card_that_hangs_is_named(probe):
     start = time.monotonic()
-    answer = probe("t4-x1", deadline_s=1, faults=[{"call": "nvmlDeviceGetUUID", "hang": True}])
-    assert answer["error"]["name"] == "timeout"
-    assert time.monotonic() - start < 5
+    faults = [{"call": "nvmlDeviceGetCurrPcieLinkWidth", "device": 1, "hang": True}]
+    answer = probe("a100-sxm4-40gb-x2", deadline_s=3, faults=faults)
+    assert (answer["error"]["name"], answer["error"]["device"]) == ("timeout", 1)
+    assert answer["error"]["text"] == "NVML did not answer within 3 s; asked for pcie of card 1"
+    assert time.monotonic() - start < 30
+
+
+def test_a_library_that_hangs_before_any_card_is_asked(probe):
+    answer = probe("t4-x1", deadline_s=1, faults=[{"call": "nvmlInit*", "hang": True}])
+    assert answer["error"]["text"] == "NVML did not answer within 1 s"
+    assert "device" not in answer["error"]
 
 
 def test_a_library_that_crashes(probe):
     answer = probe("t4-x1", faults=[{"call": "nvmlDeviceGetName", "crash": True}])
     assert answer["error"]["name"] == "crashed"
+    assert answer["error"]["text"] == "the process that asked NVML ended by signal 6; asked for name of card 0"
 
 
 @pytest.mark.parametrize(("code", "name"), [(16, "reset_required"), (999, "unknown")])
@@ -95,3 +104,58 @@ def test_a_question_that_fails_on_one_card(probe, code, name):
     assert first["memory_mib"] == 40960
     assert second["error"]["name"] == name
     assert second.get("memory_mib") is None
+
+
+def test_a_mixed_and_a_lost_card_leave_the_facts_of_the_others(probe, simulated_host):
+    answer = probe("lost-one-of-eight")
+    lost = answer["devices"][5]
+    card = simulated_host.scenario["devices"][5]
+    assert {key: lost[key] for key in ("index", "uuid", "minor", "pci_address")} == {
+        "index": 5,
+        "uuid": card["uuid"],
+        "minor": 5,
+        "pci_address": card["pci"]["address"],
+    }
+    scores = answer["topology"]["scores"]
+    assert scores[5] == [None] * 8
+    assert scores[0][1] is not None
+
+
+def test_nvlinks_with_what_they_lead_to(probe):
+    first = probe("a100-sxm4-40gb-x8")["devices"][0]
+    assert first["nvlink_peers"] == {f"0000:c{switch}:00.0": f"{2 * switch}-{2 * switch + 1}" for switch in range(6)}
+    assert first["nvlinks_down"] == []
+
+
+def test_a_card_without_its_bridge(probe):
+    card = probe("mixed")["devices"][1]
+    assert (card["nvlinks"], card["nvlink_peers"], card["nvlinks_down"]) == (0, {}, list(range(12)))
+
+
+def test_the_cube_mesh_of_a_dgx_1(probe):
+    """Card 0 has one NVLink to each of two cards, two to each of two others, and none to three."""
+    topology = probe("v100-sxm2-16gb-x8")["topology"]
+    assert topology["scores"][0] == [None, 140, 120, 220, 210, 10, 10, 10]
+    assert topology["kinds"]["210"] == {"nvlinks": 2, "pcie": "sys"}
+    assert topology["kinds"]["140"] == {"nvlinks": 1, "pcie": "pxb"}
+
+
+def test_every_card_behind_switches_has_all_links_to_every_other(probe):
+    topology = probe("h100-sxm-x8")["topology"]
+    assert {kind["nvlinks"] for kind in topology["kinds"].values()} == {18}
+
+
+def test_cards_that_share_nothing_but_the_machine(probe):
+    topology = probe("gtx1080-x2")["topology"]
+    assert topology == {"scores": [[None, 10], [10, None]], "kinds": {"10": {"nvlinks": 0, "pcie": "sys"}}}
+
+
+def test_a_machine_that_hides_its_pcie(probe):
+    faults = [{"call": "nvmlDeviceGetTopologyCommonAncestor", "error": 3}]
+    topology = probe("a100-sxm4-40gb-x2", faults=faults)["topology"]
+    assert topology["kinds"] == {"1200": {"nvlinks": 12, "pcie": None}}
+
+
+def test_instances_of_mig(probe):
+    card = probe("a100-sxm4-40gb-x8-mig")["devices"][1]
+    assert [row["profile"] for row in card["mig"]["instances"]] == ["3g.20gb", "2g.10gb", "1g.5gb"]
