@@ -16,4 +16,4 @@ class ActionModule(BindingAction):
         subset = arguments.get("gather_subset") or ["all"]
         if isinstance(subset, str):
             subset = [part.strip() for part in subset.split(",")]
-        return bool({"all", "devices"} & set(subset))
+        return bool(set(subset) - {"pci", "driver"})

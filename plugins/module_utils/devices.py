@@ -176,6 +176,20 @@ def module_problems(root: str = "/") -> list[Problem]:
     return [Problem("/dev/nvidia-uvm", "module_not_loaded", "nvidia-uvm not loaded", "nvidia-uvm loaded", remedy)]
 
 
+def registered(root: str = "/") -> tuple[str, tuple[str, ...]]:
+    """Changes whenever expected_nodes may answer something else, but for capabilities of MIG. Asks no card."""
+    return _read(root, "proc/devices"), tuple(sorted(glob.glob(_under(root, "proc/driver/nvidia/gpus/*"))))
+
+
+def is_right(node: Node, root: str = "/") -> bool:
+    """Whether the node is there and leads to its device; whoever may use it is not asked."""
+    try:
+        status = os.stat(_under(root, node.path))
+    except OSError:
+        return False
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(node.major, node.minor)
+
+
 def compare(nodes: list[Node], root: str = "/") -> list[Problem]:
     """What is not as it must be, node by node."""
     problems = []

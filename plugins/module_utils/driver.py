@@ -117,6 +117,21 @@ def _modinfo_of_file(path: str) -> dict[str, str]:
         return {}
 
 
+def card(address: str, root: str = "/") -> dict[str, Any]:
+    """What the driver has written down of a card, {uuid, minor, name}, even if the card answers no more."""
+    text = _read(os.path.join(root, f"proc/driver/nvidia/gpus/{address}/information"))
+    fields = {key.strip(): value.strip() for key, _colon, value in (line.partition(":") for line in text.splitlines())}
+    found: dict[str, Any] = {}
+    # A card that was never opened has question marks in its UUID.
+    if re.fullmatch(r"GPU-[0-9a-f-]{36}", fields.get("GPU UUID", "")):
+        found["uuid"] = fields["GPU UUID"]
+    if fields.get("Device Minor", "").isdigit():
+        found["minor"] = int(fields["Device Minor"])
+    if fields.get("Model", "").strip("?. "):
+        found["name"] = fields["Model"]
+    return found
+
+
 def dkms_modules(root: str = "/") -> dict[str, dict[str, Any]]:
     """What DKMS has installed: kernel -> {name, version} of its NVIDIA module, from DKMS' own tree."""
     found = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import mmap
 import os
 import re
 import select
@@ -21,8 +22,6 @@ import time
 import types
 import zlib
 from typing import Any, Callable
-
-from ansible_collections.baremetal.gpu.plugins.module_utils import pci
 
 # NVML return code -> (name, remedy).
 REMEDIES: dict[int, tuple[str, str]] = {
@@ -88,10 +87,6 @@ def error_from_code(code: int, said: str) -> dict[str, Any]:
     return error(code, name, said, remedy)
 
 
-def library_too_old(failure: Exception) -> dict[str, Any]:
-    return error(None, "library_too_old", str(failure), "update the driver: its NVML lacks what pynvml asks for")
-
-
 def slug(name: str) -> str:
     """A name for files, attributes and labels: `NVIDIA A100-SXM4-40GB` becomes `a100-sxm4-40gb`."""
     short = re.sub(r"^NVIDIA\s+", "", name.strip())
@@ -126,126 +121,99 @@ def text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
-class _Card:
-    """The answers of one card. What does not apply is named in `not_applicable`, what failed in `errors`."""
+def reading(lib: Any, ask: Callable[[], Any]) -> dict[str, Any]:
+    """One answer as {"value"}, or {"state", "code", "text"} with the state not_applicable, lost or unknown.
 
-    def __init__(self, nvml: Any) -> None:
-        self.nvml = nvml
-        self.not_applicable: list[str] = []
-        self.errors: dict[str, dict[str, Any]] = {}
-        self.lost: dict[str, Any] | None = None
-
-    def ask(self, name: str, question: Callable[[], Any]) -> Any:
-        if self.lost:
-            return None
-        try:
-            return question()
-        except self.nvml.NVMLLibraryMismatchError:
-            # Not an NVMLError: the library lacks the version of the function that the binding wants.
-            self.not_applicable.append(name)
-        except AttributeError:
-            # An older pynvml on the host does not know the call.
-            self.not_applicable.append(name)
-        except self.nvml.NVMLError as failure:
-            code = int(failure.value)
-            if code in NOT_APPLICABLE:
-                self.not_applicable.append(name)
-            elif code in FATAL:
-                self.lost = error_from_code(code, text(failure))
-            else:
-                self.errors[name] = error_from_code(code, text(failure))
-        return None
-
-
-def _nvlinks(nvml: Any, handle: Any) -> int:
-    """How many links are up. A card with the connectors but no bridge answers 0."""
-    active = link = 0
+    `lib` is pynvml. The code is NVML's, null where the failure is not NVML's own. Raises nothing that a library or a
+    card can cause.
+    """
     try:
-        for link in range(NVLINKS_AT_MOST):
-            active += int(nvml.nvmlDeviceGetNvLinkState(handle, link) == 1)
-    except nvml.NVMLError as failure:
-        # Links are counted from 0 on, so the first that the card does not have (invalid argument) ends the count.
-        if link == 0 or int(failure.value) not in (2, *NOT_APPLICABLE):
-            raise
-    return active
+        return {"value": ask()}
+    except (lib.NVMLLibraryMismatchError, AttributeError) as failure:
+        # Not an NVMLError: the library, or the pynvml of the host, is older than the question.
+        return {"state": "not_applicable", "code": None, "text": text(failure)}
+    except lib.NVMLError as failure:
+        code = int(failure.value)
+        state = "not_applicable" if code in NOT_APPLICABLE else "lost" if code in FATAL else "unknown"
+        return {"state": state, "code": code, "text": text(failure)}
+    except Exception as failure:
+        # A broken library answers what the binding cannot even read: no text, an array of any length, a bad number.
+        what = f"{type(failure).__name__}: {failure}"
+        return {"state": "unknown", "code": None, "text": f"no sense can be made of the answer: {what}"}
 
 
-def device(nvml: Any, index: int, root: str = "/") -> dict[str, Any]:
-    """Everything that is asked of one card."""
-    card = _Card(nvml)
-    ask = card.ask
-    handle = ask("handle", lambda: nvml.nvmlDeviceGetHandleByIndex(index))
-    row: dict[str, Any] = {"index": index}
-    if handle is None:
-        row["error"] = card.lost or card.errors.get("handle")
-        return row
+def failure_of(answer: dict[str, Any]) -> dict[str, Any]:
+    """The error that a reading without a value stands for."""
+    if answer["code"] is None:
+        return error(None, "garbage", answer["text"], "reinstall the driver's libraries; they answer nonsense")
+    return error_from_code(answer["code"], answer["text"])
 
-    address = ask("pci_address", lambda: pci.normal_address(text(nvml.nvmlDeviceGetPciInfo(handle).busId)))
-    name = ask("name", lambda: text(nvml.nvmlDeviceGetName(handle)))
-    capability = ask("compute_capability", lambda: nvml.nvmlDeviceGetCudaComputeCapability(handle))
-    memory = ask("memory_mib", lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-    ecc = ask("ecc", lambda: nvml.nvmlDeviceGetEccMode(handle))
-    mig = ask("mig", lambda: nvml.nvmlDeviceGetMigMode(handle))
-    number = ask("architecture", lambda: nvml.nvmlDeviceGetArchitecture(handle))
-    row.update(
-        uuid=ask("uuid", lambda: text(nvml.nvmlDeviceGetUUID(handle))),
-        minor=ask("minor", lambda: int(nvml.nvmlDeviceGetMinorNumber(handle))),
-        pci_address=address,
-        name=name,
-        slug=slug(name) if name else None,
-        architecture=ARCHITECTURES.get(int(number)) if number is not None else None,
-        compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
-        memory_mib=int(memory.total) >> 20 if memory else None,
-        ecc={"enabled": bool(ecc[0]), "pending": bool(ecc[1])} if ecc else None,
-        mig={"enabled": bool(mig[0]), "pending": bool(mig[1])} if mig else None,
-        numa_node=pci.numa_node(address, root) if address else None,
-        pcie={
-            "generation": ask("pcie.generation", lambda: int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle))),
-            "generation_max": ask("pcie.generation_max", lambda: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))),
-            "width": ask("pcie.width", lambda: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle))),
-            "width_max": ask("pcie.width_max", lambda: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(handle))),
-        },
-        nvlinks=ask("nvlinks", lambda: _nvlinks(nvml, handle)),
-        not_applicable=card.not_applicable,
+
+def start(lib: Any) -> dict[str, Any] | None:
+    """Opens NVML; the error where it cannot be opened. Seconds per card without persistence mode."""
+    try:
+        lib.nvmlInit()
+    except lib.NVMLError as failure:
+        return error_from_code(int(failure.value), text(failure))
+    except lib.NVMLLibraryMismatchError as failure:
+        return error(None, "library_too_old", str(failure), "update the driver: its NVML lacks what pynvml asks for")
+    return None
+
+
+def no_binding() -> dict[str, Any]:
+    return error(
+        None,
+        "no_pynvml",
+        "there is no pynvml to ask NVML with, neither on the controller nor on the host",
+        "install nvidia-ml-py in the controller's Python environment; it travels to the hosts by itself",
     )
-    if card.lost or card.errors:
-        row["error"] = card.lost or next(iter(card.errors.values()))
-    return row
 
 
-def _ask_everything(source: str | None, root: str) -> dict[str, Any]:
-    result: dict[str, Any] = {"error": None, "driver_version": None, "cuda": None, "devices": []}
-    try:
-        nvml = load_binding(source)
-    except NoBinding:
-        result["error"] = error(
-            None,
-            "no_pynvml",
-            "there is no pynvml to ask NVML with, neither on the controller nor on the host",
-            "install nvidia-ml-py in the controller's Python environment; it travels to the hosts by itself",
-        )
-        return result
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as failure:
-        result["error"] = error_from_code(int(failure.value), text(failure))
-        return result
-    except nvml.NVMLLibraryMismatchError as failure:
-        result["error"] = library_too_old(failure)
-        return result
-    system = _Card(nvml)
-    result["driver_version"] = system.ask("driver_version", lambda: text(nvml.nvmlSystemGetDriverVersion()))
-    cuda = system.ask("cuda", lambda: int(nvml.nvmlSystemGetCudaDriverVersion_v2()))
-    result["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
-    count = system.ask("count", lambda: int(nvml.nvmlDeviceGetCount()))
-    if count is None:
-        result["error"] = system.lost or next(iter(system.errors.values()), None)
-    result["devices"] = [device(nvml, index, root) for index in range(count or 0)]
-    return result
+class Trace:
+    """What a process asks of which card, in memory that it shares with the one that forked it and waits for it.
+
+    When the process hangs or crashes, this tells over what.
+    """
+
+    SIZE = 256
+
+    def __init__(self) -> None:
+        self._page = mmap.mmap(-1, self.SIZE)
+
+    def note(self, index: int, key: str) -> None:
+        self._page[:] = f"{index} {key}".encode()[: self.SIZE].ljust(self.SIZE, b"\0")
+
+    def read(self) -> tuple[int, str] | None:
+        """NVML's index of the card and the name of the reading; None before the first question to a card."""
+        index, _space, key = self._page[:].rstrip(b"\0").decode().partition(" ")
+        return (int(index), key) if key else None
 
 
-def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str, Any]:
-    """Runs `work` in a forked child and returns its JSON-able answer, or {"error": ...} after the deadline."""
+def _hung_or_crashed(trace: Trace | None, name: str, what: str, remedy: str) -> dict[str, Any]:
+    """The error, with the index of the card that was asked as `device` where it is known."""
+    last = trace.read() if trace else None
+    if last is None:
+        return error(None, name, what, remedy)
+    return {**error(None, name, f"{what}; asked for {last[1]} of card {last[0]}", remedy), "device": last[0]}
+
+
+def timed_out(deadline_s: float, trace: Trace | None = None) -> dict[str, Any]:
+    what = f"NVML did not answer within {deadline_s:g} s"
+    remedy = "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it"
+    return _hung_or_crashed(trace, "timeout", what, remedy)
+
+
+def crashed(how: str, trace: Trace | None = None) -> dict[str, Any]:
+    what = f"the process that asked NVML ended {how}"
+    remedy = "the NVML library is broken or of another machine type: reinstall the driver's libraries"
+    return _hung_or_crashed(trace, "crashed", what, remedy)
+
+
+def in_child(work: Callable[[], dict[str, Any]], deadline_s: float, trace: Trace | None = None) -> dict[str, Any]:
+    """Runs `work` in a forked child and returns its JSON-able answer, or {"error": ...} after the deadline.
+
+    `trace` is one that `work` writes, so that the error names the card.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -274,14 +242,7 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str,
             ready, _writable, _failed = select.select([reader], [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 os.kill(child, signal.SIGKILL)
-                return {
-                    "error": error(
-                        None,
-                        "timeout",
-                        f"NVML did not answer within {deadline_s:g} s",
-                        "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it",
-                    )
-                }
+                return {"error": timed_out(deadline_s, trace)}
             chunk = os.read(reader, 65536)
             if not chunk:
                 break
@@ -291,14 +252,7 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float) -> dict[str,
         ended = _reap(child)
     if not chunks:
         how = f"by signal {os.WTERMSIG(ended)}" if ended is not None and os.WIFSIGNALED(ended) else "without a word"
-        return {
-            "error": error(
-                None,
-                "crashed",
-                f"the process that asked NVML ended {how}",
-                "the NVML library is broken or of another machine type: reinstall the driver's libraries",
-            )
-        }
+        return {"error": crashed(how, trace)}
     told: dict[str, Any] = json.loads(b"".join(chunks).decode())
     return told
 
@@ -311,11 +265,3 @@ def _reap(child: int) -> int | None:
             return status
         time.sleep(0.02)
     return None
-
-
-def probe(source: str | None, deadline_s: float = 20.0, root: str = "/") -> dict[str, Any]:
-    """Driver version, newest CUDA and devices, or why they cannot be had. Never raises, never hangs."""
-    answer = in_child(lambda: _ask_everything(source, root), deadline_s)
-    for key, value in (("driver_version", None), ("cuda", None), ("devices", [])):
-        answer.setdefault(key, value)
-    return answer

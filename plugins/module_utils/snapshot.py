@@ -6,27 +6,26 @@
 A snapshot is {schema, boot_id, time (Unix seconds), uptime (seconds since boot, time asleep included), driver and pci
 as in gpu_facts (pci is null where the bus cannot be read), device_files: {path: whether it is there with its right
 number}, fabric_manager: {needed, running}, devices}. A device is {index, uuid, minor, pci_address, name, slug,
-architecture, compute_capability, memory_mib, numa_node, cpus, error, readings}.
+architecture, compute_capability, memory_mib, numa_node, cpus, not_applicable, error, readings}.
 
 A reading is {"value": ...}, or {"state", "code", "text"} with the state not_applicable (this card or driver has no such
-thing), lost (the card no longer answers) or unknown (the question failed). What is only asked in a slow look is absent
-from a quick one.
+thing), lost (the card no longer answers) or unknown (the question failed, or its answer makes no sense). What is only
+asked in a slow look is absent from a quick one. Of a card that is lost, what is known of it without NVML is told.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, devices, driver, nvml, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_session import Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot_readings import QUICK, SLOW
 
 SCHEMA = 1
 FABRIC_MANAGER_PID = "run/nvidia-fabricmanager/nv-fabricmanager.pid"
-# Library, driver and cards are the same as in the look before, as long as these answers are.
-_STATIC = ("uuid", "minor", "pci_address", "name", "architecture", "compute_capability", "memory_mib")
 
 
 def boot_id(root: str = "/") -> str | None:
@@ -53,161 +52,105 @@ def _fabric_manager(bus: list[dict[str, Any]] | None, root: str) -> dict[str, An
     return {"needed": True, "running": os.path.exists(os.path.join(root, "proc", str(pid)))}
 
 
-def _device_files(root: str) -> dict[str, bool]:
-    try:
-        wanted = devices.expected_nodes(root)
-    except devices.DriverNotLoaded:
-        return {}
-    wrong = {problem.path for problem in devices.compare(wanted, root) if problem.kind != "link_missing"}
-    found = {node.path: node.path not in wrong for node in wanted}
-    # CUDA needs it, and nothing asks for it as long as its module is not loaded.
-    found.setdefault("/dev/nvidia-uvm", False)
-    return found
+class _Files:
+    """What the host's files say. What is installed changes seldom and takes long to find, so it is kept between looks
+    until another module is loaded or a slow look is taken."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self._driver: dict[str, Any] | None = None
+        self._nodes_of: Any = None
+        self._nodes: list[devices.Node] = []
+
+    def read(self, error: dict[str, Any] | None = None, slow: bool = True) -> dict[str, Any]:
+        """A snapshot without devices; `error` says why NVML was not asked, as nvml_error in gpu_facts."""
+        bus: list[dict[str, Any]] | None
+        try:
+            bus = pci.scan(self.root)
+        except pci.BusUnreadable:
+            bus = None
+        return {
+            "schema": SCHEMA,
+            "boot_id": boot_id(self.root),
+            "time": time.time(),
+            "uptime": uptime(),
+            "driver": {**self._read_driver(slow), "nvml_error": error},
+            "pci": bus,
+            # Where a call of NVML hangs, reading the driver's files may hang too.
+            "device_files": {} if error and error["name"] == "timeout" else self._device_files(slow),
+            "fabric_manager": _fabric_manager(bus, self.root),
+            "devices": [],
+        }
+
+    def _read_driver(self, slow: bool) -> dict[str, Any]:
+        known = self._driver
+        if known is None or slow or driver.loaded(self.root)[0] != known["loaded"]:
+            known = driver.read(self.root, os.uname().release)
+            known["cuda"] = compatibility.newest_cuda(known["branch"])
+            self._driver = known
+        else:
+            known["nouveau_loaded"] = "nouveau" in driver.loaded_modules(self.root)
+        return known
+
+    def _device_files(self, slow: bool) -> dict[str, bool]:
+        """Capabilities of MIG are a file each, so they are listed anew only where the cards or modules are others."""
+        now = devices.registered(self.root)
+        if slow or now != self._nodes_of:
+            try:
+                self._nodes = devices.expected_nodes(self.root)
+            except devices.DriverNotLoaded:
+                self._nodes = []
+            self._nodes_of = now
+        if not self._nodes:
+            return {}
+        found = {node.path: devices.is_right(node, self.root) for node in self._nodes}
+        # CUDA needs it, and nothing asks for it as long as its module is not loaded.
+        found.setdefault("/dev/nvidia-uvm", False)
+        return found
 
 
 def without_nvml(error: dict[str, Any] | None, root: str = "/") -> dict[str, Any]:
     """A snapshot of what can be told without NVML; `error` says why it was not asked, as nvml_error in gpu_facts."""
-    bus: list[dict[str, Any]] | None
-    try:
-        bus = pci.scan(root)
-    except pci.BusUnreadable:
-        bus = None
-    state = driver.read(root, os.uname().release)
-    state["cuda"] = compatibility.newest_cuda(state["branch"])
-    state["nvml_error"] = error
-    return {
-        "schema": SCHEMA,
-        "boot_id": boot_id(root),
-        "time": time.time(),
-        "uptime": uptime(),
-        "driver": state,
-        "pci": bus,
-        "device_files": _device_files(root),
-        "fabric_manager": _fabric_manager(bus, root),
-        "devices": [],
-    }
-
-
-def _reading(lib: Any, ask: Callable[[Any, Any], Any], handle: Any) -> dict[str, Any]:
-    """The answer to one question, or why there is none."""
-    try:
-        return {"value": ask(lib, handle)}
-    except (lib.NVMLLibraryMismatchError, AttributeError) as failure:
-        # The library, or the pynvml of the host, is older than the question.
-        return {"state": "not_applicable", "code": None, "text": nvml.text(failure)}
-    except lib.NVMLError as failure:
-        code = int(failure.value)
-        state = "not_applicable" if code in nvml.NOT_APPLICABLE else "lost" if code in nvml.FATAL else "unknown"
-        return {"state": state, "code": code, "text": nvml.text(failure)}
-    except (ValueError, TypeError, OverflowError) as failure:
-        return {"state": "unknown", "code": None, "text": f"no sense can be made of the answer: {failure}"}
+    return _Files(root).read(error)
 
 
 class Reader:
-    """Asks NVML again and again, and keeps it open in between. Not for the process that must not hang: see agent.py.
+    """Takes looks, and keeps NVML open in between. Not for the process that must not hang: see nvml.in_child.
 
-    `lib` is pynvml. Opening costs seconds per card without persistence mode, a look some milliseconds.
+    `lib` is pynvml; `trace` is told each question, so that whoever waits knows which card hangs. Opening costs seconds
+    per card without persistence mode, a look some milliseconds.
     """
 
-    def __init__(self, lib: Any, root: str = "/") -> None:
-        self.lib = lib
+    def __init__(self, lib: Any, root: str = "/", trace: nvml.Trace | None = None) -> None:
         self.root = root
-        self.opened = False
-        self.handles: dict[int, Any] = {}
-        self.rows: dict[int, dict[str, Any]] = {}
+        self.session = Session(lib, root, trace)
+        self._files = _Files(root)
 
     def read(self, slow: bool = False) -> dict[str, Any]:
         """One snapshot; `slow` asks also what costs the card something. What a card does raises nothing."""
-        found = without_nvml(None, self.root)
-        error = self._open()
+        found = self._files.read(slow=slow)
+        bus = found["pci"]
+        error = self.session.open([(row["address"], row["driver"]) for row in bus or () if row["kind"] == "gpu"])
+        answer: dict[str, Any] = {"error": error, "devices": []}
         if error is None:
-            count = _reading(self.lib, lambda lib, _handle: int(lib.nvmlDeviceGetCount()), None)
-            if "value" in count:
-                found["devices"] = [self._device(index, slow) for index in range(count["value"])]
-            else:
-                error = nvml.error_from_code(count["code"] or 999, count["text"])
-        if error:
-            self._close()
-        found["driver"]["nvml_error"] = error
+            answer = self.session.devices(SLOW if slow else QUICK, bus)
+        found["driver"]["cuda"] = self.session.cuda or found["driver"]["cuda"]
+        found["driver"]["nvml_error"] = answer["error"]
+        found["devices"] = answer["devices"]
         return found
 
-    def _open(self) -> dict[str, Any] | None:
-        if self.opened:
-            return None
-        try:
-            self.lib.nvmlInit()
-        except self.lib.NVMLError as failure:
-            return nvml.error_from_code(int(failure.value), nvml.text(failure))
-        except self.lib.NVMLLibraryMismatchError as failure:
-            return nvml.library_too_old(failure)
-        self.opened = True
-        return None
-
-    def _close(self) -> None:
-        """So that the next look begins anew: cards may be others, or be back."""
-        if self.opened:
-            _reading(self.lib, lambda lib, _handle: lib.nvmlShutdown(), None)
-        self.opened = False
-        self.handles, self.rows = {}, {}
-
-    def _device(self, index: int, slow: bool) -> dict[str, Any]:
-        if index not in self.handles:
-            answer = _reading(self.lib, lambda lib, _handle: lib.nvmlDeviceGetHandleByIndex(index), None)
-            if "value" not in answer:
-                return {"index": index, "error": self._error(answer), "readings": {}}
-            self.handles[index] = answer["value"]
-        handle = self.handles[index]
-        if index not in self.rows:
-            row = nvml.device(self.lib, index, self.root)
-            kept = {key: row.get(key) for key in ("index", *_STATIC, "slug", "numa_node")}
-            kept["error"] = row.get("error")
-            address = row.get("pci_address")
-            kept["cpus"] = pci.cpus(address, self.root) if address else None
-            if kept["error"] is None:
-                self.rows[index] = kept
-        else:
-            kept = self.rows[index]
-        readings = {}
-        questions = {**QUICK, **(SLOW if slow else {})}
-        for key, ask in questions.items():
-            readings[key] = _reading(self.lib, ask, handle)
-            if readings[key].get("state") == "lost":
-                # It answers nothing any more. A handle of it may be of no use when it is back.
-                lost = readings[key]
-                self.handles.pop(index, None)
-                self.rows.pop(index, None)
-                return {**kept, "error": self._error(lost), "readings": readings}
-        return {**kept, "readings": readings}
-
-    @staticmethod
-    def _error(answer: dict[str, Any]) -> dict[str, Any]:
-        code = answer["code"]
-        return nvml.error_from_code(999 if code is None else code, answer["text"])
+    def close(self) -> None:
+        """Lets go of the cards: a card cannot be reset while a process has it open."""
+        self.session.close()
 
     def events(self, wait_ms: int) -> Iterator[dict[str, Any]]:
-        """Xids as NVML reports them, in the form of kernel_log's events without a sequence; ends where it has none."""
-        lib = self.lib
-        try:
-            events = lib.nvmlEventSetCreate()
-            for handle in self.handles.values():
-                if lib.nvmlDeviceGetSupportedEventTypes(handle) & lib.nvmlEventTypeXidCriticalError:
-                    lib.nvmlDeviceRegisterEvents(handle, lib.nvmlEventTypeXidCriticalError, events)
-        except (lib.NVMLError, lib.NVMLLibraryMismatchError, AttributeError):
-            return
-        while True:
-            try:
-                event = lib.nvmlEventSetWait_v2(events, wait_ms)
-                address = pci.normal_address(nvml.text(lib.nvmlDeviceGetPciInfo(event.device).busId))
-            except lib.NVMLError as failure:
-                if int(failure.value) == lib.NVML_ERROR_TIMEOUT:
-                    continue
-                return
+        """Xids as NVML reports them, in the form of kernel_log's events without a sequence, for a thread of its own."""
+        for event in self.session.events(wait_ms):
             yield {
                 "kind": "nvml_xid",
-                "pci_address": address,
                 "uuid": None,
-                "xid": int(event.eventData),
-                "text": f"NVML reports Xid {int(event.eventData)}",
+                **event,
+                "text": f"NVML reports Xid {event['xid']}",
                 "sequence": None,
                 "uptime": uptime(),
                 "boot_id": boot_id(self.root),

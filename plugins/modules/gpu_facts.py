@@ -20,11 +20,15 @@ options:
     description:
       - Which parts to gather. Whether there are cards at all is always told.
       - V(pci) and V(driver) need no NVML and take a few milliseconds.
+      - V(topology) tells how near the cards are to one another, and V(details) adds to each card its serial number,
+        error counters, what its NVLinks lead to and the number of its processes. Both bring V(devices) along.
+      - Details are left out by default, so that the facts of a large fleet stay small in a cache. V(all) takes every
+        part.
       - The facts contain only the parts that were asked for.
     type: list
     elements: str
-    choices: [all, pci, driver, devices]
-    default: [all]
+    choices: [all, pci, driver, devices, topology, details]
+    default: [pci, driver, devices, topology]
   nvml_timeout:
     description:
       - How many seconds NVML has for all its answers together. Without persistence mode a card takes seconds to
@@ -61,12 +65,20 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Gather everything about the cards
+- name: Gather what playbooks need to know about the cards
   baremetal.gpu.gpu_facts:
 
 - name: Only find out whether there are cards
   baremetal.gpu.gpu_facts:
     gather_subset: [pci]
+
+- name: Gather everything that can be told, for a look at one host
+  baremetal.gpu.gpu_facts:
+    gather_subset: [all]
+
+- name: Show how near the second card is to the others
+  ansible.builtin.debug:
+    msg: "{{ ansible_facts['gpu']['topology']['scores'][1] }}"
 
 - name: Show the memory of every card
   ansible.builtin.debug:
@@ -184,9 +196,14 @@ ansible_facts:
                 remedy:
                   description: What to do.
                   type: str
+                device:
+                  description: Index of the card that was asked last.
+                  returned: if NVML hung or crashed over a card
+                  type: int
+                  sample: 3
         devices:
-          description: The cards as NVML numbers them. A card that cannot be reached has only C(index), C(error) and,
-            where it can be worked out from the bus, C(pci_address).
+          description: The cards as NVML numbers them. A card that cannot be reached has only C(index), C(error) and
+            what the bus and the driver's files tell of it.
           returned: if the subset V(devices) is asked for
           type: list
           elements: dict
@@ -229,24 +246,57 @@ ansible_facts:
               sample: 40960
             ecc:
               description: Whether error correction is C(enabled), and whether it will be after a reset (C(pending)).
+                With V(details) also the errors, C(corrected) and C(uncorrected), since the driver was loaded
+                (C(volatile)) and ever (C(aggregate)); null where error correction is off.
               type: dict
+              sample: {enabled: true, pending: true}
             mig:
-              description: Whether MIG is C(enabled), and whether it will be after a reset (C(pending)).
+              description: Whether MIG is C(enabled), and whether it will be after a reset (C(pending)). Where it is
+                enabled, C(instances) has C(uuid), C(profile) and C(memory_mib) of each.
               type: dict
+              sample: {enabled: false, pending: false}
             numa_node:
               description: NUMA node of the card, null on a machine without.
               type: int
               sample: 0
+            cpus:
+              description: The CPUs that are nearest to the card, as the kernel writes a list.
+              type: str
+              sample: 0-31,64-95
             pcie:
               description: PCIe C(generation) and C(width) now, and the C(generation_max) and C(width_max) that
                 card and slot can do. The generation drops when the card is idle.
               type: dict
+              sample: {generation: 4, generation_max: 4, width: 16, width_max: 16}
             nvlinks:
               description: Number of NVLinks that are up.
               type: int
               sample: 12
+            nvlink_peers:
+              description: What the NVLinks that are up lead to. For the PCI address of each card or NVSwitch, the
+                numbers of the links.
+              returned: if V(details) is asked for and the card has NVLinks
+              type: dict
+              sample: {"0000:c0:00.0": "0-1", "0000:c1:00.0": "2-3"}
+            nvlinks_down:
+              description: Numbers of the NVLinks that are down. Those of a card without a bridge are.
+              returned: if V(details) is asked for and the card has NVLinks
+              type: list
+              elements: int
+              sample: []
+            process_count:
+              description: Number of processes that compute on the card, those of other containers included.
+              returned: if V(details) is asked for
+              type: int
+              sample: 0
+            serial:
+              description: Serial number of the card. GeForce cards have none.
+              returned: if V(details) is asked for
+              type: str
+              sample: "1324520001234"
             not_applicable:
-              description: What this card or its driver does not have; the value is null then.
+              description: What this card or its driver does not have; the value is null then. A part of a value is
+                named after a dot, such as V(pcie.width).
               type: list
               elements: str
               sample: [nvlinks]
@@ -254,6 +304,25 @@ ansible_facts:
               description: First failure of a question to this card, in the form of C(nvml_error).
               returned: if a question failed
               type: dict
+        topology:
+          description: How near the cards are to one another. Null with fewer than two cards.
+          returned: if the subset V(topology) is asked for
+          type: dict
+          contains:
+            scores:
+              description: A row and a column for each card, in the order of C(devices). More is nearer. A score is 100
+                for each NVLink that joins the pair, counting those through NVSwitches, plus 10 to 60 for the way over
+                PCIe. Null for a card with itself and for a card that cannot be reached.
+              type: list
+              elements: list
+              sample: [[null, 1250], [1250, null]]
+            kinds:
+              description: What each score that occurs stands for. C(nvlinks) is the number of NVLinks, and C(pcie) is
+                V(board) (60, both on one board), V(pix) (50, one PCIe switch), V(pxb) (40, several switches), V(phb)
+                (30, one host bridge), V(node) (20, one NUMA node), V(sys) (10, different NUMA nodes), or null (0, not
+                known).
+              type: dict
+              sample: {"1250": {nvlinks: 12, pcie: pix}}
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -267,8 +336,8 @@ def main() -> None:
             "gather_subset": {
                 "type": "list",
                 "elements": "str",
-                "choices": ["all", "pci", "driver", "devices"],
-                "default": ["all"],
+                "choices": ["all", *gpu.SUBSETS],
+                "default": list(gpu.COMPACT),
             },
             "nvml_timeout": {"type": "int", "default": 30},
             # Filled in by the action plugin.

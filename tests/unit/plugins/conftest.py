@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.plugins.fake_host import FakeHost
+from tests.unit.plugins.simulated_host import SIMULATORS, SimulatedHost
 
 
 @pytest.fixture
@@ -23,3 +24,18 @@ def cuda_library():
     )
     assert done.returncode == 0, done.stderr
     return simulators / "build" / "libcuda.so.1"
+
+
+@pytest.fixture(scope="session")
+def nvml_library():
+    """The directory of the simulated NVML library, built where it is not."""
+    done = subprocess.run(
+        ["make", "-s", "-C", str(SIMULATORS), "build/libnvidia-ml.so.1"], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return SIMULATORS / "build"
+
+
+@pytest.fixture
+def simulated_host(tmp_path, nvml_library):
+    return SimulatedHost(tmp_path, nvml_library)

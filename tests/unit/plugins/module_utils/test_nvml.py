@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml
 
 # Source text, since that is how the real one comes. ANSWERS: function -> value, or ("error", code), or a call.
 BINDING = """
@@ -34,7 +34,7 @@ class Struct:
 
 ANSWERS = {
     "nvmlInit": None,
-    "nvmlSystemGetDriverVersion": "550.163.01",
+    "nvmlShutdown": None,
     "nvmlSystemGetCudaDriverVersion_v2": 12040,
     "nvmlDeviceGetCount": 1,
     "nvmlDeviceGetHandleByIndex": "handle",
@@ -46,6 +46,10 @@ ANSWERS = {
     "nvmlDeviceGetMigMode": [0, 1],
     "nvmlDeviceGetArchitecture": 7,
     "nvmlDeviceGetUUID": "GPU-1",
+    "nvmlDeviceGetSerial": "1324520001234",
+    "nvmlDeviceGetTotalEccErrors": lambda handle, kind, counter: 10 * counter + kind,
+    "nvmlDeviceGetNvLinkRemotePciInfo": lambda handle, link: Struct(busId="00000000:C0:00.0"),
+    "nvmlDeviceGetComputeRunningProcesses_v3": [Struct(pid=4711, usedGpuMemory=None)],
     "nvmlDeviceGetMinorNumber": 3,
     "nvmlDeviceGetCurrPcieLinkGeneration": 1,
     "nvmlDeviceGetMaxPcieLinkGeneration": 4,
@@ -69,6 +73,10 @@ def answer(name):
 
 for name in list(ANSWERS):
     globals()[name] = answer(name)
+
+NVML_ERROR_NOT_SUPPORTED = 3
+NVML_VOLATILE_ECC, NVML_AGGREGATE_ECC = 0, 1
+NVML_MEMORY_ERROR_TYPE_CORRECTED, NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 0, 1
 """
 
 
@@ -83,10 +91,10 @@ def bus(fake_host):
 
 
 def test_every_answer_of_a_card(bus):
-    assert nvml.probe(binding(), root=bus) == {
+    assert gpu.probe(binding(), root=bus) == {
         "error": None,
-        "driver_version": "550.163.01",
         "cuda": "12.4",
+        "topology": None,
         "devices": [
             {
                 "index": 0,
@@ -101,6 +109,7 @@ def test_every_answer_of_a_card(bus):
                 "ecc": {"enabled": True, "pending": True},
                 "mig": {"enabled": False, "pending": True},
                 "numa_node": 1,
+                "cpus": None,
                 "pcie": {"generation": 1, "generation_max": 4, "width": 16, "width_max": 16},
                 "nvlinks": 2,
                 "not_applicable": [],
@@ -116,20 +125,45 @@ def test_what_a_card_does_not_have_is_null_and_named(bus):
         "nvmlDeviceGetNvLinkState": ("error", 3),
         "nvmlDeviceGetArchitecture": NVMLLibraryMismatchError,
     }"""
-    (card,) = nvml.probe(binding(changes), root=bus)["devices"]
-    assert card["not_applicable"] == ["ecc", "mig", "architecture", "nvlinks"]
+    (card,) = gpu.probe(binding(changes), root=bus)["devices"]
+    assert card["not_applicable"] == ["architecture", "ecc", "mig", "nvlinks"]
     assert (card["ecc"], card["mig"], card["nvlinks"], card["architecture"]) == (None, None, None, None)
     assert "error" not in card
     assert card["memory_mib"] == 40960
 
 
+def test_the_details_of_a_card(bus):
+    (card,) = gpu.probe(binding(), root=bus, subset=gpu.SUBSETS)["devices"]
+    assert card["serial"] == "1324520001234"
+    assert card["ecc"]["volatile"] == {"corrected": 0, "uncorrected": 1}
+    assert card["ecc"]["aggregate"] == {"corrected": 10, "uncorrected": 11}
+    assert (card["nvlink_peers"], card["nvlinks_down"]) == ({"0000:c0:00.0": "0-1"}, [2])
+    assert card["process_count"] == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "absent"),
+    [
+        ("{'nvmlDeviceGetEccMode': ('error', 3), 'nvmlDeviceGetTotalEccErrors': ('error', 3)}", ["ecc"]),
+        ("{'nvmlDeviceGetTotalEccErrors': ('error', 3)}", ["ecc.volatile", "ecc.aggregate"]),
+        ("{'nvmlDeviceGetCurrPcieLinkWidth': ('error', 3)}", ["pcie.width"]),
+        ("{'nvmlDeviceGetComputeRunningProcesses_v3': ('error', 3)}", ["process_count"]),
+        ("{'nvmlDeviceGetSerial': ('error', 3)}", ["serial"]),
+    ],
+)
+def test_each_detail_may_be_absent(bus, changes, absent):
+    (card,) = gpu.probe(binding(changes), root=bus, subset=gpu.SUBSETS)["devices"]
+    assert card["not_applicable"] == absent
+    assert "error" not in card
+
+
 def test_a_bridgeless_card_has_no_link_up(bus):
-    (card,) = nvml.probe(binding('{"nvmlDeviceGetNvLinkState": lambda h, link: 0}'), root=bus)["devices"]
+    (card,) = gpu.probe(binding('{"nvmlDeviceGetNvLinkState": lambda h, link: 0}'), root=bus)["devices"]
     assert card["nvlinks"] == 0
 
 
 def test_a_question_that_fails_leaves_the_others(bus):
-    (card,) = nvml.probe(binding('{"nvmlDeviceGetMemoryInfo": ("error", 999)}'), root=bus)["devices"]
+    (card,) = gpu.probe(binding('{"nvmlDeviceGetMemoryInfo": ("error", 999)}'), root=bus)["devices"]
     assert card["memory_mib"] is None
     assert card["nvlinks"] == 2
     assert card["error"]["name"] == "unknown"
@@ -141,7 +175,7 @@ def test_a_lost_card_is_not_asked_on_and_the_others_are(bus):
         "nvmlDeviceGetCount": 2,
         "nvmlDeviceGetHandleByIndex": lambda index: ("error", 15) if index == 0 else "handle",
     }"""
-    lost, good = nvml.probe(binding(changes), root=bus)["devices"]
+    lost, good = gpu.probe(binding(changes), root=bus)["devices"]
     assert lost == {
         "index": 0,
         "error": {
@@ -168,41 +202,42 @@ def test_a_lost_card_is_not_asked_on_and_the_others_are(bus):
     ],
 )
 def test_why_nvml_does_not_start(code, name, remedy):
-    answer = nvml.probe(binding(f'{{"nvmlInit": ("error", {code})}}'))
+    answer = gpu.probe(binding(f'{{"nvmlInit": ("error", {code})}}'))
     assert (answer["error"]["code"], answer["error"]["name"]) == (code, name)
     assert answer["error"]["remedy"].startswith(remedy)
     assert answer["devices"] == []
 
 
 def test_a_library_older_than_the_binding_is_no_nvml_error():
-    answer = nvml.probe(binding('{"nvmlInit": NVMLLibraryMismatchError}'))
+    answer = gpu.probe(binding('{"nvmlInit": NVMLLibraryMismatchError}'))
     assert answer["error"]["name"] == "library_too_old"
 
 
 def test_a_hanging_card_costs_the_deadline_and_no_more(bus):
     start = time.monotonic()
-    answer = nvml.probe(binding('{"nvmlDeviceGetUUID": lambda handle: time.sleep(60)}'), deadline_s=0.5, root=bus)
+    answer = gpu.probe(binding('{"nvmlDeviceGetUUID": lambda handle: time.sleep(60)}'), deadline_s=0.5, root=bus)
     assert time.monotonic() - start < 3
     assert answer["error"]["name"] == "timeout"
-    assert answer["error"]["text"] == "NVML did not answer within 0.5 s"
+    assert answer["error"]["text"] == "NVML did not answer within 0.5 s; asked for uuid of card 0"
+    assert answer["error"]["device"] == 0
     assert "reboot" in answer["error"]["remedy"]
     assert answer["devices"] == []
 
 
 def test_a_crashing_library_takes_nobody_along():
-    answer = nvml.probe(binding('{"nvmlInit": lambda: os.kill(os.getpid(), signal.SIGKILL)}'))
+    answer = gpu.probe(binding('{"nvmlInit": lambda: os.kill(os.getpid(), signal.SIGKILL)}'))
     assert answer["error"]["name"] == "crashed"
     assert answer["error"]["text"] == "the process that asked NVML ended by signal 9"
 
 
 def test_an_accident_in_the_child_is_told():
-    answer = nvml.probe("raise RuntimeError('broken binding')")
+    answer = gpu.probe("raise RuntimeError('broken binding')")
     assert answer["error"]["text"] == "RuntimeError: broken binding"
 
 
 def test_without_any_binding(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
-    answer = nvml.probe(None)
+    answer = gpu.probe(None)
     assert answer["error"]["name"] == "no_pynvml"
     assert answer["error"]["remedy"].startswith("install nvidia-ml-py in the controller's Python environment")
 
@@ -226,7 +261,7 @@ def test_no_child_is_left(monkeypatch):
         return children[-1]
 
     monkeypatch.setattr(os, "fork", recorded)
-    nvml.probe(binding())
+    gpu.probe(binding())
     (child,) = children
     with pytest.raises(ChildProcessError):
         os.waitpid(child, os.WNOHANG)
@@ -234,7 +269,7 @@ def test_no_child_is_left(monkeypatch):
 
 def test_the_real_binding_loads_from_source_and_finds_no_library(monkeypatch):
     source = Path(importlib.util.find_spec("pynvml").origin).read_text()
-    answer = nvml.probe(source + "\ndef CDLL(name):\n    raise OSError(name)\n")
+    answer = gpu.probe(source + "\ndef CDLL(name):\n    raise OSError(name)\n")
     assert (answer["error"]["code"], answer["error"]["name"]) == (12, "library_not_found")
     assert answer["error"]["text"] == "NVML Shared Library Not Found"
 

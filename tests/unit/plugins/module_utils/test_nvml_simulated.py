@@ -3,53 +3,24 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[4]
-SIMULATORS = ROOT / "tests" / "simulators"
-
 PROBE = """
-import importlib.util, json, pathlib, sys
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml
+import importlib.util, json, os, pathlib, sys
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, pci
 source = pathlib.Path(importlib.util.find_spec("pynvml").origin).read_text()
-print(json.dumps(nvml.probe(source, float(sys.argv[1]))))
+root = os.environ["SIMULATED_ROOT"]
+print(json.dumps(gpu.probe(source, float(sys.argv[1]), root, pci.scan(root), gpu.SUBSETS)))
 """
 
 
-@pytest.fixture(scope="module")
-def library():
-    subprocess.run(
-        ["make", "-s", "-C", str(SIMULATORS), "build/libnvidia-ml.so.1"], check=True, capture_output=True, text=True
-    )
-    return SIMULATORS / "build"
-
-
 @pytest.fixture
-def probe(library, tmp_path):
-    def run(name, deadline_s=20.0, loaded=True, **changes):
-        scenario = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text())
-        # Without a simulated kernel the scenario itself says that the module is loaded.
-        scenario["kernel"] = "assume-loaded" if loaded else "stand-in"
-        scenario.update(changes)
-        path = tmp_path / "scenario.json"
-        path.write_text(json.dumps(scenario))
-        environment = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_SIMULATOR_SCENARIO": str(path)}
-        done = subprocess.run(
-            [sys.executable, "-c", PROBE, str(deadline_s)],
-            env=environment,
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return json.loads(done.stdout)
+def probe(simulated_host):
+    def run(name, deadline_s=20.0, **changes):
+        simulated_host.take(name, **changes)
+        return simulated_host.python(PROBE, str(deadline_s))
 
     return run
 
@@ -77,8 +48,8 @@ def test_a_k20c_says_what_it_does_not_have(probe):
 
 def test_a_geforce_beside_an_a100(probe):
     geforce, tesla = probe("mixed")["devices"]
-    assert geforce["not_applicable"] == ["ecc", "mig", "nvlinks"]
-    assert tesla["ecc"] == {"enabled": True, "pending": True}
+    assert geforce["not_applicable"] == ["ecc", "mig", "nvlinks", "serial"]
+    assert tesla["ecc"]["enabled"] is True
 
 
 def test_mig_on_one_card(probe):
@@ -99,20 +70,29 @@ def test_library_and_module_of_different_versions(probe):
 
 
 def test_no_module_is_loaded(probe):
-    error = probe("a100-sxm4-40gb-x2", loaded=False)["error"]
+    error = probe("a100-sxm4-40gb-x2", kernel="stand-in")["error"]
     assert (error["code"], error["name"]) == (9, "driver_not_loaded")
 
 
-def test_a_card_that_hangs(probe):
+def test_a_card_that_hangs_is_named(probe):
     start = time.monotonic()
-    answer = probe("t4-x1", deadline_s=1, faults=[{"call": "nvmlDeviceGetUUID", "hang": True}])
-    assert answer["error"]["name"] == "timeout"
-    assert time.monotonic() - start < 5
+    faults = [{"call": "nvmlDeviceGetCurrPcieLinkWidth", "device": 1, "hang": True}]
+    answer = probe("a100-sxm4-40gb-x2", deadline_s=3, faults=faults)
+    assert (answer["error"]["name"], answer["error"]["device"]) == ("timeout", 1)
+    assert answer["error"]["text"] == "NVML did not answer within 3 s; asked for pcie of card 1"
+    assert time.monotonic() - start < 30
+
+
+def test_a_library_that_hangs_before_any_card_is_asked(probe):
+    answer = probe("t4-x1", deadline_s=1, faults=[{"call": "nvmlInit*", "hang": True}])
+    assert answer["error"]["text"] == "NVML did not answer within 1 s"
+    assert "device" not in answer["error"]
 
 
 def test_a_library_that_crashes(probe):
     answer = probe("t4-x1", faults=[{"call": "nvmlDeviceGetName", "crash": True}])
     assert answer["error"]["name"] == "crashed"
+    assert answer["error"]["text"] == "the process that asked NVML ended by signal 6; asked for name of card 0"
 
 
 @pytest.mark.parametrize(("code", "name"), [(16, "reset_required"), (999, "unknown")])
@@ -123,4 +103,59 @@ def test_a_question_that_fails_on_one_card(probe, code, name):
     assert "error" not in first
     assert first["memory_mib"] == 40960
     assert second["error"]["name"] == name
-    assert second["memory_mib"] is None
+    assert second.get("memory_mib") is None
+
+
+def test_a_mixed_and_a_lost_card_leave_the_facts_of_the_others(probe, simulated_host):
+    answer = probe("lost-one-of-eight")
+    lost = answer["devices"][5]
+    card = simulated_host.scenario["devices"][5]
+    assert {key: lost[key] for key in ("index", "uuid", "minor", "pci_address")} == {
+        "index": 5,
+        "uuid": card["uuid"],
+        "minor": 5,
+        "pci_address": card["pci"]["address"],
+    }
+    scores = answer["topology"]["scores"]
+    assert scores[5] == [None] * 8
+    assert scores[0][1] is not None
+
+
+def test_nvlinks_with_what_they_lead_to(probe):
+    first = probe("a100-sxm4-40gb-x8")["devices"][0]
+    assert first["nvlink_peers"] == {f"0000:c{switch}:00.0": f"{2 * switch}-{2 * switch + 1}" for switch in range(6)}
+    assert first["nvlinks_down"] == []
+
+
+def test_a_card_without_its_bridge(probe):
+    card = probe("mixed")["devices"][1]
+    assert (card["nvlinks"], card["nvlink_peers"], card["nvlinks_down"]) == (0, {}, list(range(12)))
+
+
+def test_the_cube_mesh_of_a_dgx_1(probe):
+    """Card 0 has one NVLink to each of two cards, two to each of two others, and none to three."""
+    topology = probe("v100-sxm2-16gb-x8")["topology"]
+    assert topology["scores"][0] == [None, 140, 120, 220, 210, 10, 10, 10]
+    assert topology["kinds"]["210"] == {"nvlinks": 2, "pcie": "sys"}
+    assert topology["kinds"]["140"] == {"nvlinks": 1, "pcie": "pxb"}
+
+
+def test_every_card_behind_switches_has_all_links_to_every_other(probe):
+    topology = probe("h100-sxm-x8")["topology"]
+    assert {kind["nvlinks"] for kind in topology["kinds"].values()} == {18}
+
+
+def test_cards_that_share_nothing_but_the_machine(probe):
+    topology = probe("gtx1080-x2")["topology"]
+    assert topology == {"scores": [[None, 10], [10, None]], "kinds": {"10": {"nvlinks": 0, "pcie": "sys"}}}
+
+
+def test_a_machine_that_hides_its_pcie(probe):
+    faults = [{"call": "nvmlDeviceGetTopologyCommonAncestor", "error": 3}]
+    topology = probe("a100-sxm4-40gb-x2", faults=faults)["topology"]
+    assert topology["kinds"] == {"1200": {"nvlinks": 12, "pcie": None}}
+
+
+def test_instances_of_mig(probe):
+    card = probe("a100-sxm4-40gb-x8-mig")["devices"][1]
+    assert [row["profile"] for row in card["mig"]["instances"]] == ["3g.20gb", "2g.10gb", "1g.5gb"]

@@ -24,8 +24,8 @@ DISK = {
 }
 
 
-def no_nvml(source, deadline_s, root):
-    return {"error": None, "driver_version": None, "cuda": None, "devices": []}
+def no_nvml(source, deadline_s, root, bus, subset):
+    return {"error": None, "cuda": None, "devices": [], "topology": None}
 
 
 @pytest.fixture
