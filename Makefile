@@ -1,6 +1,6 @@
 # Names for commands. What they do is in tools/ and tests/.
 
-.PHONY: help setup lab lab-down test test-full sanity docs
+.PHONY: help setup lab lab-down test test-full sanity bench docs
 
 help: ## list these names
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -22,6 +22,9 @@ test-full: setup ## everything
 
 sanity: setup ## ansible-test sanity and galaxy-importer
 	.venv/bin/python -m pytest tests/sanity
+
+bench: setup ## measure what has a goal, and print it beside the goal
+	.venv/bin/python -m tests.bench
 
 docs: setup ## build the documentation into site/
 	tools/docs

@@ -10,6 +10,8 @@ import typer
 
 from gpuops import __version__
 from gpuops.fetch.cli import fetch, manifest
+from gpuops.inventory.cli import inventory
+from gpuops.probe import probe
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -38,6 +40,8 @@ def main(
 
 app.command()(manifest)
 app.command()(fetch)
+app.command()(probe)
+app.command()(inventory)
 
 # The lab builds its machines' simulated cards from the sources, so it belongs to a checkout.
 if CHECKOUT.joinpath("tests", "simulators").is_dir():

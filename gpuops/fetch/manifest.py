@@ -8,14 +8,14 @@ driver branch that suits the cards, the headers of the kernels that are there, t
 from __future__ import annotations
 
 import json
-import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from gpuops.ansible_environment import as_if_called_here
 
 SCHEMA = 1
 DRIFT_MODULE = "baremetal.gpu.host_drift_info"
@@ -89,20 +89,11 @@ def from_inventory(inventory: Path, extra_vars: Iterable[str] = ()) -> Manifest:
             ),
             quiet=True,
             suppress_env_files=True,
-            envvars=_environment(),
+            envvars=as_if_called_here(),
         )
         if runner.rc != 0:
             raise ManifestError(f"site.yml --check ended with {runner.rc}:\n{runner.stdout.read()[-4000:]}")
         return from_events(list(runner.events))
-
-
-def _environment() -> dict[str, str]:
-    """As if ansible-playbook were called here: ansible-runner itself works in a directory of its own."""
-    here = Path("ansible.cfg").resolve()
-    config = os.environ.get("ANSIBLE_CONFIG") or (str(here) if here.is_file() else "")
-    # ansible-playbook lies beside the interpreter, also where its environment is not activated.
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {"ANSIBLE_CONFIG": config, "ANSIBLE_NOCOLOR": "1", "PATH": path}
 
 
 def from_events(events: list[dict[str, Any]]) -> Manifest:

@@ -246,8 +246,8 @@ def _judge_devices(
     silent = bool((look.get("driver") or {}).get("nvml_error"))
     on_bus = {row["address"] for row in _own_cards(look)}
     handed = {row["address"] for row in look.get("pci") or () if row.get("driver") in _HANDED_THROUGH}
-    # An empty bus may be one that cannot be read; that no card is left is believed of NVML only.
-    bus_told = bool(look.get("pci")) or not (silent or seen)
+    switched = any(row["kind"] == "nvswitch" for row in look.get("pci") or ())
+    bus_told = look.get("pci") is not None
     for key, one in history["devices"].items():
         address = one["identity"]["pci_address"]
         one["handed_through"] = address in handed
@@ -263,6 +263,7 @@ def _judge_devices(
             listed=row is not None,
             silent=silent,
             on_bus=address in on_bus if bus_told else None,
+            switched=switched,
             device_files=look.get("device_files") or {},
         )
         one["present"] = row is not None or address in on_bus
@@ -295,8 +296,10 @@ def _judge_node(look: dict[str, Any], history: dict[str, Any], clock: Clock, pol
     node = history["node"]
     error = (look.get("driver") or {}).get("nvml_error")
     has_cards = bool(_own_cards(look) or history["devices"])
-    node["answered"] = node["answered"] or not error or not has_cards
-    node["missed"] = node["missed"] + 1 if error and has_cards else 0
+    # Without a card there is nothing that NVML could tell; where the bus cannot be read, there may be one.
+    missed = bool(error) and (has_cards or look.get("pci") is None)
+    node["answered"] = node["answered"] or not missed
+    node["missed"] = node["missed"] + 1 if missed else 0
     for code, finding in health_rules_node.findings(look, policy, has_cards).items():
         kept.apply(node, code, finding, clock, policy)
 

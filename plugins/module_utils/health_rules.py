@@ -50,7 +50,7 @@ class Card:
 
     `row` is the snapshot's, `peers` those of all cards. `memory` is what the rules keep of earlier looks of the same
     boot; they change it in place. `uptime` is in seconds since boot. `listed`: NVML knows the card; `silent`: NVML
-    could not be asked at all; `on_bus` is None where the bus cannot be read.
+    could not be asked at all; `on_bus` is None where the bus cannot be read. `switched`: the host has NVSwitches.
     """
 
     row: dict[str, Any]
@@ -61,6 +61,7 @@ class Card:
     listed: bool = True
     silent: bool = False
     on_bus: bool | None = True
+    switched: bool = False
     device_files: dict[str, Any] = field(default_factory=dict)
 
     def value(self, key: str) -> Any:
@@ -307,7 +308,7 @@ def _active(row: dict[str, Any]) -> set[int]:
 
 
 def nvlink_down(card: Card) -> Finding:
-    """Which links should be up is known from the links that were, and on SXM boards from the cards beside it.
+    """Which links should be up is known from the links that were, and on an SXM board from the cards beside it.
 
     A PCIe card without a bridge reports all links down, and one with a bridge some of them; neither is a fault.
     """
@@ -319,8 +320,9 @@ def nvlink_down(card: Card) -> Finding:
     seen = active | set(card.memory.get("nvlinks_seen", ()))
     card.memory["nvlinks_seen"] = sorted(seen)
     should = len(seen)
-    if "sxm" in str(card.row.get("slug") or ""):
-        should = max([should, *(len(_active(peer)) for peer in card.peers if peer.get("slug") == card.row["slug"])])
+    if card.switched or "sxm" in str(card.row.get("slug") or ""):
+        same = (peer for peer in card.peers if peer.get("slug") == card.row.get("slug"))
+        should = max([should, *(len(_active(peer)) for peer in same)])
     if not should:
         raise NoFinding("not_applicable")
     down = [link["link"] for link in links if not link["active"]]

@@ -34,12 +34,17 @@ KBUILD = "obj-m := " + " ".join(f"{module}.o" for module in MODULES) + "\n"
 # real kernel does not know the device.
 PERSISTENCED = """#!/usr/bin/python3 -I
 # Stand-in for nvidia-persistenced.
-import glob, os, signal, sys
+import glob, os, signal, socket, sys
 if sys.argv[1:] not in ([], ["--verbose"]):
     sys.exit(f"nvidia-persistenced stand-in: unknown options {sys.argv[1:]}")
 held = [os.open(path, os.O_PATH) for path in sorted(glob.glob("/dev/nvidia[0-9]*"))]
 if not held:
     sys.exit("nvidia-persistenced stand-in: no device file of a card")
+# The driver's libraries see by the socket that the daemon is there.
+os.makedirs("/run/nvidia-persistenced", exist_ok=True)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind("/run/nvidia-persistenced/socket")
+listener.listen()
 signal.pause()
 """
 PERSISTENCED_UNIT = """\
@@ -48,6 +53,7 @@ Description=Stand-in for NVIDIA Persistence Daemon
 
 [Service]
 ExecStart=/usr/bin/nvidia-persistenced --verbose
+ExecStopPost=/bin/rm -rf /run/nvidia-persistenced
 
 [Install]
 WantedBy=multi-user.target

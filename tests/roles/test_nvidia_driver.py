@@ -138,8 +138,13 @@ def test_absent_leaves_nothing(role: Role, nvidia: dict[str, Any]) -> None:
     assert packages() == {}
     assert on_host("apt-mark showhold; sudo dkms status; grep ^nvidia /proc/modules || true") == ""
     # The repository stays: the CUDA toolkits may come from it too.
-    left = set(on_host("sudo find /etc /usr/src /lib/modules -name '*nvidia*'").splitlines())
-    assert left <= {"/etc/apt/sources.list.d/nvidia-cuda.sources", "/etc/apt/keyrings/nvidia-cuda.asc"}
+    left = on_host(
+        "sudo find /etc /usr/src /lib/modules/*/updates -name '*nvidia*' -not -empty -not -path '*/include/*'"
+    )
+    assert set(left.splitlines()) <= {
+        "/etc/apt/sources.list.d/nvidia-cuda.sources",
+        "/etc/apt/keyrings/nvidia-cuda.asc",
+    }
     role.is_converged(gone)
 
 

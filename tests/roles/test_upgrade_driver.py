@@ -11,7 +11,7 @@ from tests.repositories.__main__ import BROKEN_DRIVER, DRIVERS
 from tests.roles.conftest import DEBIAN_13, ROOT, Role, ssh
 from tests.site.plays import Play, run_playbook
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 OLDER, NEWER, NEXT = DRIVERS
 HOOKS = ROOT / "tests" / "roles" / "hooks"

@@ -151,7 +151,7 @@ def check_ansible(name: str, words: list[str]) -> None:
             thing = collection[1]
             places = [
                 ROOT / "playbooks" / f"{thing}.yml",
-                ROOT / "plugins" / "modules" / f"{thing}.py",
+                *ROOT.glob(f"plugins/*/{thing}.py"),
                 ROOT / "roles" / thing,
             ]
             assert any(place.exists() for place in places), f"there is no {word}"
@@ -192,9 +192,9 @@ def codes_made(path: Path) -> set[str]:
 
 
 def test_preflight_codes_are_all_documented():
-    made = codes_made(Path("plugins/module_utils/preflight.py")) | codes_made(
-        Path("plugins/module_utils/compatibility.py")
-    )
+    parts = ROOT.joinpath("plugins", "module_utils").glob("preflight*.py")
+    sources = [path.relative_to(ROOT) for path in parts] + [Path("plugins/module_utils/compatibility.py")]
+    made = set().union(*map(codes_made, sources))
     readme = (ROOT / "roles" / "gpu_preflight" / "README.md").read_text().split("## Codes")[1].split("## ")[0]
     named = {code for row in re.findall(r"^\| (`.+?) \|", readme, re.MULTILINE) for code in re.findall(r"`(\w+)`", row)}
     assert made

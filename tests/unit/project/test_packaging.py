@@ -17,7 +17,17 @@ from packaging.requirements import Requirement
 
 from tests.unit.project.tree import BIN, ROOT, load_yaml, run, tracked_files
 
-NEVER_SHIPPED = (".cache", ".venv", ".ci", "tests/unit", "tests/lab", "tests/simulators", "molecule", "inventories/lab")
+NEVER_SHIPPED = (
+    ".cache",
+    ".venv",
+    ".ci",
+    "tests/bench",
+    "tests/unit",
+    "tests/lab",
+    "tests/simulators",
+    "molecule",
+    "inventories/lab",
+)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.project.tree import BIN, ROOT, run, tracked
 
-DOCUMENTED = ("modules", "filter", "inventory", "callback", "lookup")
+DOCUMENTED = ("modules", "filter", "test", "inventory", "callback", "lookup")
 MODULES = [path.stem for path in tracked("plugins/modules", ".py")]
 
 

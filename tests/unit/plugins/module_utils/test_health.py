@@ -320,12 +320,23 @@ def test_a_lost_card_that_tells_nothing_is_worked_out_from_the_bus():
     assert host.codes(1) == ["gpu_lost"]
 
 
-def test_an_empty_bus_that_may_be_unreadable_is_no_loss():
+def test_a_bus_that_cannot_be_read_is_no_loss():
     host = Host(cards=2)
     host.look()
+    host.pci = None
+    assert host.look(2)["verdict"] == "ok"
+    host.fail(error(4))
+    host.look()
+    assert host.codes(0) == host.codes(1) == []
+
+
+def test_a_bus_without_cards_is_a_loss_even_if_nvml_says_nothing():
+    host = Host(cards=1)
+    host.look()
     host.pci = []
-    host.look(2)
-    assert host.report["verdict"] == "ok"
+    host.fail(error(9))
+    host.look()
+    assert host.codes() == ["gpu_missing"]
 
 
 def test_a_card_put_in_place_of_another_ends_the_old_one():
@@ -383,6 +394,13 @@ def test_nothing_is_ok_before_it_was_looked_at():
     host.look()
     assert host.report["verdict"] == "unknown"
     assert [row["pci_address"] for row in host.report["devices"]] == [address(0)]
+
+
+def test_a_host_whose_bus_and_library_say_nothing_is_not_called_ok():
+    host = Host(cards=0)
+    host.pci = None
+    host.fail(error(12))
+    assert host.look()["verdict"] == "unknown"
 
 
 def test_a_look_that_fails_changes_no_verdict_until_it_has_failed_thrice():

@@ -7,6 +7,8 @@ Xids the driver logged, and how many looks in a row showed a fault that needs mo
 
 from __future__ import annotations
 
+import copy
+import json
 from collections import Counter
 
 import pytest
@@ -30,6 +32,9 @@ READ_FAULTS = {
     "ecc_sram_threshold": ("ecc_sram", {"threshold_exceeded": True}, {"threshold_exceeded": False}),
 }
 
+# What the model knows of the judge, and goes back to when the judge's own memory does.
+MODEL = ("told", "xids", "standing", "good", "narrow_looks", "rma", "failed_looks", "looked")
+
 
 class Storm(RuleBasedStateMachine):
     @initialize()
@@ -49,6 +54,8 @@ class Storm(RuleBasedStateMachine):
         self.rma: dict[int, set[str]] = {n: set() for n in range(CARDS)}
         self.failed_looks = 0
         self.looked = False
+        self.saved: tuple = ({}, "null", self.host.boot_number)
+        self.the_agent_saves()
 
     # --- what happens to the host ---
 
@@ -128,8 +135,21 @@ class Storm(RuleBasedStateMachine):
 
     @rule()
     def the_agent_saves(self) -> None:
-        """What is told and what was saved go together: the agent saves with every judgement."""
-        self.host.restart()
+        kept = {name: copy.deepcopy(getattr(self, name)) for name in MODEL}
+        self.saved = (kept, json.dumps(self.host.history), self.host.boot_number)
+
+    @rule()
+    def the_agent_is_killed(self) -> None:
+        """What it saved is left, and after it the log is read again from its beginning."""
+        kept, history, boot = self.saved
+        for name, value in copy.deepcopy(kept).items():
+            setattr(self, name, value)
+        if boot != self.host.boot_number:
+            self.told = 0
+            self.narrow_looks.clear()
+        self.host.history = json.loads(history)
+        self.host.tell([])
+        self.the_agent_reads_the_log(overlap=len(self.log))
 
     @precondition(lambda self: any(self.standing.values()))
     @rule(card=CARD)
@@ -209,8 +229,8 @@ class Storm(RuleBasedStateMachine):
 
 # The sequences are the same in every run; what fails once fails again.
 Storm.TestCase.settings = settings(
-    max_examples=250,
-    stateful_step_count=50,
+    max_examples=220,
+    stateful_step_count=40,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

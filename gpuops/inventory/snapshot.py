@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Making a snapshot: from the hosts themselves, or from what Ansible's fact cache knows of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import fleet, fleet_file
+from gpuops.ansible_environment import as_if_called_here
+
+SKIP_FACTS = "BAREMETAL_GPU_INVENTORY_SKIP_FACTS"
+
+
+class InventoryError(Exception):
+    """No snapshot can be made; the message says what to do."""
+
+
+@dataclass
+class Outcome:
+    """What became of the hosts that were looked at: (groups, line of the file), or what is wrong."""
+
+    time: float
+    found: dict[str, tuple[list[str], str]] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def take(self, host: str, facts: Any) -> None:
+        """Note the facts of a host, or why they cannot be used."""
+        try:
+            # As text, they take a tenth of the memory.
+            self.found[host] = fleet.groups(facts), fleet_file.line(host, self.time, facts)
+        except fleet.BrokenFacts as error:
+            self.problems[host] = f"its facts cannot be used: {error}"
+
+
+# What looks at hosts: takes the inventory, the pattern of --limit and the hosts that match it.
+Source = Callable[[Path, str, list[str], Outcome], None]
+
+
+def take_event(outcome: Outcome, event: dict[str, Any]) -> None:
+    """Note what an event of ansible-runner says of a host."""
+    kind, data = event.get("event"), event.get("event_data", {})
+    host, result = data.get("host"), data.get("res") or {}
+    if kind == "runner_on_ok" and "gpu" in (result.get("ansible_facts") or {}):
+        outcome.take(host, result["ansible_facts"]["gpu"])
+    elif kind in ("runner_on_unreachable", "runner_on_failed"):
+        outcome.problems[host] = str(result.get("msg") or kind.removeprefix("runner_on_")).strip()
+
+
+def from_hosts(inventory: Path, limit: str, names: list[str], outcome: Outcome) -> None:
+    """Run gpu_facts on the hosts. A fact cache that Ansible has is filled by the way."""
+    import ansible_runner
+
+    def handle(event: dict[str, Any]) -> bool:
+        take_event(outcome, event)
+        # The facts of a fleet are not kept on the disk a second time.
+        return False
+
+    with tempfile.TemporaryDirectory(prefix="gpuops-inventory-") as private:
+        runner = ansible_runner.run(
+            private_data_dir=private,
+            inventory=str(inventory.resolve()),
+            host_pattern=limit,
+            module="baremetal.gpu.gpu_facts",
+            event_handler=handle,
+            quiet=True,
+            suppress_env_files=True,
+            # Not ansible-runner's own, but the one that ansible.cfg names.
+            fact_cache_type="",
+            envvars=as_if_called_here(),
+        )
+        if not (outcome.found or outcome.problems):
+            said = runner.stdout.read()[-4000:]
+            raise InventoryError(f"ansible ended with {runner.rc} and looked at no host:\n{said}")
+
+
+def from_cache(inventory: Path, limit: str, names: list[str], outcome: Outcome) -> None:
+    """Read the fact cache that ansible.cfg names."""
+    said = _answer([sys.executable, "-m", "gpuops.inventory.cached"], "".join(f"{name}\n" for name in names))
+    for row in said.splitlines():
+        host, facts, problem = json.loads(row)
+        if problem:
+            outcome.problems[host] = problem
+        else:
+            outcome.take(host, facts)
+    for host in names:
+        if host not in outcome.found:
+            outcome.problems.setdefault(host, "the fact cache has no facts of its cards")
+
+
+def _answer(command: list[str], given: str = "") -> str:
+    """What a command says. Raises InventoryError with its error output if it fails; its warnings are passed on."""
+    done = subprocess.run(
+        command, input=given, capture_output=True, text=True, check=False, env={**os.environ, **as_if_called_here()}
+    )
+    if done.returncode:
+        raise InventoryError((done.stderr.strip() or done.stdout.strip())[-4000:])
+    sys.stderr.write(done.stderr)
+    return done.stdout
+
+
+def hosts_of(inventory: Path, limit: str) -> tuple[list[str], list[str]]:
+    """(every host of the inventory, those of the pattern)."""
+
+    def listed(pattern: str) -> list[str]:
+        # The first line is the number of hosts.
+        said = _answer(["ansible", pattern, "-i", str(inventory), "--list-hosts"])
+        return [line.strip() for line in said.splitlines()[1:]]
+
+    everyone = listed("all")
+    chosen = everyone if limit == "all" else listed(limit)
+    if not chosen:
+        raise InventoryError(f"{inventory}: no host matches {limit!r}, so there is nothing to look at")
+    return everyone, chosen
+
+
+def earlier(path: Path) -> tuple[dict[str, fleet_file.Row], str]:
+    """The usable rows of the snapshot that is there, and why there are none if it cannot be read."""
+    try:
+        return {row.host: row for row in fleet_file.read(str(path)) if not row.problem}, ""
+    except FileNotFoundError:
+        return {}, ""
+    except fleet_file.SnapshotError as error:
+        return {}, str(error)
+
+
+@dataclass
+class Written:
+    """What a run did: hosts by what became of them, and what was wrong with an earlier file."""
+
+    looked_at: list[str]
+    problems: dict[str, str]
+    kept: list[str]
+    groups: Counter[str]
+    earlier_problem: str
+
+
+@contextlib.contextmanager
+def _without_facts(wanted: bool) -> Iterator[None]:
+    """The inventory plugin reads no facts meanwhile: the file that it would fail over is about to be replaced."""
+    before = os.environ.get(SKIP_FACTS)
+    if wanted:
+        os.environ[SKIP_FACTS] = "true"
+    try:
+        yield
+    finally:
+        if wanted:
+            os.environ.pop(SKIP_FACTS)
+            if before is not None:
+                os.environ[SKIP_FACTS] = before
+
+
+def make(inventory: Path, output: Path, limit: str, source: Source) -> Written:
+    """Look at the hosts of the pattern and write the snapshot.
+
+    A host that gave no facts this time, or was not asked, keeps what the file had of it. One that the inventory no
+    longer has is dropped. Raises InventoryError, and then leaves the file as it was.
+    """
+    if not os.access(output.absolute().parent, os.W_OK):
+        raise InventoryError(f"{output} cannot be written: {output.absolute().parent} is no directory to write to")
+    known, earlier_problem = earlier(output)
+    outcome = Outcome(time.time())
+    with _without_facts(bool(earlier_problem)):
+        everyone, chosen = hosts_of(inventory, limit)
+        source(inventory, limit, chosen, outcome)
+    if not outcome.found:
+        reasons = "; ".join(f"{host}: {text}" for host, text in list(outcome.problems.items())[:5])
+        raise InventoryError(f"none of the {len(chosen)} hosts gave facts, so {output} is left as it was: {reasons}")
+
+    rows = {host: (list(row.groups), row.line) for host, row in known.items()} | outcome.found
+    rows = {host: rows[host] for host in everyone if host in rows}
+    try:
+        fleet_file.write(str(output), outcome.time, (line for _groups, line in rows.values()))
+    except OSError as error:
+        raise InventoryError(f"{output} cannot be written: {error.strerror}") from error
+    counts = Counter(group for groups, _line in rows.values() for group in groups)
+    # A host whose facts do not say whether it has cards is counted already.
+    counts[fleet.UNKNOWN] += len(everyone) - len(rows)
+    kept = [host for host in rows if host not in outcome.found]
+    return Written(list(outcome.found), outcome.problems, kept, +counts, earlier_problem)

@@ -1,0 +1,215 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: gpu_health_info
+short_description: Judge the health of a host's NVIDIA cards by one look
+version_added: 0.1.0
+description:
+  - Looks once at the driver, the cards and the kernel's log, and returns a verdict on the host and on every card, with
+    evidence, the action to take and a remedy.
+  - These are the rules of the agent (role M(baremetal.gpu.gpu_agent#role)). The agent also sees what takes time, such
+    as heat that lasts or errors by the minute, remembers faults over reboots, and knows what an operator cleared.
+  - A sick card does not make the module fail. Use the verdict with C(failed_when) or M(ansible.builtin.assert).
+  - NVML is asked in a child process with a deadline, so a card that hangs is a finding and does not hang the play.
+options:
+  policy:
+    description:
+      - What the site wants otherwise than the collection. Thresholds, how checks are taken, what Xids mean, and what
+        is expected of the host. The page on health has the keys.
+    type: dict
+    default: {}
+  kernel_log:
+    description:
+      - Whether Xids that are still in the kernel's log count. They stay in it until the next boot, so leave them out
+        to see whether a reset of the card has helped.
+    type: bool
+    default: true
+  nvml_timeout:
+    description:
+      - How many seconds NVML has for all its answers together. Without persistence mode a card takes seconds to
+        wake up.
+    type: int
+    default: 60
+  _binding:
+    description:
+      - The controller's pynvml, packed. The action plugin sets it; playbooks do not.
+    type: str
+requirements:
+  - On the host nothing but Python 3.9, and root to read the kernel's log.
+  - On the controller nvidia-ml-py, whose pynvml travels to the host with the module. Without it, a pynvml on the
+    host is used.
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+  action:
+    description: An action plugin takes the controller's pynvml along.
+    support: full
+seealso:
+  - module: baremetal.gpu.gpu_facts
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Look at the cards
+  baremetal.gpu.gpu_health_info:
+  register: looked
+
+- name: Stop on a host that should get no work
+  ansible.builtin.assert:
+    that: looked.health.verdict in ['ok', 'degraded']
+    fail_msg: "{{ inventory_hostname }}: {{ looked.health.devices | map(attribute='reasons') | flatten }}"
+
+- name: Expect eight cards without MIG, and take a narrow PCIe link for fatal
+  baremetal.gpu.gpu_health_info:
+    policy:
+      expected:
+        gpus: 8
+        mig: false
+      checks:
+        pcie_width:
+          verdict: fatal
+"""
+
+RETURN = r"""
+health:
+  description: The verdict on the host and its cards.
+  returned: success
+  type: dict
+  contains:
+    schema:
+      description: Version of this structure.
+      type: int
+      sample: 1
+    verdict:
+      description: The worst of the host's own and of its cards. V(ok), V(degraded), V(fatal) or V(unknown).
+      type: str
+      sample: degraded
+    since:
+      description: When it was found, in seconds since 1970.
+      type: float
+    reasons:
+      description: Why the host itself is not ok. As the reasons of a card.
+      type: list
+      elements: dict
+    suspected:
+      description: As those of a card.
+      type: list
+      elements: dict
+    checks:
+      description: Code of every check of the host, with V(ok), V(fail), V(unknown) or V(not_applicable).
+      type: dict
+    devices:
+      description: The cards.
+      type: list
+      elements: dict
+      contains:
+        uuid:
+          description: UUID, null for a card that does not tell it.
+          type: str
+          sample: GPU-5c3a1f2e-0000-4000-8000-000000000000
+        index:
+          description: NVML's index, null for a card that NVML does not list.
+          type: int
+          sample: 0
+        pci_address:
+          description: PCI address as the kernel writes it.
+          type: str
+          sample: "0000:3b:00.0"
+        verdict:
+          description: V(ok), V(degraded), V(fatal) or V(unknown).
+          type: str
+          sample: degraded
+        since:
+          description: When it was found, in seconds since 1970.
+          type: float
+        reasons:
+          description: Why it is not ok, the worst first.
+          type: list
+          elements: dict
+          contains:
+            code:
+              description: Stable name of the check. The page on health codes explains every one.
+              type: str
+              sample: pcie_width
+            verdict:
+              description: V(degraded) or V(fatal).
+              type: str
+              sample: degraded
+            state:
+              description: Always V(fail).
+              type: str
+              sample: fail
+            evidence:
+              description: The C(value) that was seen, the C(threshold) that it is measured by (null for an event),
+                C(since) when in seconds since 1970, and C(xids) with how many of each number if it was Xids.
+              type: dict
+              sample: {"value": 8, "threshold": 16, "since": 1790000000.0}
+            action:
+              description: V(none), V(restart_app), V(inspect), V(reset_gpu), V(reboot) or V(rma).
+              type: str
+              sample: inspect
+            remedy:
+              description: What to do, in words.
+              type: str
+            text:
+              description: What is wrong, in words.
+              type: str
+              sample: the PCIe link has 8 of 16 lanes
+        suspected:
+          description: Checks that failed in this look, but need more time to count, such as heat.
+          type: list
+          elements: dict
+        checks:
+          description: Code of every check of a card, with V(ok), V(fail), V(unknown) or V(not_applicable).
+          type: dict
+log_error:
+  description: Why the kernel's log could not be read, null if it was read or left out.
+  returned: success
+  type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.policy import PolicyError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "policy": {"type": "dict", "default": {}},
+            "kernel_log": {"type": "bool", "default": True},
+            "nvml_timeout": {"type": "int", "default": 60},
+            # Filled in by the action plugin.
+            "_binding": {"type": "str", "no_log": True},
+        },
+        supports_check_mode=True,
+    )
+    try:
+        found = health_probe.probe(
+            module.params["policy"],
+            binding_source=nvml.unpack(module.params["_binding"]),
+            deadline_s=module.params["nvml_timeout"],
+            log="/dev/kmsg" if module.params["kernel_log"] else None,
+        )
+    except PolicyError as wrong:
+        module.fail_json(msg=f"{wrong}")
+    module.exit_json(changed=False, **found)
+
+
+if __name__ == "__main__":
+    main()

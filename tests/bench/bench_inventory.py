@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The inventory plugin against the same hosts, groups and variables as static YAML."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.bench import made_up_fleet
+from tests.bench.harness import Comparison, Run, Sample, child, compare, paired
+
+HOSTS = 10_000
+GOALS: dict[str, float | None] = {"cpu_s": 20.0, "memory_mib": 5.0}
+
+
+def _loads(source: Path, **environment: str) -> Run:
+    return lambda: child("tests.bench.load_inventory", source, environment=environment)
+
+
+def _same(pairs: Sequence[tuple[Sample, Sample]]) -> Sequence[tuple[Sample, Sample]]:
+    """What is not the same is not compared."""
+    for static, plugin in pairs:
+        if static.outcome != plugin.outcome:
+            raise SystemExit(f"not the same inventory: {static.outcome} against {plugin.outcome}")
+    return pairs
+
+
+def run(quick: bool = False) -> list[Comparison]:
+    hosts = 200 if quick else HOSTS
+    goals = {} if quick else GOALS
+    with tempfile.TemporaryDirectory(prefix="bench-inventory-") as folder:
+        place = Path(folder)
+        made_up_fleet.write_snapshot(place / ".gpus.jsonl", hosts)
+        made_up_fleet.write_static(place / "static.yml", hosts)
+        made_up_fleet.write_plugin(place / "gpus.yml")
+        made_up_fleet.write_static(place / "static_cards.yml", hosts, "gpu_cards")
+        made_up_fleet.write_plugin(place / "cards_gpus.yml", "gpu_cards")
+        (place / "one.yml").write_text("all:\n  hosts:\n    one:\n", encoding="utf-8")
+
+        plugin, with_cards = _loads(place / "gpus.yml"), _loads(place / "cards_gpus.yml")
+        control = paired(plugin, plugin, 3 if quick else 7, [plugin])
+        alone = _same(paired(_loads(place / "static.yml"), plugin, 1 if quick else 7))
+        cards = _same(paired(_loads(place / "static_cards.yml"), with_cards, 1 if quick else 2, [with_cards]))
+        start = min((_loads(place / "one.yml")() for _number in range(3)), key=lambda sample: sample.cpu_s)
+
+        cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(place / "cache")}
+        child("tests.bench.fill_fact_cache", str(hosts), environment=cache)
+        (place / "cached_gpus.yml").write_text("plugin: baremetal.gpu.gpus\nadd_hosts: true\n")
+        cached = _same(
+            paired(_loads(place / "static.yml"), _loads(place / "cached_gpus.yml", **cache), 1 if quick else 3)
+        )
+
+        fleet = f"{hosts:,} hosts with {made_up_fleet.GPUS} GPUs"
+        return [
+            *compare(f"{fleet}: groups, and the cards as variables", cards, goals, control),
+            *compare(f"{fleet}: groups alone", alone, goals, control),
+            *compare(f"{fleet}: groups alone, beyond Ansible's own start", alone, goals, control, start),
+            *compare(f"{fleet}: groups alone, from the fact cache (jsonfile)", cached, {}, control),
+        ]

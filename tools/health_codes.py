@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Print docs/health-codes.md from the tables that the health rules work with.
+
+.venv/bin/python tools/health_codes.py > docs/health-codes.md
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import data_xid
+from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import (
+    BY_BOOT,
+    DEVICE_CODES,
+    EVENT_CODES,
+    NODE_CODES,
+    Code,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.policy import DEFAULTS
+
+INTRODUCTION = """\
+# Health codes
+
+Each code names one check of the [health rules](health.md). Codes are stable, so alerts, policies and runbooks can be
+built on them. *Looks* are those of the agent, every 15 seconds by default; a single look by `gpuops probe` or
+`baremetal.gpu.gpu_health_info` counts at once. All numbers here are the defaults, and a site can change them with its
+[policy](health.md#the-policy).
+
+This page is printed by `tools/health_codes.py` from the tables that the rules use.
+"""
+
+
+def capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def counts(row: Code) -> str:
+    thresholds, settings = DEFAULTS["thresholds"], DEFAULTS["checks"][row.code]
+    if row.code in EVENT_CODES:
+        return "at once, with the line in the log"
+    if row.share:
+        minutes = [thresholds[key] // 60 for key in ("share_bad_s", "share_window_s")]
+        return f"after {minutes[0]} of {minutes[1]} minutes"
+    if settings["looks"] == 1:
+        return "at the first look"
+    unit = "minutes" if row.code in ("pcie_replays", "nvlink_errors") else "looks"
+    return f"after {settings['looks']} {unit} in a row"
+
+
+def ends(row: Code) -> str:
+    clear = DEFAULTS["checks"][row.code]["clear_looks"]
+    if row.ends == BY_BOOT:
+        return f"after the next boot, with {clear} good looks in a row; or by `gpuops clear`"
+    return f"with {clear} good looks in a row; or by `gpuops clear`"
+
+
+def sections(rows: dict[str, Code]) -> Iterator[str]:
+    for row in rows.values():
+        yield f"### {row.code}\n"
+        yield f"{capital(row.meaning)}.\n"
+        for name, text in (
+            ("Threshold", row.threshold),
+            ("Verdict", f"{row.verdict}, {counts(row)}"),
+            ("Action", f"`{row.action}`"),
+            ("What to do", row.remedy),
+            ("Ends", ends(row)),
+        ):
+            yield textwrap.fill(f"- {name}: {text}", 120, subsequent_indent="  ", break_on_hyphens=False)
+        yield ""
+
+
+def xids() -> Iterator[str]:
+    yield "| Xid | meaning | cards | verdict | action | if it is back |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for number, row in data_xid.XIDS.items():
+        action = "" if row.verdict == "none" else f"`{row.action}`"
+        then = f"`{row.escalation}`" if row.escalation and row.verdict != "none" else ""
+        cells = [str(number), row.name, row.cards or "all", row.verdict, action, then]
+        yield f"| {' | '.join(cells)} |"
+
+
+def page() -> str:
+    lines = [
+        INTRODUCTION,
+        "## Codes of a host\n",
+        *sections(NODE_CODES),
+        "## Codes of a card\n",
+        *sections(DEVICE_CODES),
+        "## Xids\n",
+        "What the driver's Xid numbers mean here. *Application* Xids are the doing of the program that ran, and those",
+        "with *none* say nothing of the card; both are counted, and change no verdict. A number that is not listed is",
+        "counted only.\n",
+        f"Xids {data_xid.SAYS_FATAL[0]} to {data_xid.SAYS_FATAL[-1]} say in their line whether they are fatal, and Xid",
+        f"{data_xid.RECOVERY_XID} says what the driver recommends; that counts more than the table. Xids "
+        f"{', '.join(map(str, data_xid.TOLD_BY_NVML))} count",
+        "only where NVML has no flag for the same, since such a flag also says when it is over.\n",
+        *xids(),
+        "",
+        f"Sources: {data_xid.CATALOGUE};",
+        f"{data_xid.HEADERS}.",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(page())
