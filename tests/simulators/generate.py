@@ -36,7 +36,7 @@ CUBE_MESH = (
 
 def device(model: str, number: int, address: str, node: int, path: list[str]) -> dict[str, Any]:
     """One healthy, idle card."""
-    m = MODELS[model]
+    m = copy.deepcopy(MODELS[model])
     serial = f"13{uuid.uuid5(NAMESPACE, f'serial {model} {number}').int % 10**11:011d}"
     pci = m["pci"]
     card: dict[str, Any] = {
@@ -359,7 +359,17 @@ def everything() -> list[dict[str, Any]]:
 
 
 def render(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    if "faults.json" not in document["origin"]:
+        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    # What differs from a healthy host is read in faults.json; the cards in full are for programs: each on a line.
+    lines = []
+    for key, value in document.items():
+        if key in ("devices", "switches") and value:
+            rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in value)
+            lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> int:

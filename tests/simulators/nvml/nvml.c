@@ -231,14 +231,16 @@ static nvmlReturn_t enter_device(struct call *call, const char *name, int since,
         return leave(&call, otherwise); \
     }
 
-/* A counter and what it has grown by since boot: "replays": 3, "replays_per_minute": 60. Every process sees the same. */
-static nvmlU64 growing(const struct json *node, const char *path)
+/* A counter and what it has grown by since boot: "replays": 3, "replays_per_minute": 60. Every process sees the same.
+ * "clock_offset_s" of the scenario is a time that has passed in addition. */
+static nvmlU64 growing(const struct json *scenario, const struct json *node, const char *path)
 {
     char rate[80];
     struct timespec now;
     snprintf(rate, sizeof(rate), "%s_per_minute", path);
     clock_gettime(CLOCK_BOOTTIME, &now);
-    double grown = json_number(node, rate, 0) * ((double)now.tv_sec + (double)now.tv_nsec / 1e9) / 60;
+    double seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9 + json_number(scenario, "clock_offset_s", 0);
+    double grown = json_number(node, rate, 0) * seconds / 60;
     return (nvmlU64)json_integer(node, path, 0) + (nvmlU64)grown;
 }
 
@@ -980,7 +982,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned
     ENTER_DEVICE(0, device, false)
     WANT(out != NULL, NVML_INVALID_ARGUMENT)
     WANT(json_get(call.device, "pci.replays") != NULL, NVML_NOT_SUPPORTED)
-    *out = (unsigned)growing(call.device, "pci.replays");
+    *out = (unsigned)growing(call.scenario, call.device, "pci.replays");
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
 }
@@ -1062,7 +1064,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigne
     WANT_LINK(link)
     WANT(out != NULL && counter < COUNT(names), NVML_INVALID_ARGUMENT)
     WANT(!json_true(call.device, "nvlinks.no_error_counters"), NVML_NOT_SUPPORTED)
-    *out = growing(link_of(&call, link), names[counter]);
+    *out = growing(call.scenario, link_of(&call, link), names[counter]);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
 }
@@ -1705,12 +1707,12 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t handle, nvmlGpuInst
 
 enum { VALUE_UNSIGNED = 1, VALUE_U64 = 3 };
 
-static bool sum_links(const struct json *device, const char *counter, nvmlU64 *out)
+static bool sum_links(const struct call *call, const char *counter, nvmlU64 *out)
 {
-    const struct json *links = json_get(device, "nvlinks.links");
+    const struct json *links = json_get(call->device, "nvlinks.links");
     *out = 0;
     for (int i = 0; links != NULL && i < links->count; i++) {
-        *out += growing(json_at(links, i), counter);
+        *out += growing(call->scenario, json_at(links, i), counter);
     }
     return links != NULL;
 }
@@ -1732,7 +1734,7 @@ static nvmlReturn_t field_value(const struct call *call, nvmlFieldValue_t *field
     field->valueType = VALUE_U64;
     for (size_t i = 0; i < COUNT(plain); i++) {
         if (plain[i].id == field->fieldId) {
-            field->value.ull = growing(device, plain[i].path);
+            field->value.ull = growing(call->scenario, device, plain[i].path);
             field->valueType = plain[i].id == 83 ? VALUE_U64 : VALUE_UNSIGNED;
             bool late = plain[i].id == 230 && scenario_branch(library_version) < 570;
             return json_get(device, plain[i].path) != NULL && !late ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
@@ -1746,7 +1748,7 @@ static nvmlReturn_t field_value(const struct call *call, nvmlFieldValue_t *field
     }
     for (size_t i = 0; i < COUNT(links); i++) {
         if (links[i].id == field->fieldId) {
-            return sum_links(device, links[i].counter, &field->value.ull) ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+            return sum_links(call, links[i].counter, &field->value.ull) ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
         }
     }
     if (field->fieldId == 29 || field->fieldId == 30) {

@@ -60,6 +60,9 @@ def test_a_fault_leaves_the_first_card_alone():
         assert document["imitates"] == row["imitates"]
         assert document["devices"][0] == first.setdefault(row["of"], document["devices"][0]), row["name"]
         assert set(document) > {"events", "faults"}
+    for of, whole in (("a100-sxm4-40gb-x2", "a100-sxm4-40gb-x2"), ("h100-sxm-x2", "h100-sxm-x8")):
+        healthy = json.loads(SCENARIOS[whole].read_text(encoding="utf-8"))["devices"][0]
+        assert {**first[of], "persistence": "daemon"} == healthy | {"pci": first[of]["pci"]}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
