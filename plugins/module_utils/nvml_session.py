@@ -208,5 +208,8 @@ def _identify(rows: list[dict[str, Any]], bus: list[dict[str, Any]] | None, root
         # NVML numbers the cards by their addresses.
         for row, address in zip(silent, missing):
             row["known"]["pci_address"] = address
+            if (row["lost"] or {}).get("state") != "lost":
+                # It may be another's: what cannot be opened is named by its place alone.
+                continue
             for key, value in driver.card(address, root).items():
                 row["known"][key] = row["known"][key] or value

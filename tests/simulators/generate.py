@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Writes scenarios/*.json from models.json: every value of every card in full, so that the stand-ins need no models.
+"""Writes scenarios/*.json from models.json and faults.json: every value of every card in full, so that the stand-ins
+need neither.
 
 A scenario can be changed by hand or by a test afterwards; this file only makes the ones that are kept.
 """
@@ -11,11 +12,13 @@ import copy
 import json
 import sys
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 MODELS: dict[str, Any] = json.loads((HERE / "models.json").read_text(encoding="utf-8"))
+FAULTS: dict[str, Any] = json.loads((HERE / "faults.json").read_text(encoding="utf-8"))
 NAMESPACE = uuid.UUID("6f1d1f0e-3c0b-4a55-9a39-0d2b8a6f5c11")
 
 # DGX-1 with V100: how many NVLinks join each pair of cards.
@@ -33,7 +36,7 @@ CUBE_MESH = (
 
 def device(model: str, number: int, address: str, node: int, path: list[str]) -> dict[str, Any]:
     """One healthy, idle card."""
-    m = MODELS[model]
+    m = copy.deepcopy(MODELS[model])
     serial = f"13{uuid.uuid5(NAMESPACE, f'serial {model} {number}').int % 10**11:011d}"
     pci = m["pci"]
     card: dict[str, Any] = {
@@ -263,6 +266,47 @@ def v100_cube() -> list[dict[str, Any]]:
     return cards
 
 
+def h100_pair() -> dict[str, Any]:
+    boxes = switches("22a3", ["c3", "c4", "c5", "c6"])
+    cards = switched("h100-sxm", [5, 4, 4, 5], boxes)[:2]
+    return {"devices": cards, "switches": boxes, "fabric_manager": "running"}
+
+
+# What a fault is a change of: a host that is well, persistence mode included.
+HEALTHY: dict[str, Callable[[], dict[str, Any]]] = {
+    "t4-x2": lambda: {"devices": host("t4", 2)},
+    "a100-sxm4-40gb-x2": lambda: {"devices": a100_pair()},
+    "h100-sxm-x2": h100_pair,
+}
+
+
+def change(document: Any, path: str, value: Any) -> None:
+    """Sets what the dotted path leads to; the last key may be new."""
+    *way, last = path.split(".")
+    for key in way:
+        document = document[int(key)] if isinstance(document, list) else document[key]
+    document[last] = value
+
+
+def faulty(row: dict[str, Any]) -> dict[str, Any]:
+    found = HEALTHY[row["of"]]()
+    for card in found["devices"]:
+        card["persistence"] = 1
+    document = scenario(row["name"], row["imitates"], found.pop("devices"), "550.163.01", **found)
+    document["origin"] = "hand-made from models.json and faults.json by generate.py"
+    for path, value in row["change"].items():
+        if path == "mig":
+            for place, layout in value.items():
+                mig(document["devices"][int(place)], layout)
+        elif path.endswith(".retired_pages"):
+            pages = {cause: [{"address": 4096 * n, "time": 1760000000 + n} for n in range(1, value[cause] + 1)]
+                     for cause in ("single_bit", "double_bit")}  # fmt: skip
+            change(document, path, {**value, **pages})
+        else:
+            change(document, path, value)
+    return document
+
+
 def everything() -> list[dict[str, Any]]:
     a100_switches = switches("1af1", ["c0", "c1", "c2", "c3", "c4", "c5"])
     h100_switches = switches("22a3", ["c3", "c4", "c5", "c6"])
@@ -310,11 +354,22 @@ def everything() -> list[dict[str, Any]]:
         scenario("driver-library-mismatch", "the library was upgraded by an unattended run, the old module is loaded",
                  pair(), v550, driver=mismatch),
         scenario("wrong-kernel-result", "two A100, the second computes one bit wrong", pair(), v550, cuda=wrong),
+        *(faulty(row) for row in FAULTS["faults"]),
     ]  # fmt: skip
 
 
 def render(document: dict[str, Any]) -> str:
-    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    if "faults.json" not in document["origin"]:
+        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    # What differs from a healthy host is read in faults.json; the cards in full are for programs: each on a line.
+    lines = []
+    for key, value in document.items():
+        if key in ("devices", "switches") and value:
+            rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in value)
+            lines.append(f" {json.dumps(key)}: [\n{rows}\n ]")
+        else:
+            lines.append(f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 def main() -> int:

@@ -8,7 +8,8 @@ loaded only if a real one, built for a kernel that is installed here, lies in /l
 file's version. What the scenario file says of the cards decides whether the module finds any.
 
     kernel.py boot          lay the views over /proc and /sys; load what a booting machine would load
-    kernel.py show          show the cards of a changed scenario; loaded modules stay
+    kernel.py show          show the cards of a changed scenario and write its new lines of the log; loaded modules stay
+    kernel.py log           hold the pipe open that the log is, until stopped
     kernel.py libraries     put the stand-ins in the place of NVIDIA's libraries that are installed, and take them
                             away where the package is gone
     kernel.py modules-load  systemd-modules-load for our modules
@@ -26,8 +27,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -36,6 +39,9 @@ HOME = Path("/usr/lib/baremetal-gpu-simulators")
 SCENARIO = HOME / "scenario.json"
 RUN = HOME / "run"
 STATE = RUN / "state.json"
+# A pipe: the real /dev/kmsg is the lab host's and is not shown to its machines.
+LOG = RUN / "kernel-log"
+FABRIC_MANAGER = Path("/run/nvidia-fabricmanager/nv-fabricmanager.pid")
 KMOD = "/usr/bin/kmod"
 MODULES = Path("/lib/modules")
 MARKER = b"baremetal-gpu simulator: a stand-in"
@@ -331,6 +337,7 @@ def show() -> None:
     _show_proc_driver(modules, wanted)
     _show_bus(modules, wanted)
     _show_firmware(wanted)
+    _show_fabric_manager(wanted)
 
 
 def _real(name: str) -> Path:
@@ -526,6 +533,51 @@ def _show_firmware(wanted: dict[str, Any]) -> None:
         (variables / "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c").write_bytes(value)
 
 
+# What the driver writes into the kernel's log, and the daemon that a scenario says runs
+
+
+def _log(wanted: dict[str, Any]) -> None:
+    """Write the scenario's lines that were not written yet, as records of /dev/kmsg."""
+    counter = RUN / "kernel-log.json"
+    written = json.loads(counter.read_text(encoding="ascii")) if counter.exists() else {"sequence": 0}
+    if written.get("scenario") != wanted.get("name"):
+        written.update(scenario=wanted.get("name"), id=0)
+    records = []
+    for entry in sorted(wanted.get("kernel_log", []), key=lambda entry: entry["id"]):
+        if entry["id"] > written["id"]:
+            for line in entry["lines"]:
+                written["sequence"] += 1
+                records.append(f"4,{written['sequence']},{int(time.monotonic() * 1e6)},-;{line}\n")
+            written["id"] = entry["id"]
+    if records:
+        with open(os.open(LOG, os.O_RDWR | os.O_NONBLOCK), "wb", buffering=0) as pipe:
+            for record in records:
+                pipe.write(record.encode())
+    write(counter, json.dumps(written))
+
+
+def log() -> None:
+    """Hold the pipe open, so that what is written waits for its reader, until the unit is stopped."""
+    with open(os.open(LOG, os.O_RDWR | os.O_CLOEXEC), "rb"):
+        _log(scenario())
+        signal.pause()
+
+
+def changed() -> None:
+    """The scenario is another one."""
+    show()
+    _log(scenario())
+
+
+def _show_fabric_manager(wanted: dict[str, Any]) -> None:
+    """The PID file that the daemon would write; the process in it is one that lives."""
+    if wanted.get("fabric_manager") == "running":
+        FABRIC_MANAGER.parent.mkdir(parents=True, exist_ok=True)
+        write(FABRIC_MANAGER, "1\n")
+    elif wanted.get("fabric_manager") == "stopped":
+        FABRIC_MANAGER.unlink(missing_ok=True)
+
+
 # Boot
 
 
@@ -540,6 +592,7 @@ def boot() -> None:
     real = RUN / "real"
     real.mkdir()
     keep({"modules": {}})
+    os.mkfifo(LOG)
     views = {
         "sys-module": "/sys/module",
         "sys-firmware": "/sys/firmware",
@@ -801,7 +854,7 @@ def modinfo(arguments: list[str]) -> int:
 
 def main(words: list[str]) -> int:
     commands = {"modprobe": modprobe, "rmmod": rmmod, "insmod": insmod, "modinfo": modinfo}
-    actions = {"boot": boot, "show": show, "libraries": libraries, "modules-load": modules_load}
+    actions = {"boot": boot, "show": changed, "log": log, "libraries": libraries, "modules-load": modules_load}
     name, arguments = (words or [""])[0], words[1:]
     if name in commands:
         if not STATE.exists():

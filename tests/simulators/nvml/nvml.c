@@ -37,6 +37,7 @@ struct event_set {
     bool used;
     struct registration cards[64];
     long long seen; /* the greatest id of the events that were there at the registration or were handed out */
+    long long registered_ms; /* when the first card was */
 };
 static struct event_set event_sets[32];
 
@@ -229,6 +230,19 @@ static nvmlReturn_t enter_device(struct call *call, const char *name, int since,
     if (!(condition)) { \
         return leave(&call, otherwise); \
     }
+
+/* A counter and what it has grown by since boot: "replays": 3, "replays_per_minute": 60. Every process sees the same.
+ * "clock_offset_s" of the scenario is a time that has passed in addition. */
+static nvmlU64 growing(const struct json *scenario, const struct json *node, const char *path)
+{
+    char rate[80];
+    struct timespec now;
+    snprintf(rate, sizeof(rate), "%s_per_minute", path);
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    double seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9 + json_number(scenario, "clock_offset_s", 0);
+    double grown = json_number(node, rate, 0) * seconds / 60;
+    return (nvmlU64)json_integer(node, path, 0) + (nvmlU64)grown;
+}
 
 /* What the scenario has not, the card has not. */
 static nvmlReturn_t give_unsigned(struct call *call, const struct json *node, const char *path, unsigned *out)
@@ -962,7 +976,16 @@ GET_UNSIGNED(nvmlDeviceGetCurrPcieLinkWidth, 0, "pci.width")
 GET_UNSIGNED(nvmlDeviceGetMaxPcieLinkGeneration, 0, "pci.generation_max")
 GET_UNSIGNED(nvmlDeviceGetMaxPcieLinkWidth, 0, "pci.width_max")
 GET_UNSIGNED(nvmlDeviceGetGpuMaxPcieLinkGeneration, 525, "pci.generation_card")
-GET_UNSIGNED(nvmlDeviceGetPcieReplayCounter, 0, "pci.replays")
+
+EXPORT nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned *out)
+{
+    ENTER_DEVICE(0, device, false)
+    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    WANT(json_get(call.device, "pci.replays") != NULL, NVML_NOT_SUPPORTED)
+    *out = (unsigned)growing(call.scenario, call.device, "pci.replays");
+    answers(&call, out, sizeof(*out));
+    return leave(&call, NVML_SUCCESS);
+}
 
 static unsigned link_speed_mbps(unsigned generation)
 {
@@ -1041,7 +1064,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigne
     WANT_LINK(link)
     WANT(out != NULL && counter < COUNT(names), NVML_INVALID_ARGUMENT)
     WANT(!json_true(call.device, "nvlinks.no_error_counters"), NVML_NOT_SUPPORTED)
-    *out = (nvmlU64)json_integer(link_of(&call, link), names[counter], 0);
+    *out = growing(call.scenario, link_of(&call, link), names[counter]);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
 }
@@ -1684,12 +1707,12 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t handle, nvmlGpuInst
 
 enum { VALUE_UNSIGNED = 1, VALUE_U64 = 3 };
 
-static bool sum_links(const struct json *device, const char *counter, nvmlU64 *out)
+static bool sum_links(const struct call *call, const char *counter, nvmlU64 *out)
 {
-    const struct json *links = json_get(device, "nvlinks.links");
+    const struct json *links = json_get(call->device, "nvlinks.links");
     *out = 0;
     for (int i = 0; links != NULL && i < links->count; i++) {
-        *out += (nvmlU64)json_integer(json_at(links, i), counter, 0);
+        *out += growing(call->scenario, json_at(links, i), counter);
     }
     return links != NULL;
 }
@@ -1711,7 +1734,7 @@ static nvmlReturn_t field_value(const struct call *call, nvmlFieldValue_t *field
     field->valueType = VALUE_U64;
     for (size_t i = 0; i < COUNT(plain); i++) {
         if (plain[i].id == field->fieldId) {
-            field->value.ull = (nvmlU64)json_integer(device, plain[i].path, 0);
+            field->value.ull = growing(call->scenario, device, plain[i].path);
             field->valueType = plain[i].id == 83 ? VALUE_U64 : VALUE_UNSIGNED;
             bool late = plain[i].id == 230 && scenario_branch(library_version) < 570;
             return json_get(device, plain[i].path) != NULL && !late ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
@@ -1725,7 +1748,7 @@ static nvmlReturn_t field_value(const struct call *call, nvmlFieldValue_t *field
     }
     for (size_t i = 0; i < COUNT(links); i++) {
         if (links[i].id == field->fieldId) {
-            return sum_links(device, links[i].counter, &field->value.ull) ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+            return sum_links(call, links[i].counter, &field->value.ull) ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
         }
     }
     if (field->fieldId == 29 || field->fieldId == 30) {
@@ -1760,7 +1783,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvm
     return leave(&call, NVML_SUCCESS);
 }
 
-/* Events: the scenario's list "events" with growing ids. What is in it when a set is registered is the past. */
+/* Events: the scenario's list "events" with growing ids. What is in it when a set is registered is the past, but for
+ * events with "after_ms": they come that long after the registration, to every set. */
 
 #define EVENT_XID 8ull
 
@@ -1785,6 +1809,13 @@ EXPORT nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *out)
     return leave(&call, NVML_MEMORY);
 }
 
+static long long milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
 static bool is_event_set(const struct event_set *set)
 {
     return set >= event_sets && set < event_sets + COUNT(event_sets)
@@ -1806,9 +1837,12 @@ EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, nvmlU64 types,
     WANT(is_event_set(set) && types != 0, NVML_INVALID_ARGUMENT)
     WANT((types & ~supported) == 0, NVML_NOT_SUPPORTED)
     const struct json *events = json_get(call.scenario, "events");
-    for (int i = 0; set->cards[0].types == 0 && events != NULL && i < events->count; i++) {
+    bool first = set->cards[0].types == 0;
+    set->registered_ms = first ? milliseconds() : set->registered_ms;
+    for (int i = 0; first && events != NULL && i < events->count; i++) {
         long long id = json_integer(json_at(events, i), "id", 0);
-        set->seen = id > set->seen ? id : set->seen;
+        bool past = json_get(json_at(events, i), "after_ms") == NULL;
+        set->seen = past && id > set->seen ? id : set->seen;
     }
     for (size_t i = 0; i < COUNT(set->cards); i++) {
         struct registration *card = &set->cards[i];
@@ -1827,7 +1861,8 @@ static bool next_event(const struct json *scenario, struct event_set *set, nvmlE
     for (int i = 0; events != NULL && i < events->count; i++) {
         const struct json *event = json_at(events, i);
         long long id = json_integer(event, "id", 0);
-        if (id <= set->seen || (next != NULL && id >= json_integer(next, "id", 0))) {
+        bool due = milliseconds() - set->registered_ms >= json_integer(event, "after_ms", 0);
+        if (!due || id <= set->seen || (next != NULL && id >= json_integer(next, "id", 0))) {
             continue;
         }
         const struct json *card
@@ -1850,13 +1885,6 @@ static bool next_event(const struct json *scenario, struct event_set *set, nvmlE
     out->gpuInstanceId = (unsigned)json_integer(next, "gpu_instance", -1);
     out->computeInstanceId = (unsigned)json_integer(next, "compute_instance", -1);
     return true;
-}
-
-static long long milliseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *out, unsigned timeout_ms)

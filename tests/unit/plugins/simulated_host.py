@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
 import os
 import subprocess
@@ -20,13 +19,27 @@ SIMULATORS = ROOT / "tests" / "simulators"
 MAJOR, UVM_MAJOR = 195, 511
 
 
+# Each line it is given is "quick" or "slow" and the seconds by which its clocks are ahead.
 LOOKER = """
-import json, os, sys, pynvml
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_session, snapshot
+import json, os, sys, time, pynvml
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml, nvml_session, snapshot
 nvml_session.RETRY_S = float(sys.argv[1])
+deadline_s = float(sys.argv[2])
 reader = snapshot.Reader(pynvml, os.environ["SIMULATED_ROOT"])
+ahead = 0.0
+uptime, clock = snapshot.uptime, time.time
+snapshot.uptime = lambda: uptime() + ahead
+time.time = lambda: clock() + ahead
+# The file tree is a plain user's, who can make no device files.
+snapshot.devices.is_right = lambda node, root: node.path not in os.environ["SIMULATED_MISSING"].split()
 for line in sys.stdin:
-    print(json.dumps(reader.read(slow=line == "slow\\n")), flush=True)
+    kind, ahead = line.split()[0], float(line.split()[1])
+    if deadline_s:
+        answer = nvml.in_child(lambda: {"look": reader.read(slow=kind == "slow")}, deadline_s)
+        look = answer.get("look") or snapshot.without_nvml(answer["error"], os.environ["SIMULATED_ROOT"])
+    else:
+        look = reader.read(slow=kind == "slow")
+    print(json.dumps(look), flush=True)
 """
 
 
@@ -39,7 +52,7 @@ def scenario(name: str, **changes: Any) -> dict[str, Any]:
 
 
 class SimulatedHost(FakeHost):
-    """A host with the cards of a scenario. Its device files are there and right, as far as its user may make any."""
+    """A host with the cards of a scenario."""
 
     def __init__(self, root: Path, library: Path) -> None:
         super().__init__(root)
@@ -66,15 +79,22 @@ class SimulatedHost(FakeHost):
                 f"Model: \t\t {card['name']}\nGPU UUID: \t {card['uuid']}\nDevice Minor: \t {card['minor']}\n",
             )
 
+        pid = self.root / "run/nvidia-fabricmanager/nv-fabricmanager.pid"
+        pid.unlink(missing_ok=True)
+        if self.scenario["fabric_manager"] == "running":
+            self.write(str(pid.relative_to(self.root)), "1\n")
+            self.write("proc/1/comm", "nv-fabricmanage\n")
+
+    def records(self, uptime: float) -> list[str]:
+        """The scenario's lines of the kernel's log as records of /dev/kmsg."""
+        lines = [line for entry in self.scenario.get("kernel_log", []) for line in entry["lines"]]
+        return [f"4,{number},{int(uptime * 1e6)},-;{line}" for number, line in enumerate(lines, 1)]
+
     def save(self) -> None:
         """What is changed in the scenario holds from here on."""
         fresh = self.path_of_scenario.with_suffix(".new")
         fresh.write_text(json.dumps(self.scenario), encoding="utf-8")
         fresh.replace(self.path_of_scenario)
-
-    def restore(self, before: dict[str, Any]) -> None:
-        self.scenario = copy.deepcopy(before)
-        self.save()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -86,21 +106,29 @@ class SimulatedHost(FakeHost):
         }
 
     @contextlib.contextmanager
-    def looking(self, retry_s: float = 0.0) -> Iterator[Callable[..., dict[str, Any]]]:
-        """A process that keeps NVML open and takes a look whenever it is called; `slow` takes a slow one."""
+    def looking(
+        self, retry_s: float = 0.0, deadline_s: float = 0.0, missing: tuple[str, ...] = ()
+    ) -> Iterator[Callable[..., dict[str, Any]]]:
+        """A process that takes a look whenever it is called: look(slow, ahead_s).
+
+        It keeps NVML open, or with a deadline asks it in a new child each time. `missing` are device files.
+        """
         with subprocess.Popen(
-            [sys.executable, "-c", LOOKER, str(retry_s)],
-            env=self.environment,
+            [sys.executable, "-c", LOOKER, str(retry_s), str(deadline_s)],
+            env={**self.environment, "SIMULATED_MISSING": " ".join(missing)},
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         ) as process:
 
-            def look(slow: bool = False) -> dict[str, Any]:
+            def look(slow: bool = False, ahead_s: float = 0.0) -> dict[str, Any]:
+                if ahead_s != self.scenario.get("clock_offset_s", 0.0):
+                    self.scenario["clock_offset_s"] = ahead_s
+                    self.save()
                 assert process.stdin is not None
                 assert process.stdout is not None
-                process.stdin.write("slow\n" if slow else "quick\n")
+                process.stdin.write(f"{'slow' if slow else 'quick'} {ahead_s}\n")
                 process.stdin.flush()
                 line = process.stdout.readline()
                 assert line, f"the process ended with {process.wait()}"

@@ -48,6 +48,8 @@ class Machine:
             "SCENARIO": root / "scenario.json",
             "RUN": self.run,
             "STATE": self.run / "state.json",
+            "LOG": self.run / "kernel-log",
+            "FABRIC_MANAGER": root / "run-of-host" / "nv-fabricmanager.pid",
             "MODULES": root / "modules",
             "CONFIGURATION": (str(self.configuration),),
             "modinfo_field": lambda path, field: FIELDS.get(path.name, {}).get(field, ""),
@@ -56,6 +58,7 @@ class Machine:
         }.items():
             monkeypatch.setattr(self.kernel, name, value)
         self.users: dict[str, list[str]] = {}
+        os.mkfifo(self.run / "kernel-log")
         self.kernel.keep({"modules": {}})
         self.scenario("a100-sxm4-40gb-x2")
 
@@ -359,6 +362,35 @@ def test_a_card_that_is_gone_leaves_the_bus(machine):
     (machine.root / "scenario.json").write_text(json.dumps(document))
     assert machine("show") == 0
     assert os.listdir(machine.run / "pci-devices") == ["0000:3b:00.0"]
+
+
+def test_lines_of_the_kernels_log_are_written_once(machine):
+    """Read as /dev/kmsg is: priority, sequence, microseconds and flags before the text."""
+    with open(os.open(machine.run / "kernel-log", os.O_RDWR | os.O_NONBLOCK), "rb", buffering=0) as log:
+        machine.scenario("log-off-bus-three-lines")
+        machine("show")
+        machine("show")
+        machine.scenario("xid-31")
+        machine("show")
+        records = log.read(65536).decode().splitlines()
+    assert [record.partition(";")[2] for record in records[:3]] == [
+        "NVRM: The NVIDIA GPU 0000:18:00.0",
+        "NVRM: (PCI ID: 10de:2901) installed in this system has",
+        "NVRM: fallen off the bus and is not responding to commands.",
+    ]
+    assert records[3].partition(";")[2].startswith("NVRM: Xid (PCI:0000:03:00): 31,")
+    assert len(records) == 4
+    heads = [record.partition(";")[0].split(",") for record in records]
+    assert [head[1] for head in heads] == ["1", "2", "3", "4"]
+    assert {(head[0], head[3]) for head in heads} == {("4", "-")}
+
+
+def test_fabric_manager_runs_where_the_scenario_says_so(machine):
+    file = machine.root / "run-of-host" / "nv-fabricmanager.pid"
+    machine.scenario("h100-sxm-x8")
+    assert Path(f"/proc/{file.read_text().strip()}").exists()
+    machine.scenario("fabric-not-ready")
+    assert not file.exists()
 
 
 def test_a_command_that_is_none(machine, capsys):

@@ -15,7 +15,8 @@ import pytest
 
 from tests.unit.simulators.conftest import SIMULATORS, load_copy
 
-NAMES = sorted(path.stem for path in (SIMULATORS / "scenarios").glob("*.json"))
+FAULTS = {row["name"] for row in json.loads((SIMULATORS / "faults.json").read_text(encoding="utf-8"))["faults"]}
+NAMES = sorted({path.stem for path in (SIMULATORS / "scenarios").glob("*.json")} - FAULTS)
 
 
 def code_of(module, question, *arguments):
@@ -650,6 +651,37 @@ def test_a_lost_card_ends_the_wait(pynvml, watched):
     chosen.devices[1]["state"] = "lost"
     chosen.write()
     assert code_of(pynvml, pynvml.nvmlEventSetWait_v2, events, 5000) == 15
+
+
+def test_an_event_may_come_a_while_after_the_registration(pynvml, scenario):
+    scenario("xid-31")
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(1)
+    for _each in range(2):
+        events = pynvml.nvmlEventSetCreate()
+        pynvml.nvmlDeviceRegisterEvents(handle, pynvml.nvmlEventTypeXidCriticalError, events)
+        assert code_of(pynvml, pynvml.nvmlEventSetWait_v2, events, 0) == 10
+        assert pynvml.nvmlEventSetWait_v2(events, 5000).eventData == 31
+        assert code_of(pynvml, pynvml.nvmlEventSetWait_v2, events, 0) == 10
+        pynvml.nvmlEventSetFree(events)
+
+
+def test_counters_may_grow_with_time(pynvml, scenario):
+    chosen = scenario("nvlink-errors")
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(1)
+    flit = pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT
+    counted = [pynvml.nvmlDeviceGetNvLinkErrorCounter(handle, 3, flit)]
+    assert counted[0] >= 100
+    time.sleep(0.3)
+    counted.append(pynvml.nvmlDeviceGetNvLinkErrorCounter(handle, 3, flit))
+    assert counted[1] > counted[0]
+    assert pynvml.nvmlDeviceGetNvLinkErrorCounter(handle, 2, flit) == 0
+    chosen.devices[1]["pci"].update(replays=7, replays_per_minute=60000)
+    chosen.write()
+    before = pynvml.nvmlDeviceGetPcieReplayCounter(handle)
+    time.sleep(0.05)
+    assert pynvml.nvmlDeviceGetPcieReplayCounter(handle) > before
 
 
 def test_event_sets_are_handles_too(pynvml, watched):

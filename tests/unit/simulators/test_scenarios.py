@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The scenarios are what generate.py makes of models.json, and each says what it imitates."""
+"""The scenarios are what generate.py makes of models.json and faults.json, and each says what it imitates."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from tests.unit.simulators.conftest import ROOT, SIMULATORS
 
+FAULTS = json.loads((SIMULATORS / "faults.json").read_text(encoding="utf-8"))["faults"]
 SCENARIOS = {path.stem: path for path in (SIMULATORS / "scenarios").glob("*.json")}
 
 WANTED = {
@@ -34,8 +35,8 @@ WANTED = {
 
 
 def test_the_files_are_the_generated_ones(tmp_path):
-    """Generated anew beside a copy of the models."""
-    for name in ("generate.py", "models.json"):
+    """Generated anew beside a copy of what they are made from."""
+    for name in ("generate.py", "models.json", "faults.json"):
         (tmp_path / name).write_bytes((SIMULATORS / name).read_bytes())
     (tmp_path / "scenarios").mkdir()
     subprocess.run([sys.executable, tmp_path / "generate.py"], check=True, capture_output=True)
@@ -45,8 +46,23 @@ def test_the_files_are_the_generated_ones(tmp_path):
 
 def test_every_scenario_is_there_and_described():
     readme = (SIMULATORS / "README.md").read_text(encoding="utf-8")
-    assert set(SCENARIOS) >= WANTED
-    assert [name for name in SCENARIOS if f"`{name}`" not in readme] == []
+    faults = [row["name"] for row in FAULTS]
+    assert len(set(faults)) == len(faults)
+    assert set(SCENARIOS) >= WANTED | set(faults)
+    assert [name for name in SCENARIOS if f"`{name}`" not in readme and name not in faults] == []
+
+
+def test_a_fault_leaves_the_first_card_alone():
+    """So that a test can tell a verdict on the sick card from one on all."""
+    first: dict[str, dict] = {}
+    for row in FAULTS:
+        document = json.loads(SCENARIOS[row["name"]].read_text(encoding="utf-8"))
+        assert document["imitates"] == row["imitates"]
+        assert document["devices"][0] == first.setdefault(row["of"], document["devices"][0]), row["name"]
+        assert set(document) > {"events", "faults"}
+    for of, whole in (("a100-sxm4-40gb-x2", "a100-sxm4-40gb-x2"), ("h100-sxm-x2", "h100-sxm-x8")):
+        healthy = json.loads(SCENARIOS[whole].read_text(encoding="utf-8"))["devices"][0]
+        assert {**first[of], "persistence": "daemon"} == healthy | {"pci": first[of]["pci"]}
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

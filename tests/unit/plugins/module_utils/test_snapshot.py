@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import snapshot
@@ -187,9 +190,10 @@ def test_an_unhealthy_fabric_names_what_is_wrong(look):
 
 
 def test_fabric_manager_is_found_by_its_pid(look, simulated_host):
-    simulated_host.write("run/nvidia-fabricmanager/nv-fabricmanager.pid", "4711\n")
-    simulated_host.write("proc/4711/comm", "nv-fabricmanage\n")
     assert look("h100-sxm-x8")["fabric_manager"] == {"needed": True, "running": True}
+    # It died without taking its file along.
+    simulated_host.write("run/nvidia-fabricmanager/nv-fabricmanager.pid", "4711\n")
+    assert snapshot.without_nvml(None, simulated_host.path)["fabric_manager"] == {"needed": True, "running": False}
 
 
 def test_a_corrupted_inforom(look):
@@ -313,15 +317,31 @@ def test_nvml_starts_when_the_driver_is_loaded(simulated_host):
         assert len(found["devices"]) == 2
 
 
-def test_missing_device_files_are_named(look):
-    found = look("a100-sxm4-40gb-x2")["device_files"]
-    assert found == {
-        "/dev/nvidiactl": False,
-        "/dev/nvidia0": False,
-        "/dev/nvidia1": False,
-        "/dev/nvidia-uvm": False,
-        "/dev/nvidia-uvm-tools": False,
-    }
+def test_missing_device_files_are_named(simulated_host):
+    simulated_host.take("a100-sxm4-40gb-x2")
+    simulated_host.write("dev/nvidiactl", "a plain file")
+    assert snapshot.without_nvml(None, simulated_host.path)["device_files"] == dict.fromkeys(
+        ("/dev/nvidiactl", "/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"), False
+    )
+
+
+def test_device_files_with_their_numbers_are_right(simulated_host, monkeypatch):
+    simulated_host.take("a100-sxm4-40gb-x2")
+    numbers = {"nvidiactl": (195, 255), "nvidia0": (195, 0), "nvidia1": (195, 7)}
+
+    class Status:
+        st_mode = stat.S_IFCHR | 0o666
+
+        def __init__(self, name):
+            self.st_rdev = os.makedev(*numbers[name])
+
+    real = os.stat
+    monkeypatch.setattr(
+        os, "stat", lambda path, **more: Status(os.path.basename(path)) if "/dev/" in str(path) else real(path, **more)
+    )
+    numbers.update({"nvidia-uvm": (511, 0), "nvidia-uvm-tools": (511, 1)})
+    found = snapshot.without_nvml(None, simulated_host.path)["device_files"]
+    assert [path for path, right in found.items() if not right] == ["/dev/nvidia1"]
 
 
 def test_a_host_without_a_driver(fake_host):
