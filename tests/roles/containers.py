@@ -101,24 +101,50 @@ def send(machine: str, path: Path) -> str:
     return target
 
 
-class Container:
-    """A container of Docker or Podman that was given devices by their CDI names, until the end of the block."""
+# With what `docker run` and `podman run` have in common. A container is removed before the next one is started.
+RUN = """
+set -u
+engine=$1; image=$2; shift 2
+sudo $engine load --quiet --input /var/tmp/image.tar >/dev/null
+for devices in "$@"; do
+  options=$(for device in $devices; do echo --device nvidia.com/gpu=$device; done)
+  echo "== $devices"
+  sudo $engine run --detach --name looked-at --network none --stop-timeout 0 --cap-add MKNOD --volume /usr:/usr:ro \
+    $options $image >/dev/null 2>/var/tmp/refused || cat /var/tmp/refused
+  [ "$(sudo $engine inspect looked-at --format '{{.State.Running}}')" = true ] && for time in first again; do
+    echo "-- $time"
+    sudo $engine exec looked-at sh -c "$LOOK"
+    sudo systemctl daemon-reload
+  done && {
+    echo "-- more"
+    sudo cat /proc/$(sudo $engine inspect looked-at --format '{{.State.Pid}}')/environ | tr '\\0' '\\n'
+    sudo $engine exec looked-at cat /proc/mounts
+    sudo $engine inspect looked-at --format 'pids_limit={{.HostConfig.PidsLimit}}'
+  }
+  sudo $engine rm --force looked-at >/dev/null 2>&1
+done
+"""
 
-    def __init__(self, machine: str, engine: str, *devices: str) -> None:
-        self.machine = machine
-        self.engine = engine
-        self.devices = " ".join(f"--device nvidia.com/gpu={device}" for device in devices)
 
-    def __enter__(self) -> Container:
-        options = f"--detach --network none --cap-add MKNOD --memory 64m --volume /usr:/usr:ro {self.devices}"
-        self.name = ssh(self.machine, f"sudo {self.engine} run {options} {IMAGE}").strip()
-        return self
+@dataclass(frozen=True)
+class Look:
+    """Into a container: before and after systemd has read its units again, and what else there is in it."""
 
-    def __exit__(self, *_error: object) -> None:
-        ssh(self.machine, f"sudo {self.engine} rm --force {self.name}", check=False)
+    first: View
+    again: View
+    more: str
 
-    def run(self, script: str) -> str:
-        return ssh(self.machine, f"sudo {self.engine} exec {self.name} sh -c '{script}'", check=False)
 
-    def view(self) -> View:
-        return view(self.run(LOOK))
+def look_into(machine: str, engine: str, *wanted: str) -> list[Look | str]:
+    """One container of Docker or Podman for each of the wanted CDI names (several with spaces between them, or none).
+
+    Returns what was seen in each, or what the engine said when it refused it.
+    """
+    arguments = " ".join(f"'{word}'" for word in (engine, IMAGE, *wanted))
+    said = ssh(machine, f"export LOOK='{LOOK}'; bash -s - {arguments} <<'END'\n{RUN}END")
+    results: list[Look | str] = []
+    for text in re.split(r"^== .*\n", said, flags=re.MULTILINE)[1:]:
+        parts = re.split(r"^-- .*\n", text, flags=re.MULTILINE)
+        results.append(Look(view(parts[1]), view(parts[2]), parts[3]) if len(parts) == 4 else text)
+    assert len(results) == len(wanted), said
+    return results

@@ -8,13 +8,14 @@ tests run in order on two machines, Debian 13 with the engines one after another
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.roles.conftest import DEBIAN_12, DEBIAN_13, MACHINES, Role, lab, ssh
-from tests.roles.containers import IMAGE, LOOK, Container, image, only, send, view
+from tests.roles.containers import IMAGE, LOOK, Look, image, look_into, only, send, view
 
 pytestmark = pytest.mark.lab
 
@@ -101,24 +102,18 @@ def image_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return image(tmp_path_factory.mktemp("image"))
 
 
-def see_what_they_are_given(machine: str, engine: str) -> None:
-    """By index, by UUID, several and all; nothing else, and the same after systemd has read its units again."""
-    ssh(machine, f"sudo {engine} load --quiet --input /var/tmp/image.tar")
-    with Container(machine, engine, "0") as container:
-        assert container.view() == only(0)
-        ssh(machine, "sudo systemctl daemon-reload")
-        assert container.view() == only(0)
-        # One more card for another container takes none away from this one.
-        with Container(machine, engine, uuids(machine)["1"]) as other:
-            assert other.view() == only(1)
-        assert "NVIDIA_VISIBLE_DEVICES=void" in container.run("cat /proc/1/environ").split("\0")
-        assert "libcuda.so.1" in container.run("ls -L /usr/lib/x86_64-linux-gnu")
-    with Container(machine, engine, "all") as container:
-        assert container.view() == only(0, 1)
-    with Container(machine, engine) as container:
-        assert container.view() == only()
-    with pytest.raises(AssertionError, match=r"unresolvable CDI devices nvidia\.com/gpu=7"):
-        ssh(machine, f"sudo {engine} run --rm --device nvidia.com/gpu=7 {IMAGE}")
+def see_what_they_are_given(machine: str, engine: str) -> str:
+    """By index, by UUID, several, all and none; nothing else, and the same after systemd has read its units again."""
+    named = uuids(machine)["1"]
+    first, by_uuid, both, every, none, unknown = look_into(machine, engine, "0", named, f"0 {named}", "all", "", "7")
+    for look, cards in ((first, [0]), (by_uuid, [1]), (both, [0, 1]), (every, [0, 1]), (none, [])):
+        assert isinstance(look, Look), look
+        assert look.first == look.again == only(*cards)
+        assert ("NVIDIA_VISIBLE_DEVICES=void" in look.more) == bool(cards)
+        assert ("/usr/lib/x86_64-linux-gnu/libcuda.so.1" in look.more) == bool(cards)
+    assert isinstance(unknown, str)
+    assert "unresolvable CDI devices nvidia.com/gpu=7" in unknown
+    return none.more
 
 
 def test_containers_of_docker(role: Role) -> None:
@@ -161,11 +156,9 @@ def test_podman_takes_the_place_of_docker(role: Role) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_containers_of_podman(role: Role, machine: str) -> None:
-    see_what_they_are_given(machine, "podman")
-    with Container(machine, "podman") as container:
-        assert container.run("df -m /dev/shm | tail -1").split()[1] == "128", "the operator's setting"
-        limit = on_host(f"sudo podman inspect {container.name} --format '{{{{.HostConfig.PidsLimit}}}}'", machine)
-        assert limit == "4096"
+    more = see_what_they_are_given(machine, "podman")
+    assert re.search(r"^shm /dev/shm .*size=(125000|131072)k", more, re.MULTILINE), "the operator's setting"
+    assert "pids_limit=4096" in more
 
 
 def test_the_cards_are_verified_in_containers_of_podman(role: Role, tmp_path: Path) -> None:
@@ -280,7 +273,7 @@ def test_absent_takes_out_what_was_put_in(role: Role) -> None:
     assert on_host(f"cat {CONTAINERD_TOML}") + "\n" == OPERATORS_CONTAINERD
     assert "oom_score" not in on_host(f"cat {CONTAINERD_TOML}", DEBIAN_12)
     for machine in MACHINES:
-        assert on_host(f"ls {CDI} /var/lib/baremetal-gpu/config_merge/* 2>/dev/null || true", machine) == ""
-        assert on_host("sudo ls /var/lib/baremetal-gpu/config_merge", machine) == ""
+        left = on_host(f"sudo ls {CDI} /var/lib/baremetal-gpu/config_merge 2>/dev/null || true", machine)
+        assert left == "/var/lib/baremetal-gpu/config_merge:", left
     role.is_converged(gone)
     assert on_host("sudo docker inspect stays --format '{{.State.Running}}'") == "true"
