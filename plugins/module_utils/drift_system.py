@@ -287,8 +287,10 @@ def kernel_module_drift(
     name = module_name(item["name"])
     if item.get("state", "loaded") == "unloaded":
         if name in loaded:
-            held = f" and held by {', '.join(loaded[name])}" if loaded[name] else ""
-            return {"why": f"is loaded{held}", "actions": ["unload"]}
+            users = device_users(item.get("devices") or (), item.get("units") or (), root)
+            by = loaded[name] + users
+            held = f" and held by {', '.join(by)}" if by else ""
+            return {"why": f"is loaded{held}", "actions": ["unload"], **({"held_by": users} if users else {})}
         return {"why": "is built into the kernel", "actions": ["unload"]} if name in builtin else None
     if name not in loaded:
         return None if name in builtin else {"why": "is not loaded", "actions": ["load"]}
