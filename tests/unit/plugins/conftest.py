@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.plugins.fake_host import FakeHost
-from tests.unit.plugins.simulated_host import SIMULATORS, SimulatedHost
+from tests.unit.plugins.simulated_host import SIMULATORS, Looker, SimulatedHost
 
 
 @pytest.fixture
@@ -36,6 +36,14 @@ def nvml_library():
     return SIMULATORS / "build"
 
 
+@pytest.fixture(scope="session")
+def looker(tmp_path_factory, nvml_library):
+    """The process that takes looks for simulated_host."""
+    process = Looker(nvml_library, tmp_path_factory.mktemp("looker"))
+    yield process
+    process.close()
+
+
 @pytest.fixture
-def simulated_host(tmp_path, nvml_library):
-    return SimulatedHost(tmp_path, nvml_library)
+def simulated_host(tmp_path, looker):
+    return SimulatedHost(tmp_path, looker)

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +18,72 @@ SIMULATORS = ROOT / "tests" / "simulators"
 MAJOR, UVM_MAJOR = 195, 511
 
 
-# Each line it is given is "quick" or "slow" and the seconds by which its clocks are ahead.
+# Each line it is given is a question as JSON, see Looker.
 LOOKER = """
 import json, os, sys, time, pynvml
 from ansible_collections.baremetal.gpu.plugins.module_utils import nvml, nvml_session, snapshot
-nvml_session.RETRY_S = float(sys.argv[1])
-deadline_s = float(sys.argv[2])
-reader = snapshot.Reader(pynvml, os.environ["SIMULATED_ROOT"])
-ahead = 0.0
+reader, ahead, missing = None, 0.0, ()
 uptime, clock = snapshot.uptime, time.time
 snapshot.uptime = lambda: uptime() + ahead
 time.time = lambda: clock() + ahead
 # The file tree is a plain user's, who can make no device files.
-snapshot.devices.is_right = lambda node, root: node.path not in os.environ["SIMULATED_MISSING"].split()
+snapshot.devices.is_right = lambda node, root: node.path not in missing
 for line in sys.stdin:
-    kind, ahead = line.split()[0], float(line.split()[1])
-    if deadline_s:
-        answer = nvml.in_child(lambda: {"look": reader.read(slow=kind == "slow")}, deadline_s)
-        look = answer.get("look") or snapshot.without_nvml(answer["error"], os.environ["SIMULATED_ROOT"])
+    asked = json.loads(line)
+    ahead, missing, nvml_session.RETRY_S = asked["ahead_s"], asked["missing"], asked["retry_s"]
+    if asked["fresh"]:
+        if reader:
+            reader.close()
+        reader = snapshot.Reader(pynvml, asked["root"])
+    if asked["deadline_s"]:
+        answer = nvml.in_child(lambda: {"look": reader.read(slow=asked["slow"])}, asked["deadline_s"])
+        look = answer.get("look") or snapshot.without_nvml(answer["error"], asked["root"])
     else:
-        look = reader.read(slow=kind == "slow")
+        look = reader.read(slow=asked["slow"])
     print(json.dumps(look), flush=True)
 """
+
+
+class Looker:
+    """A process with the simulated library, which takes looks at one host after the other.
+
+    The scenario is always at one place, since a process cannot be told another.
+    """
+
+    def __init__(self, library: Path, directory: Path) -> None:
+        self.scenario = directory / "scenario.json"
+        self.environment = {
+            **os.environ,
+            "LD_LIBRARY_PATH": str(library),
+            "NVML_SIMULATOR_SCENARIO": str(self.scenario),
+        }
+        self.process: subprocess.Popen[str] | None = None
+
+    def ask(self, **question: Any) -> dict[str, Any]:
+        if self.process is None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", LOOKER],
+                env=self.environment,
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            process, self.process = self.process, None
+            raise AssertionError(f"the process ended with {process.wait()}")
+        return json.loads(line)  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        if self.process is not None:
+            with self.process as process:
+                assert process.stdin is not None
+                process.stdin.close()
 
 
 def scenario(name: str, **changes: Any) -> dict[str, Any]:
@@ -54,11 +97,10 @@ def scenario(name: str, **changes: Any) -> dict[str, Any]:
 class SimulatedHost(FakeHost):
     """A host with the cards of a scenario."""
 
-    def __init__(self, root: Path, library: Path) -> None:
+    def __init__(self, root: Path, looker: Looker) -> None:
         super().__init__(root)
-        self.library = library
+        self.looker = looker
         self.scenario: dict[str, Any] = {}
-        self.path_of_scenario = root / "scenario.json"
 
     def take(self, name: str, **changes: Any) -> None:
         self.scenario = scenario(name, **changes)
@@ -92,55 +134,36 @@ class SimulatedHost(FakeHost):
 
     def save(self) -> None:
         """What is changed in the scenario holds from here on."""
-        fresh = self.path_of_scenario.with_suffix(".new")
+        fresh = self.looker.scenario.with_suffix(".new")
         fresh.write_text(json.dumps(self.scenario), encoding="utf-8")
-        fresh.replace(self.path_of_scenario)
+        fresh.replace(self.looker.scenario)
 
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(self.library),
-            "NVML_SIMULATOR_SCENARIO": str(self.path_of_scenario),
-            "SIMULATED_ROOT": self.path,
-        }
-
-    @contextlib.contextmanager
     def looking(
         self, retry_s: float = 0.0, deadline_s: float = 0.0, missing: tuple[str, ...] = ()
-    ) -> Iterator[Callable[..., dict[str, Any]]]:
-        """A process that takes a look whenever it is called: look(slow, ahead_s).
+    ) -> Callable[..., dict[str, Any]]:
+        """look(slow, ahead_s) takes a look; `ahead_s` is by how much the clocks are ahead.
 
-        It keeps NVML open, or with a deadline asks it in a new child each time. `missing` are device files.
+        From one look to the next NVML stays open, but with a deadline it is asked in a new child each time. `missing`
+        are device files.
         """
-        with subprocess.Popen(
-            [sys.executable, "-c", LOOKER, str(retry_s), str(deadline_s)],
-            env={**self.environment, "SIMULATED_MISSING": " ".join(missing)},
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process:
+        fresh = True
 
-            def look(slow: bool = False, ahead_s: float = 0.0) -> dict[str, Any]:
-                if ahead_s != self.scenario.get("clock_offset_s", 0.0):
-                    self.scenario["clock_offset_s"] = ahead_s
-                    self.save()
-                assert process.stdin is not None
-                assert process.stdout is not None
-                process.stdin.write(f"{'slow' if slow else 'quick'} {ahead_s}\n")
-                process.stdin.flush()
-                line = process.stdout.readline()
-                assert line, f"the process ended with {process.wait()}"
-                return json.loads(line)  # type: ignore[no-any-return]
+        def look(slow: bool = False, ahead_s: float = 0.0) -> dict[str, Any]:
+            nonlocal fresh
+            if ahead_s != self.scenario.get("clock_offset_s", 0.0):
+                self.scenario["clock_offset_s"] = ahead_s
+                self.save()
+            asked = {"root": self.path, "fresh": fresh, "slow": slow, "ahead_s": ahead_s, "missing": missing}
+            fresh = False
+            return self.looker.ask(**asked, retry_s=retry_s, deadline_s=deadline_s)
 
-            yield look
+        return look
 
     def python(self, code: str, *arguments: str) -> Any:
         """What a program with the simulated library in its search path prints as JSON."""
         done = subprocess.run(
             [sys.executable, "-c", code, *arguments],
-            env=self.environment,
+            env={**self.looker.environment, "SIMULATED_ROOT": self.path},
             cwd=ROOT,
             check=False,
             capture_output=True,

@@ -21,8 +21,7 @@ def look(simulated_host):
         if change:
             change(simulated_host.scenario)
             simulated_host.save()
-        with simulated_host.looking() as again:
-            return again(slow)
+        return simulated_host.looking()(slow)
 
     return take
 
@@ -214,20 +213,20 @@ def test_a_card_that_was_lost_before_the_first_look_is_named_by_bus_and_driver(l
 
 def test_a_card_is_lost_between_looks_and_comes_back(simulated_host):
     simulated_host.take("a100-sxm4-40gb-x8")
-    with simulated_host.looking() as look:
-        before = look()["devices"][5]
-        simulated_host.scenario["devices"][5]["state"] = "lost"
-        simulated_host.save()
-        lost = look()["devices"][5]
-        assert lost["error"]["code"] == 15
-        assert lost["uuid"] == before["uuid"]
-        assert look()["devices"][5]["uuid"] == before["uuid"]
-        simulated_host.scenario["devices"][5]["state"] = "ok"
-        simulated_host.save()
-        again = look()["devices"][5]
-        assert again["error"] is None
-        assert again["uuid"] == before["uuid"]
-        assert "value" in again["readings"]["temperature_c"]
+    look = simulated_host.looking()
+    before = look()["devices"][5]
+    simulated_host.scenario["devices"][5]["state"] = "lost"
+    simulated_host.save()
+    lost = look()["devices"][5]
+    assert lost["error"]["code"] == 15
+    assert lost["uuid"] == before["uuid"]
+    assert look()["devices"][5]["uuid"] == before["uuid"]
+    simulated_host.scenario["devices"][5]["state"] = "ok"
+    simulated_host.save()
+    again = look()["devices"][5]
+    assert again["error"] is None
+    assert again["uuid"] == before["uuid"]
+    assert "value" in again["readings"]["temperature_c"]
 
 
 def test_a_card_that_needs_a_reset(look):
@@ -242,11 +241,11 @@ def test_a_card_that_appears_while_nvml_is_open(simulated_host):
     whole = list(simulated_host.scenario["devices"])
     simulated_host.scenario["devices"] = whole[:1]
     simulated_host.save()
-    with simulated_host.looking(retry_s=3600) as look:
-        assert len(look()["devices"]) == 1
-        simulated_host.scenario["devices"] = whole
-        simulated_host.save()
-        assert [device["uuid"] for device in look()["devices"]] == [card["uuid"] for card in whole]
+    look = simulated_host.looking(retry_s=3600)
+    assert len(look()["devices"]) == 1
+    simulated_host.scenario["devices"] = whole
+    simulated_host.save()
+    assert [device["uuid"] for device in look()["devices"]] == [card["uuid"] for card in whole]
 
 
 def test_what_nvml_counts_no_more_is_still_on_the_bus(look):
@@ -308,13 +307,13 @@ def test_nvml_cannot_be_asked(look, changes, code, name):
 
 def test_nvml_starts_when_the_driver_is_loaded(simulated_host):
     simulated_host.take("a100-sxm4-40gb-x2", kernel="stand-in")
-    with simulated_host.looking() as look:
-        assert look()["driver"]["nvml_error"]["code"] == 9
-        simulated_host.scenario["kernel"] = "assume-loaded"
-        simulated_host.save()
-        found = look()
-        assert found["driver"]["nvml_error"] is None
-        assert len(found["devices"]) == 2
+    look = simulated_host.looking()
+    assert look()["driver"]["nvml_error"]["code"] == 9
+    simulated_host.scenario["kernel"] = "assume-loaded"
+    simulated_host.save()
+    found = look()
+    assert found["driver"]["nvml_error"] is None
+    assert len(found["devices"]) == 2
 
 
 def test_missing_device_files_are_named(simulated_host):
