@@ -98,7 +98,7 @@ def test_the_image_has_the_hosts_links_and_no_file(host):
         ("after", "67108864\nmax 100000\n", "after systemctl daemon-reload"),
         ("greedy", "0", "could take 128 MiB; its limit is 64 MiB"),
         ("greedy", "1", "ended with 1 instead of being killed"),
-        ("times", "0m0.0s 0m0.0s\n0m9.5s 0m0.1s\n", "processors; its limit is 0.5"),
+        ("times", "0m0.0s 0m0.0s\n99m9.5s 0m0.1s\n", "processors; its limit is 0.5"),
     ],
 )
 def test_limits_that_do_not_hold(host, name, content, words):
