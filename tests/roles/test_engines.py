@@ -8,14 +8,13 @@ tests run in order on two machines, Debian 13 with the engines one after another
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.roles.conftest import DEBIAN_12, DEBIAN_13, MACHINES, Role, lab, ssh
-from tests.roles.containers import IMAGE, LOOK, Look, image, look_into, only, send, view
+from tests.roles.containers import IMAGE, MEMORY, Look, has_exactly, image, look_into, look_through_cri, send
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -102,18 +101,19 @@ def image_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return image(tmp_path_factory.mktemp("image"))
 
 
-def see_what_they_are_given(machine: str, engine: str) -> str:
+def see_what_they_are_given(machine: str, engine: str) -> Look:
     """By index, by UUID, several, all and none; nothing else, and the same after systemd has read its units again."""
     named = uuids(machine)["1"]
     first, by_uuid, both, every, none, unknown = look_into(machine, engine, "0", named, f"0 {named}", "all", "", "7")
     for look, cards in ((first, [0]), (by_uuid, [1]), (both, [0, 1]), (every, [0, 1]), (none, [])):
         assert isinstance(look, Look), look
-        assert look.first == look.again == only(*cards)
+        assert has_exactly(look.first, *cards), look
+        assert look.again == look.first
+        assert look.again.memory == MEMORY
         assert ("NVIDIA_VISIBLE_DEVICES=void" in look.more) == bool(cards)
-        assert ("/usr/lib/x86_64-linux-gnu/libcuda.so.1" in look.more) == bool(cards)
     assert isinstance(unknown, str)
     assert "unresolvable CDI devices nvidia.com/gpu=7" in unknown
-    return none.more
+    return none
 
 
 def test_containers_of_docker(role: Role) -> None:
@@ -156,9 +156,9 @@ def test_podman_takes_the_place_of_docker(role: Role) -> None:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_containers_of_podman(role: Role, machine: str) -> None:
-    more = see_what_they_are_given(machine, "podman")
-    assert re.search(r"^shm /dev/shm .*size=(125000|131072)k", more, re.MULTILINE), "the operator's setting"
-    assert "pids_limit=4096" in more
+    look = see_what_they_are_given(machine, "podman")
+    assert look.first.shm == 128_000_000, "the operator's setting"
+    assert "pids_limit=4096" in look.more
 
 
 def test_the_cards_are_verified_in_containers_of_podman(role: Role, tmp_path: Path) -> None:
@@ -242,29 +242,23 @@ def test_a_run_cut_before_the_restart_of_containerd_is_completed_by_the_next(rol
 def test_containers_of_containerd(role: Role) -> None:
     """Through the Container Runtime Interface, as a kubelet asks for them."""
     ssh(DEBIAN_13, "sudo apt-get install -qq --no-install-recommends python3-grpcio >/dev/null")
-    ssh(DEBIAN_13, "sudo ctr --namespace k8s.io images import /var/tmp/image.tar >/dev/null")
-    client = send(DEBIAN_13, Path(__file__).with_name("cri.py"))
-    limits = {"memory_bytes": 64 << 20, "cpu_period": 100000, "cpu_quota": 50000}
-    memory = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes"
-    request = {
-        "image": IMAGE,
-        "runs": [
-            {"scripts": [LOOK]},
-            {"cdi_devices": ["nvidia.com/gpu=0"], **limits, "scripts": [LOOK, LOOK, memory]},
-            {"cdi_devices": [f"nvidia.com/gpu={uuids(DEBIAN_13)['1']}"], "scripts": [LOOK]},
-            {"annotations": {"cdi.k8s.io/test": "nvidia.com/gpu=all"}, "scripts": [LOOK]},
-            {"cdi_devices": ["nvidia.com/gpu=7"], "scripts": []},
+    limits = {"memory_bytes": MEMORY, "cpu_period": 100000, "cpu_quota": 50000}
+    none, first, by_uuid, every, unknown = look_through_cri(
+        DEBIAN_13,
+        [
+            {},
+            {"cdi_devices": ["nvidia.com/gpu=0"], **limits},
+            {"cdi_devices": [f"nvidia.com/gpu={uuids(DEBIAN_13)['1']}"], **limits},
+            {"annotations": {"cdi.k8s.io/test": "nvidia.com/gpu=all"}, **limits},
+            {"cdi_devices": ["nvidia.com/gpu=7"]},
         ],
-    }
-    answers = json.loads(on_host(f"sudo python3 {client} '{json.dumps(request)}'"))
-    none, first, by_uuid, every, unknown = answers
-    assert view(none["output"][0]) == only()
-    assert view(first["output"][0]) == only(0)
-    assert view(first["output"][1]) == only(0), "after systemctl daemon-reload"
-    assert first["output"][2].strip() == str(64 << 20)
-    assert view(by_uuid["output"][0]) == only(1)
-    assert view(every["output"][0]) == only(0, 1)
-    assert "unresolvable CDI devices nvidia.com/gpu=7" in unknown["error"]
+    )
+    for looks, cards in ((none, []), (first, [0]), (by_uuid, [1]), (every, [0, 1])):
+        before, after = looks
+        assert has_exactly(before, *cards), before
+        assert before == after
+        assert (after.memory == MEMORY) == bool(cards)
+    assert "unresolvable CDI devices nvidia.com/gpu=7" in unknown
 
 
 def test_absent_takes_out_what_was_put_in(role: Role) -> None:

@@ -4,12 +4,11 @@
 Debian has no crictl and no nerdctl, and containerd's own `ctr` knows no CDI before version 2. Run on a machine as root
 with a request as JSON in the first argument; prints what came of it as JSON:
 
-    {"image": …, "runs": [{"cdi_devices": [name, …], "annotations": {…}, "memory_bytes": n, "cpu_quota": n,
-                           "cpu_period": n, "scripts": [text, …]}]}
+    {"image": …, "command": [program, argument, …], "runs": [{"cdi_devices": [name, …], "annotations": {…},
+     "memory_bytes": n, "cpu_quota": n, "cpu_period": n}]}
 
-Every run is one container in a pod of its own on the host's network, with the host's /usr, in which the shell scripts
-run one after the other; systemd reads its units again between them. A run gives `{"output": [text, …]}` or
-`{"error": text}`.
+Every run is one container in a pod of its own on the host's network, in which the command is run twice; systemd reads
+its units again in between. A run gives the two outputs, or a text that says why it was refused.
 
 The messages are written and read by hand (kubernetes/cri-api, pkg/apis/runtime/v1/api.proto), because Debian has gRPC
 for Python but not the code that is generated from that file.
@@ -26,7 +25,7 @@ SOCKET = "unix:///run/containerd/containerd.sock"
 NODE_NETWORK = 2
 # Numbers of the fields, from api.proto.
 POD = {"metadata": 1, "linux": 8}
-CONTAINER = {"metadata": 1, "image": 2, "mounts": 7, "annotations": 10, "linux": 15, "cdi_devices": 17}
+CONTAINER = {"metadata": 1, "image": 2, "annotations": 10, "linux": 15, "cdi_devices": 17}
 
 
 def varint(value: int) -> bytes:
@@ -88,8 +87,8 @@ class Runtime:
         )
         return read(method(message, timeout=60))
 
-    def run(self, name: str, image: str, wanted: dict[str, Any]) -> list[str]:
-        """Outputs of the commands."""
+    def run(self, name: str, image: str, command: list[str], wanted: dict[str, Any]) -> list[str]:
+        """Outputs of the command."""
         metadata = field(1, name) + field(2, name) + field(3, "tests")
         namespaces = field(1, field(1, NODE_NETWORK))
         pod = field(POD["metadata"], metadata) + field(POD["linux"], field(2, namespaces))
@@ -99,7 +98,6 @@ class Runtime:
             if key in wanted
         )
         container = field(CONTAINER["metadata"], field(1, name)) + field(CONTAINER["image"], field(1, image))
-        container += field(CONTAINER["mounts"], field(1, "/usr") + field(2, "/usr") + field(3, 1))
         container += field(CONTAINER["annotations"], [entry(*row) for row in wanted.get("annotations", {}).items()])
         container += field(CONTAINER["linux"], field(1, resources))
         container += field(CONTAINER["cdi_devices"], [field(1, device) for device in wanted.get("cdi_devices", [])])
@@ -107,29 +105,28 @@ class Runtime:
         try:
             made = self.call("CreateContainer", field(1, sandbox) + field(2, container) + field(3, pod))[1]
             self.call("StartContainer", field(1, made))
-            return [self.execute(made, script) for script in wanted["scripts"]]
+            return [self.execute(made, command) for _time in range(2)]
         finally:
             self.call("StopPodSandbox", field(1, sandbox))
             self.call("RemovePodSandbox", field(1, sandbox))
 
-    def execute(self, container: bytes, script: str) -> str:
-        done = self.call("ExecSync", field(1, container) + field(2, ["/bin/sh", "-c", script]) + field(3, 30))
+    def execute(self, container: bytes, command: list[str]) -> str:
+        done = self.call("ExecSync", field(1, container) + field(2, command) + field(3, 30))
         subprocess.run(["systemctl", "daemon-reload"], check=True)
-        text = (done.get(1, b"") + done.get(2, b"")).decode(errors="replace")
-        return text + (f"[ended with {done[3]}]" if done.get(3) else "")
+        return bytes(done.get(1, b"")).decode()
 
 
 def main() -> None:
     import grpc  # On the machine only.
 
     request = json.loads(sys.argv[1])
-    results: list[dict[str, Any]] = []
+    results: list[list[str] | str] = []
     with grpc.insecure_channel(SOCKET) as channel:
         for number, wanted in enumerate(request["runs"]):
             try:
-                results.append({"output": Runtime(channel).run(f"run-{number}", request["image"], wanted)})
+                results.append(Runtime(channel).run(f"run-{number}", request["image"], request["command"], wanted))
             except grpc.RpcError as error:
-                results.append({"error": error.details()})
+                results.append(error.details())
     print(json.dumps(results))
 
 

@@ -12,59 +12,61 @@ import sys
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.site.plays import ROOT, ssh
 
 # The name is one that containerd is told to take for the first container of every pod.
 IMAGE = "registry.example.com/pause:3.9"
-DIRECTORIES = ("dev", "etc", "proc", "run", "sys", "tmp", "usr", "var")
-LINKS = {"bin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64", "sbin": "usr/sbin"}
+# Limit of the containers, in bytes.
+MEMORY = 64 << 20
+PROGRAM = Path(__file__).with_name("look.c")
+CLIENT = Path(__file__).with_name("cri.py")
+DIRECTORIES = ("dev", "etc", "proc", "run", "sys", "tmp", "usr", "usr/lib", "var")
 
-# What a container may open, its device files aside: root in it makes files for both cards. The real kernel has no such
-# device, so what it says when one is opened tells whether the limits of the container let the request through to it.
-LOOK = """
-ls /dev
-for minor in 0 1; do
-  [ -e /tmp/card$minor ] || mknod /tmp/card$minor c 195 $minor
-  cat /tmp/card$minor 2>&1
-done
-"""
+# What the kernel says of a device that it does not have, and what it says where a container must not ask for it.
 THROUGH, DENIED = "No such device or address", "Operation not permitted"
 
 
 @dataclass(frozen=True)
 class View:
-    """The cards by their minor numbers: with a device file, and open to the container."""
+    """What a container has: device files of cards and cards it can open, by their minor numbers, and the rest."""
 
     files: frozenset[int]
     open: frozenset[int]
+    library: bool
+    memory: int
+    shm: int
 
 
 def view(text: str) -> View:
-    """What LOOK printed."""
-    answers = dict(re.findall(r"cat: /tmp/card(\d): (.*)", text))
+    """What the program of the image printed."""
+    answers = dict(re.findall(r"^open (\d) (.*)$", text, re.MULTILINE))
     assert set(answers) == {"0", "1"}, text
     assert set(answers.values()) <= {THROUGH, DENIED}, text
+    sizes = {name: int(size) for name, size in re.findall(r"^(memory|shm) (\d+)$", text, re.MULTILINE)}
     return View(
-        frozenset(int(minor) for minor in re.findall(r"^nvidia(\d+)$", text, re.MULTILINE)),
-        frozenset(int(minor) for minor, answer in answers.items() if answer == THROUGH),
+        files=frozenset(int(minor) for minor in re.findall(r"^file (\d)$", text, re.MULTILINE)),
+        open=frozenset(int(minor) for minor, answer in answers.items() if answer == THROUGH),
+        library="\nlibrary\n" in text,
+        **sizes,
     )
 
 
-def only(*minors: int) -> View:
-    return View(frozenset(minors), frozenset(minors))
+def has_exactly(seen: View, *cards: int) -> bool:
+    """These cards and no other, and the driver's libraries if there is any."""
+    return seen.files == seen.open == frozenset(cards) and seen.library == bool(cards)
 
 
 def image(directory: Path) -> Path:
-    """An image as `docker save` writes it: empty directories, and a program that waits."""
-    pause = directory / "pause"
-    source = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n"
-    subprocess.run(["gcc", "-static", "-O1", "-x", "c", "-", "-o", str(pause)], input=source, text=True, check=True)
-    layer = _tar({"pause": pause.read_bytes()}, directories=DIRECTORIES, links=LINKS)
+    """An image as `docker save` writes it: one program and empty directories."""
+    program = directory / "look"
+    subprocess.run(["gcc", "-static", "-O1", "-Wall", "-Werror", str(PROGRAM), "-o", str(program)], check=True)
+    layer = _tar({"look": program.read_bytes()}, DIRECTORIES)
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Cmd": ["/pause"], "Env": ["PATH=/usr/sbin:/usr/bin"]},
+        "config": {"Cmd": ["/look"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
@@ -74,16 +76,12 @@ def image(directory: Path) -> Path:
     return path
 
 
-def _tar(files: dict[str, bytes], directories: tuple[str, ...] = (), links: dict[str, str] | None = None) -> bytes:
+def _tar(files: dict[str, bytes], directories: tuple[str, ...] = ()) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name in directories:
             entry = tarfile.TarInfo(name)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
-            archive.addfile(entry)
-        for name, target in (links or {}).items():
-            entry = tarfile.TarInfo(name)
-            entry.type, entry.linkname = tarfile.SYMTYPE, target
             archive.addfile(entry)
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
@@ -109,18 +107,18 @@ sudo $engine load --quiet --input /var/tmp/image.tar >/dev/null
 for devices in "$@"; do
   options=$(for device in $devices; do echo --device nvidia.com/gpu=$device; done)
   echo "== $devices"
-  sudo $engine run --detach --name looked-at --network none --stop-timeout 0 --cap-add MKNOD --volume /usr:/usr:ro \
+  sudo $engine run --detach --name looked-at --network none --memory 64m --stop-timeout 0 --cap-add MKNOD \\
     $options $image >/dev/null 2>/var/tmp/refused || cat /var/tmp/refused
-  [ "$(sudo $engine inspect looked-at --format '{{.State.Running}}')" = true ] && for time in first again; do
-    echo "-- $time"
-    sudo $engine exec looked-at sh -c "$LOOK"
-    sudo systemctl daemon-reload
-  done && {
+  if [ "$(sudo $engine inspect looked-at --format '{{.State.Running}}')" = true ]; then
+    for time in first again; do
+      echo "-- $time"
+      sudo $engine exec looked-at /look once
+      sudo systemctl daemon-reload
+    done
     echo "-- more"
     sudo cat /proc/$(sudo $engine inspect looked-at --format '{{.State.Pid}}')/environ | tr '\\0' '\\n'
-    sudo $engine exec looked-at cat /proc/mounts
     sudo $engine inspect looked-at --format 'pids_limit={{.HostConfig.PidsLimit}}'
-  }
+  fi
   sudo $engine rm --force looked-at >/dev/null 2>&1
 done
 """
@@ -128,11 +126,11 @@ done
 
 @dataclass(frozen=True)
 class Look:
-    """Into a container: before and after systemd has read its units again, and what else there is in it."""
+    """Into a container: before and after systemd has read its units again; its environment and its limit of PIDs."""
 
     first: View
     again: View
-    more: str
+    more: tuple[str, ...]
 
 
 def look_into(machine: str, engine: str, *wanted: str) -> list[Look | str]:
@@ -141,10 +139,19 @@ def look_into(machine: str, engine: str, *wanted: str) -> list[Look | str]:
     Returns what was seen in each, or what the engine said when it refused it.
     """
     arguments = " ".join(f"'{word}'" for word in (engine, IMAGE, *wanted))
-    said = ssh(machine, f"export LOOK='{LOOK}'; bash -s - {arguments} <<'END'\n{RUN}END")
+    said = ssh(machine, f"bash -s - {arguments} <<'END'\n{RUN}END")
     results: list[Look | str] = []
     for text in re.split(r"^== .*\n", said, flags=re.MULTILINE)[1:]:
         parts = re.split(r"^-- .*\n", text, flags=re.MULTILINE)
-        results.append(Look(view(parts[1]), view(parts[2]), parts[3]) if len(parts) == 4 else text)
+        refused = len(parts) != 4
+        results.append(text if refused else Look(view(parts[1]), view(parts[2]), tuple(parts[3].split())))
     assert len(results) == len(wanted), said
     return results
+
+
+def look_through_cri(machine: str, runs: list[dict[str, Any]]) -> list[Any]:
+    """One container of containerd for each run, as cri.py says; what was seen in it, or why it was refused."""
+    ssh(machine, "sudo ctr --namespace k8s.io images import /var/tmp/image.tar >/dev/null")
+    request = json.dumps({"image": IMAGE, "command": ["/look", "once"], "runs": runs})
+    answers = json.loads(ssh(machine, f"sudo python3 {send(machine, CLIENT)} '{request}'"))
+    return [[view(text) for text in answer] if isinstance(answer, list) else answer for answer in answers]
