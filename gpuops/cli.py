@@ -40,8 +40,8 @@ def main(
 
 app.command()(manifest)
 app.command()(fetch)
-app.command()(probe)
 app.command()(inventory)
+app.command()(probe)
 
 # The lab builds its machines' simulated cards from the sources, so it belongs to a checkout.
 if CHECKOUT.joinpath("tests", "simulators").is_dir():

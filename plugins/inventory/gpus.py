@@ -117,6 +117,9 @@ Found = tuple[str, list[str], Any]
 
 SHOWN_PROBLEMS = 5
 
+# Of what is kept in the inventory cache: another number, and what an older version has kept is not read.
+CACHE_SCHEMA = 1
+
 
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     NAME = "baremetal.gpu.gpus"
@@ -178,7 +181,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
             return iter(())
         if not self.get_option("cache"):
             return self._read(scope)
-        key = self.get_cache_key(self._path)
+        key = f"{self.get_cache_key(self._path)}_{CACHE_SCHEMA}"
         if cache:
             try:
                 kept = self._cache[key]

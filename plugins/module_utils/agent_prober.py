@@ -134,17 +134,17 @@ class Prober:
         self.reap()
         if self.stuck:
             return False
-        if self.process is None:
-            self._start()
-        assert self._question is not None
+        question = self._start() if self._question is None else self._question
         # Where it has ended, its descriptor tells how.
         with contextlib.suppress(BrokenPipeError):
-            os.write(self._question, SLOW if slow else QUICK)
+            os.write(question, SLOW if slow else QUICK)
         self.deadline = time.monotonic() + (self.deadline_s if self._answered else self.start_deadline_s)
         return True
 
-    def _start(self) -> None:
-        questions, self._question = os.pipe()
+    def _start(self) -> int:
+        """Start a child; the value is the end of the pipe to ask it by."""
+        questions, question = os.pipe()
+        self._question = question
         self.descriptor, answers = os.pipe()
         os.set_blocking(self.descriptor, False)
         self._answered, self._buffer = False, b""
@@ -152,7 +152,7 @@ class Prober:
         if process == 0:
             status = 1
             try:
-                os.close(self._question)
+                os.close(question)
                 os.close(self.descriptor)
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
@@ -163,12 +163,12 @@ class Prober:
         os.close(questions)
         os.close(answers)
         self.process = process
+        return question
 
     def receive(self) -> list[dict[str, Any]]:
         """What the child has said. An `error` among it, in the form of nvml_error, says that the child is no more."""
-        assert self.descriptor is not None
         messages: list[dict[str, Any]] = []
-        while True:
+        while self.descriptor is not None:
             try:
                 chunk = os.read(self.descriptor, 1 << 16)
             except BlockingIOError:
@@ -188,6 +188,7 @@ class Prober:
                 messages.append(message)
             if len(self._buffer) > ANSWER_AT_MOST:
                 return [*messages, self._garbage()]
+        return messages
 
     def _garbage(self) -> dict[str, Any]:
         self.kill()

@@ -284,7 +284,8 @@ def gather(
     version, _flavour = driver.loaded(root)
     if version is None:
         raise CannotTell("the nvidia module is not loaded, so its version and its cards are not known")
-    gpus = find_gpus(root, given)
+    rows = None if given is None else list(given)
+    gpus = find_gpus(root, rows)
     if not gpus:
         raise CannotTell("the driver has no card")
     found = Found(version, gpus)
@@ -293,6 +294,12 @@ def gather(
         "mode on, or pass the cards of gpu_facts"
         for gpu in gpus
         if gpu.uuid is None
+    ]
+    found.notes += [
+        f"the card at {row['pci_address']} is cut by MIG, and its partitions are not listed; a container that is given "
+        "the card cannot compute on them without NVIDIA Container Toolkit"
+        for row in rows or []
+        if (row.get("mig") or {}).get("enabled")
     ]
     found.control_nodes = [path for path in CONTROL_NODES if _is_device(root, path)]
     for required in ("/dev/nvidiactl", "/dev/nvidia-uvm", *(f"/dev/nvidia{gpu.minor}" for gpu in gpus)):

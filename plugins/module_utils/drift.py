@@ -53,21 +53,25 @@ def _clean(items: Iterable[Item] | None) -> list[Item]:
 # --- keys, repositories and pins, which are files ---------------------------------------------------------------------
 
 
-def key_path(repository: Item) -> str | None:
+# Where keys lie by default; both directories are the system's own.
+KEY_DIRECTORIES = {"apt": "/etc/apt/keyrings", "dnf": "/etc/pki/rpm-gpg"}
+
+
+def key_path(repository: Item, manager: str) -> str | None:
     """Where the key of a repository lies on the host."""
     key = repository.get("key")
     if key:
-        return str(key.get("dest") or f"/etc/apt/keyrings/{repository['name']}.asc")
+        return str(key.get("dest") or f"{KEY_DIRECTORIES[manager]}/{repository['name']}.asc")
     path = repository.get("signed_by")
     return str(path) if path else None
 
 
-def key_file(repository: Item) -> Item | None:
+def key_file(repository: Item, manager: str) -> Item | None:
     """The key of a repository as a file of the document; None where the host has it already."""
     key = {name: value for name, value in (repository.get("key") or {}).items() if value is not None}
     if not key:
         return None
-    item: Item = {"path": key_path(repository), "mode": "0644", "name": repository["name"]}
+    item: Item = {"path": key_path(repository, manager), "mode": "0644", "name": repository["name"]}
     if repository.get("state") == "absent":
         return {**item, "state": "absent"}
     return {**item, "state": "file", **{name: key[name] for name in ("content", "sha256") if name in key}}
@@ -82,13 +86,13 @@ def repository_file(repository: Item, root: str, manager: str) -> Item:
     if repository.get("state") == "absent":
         return {**item, "state": "absent"}
     if yum:
-        return {**item, "content": packages.render_yum(repository, key_path(repository))}
+        return {**item, "content": packages.render_yum(repository, key_path(repository, manager))}
     if repository.get("extend"):
         sources = packages.read_sources(root, without=os.path.basename(path))
         stanzas = packages.missing_components(sources, repository["extend"], repository.get("components") or ())
         content = packages.render_components(stanzas)
         return {**item, "content": content} if content else {**item, "state": "absent"}
-    return {**item, "content": packages.render_deb822(repository, key_path(repository))}
+    return {**item, "content": packages.render_deb822(repository, key_path(repository, manager))}
 
 
 def pin_file(pin: Item) -> Item:
@@ -114,27 +118,32 @@ def package_drift(item: Item, installed: packages.Packages) -> Item | None:
     """One wanted package against those that are there."""
     name, version, hold = item["name"], item.get("version"), item.get("hold")
     row = installed.installed(name)
+    unhold = ["unhold"] if hold is not None and installed.is_bound(name) else []
     if row is None:
         provider = installed.provider(name)
         if provider and not version:
             return None
         there = installed.get(name)
         state = f"is {there['state']}" if there and there["state"] in packages.INCOMPLETE else "is not installed"
-        return {**item, "why": state, "actions": ["install", *(["hold"] if hold else [])]}
+        return {**item, "why": state, "actions": [*unhold, "install", *(["hold"] if hold else [])]}
     held = row["want"] == "hold"
+    twice = installed.versions(name)
+    if len(twice) > 1:
+        actions = [*unhold, "install", *(["hold"] if hold else [])]
+        return {**item, "have": row["version"], "why": f"is installed at {' and '.join(twice)}", "actions": actions}
     if row["flag"] != "ok":
         return {**item, "have": row["version"], "why": f"is marked {row['flag']}", "actions": ["install"]}
     if version and not packages.version_matches(row, version):
-        actions = [*(["unhold"] if held and hold is not None else []), "install", *(["hold"] if hold else [])]
+        actions = [*unhold, "install", *(["hold"] if hold else [])]
         return {**item, "have": row["version"], "why": f"is {row['version']}, not {version}", "actions": actions}
     if hold is not None and held != hold:
         why = "is held" if held else "is not held"
-        return {**item, "have": row["version"], "why": why, "actions": ["hold" if hold else "unhold"]}
+        return {**item, "have": row["version"], "why": why, "actions": [*unhold, *(["hold"] if hold else [])]}
     return None
 
 
 def expand_packages(wanted: list[Item], installed: packages.Packages, root: str, running: str) -> list[Item]:
-    """Put names in place of what depends on the host: its kernels, and which other packages it has."""
+    """Put names in place of what depends on the host: its kernels, which other packages it has, and what holds them."""
     found = []
     for item in wanted:
         rest = {key: value for key, value in item.items() if key not in ("kernels", "follows")}
@@ -145,6 +154,8 @@ def expand_packages(wanted: list[Item], installed: packages.Packages, root: str,
             found += [{**rest, "name": match.expand(item["name"])} for match in installed.following(item["follows"])]
         else:
             found.append(item)
+    if installed.manager == "dnf" and any(item.get("hold") for item in found):
+        found.append({"name": packages.VERSIONLOCK})
     return found
 
 
@@ -162,7 +173,7 @@ def packages_drift(wanted: list[Item], installed: packages.Packages) -> list[Ite
             gone = row is None or row["state"] == "not-installed"
             if gone or name in present or (row and row["state"] == "config-files" and not item.get("purge")):
                 continue
-            held = ["unhold"] if row and row["want"] == "hold" else []
+            held = ["unhold"] if installed.is_bound(name) else []
             state = row["state"] if row else ""
             why = f"is {state} at {row.get('version')}" if row and state == "installed" else f"is {state}"
             found.append({**item, "name": name, "why": why, "actions": [*held, "remove"]})
@@ -353,11 +364,13 @@ def inspect(
     if wanted_packages or repositories or desired.get("pins"):
         installed = packages.read_packages(root, run)
         wanted_packages = expand_packages(wanted_packages, installed, root, kernel)
-        if wanted_packages and installed.interrupted:
-            drift["interrupted"] = [{"name": "dpkg", "why": installed.interrupted, "actions": ["configure"]}]
+        interruption = installed.interruption(item["name"] for item in wanted_packages)
+        if wanted_packages and interruption:
+            name = "dpkg" if installed.manager == "apt" else "rpm"
+            drift["interrupted"] = [{"name": name, "why": interruption, "actions": ["configure"]}]
     manager = installed.manager if installed else "apt"
 
-    drift["keys"] = _file_section(filter(None, map(key_file, repositories)), root)
+    drift["keys"] = _file_section(filter(None, (key_file(row, manager) for row in repositories)), root)
     drift["repositories"] = _file_section((repository_file(row, root, manager) for row in repositories), root)
     drift["pins"] = _file_section(map(pin_file, _clean(desired.get("pins"))), root)
     if installed:

@@ -51,11 +51,19 @@ def parse_dpkg(text: str) -> list[dict[str, Any]]:
 class Packages:
     """The installed packages of a host, whichever manager put them there."""
 
-    def __init__(self, manager: str, rows: Iterable[dict[str, Any]], interrupted: str | None = None) -> None:
+    def __init__(
+        self,
+        manager: str,
+        rows: Iterable[dict[str, Any]],
+        interrupted: str | None = None,
+        locked: Iterable[str] = (),
+    ) -> None:
         self.manager = manager
         self.interrupted = interrupted
+        self._locked = set(locked)
         self._rows: dict[str, dict[str, Any]] = {}
         self._provided: dict[str, str] = {}
+        self._versions: dict[str, list[str]] = {}
         rows = list(rows)
         # dpkg is always installed, and in the architecture of the system.
         native = next((row.get("architecture") for row in rows if row["name"] == "dpkg"), None)
@@ -63,6 +71,10 @@ class Packages:
             self._rows[f"{row['name']}:{row.get('architecture')}"] = row
             if row["name"] not in self._rows or row.get("architecture") in (native, "all"):
                 self._rows[row["name"]] = row
+            for alias in row.get("aliases", ()):
+                self._rows[alias] = row
+            if manager == "dnf":
+                self._versions.setdefault(row["name"], []).append(row["version"])
             if row["state"] == "installed":
                 for name in row.get("provides", ()):
                     self._provided[name] = row["name"]
@@ -77,6 +89,24 @@ class Packages:
     def provider(self, name: str) -> str | None:
         """The installed package that stands for a virtual one."""
         return self._provided.get(name)
+
+    def is_bound(self, name: str) -> bool:
+        """Whether anything keeps the manager from changing a package: a hold, or a lock of whichever version."""
+        row = self._rows.get(name)
+        return name in self._locked or bool(row and row["want"] == "hold")
+
+    def interruption(self, names: Iterable[str]) -> str | None:
+        """What a run of the package manager that was cut has left half done."""
+        twice = [name for name in names if len(self.versions(name)) > 1]
+        if not self.interrupted and twice:
+            listed = ", ".join(f"{name} is installed at {' and '.join(self.versions(name))}" for name in twice)
+            return f"dnf was interrupted: {listed}"
+        return self.interrupted
+
+    def versions(self, name: str) -> list[str]:
+        """Versions at which a package is installed. Of what rpm may keep several, such as kernels, only one is asked
+        for, by a name with its version in it."""
+        return sorted(self._versions.get(name, []))
 
     def matching(self, pattern: str) -> list[str]:
         """Names of packages that are on the host in any way and match a shell pattern."""
@@ -130,7 +160,12 @@ RPM_QUERY = (
 )
 
 
+# The plugin of dnf that holds packages; without it nobody reads the list of locks.
+VERSIONLOCK = "python3-dnf-plugin-versionlock"
+
+
 def parse_rpm(text: str, locked: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Rows of the output of RPM_QUERY. `locked` are lines of the list of locks."""
     patterns = list(locked)
     rows = []
     for line in text.splitlines():
@@ -152,6 +187,8 @@ def parse_rpm(text: str, locked: Iterable[str] = ()) -> list[dict[str, Any]]:
                 "architecture": architecture,
                 "version": forms[1],
                 "forms": forms,
+                # Of a kernel and its headers several versions are installed; they are asked for by this name.
+                "aliases": [f"{full[0]}.{architecture}"],
                 "want": "hold" if held else "install",
                 "flag": "ok",
                 "state": "installed",
@@ -166,10 +203,18 @@ def parse_versionlock(text: str) -> list[str]:
     return [line for line in lines if line and line[0] not in "#!"]
 
 
+def lock_name(lock: str) -> str:
+    """The package that a lock is for: `a-b-0:1.2-3.el9.*` -> `a-b`."""
+    return lock.rsplit("-", 2)[0]
+
+
 def read_rpm(root: str, run: Runner) -> Packages:
     code, out = run(RPM_QUERY)
-    locks = parse_versionlock(read_text(os.path.join(root, "etc/dnf/plugins/versionlock.list")))
-    return Packages("dnf", parse_rpm(out if code == 0 else "", locks))
+    out = out if code == 0 else ""
+    locks = []
+    if any(row["name"] == VERSIONLOCK for row in parse_rpm(out)):
+        locks = parse_versionlock(read_text(os.path.join(root, "etc/dnf/plugins/versionlock.list")))
+    return Packages("dnf", parse_rpm(out, locks), locked=map(lock_name, locks))
 
 
 def read_packages(root: str, run: Runner) -> Packages:

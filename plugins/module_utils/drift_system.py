@@ -11,6 +11,7 @@ import grp
 import hashlib
 import os
 import pwd
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -286,8 +287,10 @@ def kernel_module_drift(
     name = module_name(item["name"])
     if item.get("state", "loaded") == "unloaded":
         if name in loaded:
-            held = f" and held by {', '.join(loaded[name])}" if loaded[name] else ""
-            return {"why": f"is loaded{held}", "actions": ["unload"]}
+            users = device_users(item.get("devices") or (), item.get("units") or (), root)
+            by = loaded[name] + users
+            held = f" and held by {', '.join(by)}" if by else ""
+            return {"why": f"is loaded{held}", "actions": ["unload"], **({"held_by": users} if users else {})}
         return {"why": "is built into the kernel", "actions": ["unload"]} if name in builtin else None
     if name not in loaded:
         return None if name in builtin else {"why": "is not loaded", "actions": ["load"]}
@@ -351,7 +354,10 @@ def log_end(text: str, lines: int = 15) -> str:
 
 
 def parse_alternatives(text: str) -> dict[str, int]:
-    """Path -> priority of a file in dpkg's (or EL's) database of alternatives."""
+    """Path -> priority of a file in the database of alternatives, dpkg's or Enterprise Linux's.
+
+    The latter may have a family (`@name@`) before the priority and a service behind it.
+    """
     lines = text.split("\n")
     try:
         # Status and master link, then pairs of a slave's name and link up to an empty line.
@@ -361,7 +367,7 @@ def parse_alternatives(text: str) -> dict[str, int]:
         slaves = (start - 2) // 2
         index, found = start + 1, {}
         while index < len(lines) and lines[index]:
-            found[lines[index]] = int(lines[index + 1])
+            found[lines[index]] = int(re.sub("^@[^@]*@", "", lines[index + 1]).split()[0])
             index += 2 + slaves
         return found
     except (IndexError, ValueError):

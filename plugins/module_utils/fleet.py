@@ -106,7 +106,7 @@ def verdicts(facts: dict[str, Any]) -> list[str]:
 
 def _shared(value: Any) -> Any:
     """A fleet has thousands of cards of a few models: equal strings are kept once."""
-    return sys.intern(value) if type(value) is str else value
+    return sys.intern(str(value)) if isinstance(value, str) else value
 
 
 def cards(facts: dict[str, Any]) -> list[dict[str, Any]]:

@@ -87,11 +87,11 @@ def _row(number: int, text: str) -> Row:
     try:
         # Past the outer bracket.
         (host, time, groups), _end = _first_value(text, 1)
-        if not (type(host) is str and host and type(groups) is list and type(time) in (int, float)):
+        if not (isinstance(host, str) and host and isinstance(groups, list) and isinstance(time, (int, float))):
             raise ValueError("not the name, the time and the groups of a host")
     except (ValueError, TypeError) as error:
         return Row(f"line {number}", problem=str(error))
-    if not all(type(name) is str and name for name in groups):
+    if not all(isinstance(name, str) and name for name in groups):
         return Row(host, problem=f"{groups!r} are no groups")
     return Row(host, time, groups, text)
 

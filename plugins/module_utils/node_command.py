@@ -13,15 +13,23 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health, health_text, nvml, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, health_text, nvml, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import ResultFile, Textfile
+from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import EXIT_CODES
 
 CONFIG = "/etc/baremetal-gpu/agent.json"
-EXIT = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
 NO_AGENT = 4
 # A result that is older than this many intervals is told to be old.
 STALE_AFTER = 4
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def complain(text: str) -> None:
+    sys.stderr.write(f"gpuops: {text}\n")
 
 
 def read_config(path: str) -> dict[str, Any]:
@@ -32,7 +40,8 @@ def read_config(path: str) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as failure:
-        sys.exit(f"gpuops: {path} is not valid JSON: {failure}. Run the role gpu_agent again, which writes it.")
+        complain(f"{path} is not valid JSON: {failure}. Run the role gpu_agent again, which writes it.")
+        raise SystemExit(1) from failure
     return config
 
 
@@ -61,15 +70,14 @@ def ask_agent(config: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]
             with to.makefile(encoding="utf-8") as answers:
                 answer: dict[str, Any] = json.loads(answers.readline())
         except (OSError, ValueError) as failure:
-            print(
-                f"gpuops: the agent does not answer at {path} ({failure}). Is it running? "
-                "See `systemctl status baremetal-gpu-agent`, and ask as root.",
-                file=sys.stderr,
+            complain(
+                f"the agent does not answer at {path} ({failure}). Is it running? "
+                "See `systemctl status baremetal-gpu-agent`, and ask as root."
             )
-            sys.exit(NO_AGENT)
+            raise SystemExit(NO_AGENT) from failure
     if "error" in answer:
-        print(f"gpuops: the agent refused: {answer['error']}", file=sys.stderr)
-        sys.exit(2)
+        complain(f"the agent refused: {answer['error']}")
+        raise SystemExit(2)
     return answer
 
 
@@ -87,27 +95,29 @@ def status(config: dict[str, Any], as_json: bool) -> int:
     try:
         result = read_result(config)
     except (OSError, ValueError) as failure:
-        print(f"gpuops: there is no result of the agent ({failure}). See `systemctl status baremetal-gpu-agent`.")
+        say(f"gpuops: there is no result of the agent ({failure}). See `systemctl status baremetal-gpu-agent`.")
         return NO_AGENT
     report = result["health"]
     if as_json:
-        print(json.dumps(result))
+        say(json.dumps(result))
     else:
         age = f"{result['age_s']:g} s ago" + (", which is too long ago: is the agent running?" * result["stale"])
-        print(health_text.table(report))
-        print(f"Seen {age}.")
+        say(health_text.table(report))
+        say(f"Seen {age}.")
         for problem in result["agent"]["problems"]:
-            print(f"The agent says: {problem}")
-    return EXIT["unknown"] if result["stale"] else EXIT[report["verdict"]]
+            say(f"The agent says: {problem}")
+    return EXIT_CODES["unknown"] if result["stale"] else EXIT_CODES[report["verdict"]]
 
 
 def probe(config: dict[str, Any], as_json: bool) -> int:
     """Look once, here and now, whether or not an agent runs. What needs time or a history is not judged."""
-    found = nvml.in_child(lambda: {"snapshot": make_reader().read(slow=True)}, deadline_s=60.0)
-    look = found.get("snapshot") or snapshot.without_nvml(found["error"])
-    report = health.judge_once(look, [], config.get("settings", {}).get("policy", {}))
-    print(json.dumps(report) if as_json else health_text.table(report))
-    return EXIT[report["verdict"]]
+    settings = config.get("settings", {})
+    found = health_probe.probe(settings.get("policy"), log=settings.get("kernel_log", Settings.kernel_log))
+    report = found["health"]
+    say(json.dumps({**report, "log_error": found["log_error"]}) if as_json else health_text.table(report))
+    if found["log_error"] and not as_json:
+        complain(found["log_error"])
+    return EXIT_CODES[report["verdict"]]
 
 
 def fact(config: dict[str, Any]) -> int:
@@ -117,16 +127,16 @@ def fact(config: dict[str, Any]) -> int:
         facts = {**result["facts"], "age_s": result["age_s"], "stale": result["stale"]}
     except (OSError, ValueError, KeyError) as failure:
         facts = {"schema": 1, "present": None, "reason": f"the agent has left no result: {failure}", "stale": True}
-    print(json.dumps(facts))
+    say(json.dumps(facts))
     return 0
 
 
 def clear(config: dict[str, Any], device: str | None, code: str | None) -> int:
     cleared = ask_agent(config, {"do": "clear", "device": device, "code": code})["cleared"]
     for row in cleared:
-        print(f"cleared {row['code']} of {row.get('device') or 'the node'}")
+        say(f"cleared {row['code']} of {row.get('device') or 'the node'}")
     if not cleared:
-        print("There was nothing to clear; `gpuops status` shows what there is.")
+        say("There was nothing to clear; `gpuops status` shows what there is.")
     return 0 if cleared else 1
 
 
@@ -169,4 +179,4 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

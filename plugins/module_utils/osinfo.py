@@ -275,11 +275,16 @@ def packages(root: str = "/", run: Run = run_command) -> dict[str, dict[str, str
     return found
 
 
-def installed_method(installed: dict[str, dict[str, str]], root: str = "/") -> dict[str, Any]:
-    """How the driver that is on the host came there: by which methods, and what shows it."""
+def installed_method(
+    installed: dict[str, dict[str, str]], root: str = "/", family: str | None = "debian"
+) -> dict[str, Any]:
+    """How the driver that is on the host came there: by which methods, and what shows it.
+
+    On Enterprise Linux all repositories have the same packages, so one takes over from the other.
+    """
     evidence: dict[str, str] = {}
     libraries = ("libnvidia-ml1", "libcuda1", "nvidia-driver-cuda", "nvidia-driver-cuda-libs")
-    for name, package in sorted(installed.items()):
+    for name, package in sorted(installed.items()) if family != "redhat" else ():
         if name in libraries or re.match(r"^(libnvidia-(compute|tesla)|nvidia-(kernel|open-kernel|dkms|tesla))", name):
             vendor = package["vendor"].lower()
             method = "nvidia_repo" if "@nvidia.com" in vendor or vendor == "nvidia" else "distro"
@@ -511,6 +516,22 @@ def apt_proxies(run: Run = run_command) -> dict[str, str]:
     return proxies
 
 
+def dnf_proxies(root: str = "/") -> dict[str, str]:
+    """The proxy that dnf goes through, in the form of apt_proxies(); for every scheme the same."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read_string(_text(_inside(root, "etc/dnf/dnf.conf")))
+    except configparser.Error:
+        return {}
+    proxy = parser.get("main", "proxy", fallback="").strip()
+    return {} if proxy in ("", "_none_") else {"http": proxy, "https": proxy}
+
+
+def proxies(family: str | None, root: str = "/", run: Run = run_command) -> dict[str, str]:
+    """The proxies of the package manager of a family of systems."""
+    return dnf_proxies(root) if family == "redhat" else apt_proxies(run)
+
+
 def _opener(url: str, proxies: dict[str, str]) -> urllib.request.OpenerDirector:
     parts = urllib.parse.urlsplit(url)
     proxy = proxies.get(f"{parts.scheme}::{parts.hostname}", proxies.get(parts.scheme, ""))
@@ -630,7 +651,7 @@ def gather(
         "secure_boot": secure_boot(root),
         "disk": disk(disk_paths, root),
         "packages": here,
-        "driver_from": installed_method(here, root),
+        "driver_from": installed_method(here, root, about["family"]),
         "repositories": repositories(root),
         "time_synchronised": time_synchronised(root, clock),
         "hostname": hostname(root, host, resolver),

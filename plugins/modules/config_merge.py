@@ -66,6 +66,24 @@ options:
     description: Whether to remember in O(state_dir) which settings the module made.
     type: bool
     default: false
+  withdraw_from:
+    description:
+      - Other files, from which every setting that the module remembers to have made is taken out again, such as the
+        file of a service whose place another one has taken. A file of which nothing is remembered is not even read.
+      - Their services are left alone, and read the file when they start the next time.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      path:
+        description: The file.
+        type: path
+        required: true
+      format:
+        description: The format of the file.
+        type: str
+        choices: [json, toml]
+        default: json
   validate:
     description:
       - Command that checks the new file before it takes the old one's place, with C(%s) for its path. Runs only if
@@ -133,6 +151,17 @@ EXAMPLES = r"""
     remove: [graph]
     unit: docker.service
     reload_keys: [registry-mirrors]
+
+- name: Configure Podman, and take out of Docker's file what was put in while Docker was used
+  baremetal.gpu.config_merge:
+    path: /etc/containers/containers.conf
+    format: toml
+    values:
+      containers:
+        pids_limit: 4096
+    record: true
+    withdraw_from:
+      - path: /etc/docker/daemon.json
 
 - name: Take out again what was put in
   baremetal.gpu.config_merge:
@@ -350,6 +379,15 @@ def main() -> None:
             "remove": {"type": "list", "elements": "raw", "default": []},
             "lists": {"type": "str", "choices": ["replace", "union"], "default": "replace"},
             "record": {"type": "bool", "default": False},
+            "withdraw_from": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "path": {"type": "path", "required": True},
+                    "format": {"type": "str", "choices": sorted(FORMATS), "default": "json"},
+                },
+            },
             "validate": {"type": "str"},
             "unit": {"type": "str"},
             "reload_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
@@ -466,7 +504,45 @@ def main() -> None:
         if params["record"]:
             record.claims = claimed if params["state"] == "present" else None
         record.save()
+    for other in params["withdraw_from"]:
+        withdraw_from(module, other["path"], other["format"], result)
     module.exit_json(**result)
+
+
+def withdraw_from(module: AnsibleModule, name: str, file_format: str, result: dict[str, Any]) -> None:
+    """Take out of a file what the module remembers to have put in."""
+    path = os.path.realpath(name)
+    record = Record(module, path)
+    if not record.claims:
+        return
+    parse, render = FORMATS[file_format]
+    text = None
+    try:
+        text = read(module, path)
+        before = parse(text or "")
+        after = merge.withdraw(before, {}, [], module.params["lists"], record.claims)
+        new = render(text or "", after) if after else ""
+    except (merge.Malformed, toml_document.Unsupported) as error:
+        # What is wrong with it is the business of whoever still uses it, and the record is kept.
+        module.warn(f"{path} is left as it is, with settings that are wanted no longer: {error}")
+        return
+    differences = merge.differences(before, after)
+    if differences:
+        result["changed"] = True
+        result["changed_keys"] += [f"{path}: {merge.name(key)}" for key in differences]
+        header = path if after else f"{path} (absent)"
+        result["diff"].append({"before_header": path, "after_header": header, "before": text or "", "after": new})
+    if module.check_mode:
+        return
+    if differences:
+        if module.params["backup"]:
+            module.backup_local(path)
+        if after:
+            write(module, path, new)
+        else:
+            os.unlink(path)
+    record.claims = record.pending = None
+    record.save()
 
 
 def take_file_back(

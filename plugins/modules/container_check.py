@@ -201,7 +201,8 @@ class Docker(Engine):
         self.call(self.command, "import", "-", self.name, stdin=self.tree())
         mounts = [f"--volume={path}:{path}:ro" for path in self.mounts]
         limits = [f"--memory={memory_mib}m", f"--memory-swap={memory_mib}m", f"--cpus={cpus}"]
-        options = ["--detach", f"--name={self.name}", "--network=none", *limits, *mounts]
+        # The first program of a container takes no notice of a request to end, and would be waited for.
+        options = ["--detach", f"--name={self.name}", "--network=none", "--stop-timeout=0", *limits, *mounts]
         self.call(self.command, "run", *options, self.name, "/usr/bin/sleep", "600")
 
     def inside(self, script: str, accept: tuple[int, ...] = (0,)) -> tuple[int, str]:

@@ -12,7 +12,7 @@ version_added: 0.1.0
 description:
   - Looks once at the driver, the cards and the kernel's log, and returns a verdict on the host and on every card, with
     evidence, the action to take and a remedy.
-  - These are the rules of the agent (role M(baremetal.gpu.gpu_agent#role)). The agent also sees what takes time, such
+  - These are the rules of the agent (role P(baremetal.gpu.gpu_agent#role)). The agent also sees what takes time, such
     as heat that lasts or errors by the minute, remembers faults over reboots, and knows what an operator cleared.
   - A sick card does not make the module fail. Use the verdict with C(failed_when) or M(ansible.builtin.assert).
   - NVML is asked in a child process with a deadline, so a card that hangs is a finding and does not hang the play.

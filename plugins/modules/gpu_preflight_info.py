@@ -274,7 +274,8 @@ def main() -> None:
     # A converged host makes no request.
     if network and verdict["plan"]["installs"]:
         urls = preflight_sources.urls_in_use(host, bool(cards["present"]), wanted["variables"], wanted["urls"])
-        answers = osinfo.reach(preflight_sources.targets(host, urls), osinfo.apt_proxies())
+        proxies = osinfo.proxies(host["os"]["family"])
+        answers = osinfo.reach(preflight_sources.targets(host, urls), proxies)
         for row in preflight_sources.judge_reach(answers):
             verdict["cautions" if row["code"] in wanted["accept"] else "problems"].append(row)
 

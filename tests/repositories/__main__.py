@@ -8,12 +8,14 @@ import tempfile
 from pathlib import Path
 
 from tests.repositories.apt import Key, build_repository
-from tests.repositories.driver import driver, runfile
+from tests.repositories.driver import debian_kernel, driver, runfile
 from tests.repositories.stand_ins import container_toolkit, cuda_toolkit
 
 # Two versions of a branch, the next branch, and one that does not build.
 DRIVERS = ("570.124.06", "570.172.08", "580.65.06")
 BROKEN_DRIVER = "590.44.01"
+# What Debian 13 has.
+DEBIAN_DRIVER = "550.163.01"
 
 
 def build(directory: Path) -> str:
@@ -25,6 +27,7 @@ def build(directory: Path) -> str:
             build_repository(directory / "cuda", cuda_toolkit("12.4") + cuda_toolkit("12.6"), key)
             drivers = [package for version in DRIVERS for package in driver(version)]
             build_repository(directory / "driver", drivers + driver(BROKEN_DRIVER, broken=True), key)
+            build_repository(directory / "debian", [debian_kernel(DEBIAN_DRIVER)], key)
             (directory / f"NVIDIA-Linux-x86_64-{DRIVERS[0]}.run").write_text(runfile(DRIVERS[0]))
             return key.sha256
         finally:

@@ -29,6 +29,7 @@ class Package:
     depends: str = ""
     provides: str = ""
     conflicts: str = ""
+    replaces: str = ""
     description: str = "stand-in made by a test"
     architecture: str = "amd64"
     maintainer: str = "tests of baremetal.gpu <nobody@example.com>"
@@ -46,6 +47,7 @@ class Package:
             "Depends": self.depends,
             "Provides": self.provides,
             "Conflicts": self.conflicts,
+            "Replaces": self.replaces,
             "Section": "misc",
             "Priority": "optional",
             "Description": self.description,

@@ -2,14 +2,17 @@
 """Stand-ins for NVIDIA's driver packages, and for its installer.
 
 All hand-made. They have the names and the dependencies of the packages in NVIDIA's repository for Debian as far as the
-role relies on them. Their kernel modules are real ones that do nothing, so DKMS really builds and installs them for the
-machine's kernel, in seconds instead of minutes. Their libraries say which version they are by their file's name.
+role relies on them (the dependencies as apt reports them there from branch 570 on, those of Fabric Manager as in the
+repository NVIDIA/apt-packaging-fabric-manager). Their kernel modules are real ones that do nothing, so DKMS really
+builds and installs them for the machine's kernel, in seconds instead of minutes. Their libraries say which version they
+are by their file's name.
 """
 
 from __future__ import annotations
 
 import hashlib
 import textwrap
+from typing import Any
 
 from tests.repositories.apt import Package
 from tests.repositories.stand_ins import DESCRIPTION
@@ -27,8 +30,6 @@ MODULE_LICENSE("{licence}");
 MODULE_VERSION("{version}");
 MODULE_DESCRIPTION("stand-in made by a test of baremetal.gpu");
 {more}"""
-
-KBUILD = "obj-m := " + " ".join(f"{module}.o" for module in MODULES) + "\n"
 
 # The real one is a daemon that keeps a file of every card open. The stand-in can hold them as paths only, because the
 # real kernel does not know the device.
@@ -54,6 +55,32 @@ Description=Stand-in for NVIDIA Persistence Daemon
 [Service]
 ExecStart=/usr/bin/nvidia-persistenced --verbose
 ExecStopPost=/bin/rm -rf /run/nvidia-persistenced
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+# As strict as the real one: it serves a driver of its own version only, and only where there are NVSwitches.
+FABRIC_MANAGER = """#!/usr/bin/python3 -I
+# Stand-in for nv-fabricmanager.
+import os, signal, sys
+loaded = open("/sys/module/nvidia/version").read().strip()
+if loaded != "{version}":
+    sys.exit(f"nv-fabricmanager stand-in {version} does not go with the driver {{loaded}}")
+if "nvidia-nvswitch" not in open("/proc/devices").read():
+    sys.exit("nv-fabricmanager stand-in: there is no NVSwitch")
+held = os.open("/dev/nvidiactl", os.O_PATH)
+with open("/run/nvidia-fabricmanager/nv-fabricmanager.pid", "w") as stream:
+    stream.write(str(os.getpid()))
+signal.pause()
+"""
+FABRIC_MANAGER_UNIT = """\
+[Unit]
+Description=Stand-in for NVIDIA fabric manager service
+
+[Service]
+RuntimeDirectory=nvidia-fabricmanager
+ExecStart=/usr/bin/nv-fabricmanager
 
 [Install]
 WantedBy=multi-user.target
@@ -97,88 +124,140 @@ DKMS_POSTINST = """#!/bin/sh
 set -e
 # As dh_dkms writes it: what cannot be built fails the package.
 if [ "$1" = configure ]; then
-  dkms add -m nvidia -v {version} 2>/dev/null || true
+  dkms add -m {name} -v {version} 2>/dev/null || true
   for kernel in /lib/modules/*/build; do
     kernel=$(basename "$(dirname "$kernel")")
-    dkms build -m nvidia -v {version} -k "$kernel"
-    dkms install -m nvidia -v {version} -k "$kernel" --force
+    dkms build -m {name} -v {version} -k "$kernel"
+    dkms install -m {name} -v {version} -k "$kernel" --force
   done
 fi
 """
 DKMS_PRERM = """#!/bin/sh
 set -e
-case "$1" in remove|upgrade|deconfigure) dkms remove -m nvidia -v {version} --all || true ;; esac
+case "$1" in remove|upgrade|deconfigure) dkms remove -m {name} -v {version} --all || true ;; esac
 """
 
 
-def dkms_source(version: str, flavour: str, broken: bool = False) -> dict[str, str]:
-    """The files under /usr/src, by their names there, from which DKMS builds the modules."""
-    conf = f'PACKAGE_NAME="nvidia"\nPACKAGE_VERSION="{version}"\nAUTOINSTALL="yes"\n'
-    conf += 'MAKE[0]="make -C ${kernel_source_dir} M=${dkms_tree}/nvidia/' + version + '/build modules"\n'
-    for number, module in enumerate(MODULES):
+def dkms_source(version: str, flavour: str, broken: bool = False, name: str = "nvidia") -> dict[str, str]:
+    """The files under /usr/src/NAME-VERSION, by their names there, from which DKMS builds the modules.
+
+    :param name: what DKMS calls it, and how the names of the modules begin; Debian calls it nvidia-current.
+    """
+    modules = [module.replace("nvidia", name, 1) for module in MODULES]
+    conf = f'PACKAGE_NAME="{name}"\nPACKAGE_VERSION="{version}"\nAUTOINSTALL="yes"\n'
+    conf += f'MAKE[0]="make -C ${{kernel_source_dir}} M=${{dkms_tree}}/{name}/{version}/build modules"\n'
+    for number, module in enumerate(modules):
         conf += f'BUILT_MODULE_NAME[{number}]="{module}"\nDEST_MODULE_LOCATION[{number}]="/updates/dkms"\n'
-    files = {"dkms.conf": conf, "Kbuild": KBUILD}
-    for module in MODULES:
-        more = "#error this stand-in does not go with this kernel\n" if broken and module == "nvidia" else ""
+    kbuild = "obj-m := " + " ".join(f"{module}.o" for module in modules) + "\n"
+    files = {"dkms.conf": conf, "Kbuild": kbuild}
+    for module in modules:
+        more = "#error this stand-in does not go with this kernel\n" if broken and module == name else ""
         files[f"{module}.c"] = MODULE.format(licence=LICENCES[flavour], version=version, more=more)
     return files
+
+
+def kernel_package(
+    name: str, version: str, revision: str, flavour: str, *, dkms: str = "nvidia", broken: bool = False, **fields: Any
+) -> Package:
+    """A package whose kernel modules DKMS builds when it is configured."""
+    source = dkms_source(version, flavour, broken, dkms)
+    return Package(
+        name,
+        revision,
+        description=DESCRIPTION.format(name=name),
+        files={f"/usr/src/{dkms}-{version}/{file}": text for file, text in source.items()},
+        scripts={
+            "postinst": DKMS_POSTINST.format(name=dkms, version=version),
+            "prerm": DKMS_PRERM.format(name=dkms, version=version),
+        },
+        **fields,
+    )
 
 
 def driver(version: str, broken: bool = False) -> list[Package]:
     """The packages of a driver of one version, both flavours of the kernel module."""
     revision = f"{version}-1"
-    same = f"(= {revision})"
+    branch = int(version.split(".")[0])
 
-    def package(name: str, depends: str = "", **fields: object) -> Package:
+    def same(*names: str) -> str:
+        return ", ".join(f"{name} (= {revision})" for name in names)
+
+    def package(name: str, depends: str = "", **fields: Any) -> Package:
         description = DESCRIPTION.format(name=name)
-        return Package(
-            name,
-            revision,
-            depends=depends,
-            description=description,
-            maintainer=MAINTAINER,
-            **fields,  # type: ignore[arg-type]
-        )
+        return Package(name, revision, depends=depends, description=description, maintainer=MAINTAINER, **fields)
 
-    def library(name: str, file: str) -> Package:
+    def library(name: str, file: str, depends: str = "") -> Package:
         return package(
             name,
+            depends,
             files={f"{LIBRARIES}/{file}.{version}": f"stand-in {version}\n"},
             links={f"{LIBRARIES}/{file}.1": f"{file}.{version}"},
         )
 
     def kernel(name: str, flavour: str, other: str) -> Package:
-        source = dkms_source(version, flavour, broken)
-        return package(
+        return kernel_package(
             name,
-            depends=f"dkms, nvidia-kernel-support {same}",
+            version,
+            revision,
+            flavour,
+            broken=broken,
+            depends=f"dkms, {same('nvidia-kernel-support', 'firmware-nvidia-gsp')}",
             conflicts=other,
-            files={f"/usr/src/nvidia-{version}/{file}": text for file, text in source.items()},
-            scripts={
-                "postinst": DKMS_POSTINST.format(version=version),
-                "prerm": DKMS_PRERM.format(version=version),
-            },
+            maintainer=MAINTAINER,
         )
 
+    # With branch 580 the branch went from the name.
+    fabric_manager = f"nvidia-fabricmanager-{branch}" if branch < 580 else "nvidia-fabricmanager"
     return [
         kernel("nvidia-kernel-dkms", "proprietary", "nvidia-kernel-open-dkms"),
         kernel("nvidia-kernel-open-dkms", "open", "nvidia-kernel-dkms"),
-        package("nvidia-kernel-support"),
+        package("nvidia-kernel-support", "nvidia-modprobe"),
+        package("firmware-nvidia-gsp"),
         library("libnvidia-ml1", "libnvidia-ml.so"),
-        library("libcuda1", "libcuda.so"),
+        library("libcuda1", "libcuda.so", same("libnvidia-ptxjitcompiler1", "libnvidia-pkcs11-openssl3")),
         library("libnvidia-cfg1", "libnvidia-cfg.so"),
-        package("nvidia-smi", f"libnvidia-ml1 {same}", files={"/usr/bin/nvidia-smi": SMI.format(version=version)}),
+        package("libnvidia-gpucomp"),
+        package("libnvidia-ptxjitcompiler1", same("libnvidia-gpucomp")),
+        package("libnvidia-pkcs11-openssl3"),
+        package("libcudadebugger1", same("libcuda1")),
+        package("nvidia-smi", same("libnvidia-ml1"), files={"/usr/bin/nvidia-smi": SMI.format(version=version)}),
         package("nvidia-modprobe", files={"/usr/bin/nvidia-modprobe": MODPROBE}),
         package(
             "nvidia-persistenced",
-            f"libnvidia-cfg1 {same}",
+            same("libnvidia-cfg1"),
             files={
                 "/usr/bin/nvidia-persistenced": PERSISTENCED,
                 "/usr/lib/systemd/system/nvidia-persistenced.service": PERSISTENCED_UNIT,
             },
         ),
-        package("nvidia-driver-cuda", f"libcuda1 {same}, libnvidia-ml1 {same}, nvidia-smi {same}"),
+        package("nvidia-driver-cuda", same("libcuda1", "libcudadebugger1", "libnvidia-ml1", "nvidia-smi")),
+        package(
+            fabric_manager,
+            provides="nvidia-fabricmanager" if branch < 580 else "",
+            replaces="nvidia-fabricmanager",
+            conflicts="nvidia-fabricmanager",
+            files={
+                "/usr/bin/nv-fabricmanager": FABRIC_MANAGER.format(version=version),
+                "/usr/lib/systemd/system/nvidia-fabricmanager.service": FABRIC_MANAGER_UNIT,
+            },
+        ),
     ]
+
+
+def debian_kernel(version: str) -> Package:
+    """Debian's own nvidia-kernel-dkms with modules that build at once; the rest of Debian's driver is the real one.
+
+    Its revision is newer than Debian's, so apt prefers it.
+    """
+    return kernel_package(
+        "nvidia-kernel-dkms",
+        version,
+        f"{version}-99+standin",
+        "proprietary",
+        dkms="nvidia-current",
+        depends=f"firmware-nvidia-gsp (= {version}), nvidia-kernel-support--v1, nvidia-installer-cleanup, dkms",
+        provides=f"nvidia-kernel-{version}, nvidia-kernel-dkms-any (= {version})",
+    )
 
 
 def runfile(version: str) -> str:

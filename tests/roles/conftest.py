@@ -68,6 +68,7 @@ def repositories(bare: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "toolkit": f"{server.url}/toolkit",
             "cuda": f"{server.url}/cuda",
             "driver": f"{server.url}/driver/",
+            "debian": f"{server.url}/debian/",
             "key": f"{server.url}/cuda/key.asc",
             "sha256": sha256,
         }

@@ -1,42 +1,86 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role container_runtime with Debian's own Podman and containerd, and cards that their containers are given.
+"""The role container_runtime with Debian's own Podman and containerd, and cards that containers are given.
 
 The driver is a stand-in for NVIDIA's, the cards are simulated; the engines and what they make of CDI are real. The
-tests run in order on one machine.
+tests run in order on two machines, Debian 13 with the engines one after another, and Debian 12.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.roles.conftest import DEBIAN_13, Role, ssh
+from tests.roles.conftest import DEBIAN_12, DEBIAN_13, MACHINES, Role, lab, ssh
+from tests.roles.containers import IMAGE, LOOK, Look, image, look_into, only, send, view
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
+DAEMON_JSON = "/etc/docker/daemon.json"
+CONTAINERS_CONF = "/etc/containers/containers.conf"
 CONTAINERD_TOML = "/etc/containerd/config.toml"
-# What an operator had there before.
-OPERATORS = """# Ours.
+CDI = "/etc/cdi/nvidia.yaml"
+
+# What an operator had in these files before.
+OPERATORS_DAEMON = '{"labels": ["site=a"]}\n'
+OPERATORS_CONTAINERS = """# Ours.
+[containers]
+shm_size = "128m"
+"""
+# The last one, because the lab's machines have not the right to lower what the kernel thinks of a process.
+OPERATORS_CONTAINERD = f"""# Ours.
 version = 2
 
 [grpc]
   max_recv_message_size = 33554432
 
 [plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "registry.example.com/pause:3.9"
+  sandbox_image = "{IMAGE}"
+  restrict_oom_score_adj = true
 """
 
+DOCKER = {
+    "container_runtime_engine": "docker",
+    "container_runtime_docker_config": {"labels": ["role=gpu"]},
+    "container_runtime_validate": "never",
+}
+PODMAN = {
+    "container_runtime_engine": "podman",
+    "container_runtime_podman_config": {"containers": {"pids_limit": 4096}},
+}
+CONTAINERD = {
+    "container_runtime_engine": "containerd",
+    "container_runtime_containerd_config": {"oom_score": -500},
+}
+PROVEN = {"container_runtime_validate": "always"}
 
-def on_host(command: str) -> str:
-    return ssh(DEBIAN_13, command).strip()
+
+def on_host(command: str, machine: str = DEBIAN_13) -> str:
+    return ssh(machine, command).strip()
+
+
+def write(machine: str, path: str, text: str) -> None:
+    ssh(machine, f"sudo mkdir -p $(dirname {path}); sudo tee {path} >/dev/null <<'END'\n{text}END")
+
+
+def started(unit: str, machine: str = DEBIAN_13) -> str:
+    return on_host(f"systemctl show {unit} -p MainPID -p ExecMainStartTimestampMonotonic --value", machine)
+
+
+def uuids(machine: str) -> dict[str, str]:
+    """The cards' UUIDs by the minor numbers of their device files, from the files that the driver shows."""
+    fields = "/GPU UUID/ {uuid = $NF} /Device Minor/ {print $NF, uuid}"
+    rows = on_host(f"cat /proc/driver/nvidia/gpus/*/information | awk '{fields}'", machine)
+    return dict(row.split() for row in rows.splitlines())
 
 
 @pytest.fixture(scope="module")
-def role(repositories: dict[str, str]) -> Role:
-    """The role, on a machine with a driver."""
+def role(repositories: dict[str, str], image_file: Path) -> Iterator[Role]:
+    """The role, on machines with two cards each and their driver."""
+    lab("scenario", DEBIAN_12, "a100-sxm4-40gb-x2")
     driver = {
         "nvidia_driver_method": "nvidia_repo",
         "nvidia_driver_branch": 570,
@@ -45,116 +89,191 @@ def role(repositories: dict[str, str]) -> Role:
         "nvidia_driver_repo_key_url": repositories["key"],
         "nvidia_driver_repo_key_sha256": repositories["sha256"],
     }
-    Role("nvidia_driver", (DEBIAN_13,)).converge(driver)
-    Role("gpu_device_nodes", (DEBIAN_13,)).converge()
-    return Role("container_runtime", (DEBIAN_13,))
+    Role("nvidia_driver", MACHINES).converge(driver)
+    Role("gpu_device_nodes", MACHINES).converge()
+    for machine in MACHINES:
+        send(machine, image_file)
+    yield Role("container_runtime", MACHINES)
+    lab("scenario", DEBIAN_12, "k20c-x1")
 
 
-def verified(engine: str, tmp_path: Any) -> dict[str, Any]:
-    """The report of gpu_verify, which queries the cards in containers of the engine."""
-    play = Role("gpu_verify", (DEBIAN_13,)).converge(
-        {
-            "gpu_verify_container_engine": engine,
-            "gpu_verify_container_mode": "cdi",
-            "gpu_verify_report_dir": str(tmp_path),
-            "gpu_verify_cuda_runtime": "skip",
-            "gpu_verify_copy_mib": 4,
-        }
-    )
-    assert play.rc == 0
-    return json.loads((tmp_path / f"{DEBIAN_13}.json").read_text())
+@pytest.fixture(scope="module")
+def image_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return image(tmp_path_factory.mktemp("image"))
 
 
-PODMAN = {
-    "container_runtime_engine": "podman",
-    "container_runtime_podman_containers_conf": "[containers]\npids_limit = 4096\n",
-}
+def see_what_they_are_given(machine: str, engine: str) -> str:
+    """By index, by UUID, several, all and none; nothing else, and the same after systemd has read its units again."""
+    named = uuids(machine)["1"]
+    first, by_uuid, both, every, none, unknown = look_into(machine, engine, "0", named, f"0 {named}", "all", "", "7")
+    for look, cards in ((first, [0]), (by_uuid, [1]), (both, [0, 1]), (every, [0, 1]), (none, [])):
+        assert isinstance(look, Look), look
+        assert look.first == look.again == only(*cards)
+        assert ("NVIDIA_VISIBLE_DEVICES=void" in look.more) == bool(cards)
+        assert ("/usr/lib/x86_64-linux-gnu/libcuda.so.1" in look.more) == bool(cards)
+    assert isinstance(unknown, str)
+    assert "unresolvable CDI devices nvidia.com/gpu=7" in unknown
+    return none.more
 
 
-def test_podman_runs_within_limits(role: Role) -> None:
-    play = role.converge({**PODMAN, "container_runtime_validate": "always"})
+def test_containers_of_docker(role: Role) -> None:
+    write(DEBIAN_13, DAEMON_JSON, OPERATORS_DAEMON)
+    role.converge(DOCKER, only=DEBIAN_13)
+    see_what_they_are_given(DEBIAN_13, "docker")
+    # Goes on while other engines take its place.
+    ssh(DEBIAN_13, f"sudo docker run --detach --name stays --network none {IMAGE}")
+
+
+def test_a_malformed_file_of_podman_stops_the_host_before_anything_is_changed(role: Role) -> None:
+    for machine in MACHINES:
+        write(machine, CONTAINERS_CONF, "[containers\n")
+    play = role.run(PODMAN)
+    for machine in MACHINES:
+        message = " ".join(play.failures[machine])
+        assert f"{CONTAINERS_CONF} is not a valid TOML file and is left untouched: line 1, " in message
+        assert on_host(f"cat {CONTAINERS_CONF}; ls /usr/bin/podman 2>&1 || true", machine).startswith("[containers\nls")
+    assert '"cdi": true' in on_host(f"cat {DAEMON_JSON}"), "nor is the file of the engine before"
+
+
+def test_podman_takes_the_place_of_docker(role: Role) -> None:
+    before = started("docker.service")
+    for machine in MACHINES:
+        write(machine, CONTAINERS_CONF, OPERATORS_CONTAINERS)
+    play = role.converge({**PODMAN, **PROVEN})
     assert "container_runtime : Run a container and try its limits" in play.stdout
-    assert on_host("sudo podman info --format '{{.Host.OCIRuntime.Name}}'") == "crun"
-    assert "pids_limit = 4096" in on_host("cat /etc/containers/containers.conf.d/50-baremetal-gpu.conf")
-    role.is_converged(PODMAN)
+    for machine in MACHINES:
+        text = on_host(f"cat {CONTAINERS_CONF}", machine)
+        assert text.startswith("# Ours.")
+        assert 'shm_size = "128m"' in text
+        assert "pids_limit = 4096" in text
+        kept = on_host(f"cat $(ls {CONTAINERS_CONF}.*)", machine)
+        assert kept + "\n" == OPERATORS_CONTAINERS
+    # Nothing of the role is left in Docker's file; Docker itself and its containers are not asked for and stay.
+    assert json.loads(on_host(f"cat {DAEMON_JSON}")) == json.loads(OPERATORS_DAEMON)
+    assert started("docker.service") == before
+    assert on_host("sudo docker inspect stays --format '{{.State.Running}}'") == "true"
 
 
-def test_containers_of_podman_see_exactly_the_cards_that_they_are_given(role: Role, tmp_path: Any) -> None:
-    report = verified("podman", tmp_path)
+@pytest.mark.parametrize("machine", MACHINES)
+def test_containers_of_podman(role: Role, machine: str) -> None:
+    more = see_what_they_are_given(machine, "podman")
+    assert re.search(r"^shm /dev/shm .*size=(125000|131072)k", more, re.MULTILINE), "the operator's setting"
+    assert "pids_limit=4096" in more
+
+
+def test_the_cards_are_verified_in_containers_of_podman(role: Role, tmp_path: Path) -> None:
+    wanted = {
+        "gpu_verify_container_engine": "podman",
+        "gpu_verify_container_mode": "cdi",
+        "gpu_verify_report_dir": str(tmp_path),
+        "gpu_verify_cuda_runtime": "skip",
+        "gpu_verify_copy_mib": 4,
+    }
+    Role("gpu_verify", (DEBIAN_13,)).converge(wanted)
+    report = json.loads((tmp_path / f"{DEBIAN_13}.json").read_text())
     found = {one["name"]: one for one in report["containers"]["containers"]}
     assert set(found) == {"0", "all"}
     assert all(one["ok"] for one in found.values()), found
-    assert found["0"]["query"]["device_files"].count("/dev/nvidia0") == 1
-    assert "/dev/nvidia1" not in found["0"]["query"]["device_files"]
-    assert "/dev/nvidia1" in found["all"]["query"]["device_files"]
+    role.is_converged(PODMAN)
 
 
-def test_a_card_by_its_uuid(role: Role) -> None:
-    specification = yaml.safe_load(on_host("cat /etc/cdi/nvidia.yaml"))
-    uuid = next(row["name"] for row in specification["devices"] if row["name"].startswith("GPU-"))
-    listing = on_host(
-        f"sudo podman run --rm --network none --device nvidia.com/gpu={uuid} --volume /usr:/usr:ro "
-        "localhost/baremetal-gpu/empty:1 /usr/bin/ls /dev"
-    ).split()
-    assert [name for name in listing if name.startswith("nvidia") and name[6:].isdigit()] == ["nvidia0"]
-    with pytest.raises(AssertionError, match="unresolvable CDI devices"):
-        on_host("sudo podman run --rm --device nvidia.com/gpu=7 localhost/baremetal-gpu/empty:1 /usr/bin/ls")
-
-
-CONTAINERD = {
-    "container_runtime_engine": "containerd",
-    "container_runtime_containerd_config": {"oom_score": -500},
-}
-
-
-def started() -> str:
-    return on_host("systemctl show containerd.service -p MainPID -p ExecMainStartTimestampMonotonic --value")
-
-
-def test_a_malformed_file_of_containerd_is_left_alone(role: Role) -> None:
-    ssh(DEBIAN_13, f"sudo mkdir -p /etc/containerd; printf 'version = 2\\n[grpc\\n' | sudo tee {CONTAINERD_TOML}")
+def test_files_of_containerd_that_nothing_can_be_merged_into(role: Role) -> None:
+    write(DEBIAN_13, CONTAINERD_TOML, "version = 2\n[grpc\n")
+    write(DEBIAN_12, CONTAINERD_TOML, "[plugins.cri]\n")
     play = role.run(CONTAINERD)
     message = " ".join(play.failures[DEBIAN_13])
     assert f"{CONTAINERD_TOML} is not a valid TOML file and is left untouched: line " in message
+    message = " ".join(play.failures[DEBIAN_12])
+    assert f"{DEBIAN_12} cannot get its container engine" in message
+    assert f"{CONTAINERD_TOML} is written in version 1 of its format" in message
+    assert "Remedy: write the file anew in version 2" in message
     assert on_host(f"cat {CONTAINERD_TOML}") == "version = 2\n[grpc"
+    assert on_host(f"cat {CONTAINERD_TOML}; ls /usr/bin/containerd 2>&1 || true", DEBIAN_12).startswith(
+        "[plugins.cri]\nls"
+    )
 
 
 def test_containerd_runs_with_cdi_and_the_operators_settings(role: Role) -> None:
-    ssh(DEBIAN_13, f"sudo tee {CONTAINERD_TOML} >/dev/null <<'END'\n{OPERATORS}END")
-    play = role.converge({**CONTAINERD, "container_runtime_validate": "always"})
+    write(DEBIAN_13, CONTAINERD_TOML, OPERATORS_CONTAINERD)
+    ssh(DEBIAN_12, f"sudo rm {CONTAINERD_TOML}")
+    play = role.converge({**CONTAINERD, **PROVEN})
     assert "container_runtime : Run a container and try its limits" in play.stdout
     text = on_host(f"cat {CONTAINERD_TOML}")
     assert text.startswith("# Ours.")
     dump = on_host("sudo containerd config dump")
     assert "max_recv_message_size = 33554432" in dump
-    assert "registry.example.com/pause:3.9" in dump
+    assert f'sandbox_image = "{IMAGE}"' in dump
     assert "enable_cdi = true" in dump
-    assert "oom_score = -500" in dump
-    assert on_host("systemctl is-enabled containerd") == "enabled"
+    # Debian's package brings the file, and with it where the plugins of its network are.
+    packaged = on_host("sudo containerd config dump", DEBIAN_12)
+    assert 'bin_dir = "/usr/lib/cni"' in packaged
+    assert "enable_cdi" not in packaged, "containerd 1.6 does not have it"
+    assert "This containerd has no CDI." in play.stdout
+    assert on_host(f"ls {CDI} 2>&1 || true", DEBIAN_12).startswith("ls"), "no other engine is wanted any more"
+    for machine in MACHINES:
+        assert "oom_score = -500" in on_host("sudo containerd config dump", machine)
+        assert on_host("systemctl is-enabled containerd", machine) == "enabled"
+        assert on_host(f"cat {CONTAINERS_CONF}", machine) + "\n" == OPERATORS_CONTAINERS
 
 
-def test_a_second_run_leaves_containerd_running(role: Role) -> None:
-    before = started()
-    role.is_converged(CONTAINERD)
-    assert started() == before
-    role.converge({**CONTAINERD, "container_runtime_containerd_config": {"oom_score": -600}})
-    assert started() != before, "containerd reads its file only when it starts"
+def test_a_run_cut_before_the_restart_of_containerd_is_completed_by_the_next(role: Role) -> None:
+    """The first thing named systemctl that the module finds kills it instead of restarting containerd."""
+    trap = "/usr/local/sbin/systemctl"
+    write(
+        DEBIAN_13,
+        trap,
+        '#!/bin/sh\ncase "$1" in restart) kill -9 $PPID ;; *) exec /usr/bin/systemctl "$@" ;; esac\n',
+    )
+    ssh(DEBIAN_13, f"sudo chmod 0755 {trap}")
+    before = started("containerd.service")
+    changed = {**CONTAINERD, "container_runtime_containerd_config": {"oom_score": -600}}
+    assert role.run(changed, only=DEBIAN_13).rc != 0, "the trap did not close"
+    assert "oom_score = -600" in on_host(f"cat {CONTAINERD_TOML}")
+    assert started("containerd.service") == before
+    ssh(DEBIAN_13, f"sudo rm {trap}")
+    role.converge(changed, only=DEBIAN_13)
+    after = started("containerd.service")
+    assert after != before, "containerd reads its file only when it starts"
+    assert "oom_score = -600" in on_host("sudo containerd config dump")
+    role.is_converged({**CONTAINERD, **changed}, only=DEBIAN_13)
+    assert started("containerd.service") == after
 
 
-def test_a_container_of_containerd_sees_exactly_the_card_that_it_is_given(role: Role) -> None:
-    """By its device file: containerd's own client knows no CDI before 2.0, and Debian has no client of the CRI."""
-    ssh(DEBIAN_13, "sudo podman save localhost/baremetal-gpu/empty:1 | sudo ctr image import - >/dev/null")
-    listing = on_host(
-        "sudo ctr run --rm --device /dev/nvidia1 --mount type=bind,src=/usr,dst=/usr,options=rbind:ro "
-        "localhost/baremetal-gpu/empty:1 cards /usr/bin/ls /dev"
-    ).split()
-    assert [name for name in listing if name.startswith("nvidia") and name[6:].isdigit()] == ["nvidia1"]
+def test_containers_of_containerd(role: Role) -> None:
+    """Through the Container Runtime Interface, as a kubelet asks for them."""
+    ssh(DEBIAN_13, "sudo apt-get install -qq --no-install-recommends python3-grpcio >/dev/null")
+    ssh(DEBIAN_13, "sudo ctr --namespace k8s.io images import /var/tmp/image.tar >/dev/null")
+    client = send(DEBIAN_13, Path(__file__).with_name("cri.py"))
+    limits = {"memory_bytes": 64 << 20, "cpu_period": 100000, "cpu_quota": 50000}
+    memory = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes"
+    request = {
+        "image": IMAGE,
+        "runs": [
+            {"scripts": [LOOK]},
+            {"cdi_devices": ["nvidia.com/gpu=0"], **limits, "scripts": [LOOK, LOOK, memory]},
+            {"cdi_devices": [f"nvidia.com/gpu={uuids(DEBIAN_13)['1']}"], "scripts": [LOOK]},
+            {"annotations": {"cdi.k8s.io/test": "nvidia.com/gpu=all"}, "scripts": [LOOK]},
+            {"cdi_devices": ["nvidia.com/gpu=7"], "scripts": []},
+        ],
+    }
+    answers = json.loads(on_host(f"sudo python3 {client} '{json.dumps(request)}'"))
+    none, first, by_uuid, every, unknown = answers
+    assert view(none["output"][0]) == only()
+    assert view(first["output"][0]) == only(0)
+    assert view(first["output"][1]) == only(0), "after systemctl daemon-reload"
+    assert first["output"][2].strip() == str(64 << 20)
+    assert view(by_uuid["output"][0]) == only(1)
+    assert view(every["output"][0]) == only(0, 1)
+    assert "unresolvable CDI devices nvidia.com/gpu=7" in unknown["error"]
 
 
 def test_absent_takes_out_what_was_put_in(role: Role) -> None:
     gone = {**CONTAINERD, "container_runtime_state": "absent"}
     role.converge(gone)
-    assert on_host(f"cat {CONTAINERD_TOML}") + "\n" == OPERATORS
+    assert on_host(f"cat {CONTAINERD_TOML}") + "\n" == OPERATORS_CONTAINERD
+    assert "oom_score" not in on_host(f"cat {CONTAINERD_TOML}", DEBIAN_12)
+    for machine in MACHINES:
+        left = on_host(f"sudo ls {CDI} /var/lib/baremetal-gpu/config_merge 2>/dev/null || true", machine)
+        assert left == "/var/lib/baremetal-gpu/config_merge:", left
     role.is_converged(gone)
-    role.converge({**PODMAN, "container_runtime_state": "absent"})
-    assert on_host("ls /etc/containers/containers.conf.d 2>/dev/null || true") == ""
+    assert on_host("sudo docker inspect stays --format '{{.State.Running}}'") == "true"

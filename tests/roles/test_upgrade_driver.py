@@ -8,23 +8,21 @@ from typing import Any
 import pytest
 
 from tests.repositories.__main__ import BROKEN_DRIVER, DRIVERS
-from tests.roles.conftest import DEBIAN_13, ROOT, Role, ssh
+from tests.roles.conftest import DEBIAN_12, DEBIAN_13, ROOT, Role, lab, ssh
+from tests.roles.driver_host import on_host
 from tests.site.plays import Play, run_playbook
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 OLDER, NEWER, NEXT = DRIVERS
 HOOKS = ROOT / "tests" / "roles" / "hooks"
-# What an operator runs on the cards: a unit that holds one, and that notes when it starts and stops.
+SCENARIO, WRONG_RESULTS = "a100-sxm4-40gb-x2", "wrong-kernel-result"
+# What an operator runs on the cards: a unit that holds one, and that notes with which driver it starts and stops.
 WORK = """[Service]
-ExecStartPre=/bin/sh -c 'echo start >> /var/tmp/upgrade-order'
+ExecStartPre=/bin/sh -c 'echo start $(cat /sys/module/nvidia/version) >> /var/tmp/upgrade-order'
 ExecStart=/usr/bin/python3 -I -c "import os, time; held = os.open('/dev/nvidia0', os.O_PATH); time.sleep(36000)"
-ExecStopPost=/bin/sh -c 'echo stop >> /var/tmp/upgrade-order'
+ExecStopPost=/bin/sh -c 'echo stop $(cat /sys/module/nvidia/version) >> /var/tmp/upgrade-order'
 """
-
-
-def on_host(command: str) -> str:
-    return ssh(DEBIAN_13, command).strip()
 
 
 def order() -> list[str]:
@@ -34,7 +32,7 @@ def order() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def nvidia(repositories: dict[str, str]) -> dict[str, Any]:
+def nvidia(repositories: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {
         "nvidia_driver_method": "nvidia_repo",
         "nvidia_driver_flavour": "proprietary",
@@ -44,6 +42,7 @@ def nvidia(repositories: dict[str, str]) -> dict[str, Any]:
         "common_drain_tasks": str(HOOKS / "drain.yml"),
         "common_restore_tasks": str(HOOKS / "restore.yml"),
         "upgrade_stop_units": ["work.service"],
+        "gpu_verify_report_dir": str(tmp_path_factory.mktemp("reports")),
         # There is no container engine on this machine.
         "container_runtime_engine": "none",
     }
@@ -59,8 +58,8 @@ def working(nvidia: dict[str, Any]) -> None:
     order()
 
 
-def upgrade(variables: dict[str, Any], options: str = "") -> Play:
-    return run_playbook("upgrade_driver.yml", limit=DEBIAN_13, extra_vars=variables, options=options)
+def upgrade(variables: dict[str, Any], options: str = "", machines: tuple[str, ...] = (DEBIAN_13,)) -> Play:
+    return run_playbook("upgrade_driver.yml", limit=",".join(machines), extra_vars=variables, options=options)
 
 
 def loaded() -> str:
@@ -81,7 +80,7 @@ def test_work_is_off_while_the_driver_is_exchanged(working: None, nvidia: dict[s
     play = upgrade({**nvidia, "nvidia_driver_branch": 580})
     assert play.rc == 0, play.tail()
     assert loaded() == NEXT
-    assert order() == ["drain", "stop", "start", "restore"]
+    assert order() == [f"drain {NEWER}", f"stop {NEWER}", f"start {NEXT}", f"restore {NEXT}, verified {NEXT}"]
     assert on_host("systemctl is-active work") == "active"
     assert on_host("ls /var/lib/baremetal-gpu/pending") == ""
 
@@ -94,19 +93,46 @@ def test_a_host_that_is_as_wanted_is_left_alone(working: None, nvidia: dict[str,
 
 
 def test_a_host_whose_upgrade_fails_stays_without_work(working: None, nvidia: dict[str, Any]) -> None:
-    play = upgrade({**nvidia, "nvidia_driver_branch": 590, "nvidia_driver_version": BROKEN_DRIVER})
+    """It is named with the reason, and the batches after it are not begun."""
+    other = lab("changes", DEBIAN_12)
+    play = upgrade(
+        {**nvidia, "nvidia_driver_branch": 590, "nvidia_driver_version": BROKEN_DRIVER, "upgrade_serial": 1},
+        machines=(DEBIAN_13, DEBIAN_12),
+    )
     assert play.rc != 0
+    assert list(play.failures) == [DEBIAN_13]
     message = " ".join(play.failures[DEBIAN_13])
     assert "gpu1: the upgrade failed at" in message
     assert "this stand-in does not go with this kernel" in message
     assert "the host stays without work" in message
-    assert order()[:2] == ["drain", "stop"]
+    assert order()[:2] == [f"drain {NEXT}", f"stop {NEXT}"]
+    assert on_host("systemctl is-active work || true") == "inactive"
     assert on_host("cat /var/lib/baremetal-gpu/pending/drained") == "upgrade of the driver"
+    assert lab("changes", DEBIAN_12) == other
 
 
 def test_the_next_run_that_succeeds_gives_work_back(working: None, nvidia: dict[str, Any]) -> None:
     play = upgrade({**nvidia, "nvidia_driver_branch": 580})
     assert play.rc == 0, play.tail()
     assert loaded() == NEXT
-    assert order()[-2:] == ["start", "restore"]
+    assert order()[-2:] == [f"start {NEXT}", f"restore {NEXT}, verified {NEXT}"]
+    assert on_host("ls /var/lib/baremetal-gpu/pending") == ""
+
+
+def test_a_card_that_computes_wrong_gets_no_work(working: None, nvidia: dict[str, Any]) -> None:
+    """The new driver is installed and loaded, but what it computes is verified before work comes back."""
+    wanted = {**nvidia, "nvidia_driver_branch": 570}
+    lab("scenario", DEBIAN_13, WRONG_RESULTS)
+    play = upgrade(wanted)
+    message = " ".join(play.failures[DEBIAN_13])
+    assert "gpu1: the upgrade failed at" in message
+    assert "wrong" in message
+    assert loaded() == NEWER
+    assert not [line for line in order() if line.startswith("restore")]
+    assert on_host("cat /var/lib/baremetal-gpu/pending/drained") == "upgrade of the driver"
+    # Once the card is exchanged.
+    lab("scenario", DEBIAN_13, SCENARIO)
+    play = upgrade(wanted)
+    assert play.rc == 0, play.tail()
+    assert order()[-1] == f"restore {NEWER}, verified {NEWER}"
     assert on_host("ls /var/lib/baremetal-gpu/pending") == ""

@@ -123,7 +123,22 @@ def test_console_examples_call_what_is_there(code: str):
             assert name in COMMON or (ROOT / words[0]).is_file() or (BIN / name).is_file(), f"what is {name}?"
 
 
-COMMON = {".", "cd", "cp", "git", "python3", "ssh", "sudo", "docker", "cat", "systemctl", "dkms", "dpkg", "apt-get"}
+COMMON = {
+    ".",
+    "cd",
+    "cp",
+    "git",
+    "python3",
+    "ssh",
+    "sudo",
+    "docker",
+    "podman",
+    "cat",
+    "systemctl",
+    "dkms",
+    "dpkg",
+    "apt-get",
+}
 
 
 def check_gpuops(words: list[str]) -> None:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -422,3 +423,14 @@ def test_the_dispatcher_knows_whose_a_call_is(built, tmp_path):
     assert call("insmod", "/lib/modules/x/nvidia-current.ko") == "ours insmod /lib/modules/x/nvidia-current.ko"
     assert call("modinfo", "-F", "firmware", "/x/nouveau.ko") == "kmod -F firmware /x/nouveau.ko"
     assert call("modinfo", "nvidia") == "ours modinfo nvidia"
+
+
+def test_the_preloaded_library_passes_on_that_there_is_no_path(built: Path) -> None:
+    """As Rust's standard library does, to learn whether the kernel knows statx()."""
+    program = (
+        "import ctypes, errno, sys; library = ctypes.CDLL(sys.argv[1], use_errno=True); "
+        "status = library.statx(0, None, 0, 0xfff, None); sys.exit(0 if (status, ctypes.get_errno()) == "
+        "(-1, errno.EFAULT) else 1)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, built / "libproc-modules.so"], check=False)
+    assert done.returncode == 0

@@ -93,9 +93,11 @@ def test_a_cache_file_that_is_no_json(site, fact_cache, tmp_path_factory):
 def test_hosts_that_only_the_fact_cache_knows(site, fact_cache):
     with_cache(site, fact_cache)
     site.write_hosts("node1")
-    site.write_plugin("add_hosts: true")
+    site.write_plugin("add_hosts: true", "cards_variable: gpu_cards")
     listed, _warnings = site.load()
     assert groups_by_host(listed) == GROUPS
+    for number, host in enumerate(GROUPS):
+        assert listed["_meta"]["hostvars"][host]["gpu_cards"] == made_up_fleet.cards_of(number)
 
 
 def test_within_leaves_the_others_alone(site):

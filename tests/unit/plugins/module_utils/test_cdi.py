@@ -205,6 +205,12 @@ def test_a_card_whose_uuid_is_not_known_yet_has_its_index(debian):
     assert "the UUID of the card at 0000:3b:00.0 is not known yet" in found.notes[0]
 
 
+def test_a_card_that_is_cut_by_mig_is_told(debian):
+    row = {"index": 0, "minor": 1, "pci_address": "0000:af:00.0", "uuid": UUIDS[1]}
+    assert "0000:af:00.0 is cut by MIG" in gather(debian, [{**row, "mig": {"enabled": True}}]).notes[0]
+    assert gather(debian, [{**row, "mig": {"enabled": False}}]).notes == []
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [

@@ -151,12 +151,22 @@ def test_packages_that_apt_knows_need_no_fresh_lists(host):
     assert inspect(host, {"packages": [{"name": "wget"}]})["refresh"] is True
 
 
-def test_rpm_packages(host):
+VERSIONLOCK = "python3-dnf-plugin-versionlock\t0\t4.3.0\t13.el9\tnoarch\n"
+LOCKS = "/etc/dnf/plugins/versionlock.list"
+
+
+def make_rpm_host(host, *rows):
     (host.root / "var/lib/dpkg/status").unlink()
-    host.rpms = "nvidia-driver-cuda\t3\t550.54.14\t1.el9\tx86_64\nbash\t0\t5.1.8\t9.el9\tx86_64\n"
-    host.file(
-        "/etc/dnf/plugins/versionlock.list", "# kept\nnvidia-driver-cuda-3:550.54.14-1.el9.*\n!bash-0:5.0-1.el9.*\n"
+    host.rpms = "".join(rows)
+
+
+def test_rpm_packages(host):
+    make_rpm_host(
+        host,
+        "nvidia-driver-cuda\t3\t550.54.14\t1.el9\tx86_64\nbash\t0\t5.1.8\t9.el9\tx86_64\n",
+        VERSIONLOCK,
     )
+    host.file(LOCKS, "# kept\nnvidia-driver-cuda-3:550.54.14-1.el9.*\n!bash-0:5.0-1.el9.*\n")
     wanted = [
         {"name": "nvidia-driver-cuda", "version": "550.*", "hold": True},
         {"name": "bash", "hold": True},
@@ -171,6 +181,55 @@ def test_rpm_packages(host):
     ]
     assert found["drift"]["repositories"][0]["path"] == "/etc/yum.repos.d/r.repo"
     assert found["refresh"] is False
+
+
+def test_rpm_locks_need_the_plugin_that_reads_them(host):
+    make_rpm_host(host, "bash\t0\t5.1.8\t9.el9\tx86_64\n")
+    host.file(LOCKS, "bash-0:5.1.8-9.el9.*\n")
+    assert inspect(host, {"packages": [{"name": "bash", "hold": True}]})["plan"] == [
+        "hold package bash (is not held)",
+        "install package python3-dnf-plugin-versionlock (is not installed)",
+    ]
+    assert inspect(host, {"packages": [{"name": "bash"}]})["plan"] == []
+
+
+def test_rpm_locks_of_other_versions_are_taken_away_first(host):
+    """Of a package that is gone, or that somebody changed in spite of its lock."""
+    make_rpm_host(host, "bash\t0\t5.1.8\t9.el9\tx86_64\n", VERSIONLOCK)
+    host.file(LOCKS, "bash-0:5.0-1.el9.*\nnvidia-driver-cuda-3:550.54.14-1.el9.*\n")
+    wanted = [{"name": "nvidia-driver-cuda", "version": "570.*", "hold": True}, {"name": "bash", "hold": True}]
+    drift = inspect(host, {"packages": wanted})["drift"]
+    assert [item["actions"] for item in drift["packages"]] == [["unhold", "install", "hold"], ["unhold", "hold"]]
+
+
+def test_rpm_headers_of_one_of_several_kernels(host):
+    """Their packages have one name; the version is part of what is asked for."""
+    make_rpm_host(
+        host,
+        "kernel-devel\t0\t5.14.0\t427.el9\tx86_64\nkernel-devel\t0\t5.14.0\t503.el9\tx86_64\n",
+    )
+    kernels = ["5.14.0-427.el9.x86_64", "5.14.0-503.el9.x86_64", "5.14.0-570.el9.x86_64"]
+    found = inspect(host, {"packages": [{"name": "kernel-devel-{kernel}", "kernels": kernels}]})
+    assert found["plan"] == ["install package kernel-devel-5.14.0-570.el9.x86_64 (is not installed)"]
+
+
+def test_rpm_package_at_two_versions_was_left_by_a_cut_transaction(host):
+    make_rpm_host(host, "a\t3\t570.1\t1.el9\tx86_64\na\t3\t550.1\t1.el9\tx86_64\nb\t0\t1\t1\tnoarch\n")
+    found = inspect(host, {"packages": [{"name": "a", "version": "550.*"}, {"name": "b"}]})
+    assert found["plan"] == [
+        "finish what was interrupted in rpm (dnf was interrupted: a is installed at 550.1-1.el9 and 570.1-1.el9)",
+        "install package a 550.* (is installed at 550.1-1.el9 and 570.1-1.el9)",
+    ]
+
+
+def test_where_keys_lie_by_default(host):
+    repository = {"name": "r", "baseurl": "http://r.example/", "uris": ["http://r.example/"], "suites": ["/"]}
+    repository["key"] = {"content": "k"}
+    assert inspect(host, {"repositories": [repository]})["drift"]["keys"][0]["path"] == "/etc/apt/keyrings/r.asc"
+    make_rpm_host(host)
+    drift = inspect(host, {"repositories": [repository]})["drift"]
+    assert drift["keys"][0]["path"] == "/etc/pki/rpm-gpg/r.asc"
+    assert "gpgkey=file:///etc/pki/rpm-gpg/r.asc\n" in drift["repositories"][0]["content"]
 
 
 def test_whoever_drained_the_host_is_not_told_of_it(host):
@@ -255,3 +314,19 @@ def test_units_of_the_operator_are_otherwise_left_alone(host):
     host.unit("persistenced.service")
     host.unit("dcgm.service", active="failed")
     assert inspect(host, EXCHANGE)["plan"] == []
+
+
+def test_alternatives_of_enterprise_linux(host):
+    """Hand-made, in the form that chkconfig's alternatives writes: a family before the priority, a service behind."""
+    host.file(
+        "/var/lib/alternatives/cuda",
+        "manual\n/usr/local/cuda\n\n/usr/local/cuda-12.4\n124\n/usr/local/cuda-12.6\n@cuda@126 cuda-service\n",
+    )
+    host.link("/etc/alternatives/cuda", "/usr/local/cuda-12.6")
+    host.link("/usr/local/cuda", "/etc/alternatives/cuda")
+    item = {"name": "cuda", "link": "/usr/local/cuda", "path": "/usr/local/cuda-12.6", "priority": 126}
+    assert inspect(host, {"alternatives": [item]})["drifted"] is False
+    other = {**item, "path": "/usr/local/cuda-12.4", "priority": 124}
+    assert inspect(host, {"alternatives": [other]})["drift"]["alternatives"][0]["why"] == (
+        "/usr/local/cuda-12.6 is chosen"
+    )

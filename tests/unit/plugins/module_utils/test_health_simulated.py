@@ -181,7 +181,7 @@ FAULTS = [
     ("a100-sxm4-40gb-x2", card(inforom={"valid": False}), "inforom_corrupt", "degraded", "rma"),
     (
         "a100-sxm4-40gb-x2",
-        card(processes=[{"pid": 2**22 + 1, "memory_mib": 900, "type": "C"}]),
+        card(processes=[{"pid": 2**22 - 1, "memory_mib": 900, "type": "C"}]),
         "zombie_process",
         "degraded",
         "reset_gpu",

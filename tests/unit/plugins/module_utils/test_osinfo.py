@@ -171,6 +171,14 @@ def test_where_the_driver_came_from(host):
     assert "nvidia_repo" in osinfo.installed_method(osinfo.packages(host.path), host.path)
 
 
+def test_packages_of_rpm_do_not_tell_where_the_driver_came_from(host):
+    """NVIDIA's repository and those that a site makes of it have the same packages."""
+    installed = {"nvidia-driver-cuda": {"version": "580.95.05-1.el9", "vendor": ""}}
+    assert osinfo.installed_method(installed, host.path, "redhat") == {}
+    host.link("usr/bin/nvidia-uninstall", "nvidia-installer")
+    assert osinfo.installed_method(installed, host.path, "redhat") == {"runfile": "/usr/bin/nvidia-uninstall"}
+
+
 def test_repositories(host):
     host.write(
         "etc/apt/sources.list",
@@ -318,6 +326,15 @@ def test_proxies_of_apt():
         "https": "",
     }
     assert osinfo.apt_proxies(lambda arguments: (127, "")) == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "proxy"), [("proxy=http://cache:3128\n", "http://cache:3128"), ("proxy=_none_\n", ""), ("", "")]
+)
+def test_proxies_of_dnf(host, setting, proxy):
+    host.write("etc/dnf/dnf.conf", f"[main]\ngpgcheck=1\n{setting}")
+    expected = {"http": proxy, "https": proxy} if proxy else {}
+    assert osinfo.proxies("redhat", host.path, lambda arguments: (0, "Acquire::http::Proxy http://apt:1")) == expected
 
 
 @pytest.fixture

@@ -350,3 +350,52 @@ def test_toml_keeps_comments_and_refuses_what_is_broken(host):
     host.path.write_text("a = 1\nb = \n")
     result = host.run(**arguments)
     assert "is not a valid TOML file and is left untouched: line 2, column 5" in result["msg"]
+
+
+def test_what_was_put_into_the_file_of_another_service_is_taken_out(host):
+    other = host.root / "daemon.json"
+    other.write_text('{"debug": true}')
+    host.run(values={"features": {"cdi": True}}, record=True)
+    host.running()
+    arguments = {
+        "path": str(host.root / "containers.conf"),
+        "format": "toml",
+        "values": {"containers": {"pids_limit": 4096}},
+        "record": True,
+        "backup": True,
+        "withdraw_from": [{"path": str(other), "format": "json"}],
+    }
+    before = host.snapshot()
+    told = host.run(check=True, **arguments)
+    assert host.snapshot() == before
+    done = host.run(**arguments)
+    assert told == done
+    assert done["changed_keys"] == ["containers.pids_limit", f"{other}: features.cdi"]
+    assert done["diff"][1]["after"] == other.read_text()
+    assert json.loads(other.read_text()) == {"debug": True}
+    assert len(list(host.root.glob("daemon.json.*"))) == 1, "no copy of the earlier file"
+    assert host.asked == []
+    assert not host.run(**arguments)["changed"]
+
+
+def test_nothing_is_taken_out_of_a_file_of_which_nothing_is_remembered(host):
+    host.path.write_text("not JSON")
+    result = host.run(
+        path=str(host.root / "own.json"), values={"a": 1}, record=True, withdraw_from=[{"path": str(host.path)}]
+    )
+    assert result["changed_keys"] == ["a"]
+    assert str(host.path) not in str(result.get("warnings"))
+    assert host.path.read_text() == "not JSON"
+
+
+def test_a_file_of_another_service_that_has_become_malformed_is_left_alone(host):
+    host.run(values={"a": 1}, record=True)
+    host.path.write_text("not JSON")
+    arguments = {"path": str(host.root / "own.json"), "record": True, "withdraw_from": [{"path": str(host.path)}]}
+    result = host.run(**arguments)
+    assert not result["changed"]
+    assert f"{host.path} is left as it is" in str(result["warnings"])
+    # Once it is right again, it is remembered what to take out.
+    host.path.write_text('{"a": 1}')
+    assert host.run(**arguments)["changed"]
+    assert not host.path.exists()
