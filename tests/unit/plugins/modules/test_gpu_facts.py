@@ -6,7 +6,6 @@ from __future__ import annotations
 import ast
 import base64
 import hashlib
-import importlib.util
 import json
 import os
 import subprocess
