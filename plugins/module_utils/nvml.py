@@ -258,10 +258,12 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float, trace: Trace
 
 
 def _reap(child: int) -> int | None:
-    """Waits a moment only: a process in an uninterruptible call cannot be waited for."""
-    for _attempt in range(50):
+    """Waits a second only: a process in an uninterruptible call cannot be waited for."""
+    pause = 0.0005
+    while pause < 0.6:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             return status
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause *= 2
     return None

@@ -404,6 +404,28 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result)
     return result >= 0 && result < (int)COUNT(texts) ? texts[result] : "Unknown Error";
 }
 
+/* What nvidia-smi asks for and nobody else: tables of functions without names. All of ours say that they are not
+ * supported, which nvidia-smi shows as N/A. */
+static nvmlReturn_t unnamed(void)
+{
+    return NVML_NOT_SUPPORTED;
+}
+
+EXPORT nvmlReturn_t nvmlInternalGetExportTable(const void **out, const unsigned char *id)
+{
+    /* The first word is the size in bytes. */
+    static void *table[512];
+    if (out == NULL || id == NULL) {
+        return NVML_INVALID_ARGUMENT;
+    }
+    for (size_t i = 1; i < COUNT(table); i++) {
+        table[i] = (void *)unnamed;
+    }
+    table[0] = (void *)sizeof(table);
+    *out = table;
+    return NVML_SUCCESS;
+}
+
 /* The system */
 
 EXPORT nvmlReturn_t nvmlSystemGetDriverVersion(char *out, unsigned size)

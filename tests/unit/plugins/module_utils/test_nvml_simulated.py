@@ -7,11 +7,14 @@ import time
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import nvml_binding
+
 PROBE = """
-import importlib.util, json, os, pathlib, sys
+import json, os, pathlib, sys
 from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, pci
-source = pathlib.Path(importlib.util.find_spec("pynvml").origin).read_text()
 root = os.environ["SIMULATED_ROOT"]
+source = pathlib.Path(root, "binding.py").read_text()
 print(json.dumps(gpu.probe(source, float(sys.argv[1]), root, pci.scan(root), gpu.SUBSETS)))
 """
 
@@ -20,6 +23,7 @@ print(json.dumps(gpu.probe(source, float(sys.argv[1]), root, pci.scan(root), gpu
 def probe(simulated_host):
     def run(name, deadline_s=20.0, **changes):
         simulated_host.take(name, **changes)
+        simulated_host.write("binding.py", nvml.unpack(nvml_binding.packed_source()))
         return simulated_host.python(PROBE, str(deadline_s))
 
     return run
