@@ -61,7 +61,10 @@ class Host:
         }
         with patch_module_args(parameters), pytest.raises(SystemExit):
             config_merge.main()
-        result = json.loads(self.capsys.readouterr().out.splitlines()[-1])
+        captured = self.capsys.readouterr()
+        result = json.loads(captured.out.splitlines()[-1])
+        # Where a part of the controller was imported before, a warning is shown instead of returned.
+        self.warned = " ".join([*map(str, result.get("warnings", [])), *captured.err.split()])
         # Ansible adds what it finds at `path`, which is not the module's own answer.
         return {key: value for key, value in result.items() if key not in ADDED}
 
@@ -384,7 +387,7 @@ def test_nothing_is_taken_out_of_a_file_of_which_nothing_is_remembered(host):
         path=str(host.root / "own.json"), values={"a": 1}, record=True, withdraw_from=[{"path": str(host.path)}]
     )
     assert result["changed_keys"] == ["a"]
-    assert str(host.path) not in str(result.get("warnings"))
+    assert str(host.path) not in host.warned
     assert host.path.read_text() == "not JSON"
 
 
@@ -394,7 +397,7 @@ def test_a_file_of_another_service_that_has_become_malformed_is_left_alone(host)
     arguments = {"path": str(host.root / "own.json"), "record": True, "withdraw_from": [{"path": str(host.path)}]}
     result = host.run(**arguments)
     assert not result["changed"]
-    assert f"{host.path} is left as it is" in str(result["warnings"])
+    assert f"{host.path} is left as it is" in host.warned
     # Once it is right again, it is remembered what to take out.
     host.path.write_text('{"a": 1}')
     assert host.run(**arguments)["changed"]
