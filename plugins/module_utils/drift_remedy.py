@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterable
 from typing import Any
 
@@ -39,16 +40,30 @@ def package_spec(item: Item, manager: str) -> str:
     return f"{item['name']}{'=' if manager == 'apt' else '-'}{item['version']}"
 
 
-def _sources(desired: Item, drift: Item) -> dict[str, list[Item]]:
-    """Keys, repositories and pins as files to write and to remove."""
+def _keys(desired: Item, drift: Item) -> list[Item]:
+    """Keys of repositories as files."""
     keys = {}
     for row in desired.get("repositories") or ():
         # The path of a key is the controller's, that of a file in the drift is the host's.
         key = row.get("key") or {}
         keys[row["name"]] = {"source" if name == "path" else name: value for name, value in key.items()}
-    files = [{**keys[item["name"]], **item} for item in drift.get("keys", ())]
+    return [{**keys[item["name"]], **item} for item in drift.get("keys", ())]
+
+
+def _sources(desired: Item, drift: Item) -> dict[str, list[Item]]:
+    """Repositories and pins as files to write and to remove, and keys to remove."""
+    keys = [item for item in _keys(desired, drift) if item.get("state") == "absent"]
     early = _merged(drift.get("early_files", ()), desired.get("files"), "path")
-    return _by_task([*files, *drift.get("repositories", ()), *drift.get("pins", ()), *early])
+    return _by_task([*keys, *drift.get("repositories", ()), *drift.get("pins", ()), *early])
+
+
+def checksum_check(sha256: str) -> str:
+    """What checks a file of the controller on the host before it takes its place; %s is the file."""
+    script = (
+        f'echo "{sha256}  $0" | sha256sum --check --status || '
+        f'{{ echo "its SHA-256 did not match, it is not {sha256}" >&2; exit 1; }}'
+    )
+    return f"/bin/sh -c {shlex.quote(script)} %s"
 
 
 def _by_task(files: Iterable[Item]) -> dict[str, list[Item]]:
@@ -65,6 +80,8 @@ def _by_task(files: Iterable[Item]) -> dict[str, list[Item]]:
         elif item.get("url") and item.get("content") is None:
             tasks["downloads"].append(item)
         else:
+            if item.get("source") and item.get("sha256") and not item.get("validate"):
+                item = {**item, "validate": checksum_check(item["sha256"].lower())}
             tasks["contents"].append(item)
     return tasks
 
@@ -101,6 +118,8 @@ def remedy(desired: Item, found: Item) -> Item:
         "touches_packages": any(drift.get(section) for section in ("interrupted", *SOURCES, "packages")),
         "records": records,
         "interrupted": bool(drift.get("interrupted")),
+        # Before anything else: a key that is not the one that was named stops the host while it is untouched.
+        "new_keys": _by_task(item for item in _keys(desired, drift) if item.get("state") != "absent"),
         "sources": _sources(desired, drift),
         "refresh": found["refresh"],
         "unhold": [item["name"] for item in doing("unhold")],

@@ -52,9 +52,16 @@ def nvidia(repositories: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def test_a_key_with_another_checksum_is_refused(role: Role, nvidia: dict[str, Any]) -> None:
+@pytest.mark.parametrize("place", ["url", "path"])
+def test_a_key_with_another_checksum_is_refused(role: Role, nvidia: dict[str, Any], place: str, tmp_path: Path) -> None:
+    """Whether the host fetches it or the controller has it."""
+    wanted = {**nvidia, "nvidia_driver_repo_key_sha256": "0" * 64}
+    if place == "path":
+        key = tmp_path / "key.asc"
+        key.write_text("a key that nobody knows\n")
+        wanted["nvidia_driver_repo_key_path"] = str(key)
     before = lab("changes", DEBIAN_13)
-    play = role.run({**nvidia, "nvidia_driver_repo_key_sha256": "0" * 64})
+    play = role.run(wanted)
     message = " ".join(play.failures[DEBIAN_13])
     assert "gpu1" in message
     assert "did not match" in message

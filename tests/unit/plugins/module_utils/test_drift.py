@@ -144,6 +144,19 @@ def test_processes_that_hold_a_device_are_named_but_not_those_of_stopped_units(h
     assert (item["actions"], item["unload"]) == (["reload"], ["nvidia"])
 
 
+def test_processes_that_hold_a_module_that_is_not_wanted_are_named(host):
+    host.kernel_module("nvidia", version="535.10")
+    host.link("/proc/11/fd/3", "/dev/nvidia0")
+    host.file("/proc/11/comm", "python3\n")
+    module = {"name": "nvidia", "state": "unloaded", "devices": ["/dev/nvidia[0-9]*"]}
+    (item,) = inspect(host, {"kernel_modules": [module]})["drift"]["kernel_modules"]
+    assert (item["actions"], item["held_by"]) == (["unload"], ["python3 (pid 11)"])
+    assert item["why"] == "is loaded and held by python3 (pid 11)"
+    (host.root / "proc/11/fd/3").unlink()
+    (item,) = inspect(host, {"kernel_modules": [module]})["drift"]["kernel_modules"]
+    assert "held_by" not in item
+
+
 def test_packages_that_apt_knows_need_no_fresh_lists(host):
     host.policy("curl", "8.1-2")
     assert inspect(host, {"packages": [{"name": "curl"}]})["refresh"] is False

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import shlex
+import subprocess
+
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import drift, drift_remedy
@@ -25,10 +29,9 @@ def test_both_sides_keep_records_in_the_same_place():
 
 def test_nothing_to_do(host):
     done = remedy(host, {"packages": [{"name": "curl", "state": "absent"}]})
-    assert not any(
-        value for name, value in done.items() if name not in ("manager", "sources", "files", "kernel_modules")
-    )
-    assert not any(any(done[name].values()) for name in ("sources", "files", "kernel_modules"))
+    by_task = ("new_keys", "sources", "files", "kernel_modules")
+    assert not any(value for name, value in done.items() if name not in ("manager", *by_task))
+    assert not any(any(done[name].values()) for name in by_task)
 
 
 def test_packages_go_and_come_in_one_transaction(host):
@@ -79,7 +82,18 @@ def test_contents_come_from_the_document(host):
     assert (secret["content"], secret["sensitive"]) == ("S", True)
 
 
-def test_keys_and_repositories_are_files_before_packages(host):
+def test_a_file_of_the_controller_is_checked_before_it_takes_its_place(host, tmp_path):
+    (tmp_path / "k").write_text("K")
+    right = hashlib.sha256(b"K").hexdigest()
+    for sha256, status in ((right, 0), ("0" * 64, 1)):
+        files = [{"path": "/etc/k", "source": "/controller/k", "sha256": sha256}]
+        (item,) = remedy(host, {"files": files})["files"]["contents"]
+        checked = subprocess.run(shlex.split(item["validate"] % (tmp_path / "k")), capture_output=True, text=True)
+        assert checked.returncode == status
+        assert ("did not match" in checked.stderr) == bool(status)
+
+
+def test_keys_and_repositories_are_files(host):
     repositories = [
         {"name": "a", "uris": ["u"], "suites": ["/"], "key": {"url": "http://x.example/k", "sha256": "0" * 64}},
         {
@@ -90,14 +104,26 @@ def test_keys_and_repositories_are_files_before_packages(host):
         },
         {"name": "c", "uris": ["u"], "suites": ["/"], "key": {"content": "K"}},
     ]
-    sources = remedy(host, {"repositories": repositories})["sources"]
-    assert [(item["path"], item["url"]) for item in sources["downloads"]] == [
+    done = remedy(host, {"repositories": repositories})
+    assert [(item["path"], item["url"]) for item in done["new_keys"]["downloads"]] == [
         ("/etc/apt/keyrings/a.asc", "http://x.example/k")
     ]
-    by_path = {item["path"]: item for item in sources["contents"]}
+    by_path = {item["path"]: item for item in done["new_keys"]["contents"] + done["sources"]["contents"]}
     assert by_path["/k"]["source"] == "/controller/k"
     assert by_path["/etc/apt/keyrings/c.asc"]["content"] == "K"
     assert "Signed-By: /k\n" in by_path["/etc/apt/sources.list.d/b.sources"]["content"]
+
+
+def test_a_key_comes_before_its_repository_and_goes_after_it(host):
+    repository = {"name": "a", "uris": ["u"], "suites": ["/"], "key": {"content": "K"}}
+    done = remedy(host, {"repositories": [repository]})
+    assert [item["path"] for item in done["new_keys"]["contents"]] == ["/etc/apt/keyrings/a.asc"]
+    assert [item["path"] for item in done["sources"]["contents"]] == ["/etc/apt/sources.list.d/a.sources"]
+    host.file("/etc/apt/keyrings/a.asc", "K")
+    done = remedy(host, {"repositories": [{**repository, "state": "absent"}]})
+    assert not any(done["new_keys"].values())
+    assert [item["path"] for item in done["sources"]["absent"]] == ["/etc/apt/keyrings/a.asc"]
+    assert done["touches_sources"] is True
 
 
 def test_what_follows_a_change_is_recorded_before_it_and_cleared_after(host):

@@ -31,6 +31,13 @@ BROUGHT = {
     ],
 }  # fmt: skip
 
+# What NVIDIA's packages for Debian depend on, as apt lists it when they are installed there.
+BROUGHT_BY_NVIDIA = [
+    "nvidia-kernel-support", "firmware-nvidia-gsp", "nvidia-kernel-open-dkms", "nvidia-modprobe", "libnvidia-cfg1",
+    "libnvidia-gpucomp", "libnvidia-ptxjitcompiler1", "libnvidia-pkcs11-openssl3", "libcuda1", "libcudadebugger1",
+    "libnvidia-ml1", "nvidia-smi", "nvidia-persistenced", "nvidia-driver-cuda",
+]  # fmt: skip
+
 
 def packages(system, method="distro", branch="550", flavour="proprietary", **more):
     return driver_packages.driver_packages(
@@ -75,6 +82,15 @@ def test_the_names_agree_with_what_preflight_plans(system):
 def test_nothing_that_the_driver_brings_is_asked_to_go(system, branch):
     items = packages(system, branch=branch)
     assert [name for name in BROUGHT[(system, branch)] if hit(items, name)] == []
+
+
+@pytest.mark.parametrize("system", ["debian12", "debian13"])
+@pytest.mark.parametrize("branch", ["570", "580", "595"])
+def test_nothing_that_nvidias_own_driver_brings_is_asked_to_go(system, branch):
+    items = packages(system, "nvidia_repo", branch, "open")
+    assert [name for name in BROUGHT_BY_NVIDIA if hit(items, name)] == []
+    gone = driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system])
+    assert [name for name in BROUGHT_BY_NVIDIA if not hit(gone, name)] == []
 
 
 def test_a_change_of_branch_takes_the_other_branch():
