@@ -106,9 +106,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
+    options = session.config.option
     # A process that pytest-xdist had to kill leaves its machines to the one that had started it.
-    parent_of_killed = (
-        session.config.getoption("numprocesses", None) and "not lab" not in session.config.option.markexpr
-    )
-    if test_lab.is_up or test_lab.failure or parent_of_killed:
+    had_processes = getattr(options, "numprocesses", None) and "not lab" not in options.markexpr
+    if test_lab.is_up or test_lab.failure or had_processes:
         test_lab.down()
