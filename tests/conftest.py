@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The lab that some tests need, and which tests run side by side.
+"""The labs that some tests need, and which tests run side by side.
 
-The first test marked `lab` boots the lab's machines. The tests have a lab of their own, so that they do not disturb the
-one of `make lab`; it goes when they end. GPUOPS_KEEP_LAB=1 keeps it, GPUOPS_LAB_ID names another one.
+The first test marked `lab` boots the machines. The tests have labs of their own, so that they do not disturb the one of
+`make lab`; they go when the tests end. GPUOPS_KEEP_LAB=1 keeps them, GPUOPS_LAB_ID names one for all tests.
 
-What needs these machines runs one after another, and so does what needs the virtual machine; with pytest's `-n` the
-files of all other tests run beside them. What takes longest begins first.
+Tests that share machines run one after another; with pytest's `-n` the others, file by file, run beside them. What
+takes longest begins first.
 """
 
 from __future__ import annotations
@@ -21,12 +21,21 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 ROOT = Path(__file__).resolve().parents[1]
-# Directories of the tests that share the lab's machines.
-ON_THE_LAB = ("tests/lab/", "tests/roles/", "tests/site/")
-# It has a virtual machine of its own.
-VIRTUAL_MACHINE = "tests/lab/test_metal.py"
+# Who shares a lab, and with it a unit of work, by the beginning of a test's path.
+UNITS = {
+    "tests/site/": "site",
+    "tests/roles/": "roles",
+    # It has a virtual machine of its own.
+    "tests/lab/test_metal.py": "metal",
+    "tests/lab/": "roles",
+}
+LONGEST_FIRST = ("site", "roles", "metal")
 
-os.environ.setdefault("GPUOPS_LAB_ID", hashlib.sha256(str(ROOT).encode()).hexdigest()[:8] + "-test")
+PREFIX = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
+# A process of pytest-xdist has the name that its parent has set.
+LAB_IS_GIVEN = not os.environ.get("GPUOPS_LAB_ID", f"{PREFIX}-").startswith(f"{PREFIX}-")
+if not LAB_IS_GIVEN:
+    os.environ["GPUOPS_LAB_ID"] = f"{PREFIX}-test"
 os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(ROOT / ".cache" / "hypothesis"))
 
 # A busy machine is slow, which is not a defect; and where nobody watches, the same input is tried on every run.
@@ -37,7 +46,8 @@ settings.load_profile("project")
 def unit_of_work(nodeid: str) -> str:
     """The tests with the same answer run one after another in one process."""
     path = nodeid.partition("::")[0]
-    return "lab" if path.startswith(ON_THE_LAB) and path != VIRTUAL_MACHINE else path
+    unit = next((unit for beginning, unit in UNITS.items() if path.startswith(beginning)), path)
+    return "site" if LAB_IS_GIVEN and unit == "roles" else unit
 
 
 class SideBySide(LoadScopeScheduling):
@@ -54,28 +64,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SideBySid
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    longest_first = {"lab": 0, VIRTUAL_MACHINE: 1}
-
     def rank(item: pytest.Item) -> tuple[int, bool]:
-        return longest_first.get(unit_of_work(item.nodeid), 2), item.get_closest_marker("slow") is not None
+        unit = unit_of_work(item.nodeid)
+        place = LONGEST_FIRST.index(unit) if unit in LONGEST_FIRST else len(LONGEST_FIRST)
+        return place, item.get_closest_marker("slow") is not None
 
     items.sort(key=rank)
 
 
-class TestLab:
+class SharedLab:
     """`gpuops lab up` before the first test that asks, `gpuops lab down` after the last."""
 
-    __test__ = False
-
-    def __init__(self) -> None:
+    def __init__(self, unit: str) -> None:
+        self.id = os.environ["GPUOPS_LAB_ID"] if LAB_IS_GIVEN else f"{PREFIX}-{unit}"
         self.failure: str | None = None
-        self.is_up = False
+        self.was_begun = False
 
     def up(self) -> None:
-        if not self.is_up and self.failure is None:
+        if not self.was_begun:
+            self.was_begun = True
             done = self._gpuops_lab("up")
-            self.is_up = done.returncode == 0
-            if not self.is_up:
+            if done.returncode != 0:
                 self.failure = f"gpuops lab up ended with {done.returncode}:\n{done.stdout[-6000:]}"
         if self.failure:
             pytest.fail(self.failure, pytrace=False)
@@ -84,11 +93,11 @@ class TestLab:
         if not os.environ.get("GPUOPS_KEEP_LAB"):
             self._gpuops_lab("down")
 
-    @staticmethod
-    def _gpuops_lab(verb: str) -> subprocess.CompletedProcess[str]:
+    def _gpuops_lab(self, verb: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "gpuops", "lab", verb],
             cwd=ROOT,
+            env={**os.environ, "GPUOPS_LAB_ID": self.id},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -97,17 +106,21 @@ class TestLab:
         )
 
 
-test_lab = TestLab()
+labs = {unit: SharedLab(unit) for unit in LONGEST_FIRST}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    unit = unit_of_work(item.nodeid)
+    if unit in labs:
+        os.environ["GPUOPS_LAB_ID"] = labs[unit].id
     if item.get_closest_marker("lab"):
-        test_lab.up()
+        labs[unit].up()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     options = session.config.option
     # A process that pytest-xdist had to kill leaves its machines to the one that had started it.
-    had_processes = getattr(options, "numprocesses", None) and "not lab" not in options.markexpr
-    if test_lab.is_up or test_lab.failure or had_processes:
-        test_lab.down()
+    had_processes = bool(getattr(options, "numprocesses", None)) and "not lab" not in options.markexpr
+    for lab in labs.values():
+        if lab.was_begun or had_processes:
+            lab.down()
