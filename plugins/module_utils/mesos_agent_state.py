@@ -1,0 +1,186 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the state an agent is in to the one that is wanted, without undoing what somebody else has done.
+
+Mesos does not tell who drained or deactivated an agent. So who acts keeps a ledger of the agents that it took out, and
+brings back only those.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_operator
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed, Operator
+
+WANTED = ("active", "deactivated", "drained", "gone")
+
+
+class Ledger:
+    """A file of agent id -> {state, hostname} that was taken out from here. Missing is empty."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            with open(path, encoding="utf-8") as file:
+                self.rows: dict[str, dict[str, str]] = json.load(file)
+        except FileNotFoundError:
+            self.rows = {}
+        except (OSError, ValueError) as error:
+            raise Failed(f"ledger {path} cannot be read: {error}. To do: restore it, or move it away") from error
+
+    def put(self, agent_id: str, row: dict[str, str]) -> None:
+        self.rows[agent_id] = row
+        self._write()
+
+    def drop(self, agent_id: str) -> None:
+        if self.rows.pop(agent_id, None) is not None:
+            self._write()
+
+    def _write(self) -> None:
+        folder = os.path.dirname(self.path) or "."
+        try:
+            os.makedirs(folder, mode=0o755, exist_ok=True)
+            # Whole or not at all: a half ledger would forget drains.
+            number, part = tempfile.mkstemp(dir=folder)
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                json.dump(self.rows, file, indent=1, sort_keys=True)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, self.path)
+        except OSError as error:
+            raise Failed(
+                f"ledger {self.path} cannot be written: {error}. To do: give one in a writable folder"
+            ) from error
+
+
+def decide(agent: Mapping[str, Any] | None, wanted: str, ours: bool, takeover: bool = False) -> str | None:
+    """What to do: drain, deactivate, reactivate, gone, or None. `ours`: the ledger has this agent. Raises Failed."""
+    if agent is None:
+        if wanted == "gone":
+            return None
+        raise Failed("no agent of this name is registered. To do: check the name and that the agent runs")
+    name, state = f"{agent['hostname']} ({agent['id']})", agent["state"]
+    if wanted == "gone":
+        return "gone"
+    if wanted == "drained":
+        return None if state in ("draining", "drained") else "drain"
+    if wanted == "deactivated":
+        return "deactivate" if state == "active" else None
+    if state == "active":
+        return None
+    if not ours and not takeover:
+        raise Failed(
+            f"{name} is {state}, and not by us. To do: ask who did it; if it may be undone, run again with takeover"
+        )
+    # A drain cannot be called off while it goes on; what is DRAINED can be.
+    return "reactivate"
+
+
+def change(
+    operator: Operator,
+    hostname: str | None,
+    agent_id: str | None,
+    wanted: str,
+    ledger: Ledger,
+    grace_s: int,
+    takeover: bool,
+    timeout_s: float,
+    check_mode: bool,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> dict[str, Any]:
+    """Brings the agent into the state: {changed, action, before, after}. A drain is waited for if `timeout_s` is not 0.
+
+    Raises Failed; where the time is over, with the tasks that are waited for.
+    """
+    before = mesos_operator.pick(operator.agents(), hostname, agent_id)
+    ours = before is not None and before["id"] in ledger.rows
+    action = decide(before, wanted, ours, takeover)
+    if action == "drain" and before is not None:
+        _not_in_schedule(operator, before)
+    result = {"changed": action is not None, "action": action, "before": before, "after": before}
+    if before is None or check_mode:
+        return result
+    if before["state"] == "active":
+        # Whoever brought it back: what happens to it from now on is not of the old entry's making.
+        ledger.drop(before["id"])
+    end = clock() + timeout_s
+    if action == "reactivate" and before["state"] == "draining":
+        _wait(operator, before["id"], ("drained",), end, timeout_s, clock, sleep, grace_s if ours else None)
+    if action in ("drain", "deactivate"):
+        _take_out(operator, before, action, wanted, grace_s, ledger)
+    elif action is not None:
+        getattr(operator, action)(before["id"])
+    if action in ("reactivate", "gone"):
+        ledger.drop(before["id"])
+    if timeout_s > 0 and wanted == "drained":
+        ours = before["id"] in ledger.rows
+        _wait(operator, before["id"], ("drained",), end, timeout_s, clock, sleep, grace_s if ours else None)
+    result["after"] = mesos_operator.pick(operator.agents(), None, before["id"])
+    return result
+
+
+def _take_out(
+    operator: Operator, agent: Mapping[str, Any], action: str, wanted: str, grace_s: int, ledger: Ledger
+) -> None:
+    """Drains or deactivates, and writes that down first: cut between the two, the next run finds an active agent."""
+    known = ledger.rows.get(agent["id"])
+    ledger.put(agent["id"], {"state": wanted, "hostname": agent["hostname"]})
+    try:
+        if action == "drain":
+            operator.drain(agent["id"], grace_s)
+        else:
+            operator.deactivate(agent["id"])
+    except Failed:
+        # Refused, or no answer. If nothing came of it, what somebody else does later must not count as ours.
+        now = mesos_operator.pick(operator.agents(), None, agent["id"])
+        if known is None and now is not None and now["state"] == agent["state"]:
+            ledger.drop(agent["id"])
+        raise
+
+
+def _not_in_schedule(operator: Operator, agent: Mapping[str, Any]) -> None:
+    for window in operator.schedule().get("windows", []):
+        for machine in window["machine_ids"]:
+            if (machine.get("hostname", ""), machine.get("ip", "")) == (agent["hostname"], agent["ip"]):
+                raise Failed(
+                    f"{agent['hostname']} is in the maintenance schedule, and Mesos refuses to drain it as well. "
+                    "To do: take it out of the schedule, or use the schedule alone"
+                )
+
+
+def _wait(
+    operator: Operator,
+    agent_id: str,
+    states: tuple[str, ...],
+    end: float,
+    timeout_s: float,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+    again_grace_s: int | None,
+) -> None:
+    """Until the agent is in one of the states. `again_grace_s`: the drain is ours and may be posted again."""
+    empty_looks = 0
+    while True:
+        agent = mesos_operator.pick(operator.agents(), None, agent_id)
+        if agent is None:
+            raise Failed(f"agent {agent_id} went away while it was waited for. To do: look at the agent's log")
+        if agent["state"] in states:
+            return
+        tasks = operator.tasks(agent_id)
+        # A framework that leaves before it acknowledged keeps the agent DRAINING for ever; a second post ends that.
+        empty_looks = 0 if tasks else empty_looks + 1
+        if empty_looks == 5 and again_grace_s is not None:
+            operator.drain(agent_id, again_grace_s)
+        if clock() >= end:
+            raise Failed(
+                f"{agent['hostname']} ({agent_id}) is {agent['state']} and not {states[0]} after {timeout_s:g} s; "
+                f"waited for: {mesos_operator.blockers(tasks)}. To do: end these tasks, or wait longer"
+            )
+        sleep(min(1.0, max(end - clock(), 0.05)))

@@ -1,0 +1,193 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mesos_agent_state
+short_description: Drain, deactivate, reactivate or remove a Mesos agent
+version_added: 0.1.0
+description:
+  - Brings an agent into a state and waits for it. Where the wait is over before, the tasks that block are named.
+  - Mesos does not tell who drained an agent. The module keeps a ledger of the agents that it took out, and brings back
+    only those.
+options:
+  state:
+    description:
+      - V(drained) kills the tasks within the grace and takes no new ones.
+      - V(deactivated) takes no new tasks and lets those that run go on.
+      - V(active) takes tasks again. An agent that still drains is waited for, because a drain cannot be called off.
+      - V(gone) makes the agent exit. It can never come back under its id.
+    type: str
+    choices: [active, deactivated, drained, gone]
+    required: true
+  hostname:
+    description: Hostname of the agent. One of O(hostname) and O(agent_id) is needed.
+    type: str
+  agent_id:
+    description: Id of the agent.
+    type: str
+  grace_period:
+    description: Seconds that a drain gives the tasks between SIGTERM and SIGKILL.
+    type: int
+    default: 600
+  timeout:
+    description: Seconds to wait until the agent is drained. V(0) does not wait.
+    type: float
+    default: 900
+  ledger:
+    description: File on the host that the module runs on, with the agents that it took out.
+    type: path
+    default: /var/lib/baremetal-gpu/mesos-ledger.json
+  takeover:
+    description: Bring back an agent that somebody else took out.
+    type: bool
+    default: false
+  masters:
+    description: URLs of the masters. The leader is found among them.
+    type: list
+    elements: str
+    required: true
+  principal:
+    description: Principal to log in with, where the masters ask for one.
+    type: str
+  secret:
+    description: Secret of the principal.
+    type: str
+  ca_file:
+    description: File with the authority that signed the masters' certificates, if it is not one of the system's.
+    type: path
+  request_timeout:
+    description: Seconds that one answer may take.
+    type: float
+    default: 10
+attributes:
+  check_mode:
+    description: Says what it would do.
+    support: full
+  diff_mode:
+    description: Shows the state before and after.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: posix
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Drain a node within ten minutes
+  baremetal.gpu.mesos_agent_state:
+    masters: [http://master1:5050, http://master2:5050, http://master3:5050]
+    hostname: gpu1
+    state: drained
+
+- name: Let no new job land there, and leave those that run
+  baremetal.gpu.mesos_agent_state:
+    masters: [http://master1:5050, http://master2:5050, http://master3:5050]
+    principal: operator
+    secret: "{{ mesos_operator_secret }}"
+    hostname: gpu1
+    state: deactivated
+"""
+
+RETURN = r"""
+action:
+  description: What was done, V(drain), V(deactivate), V(reactivate) or V(gone); null for nothing.
+  returned: success
+  type: str
+agent:
+  description: The agent afterwards, null for one that is not registered.
+  returned: success
+  type: dict
+  contains:
+    id:
+      description: Agent id.
+      type: str
+    hostname:
+      description: Hostname.
+      type: str
+    ip:
+      description: Address that the agent announces.
+      type: str
+    port:
+      description: Port.
+      type: int
+    state:
+      description: V(active), V(deactivated), V(draining) or V(drained).
+      type: str
+    grace_s:
+      description: Grace of the drain in seconds, null without one.
+      type: int
+    mark_gone:
+      description: Whether the agent is gone for good once drained, null without a drain.
+      type: bool
+    resources:
+      description: What the agent has.
+      type: dict
+    used_resources:
+      description: What its tasks hold.
+      type: dict
+    attributes:
+      description: Attributes, numbers and text.
+      type: dict
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_agent_state, mesos_arguments
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
+
+_STATE = {"drain": "drained", "deactivate": "deactivated", "reactivate": "active", "gone": "gone"}
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **mesos_arguments.SPEC,
+            "state": {"type": "str", "choices": list(mesos_agent_state.WANTED), "required": True},
+            "hostname": {"type": "str"},
+            "agent_id": {"type": "str"},
+            "grace_period": {"type": "int", "default": 600},
+            "timeout": {"type": "float", "default": 900},
+            "ledger": {"type": "path", "default": "/var/lib/baremetal-gpu/mesos-ledger.json"},
+            "takeover": {"type": "bool", "default": False},
+        },
+        required_one_of=[("hostname", "agent_id")],
+        mutually_exclusive=[("hostname", "agent_id")],
+        supports_check_mode=True,
+    )
+    params = module.params
+    try:
+        done = mesos_agent_state.change(
+            mesos_arguments.operator(params),
+            params["hostname"],
+            params["agent_id"],
+            params["state"],
+            mesos_agent_state.Ledger(params["ledger"]),
+            params["grace_period"],
+            params["takeover"],
+            params["timeout"],
+            module.check_mode,
+            time.monotonic,
+            time.sleep,
+        )
+    except Failed as why:
+        module.fail_json(msg=f"{params['hostname'] or params['agent_id']}: {why}")
+    before = done["before"] and done["before"]["state"]
+    after = _STATE[done["action"]] if done["action"] else before
+    module.exit_json(
+        changed=done["changed"],
+        action=done["action"],
+        agent=done["after"],
+        diff={"before": f"{before}\n", "after": f"{after}\n"},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stand-in for mesos-agent: GPUs, checkpoint and reconfiguration, tasks as local processes."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+from pathlib import Path
+from typing import Any
+
+import grammar
+import web
+from web import Answer, Request
+
+
+def _cards() -> list[str]:
+    """Each card as "ok" or as what NVML says instead of giving its handle.
+
+    STAND_IN_GPUS lists them (ok,GPU is lost,ok); without it the NVML library that is installed is asked.
+    """
+    told = os.environ.get("STAND_IN_GPUS")
+    if told is not None:
+        return [card for card in told.split(",") if card]
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return []
+    nvml.nvmlErrorString.restype = ctypes.c_char_p
+    code = nvml.nvmlInit_v2()
+    if code:
+        grammar.die(f"Failed to create a containerizer: nvmlInit failed: {nvml.nvmlErrorString(code).decode()}")
+    count, handle, cards = ctypes.c_uint(), ctypes.c_void_p(), []
+    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    for index in range(count.value):
+        code = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
+        cards.append("ok" if code == 0 else nvml.nvmlErrorString(code).decode())
+    nvml.nvmlShutdown()
+    return cards
+
+
+def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> None:
+    """Checks gpus, the list of cards and the isolators, and fills in gpus where neither is given."""
+    isolation = flags["isolation"].split(",")
+    doubled = sorted({name for name in isolation if isolation.count(name) > 1})
+    if doubled:
+        grammar.die(f"Failed to create a containerizer: Duplicate entries found in --isolation flag: {doubled}")
+    listed, gpus = flags.get("nvidia_gpu_devices"), resources.get("gpus")
+    if "gpu/nvidia" not in isolation:
+        if listed is not None:
+            grammar.die("'--nvidia_gpus_devices' can only be specified if the `--isolation` flag contains 'gpu/nvidia'")
+        return
+    if "filesystem/linux" not in isolation:
+        grammar.die("The 'filesystem/linux' isolator must be enabled in order to use the 'gpu/nvidia' isolator")
+    if "cgroups/devices" not in isolation:
+        grammar.abort("Check failed: the 'cgroups/devices' isolator is not enabled")
+    if gpus == 0 and listed is None:
+        return
+    if (gpus is None) != (listed is None):
+        grammar.die("The `gpus` resource and '--nvidia_gpu_devices' must be specified together")
+    cards = _cards()
+    if listed is None:
+        indices = list(range(len(cards)))
+    else:
+        indices = [int(number) for number in listed.split(",")]
+        if len(set(indices)) != len(indices):
+            grammar.die("'--nvidia_gpu_devices' contains duplicates")
+        if gpus != int(gpus):
+            grammar.die("The 'gpus' resource must be an unsigned integer")
+        if len(indices) != gpus:
+            grammar.die("'--resources' and '--nvidia_gpu_devices' specify different numbers of GPU devices")
+        if gpus > len(cards) or max(indices) >= len(cards):
+            grammar.die("The number of GPUs requested is greater than the number of GPUs available on the machine")
+    for index in indices:
+        if cards[index] != "ok":
+            grammar.die(f"Failed to create a containerizer: nvml::deviceGetHandleByIndex: {cards[index]}")
+    resources["gpus"] = float(len(indices))
+
+
+class Agent:
+    def __init__(self, flags: dict[str, str]) -> None:
+        self.flags = flags
+        self.meta = Path(flags["work_dir"]) / "meta/slaves"
+        resources = {"cpus": 4.0, "mem": 4096.0, "disk": 10000.0, "ports": "[31000-32000]"}
+        resources.update(grammar.resources(flags.get("resources", "")))
+        attributes = grammar.attributes(flags.get("attributes", ""))
+        _gpu_resources(flags, resources)
+        self.info = {
+            "hostname": flags.get("hostname", socket.gethostname()),
+            "ip": flags.get("ip", "127.0.0.1"),
+            "port": int(flags["port"]),
+            "resources": resources,
+            "attributes": attributes,
+        }
+        self.credential = self._credential()
+        self.id = ""
+        self.tasks: dict[str, dict[str, Any]] = {}
+        self.registered = False
+        self._recover()
+
+    def _credential(self) -> dict[str, str] | None:
+        if "credential" not in self.flags:
+            return None
+        try:
+            told = json.loads(grammar.read(self.flags["credential"]))
+            return {key: told[key] for key in ("principal", "secret")}
+        except (ValueError, TypeError, KeyError) as why:
+            grammar.die(f"Failed to parse the credential: {why!r}")
+
+    def _recover(self) -> None:
+        latest = self.meta / "latest"
+        if not latest.exists():
+            return
+        first = json.loads((latest / "slave.info").read_text(encoding="utf-8"))
+        for name in ("hostname", "port"):
+            if first[name] != self.info[name]:
+                grammar.die(f"Failed to perform recovery: Incompatible agent info detected. {name} changed")
+        if self.flags["reconfiguration_policy"] == "equal":
+            if first != self.info:
+                grammar.die("Failed to perform recovery: Incompatible agent info detected.")
+        else:
+            self._additive(first)
+        self.id = latest.resolve().name
+        self.tasks = json.loads((latest / "tasks.json").read_text(encoding="utf-8"))
+
+    def _additive(self, first: dict[str, Any]) -> None:
+        """The check is against what was registered first, not against the last start."""
+        refused = "Failed to perform recovery: Configuration change not permitted under 'additive' policy: "
+        for name, value in first["resources"].items():
+            now = self.info["resources"].get(name)
+            if isinstance(value, str):
+                if now != value:
+                    grammar.die(f"{refused}Value of resource '{name}' changed from {value} to {now}")
+            elif (now or 0.0) < value:
+                grammar.die(f"{refused}Value of scalar resource '{name}' decreased from {value:g} to {now or 0:g}")
+        for name, value in first["attributes"].items():
+            if self.info["attributes"].get(name) != value:
+                grammar.die(f"{refused}Value of attribute '{name}' changed or is gone")
+
+    def _checkpoint(self) -> None:
+        place = self.meta / self.id
+        place.mkdir(parents=True, exist_ok=True)
+        if not (place / "slave.info").exists():
+            (place / "slave.info").write_text(json.dumps(self.info), encoding="utf-8")
+        self._keep_tasks()
+        latest = self.meta / "latest"
+        if not latest.is_symlink():
+            latest.symlink_to(self.id)
+
+    def _keep_tasks(self) -> None:
+        part = self.meta / self.id / "tasks.part"
+        part.write_text(json.dumps(self.tasks), encoding="utf-8")
+        part.replace(part.with_name("tasks.json"))
+
+    # Tasks.
+
+    def run(self, task: dict[str, Any]) -> dict[str, Any]:
+        sandbox = Path(self.flags["work_dir"]) / "slaves" / self.id / task["id"]
+        shutil.rmtree(sandbox, ignore_errors=True)
+        sandbox.mkdir(parents=True)
+        with (sandbox / "stdout").open("wb") as out, (sandbox / "stderr").open("wb") as errors:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", task["cmd"]],
+                cwd=sandbox,
+                env={**os.environ, **task.get("env", {}), "MESOS_SANDBOX": str(sandbox)},
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self.tasks[task["id"]] = {**task, "state": "TASK_RUNNING", "pid": process.pid}
+        self._keep_tasks()
+        threading.Thread(target=self._reap, args=(task["id"], process), daemon=True).start()
+        return {}
+
+    def _reap(self, task_id: str, process: subprocess.Popen[bytes]) -> None:
+        status = process.wait()
+        with web.LOCK:
+            self._ended(task_id, "TASK_FINISHED" if status == 0 else "TASK_FAILED")
+
+    def _ended(self, task_id: str, state: str) -> None:
+        task = self.tasks[task_id]
+        task["state"] = "TASK_KILLED" if task["state"] == "TASK_KILLING" else state
+        self._keep_tasks()
+
+    def kill(self, told: dict[str, Any]) -> dict[str, Any]:
+        task = self.tasks.get(told["task_id"])
+        if task is None or task["state"] != "TASK_RUNNING":
+            return {}
+        task["state"] = "TASK_KILLING"
+        self._signal(task, signal.SIGTERM)
+        timer = threading.Timer(told["grace_s"], self._signal, (task, signal.SIGKILL))
+        timer.daemon = True
+        timer.start()
+        return {}
+
+    @staticmethod
+    def _signal(task: dict[str, Any], number: int) -> None:
+        try:
+            os.killpg(task["pid"], number)
+        except ProcessLookupError:
+            return
+
+    # The way to the master.
+
+    def beat(self) -> None:
+        """One registration or heartbeat. Exits where the master refuses this agent."""
+        for task_id, task in list(self.tasks.items()):
+            # Of tasks that were started by the program before this one, nobody waits for the end.
+            if task["state"] in ("TASK_RUNNING", "TASK_KILLING") and not Path(f"/proc/{task['pid']}").exists():
+                with web.LOCK:
+                    self._ended(task_id, "TASK_LOST" if task["state"] == "TASK_RUNNING" else "TASK_KILLED")
+        body = {
+            "agent_id": self.id,
+            "info": self.info,
+            "tasks": list(self.tasks.values()),
+            "credential": self.credential,
+        }
+        try:
+            told = web.call(f"http://{self.flags['master']}/stand-in/register", body)
+        except (urllib.error.URLError, OSError):
+            return
+        if told["answer"] == "refused":
+            print("Master refused authentication", file=sys.stderr, flush=True)
+            os._exit(1)
+        if told["answer"] == "shutdown":
+            for task in self.tasks.values():
+                if task["state"] == "TASK_RUNNING":
+                    self._signal(task, signal.SIGKILL)
+            os._exit(0)
+        if told["answer"] == "registered":
+            with web.LOCK:
+                self.id, self.registered = told["agent_id"], True
+                self._checkpoint()
+
+    def handle(self, request: Request) -> Any:
+        path = request.path.removeprefix("/slave(1)")
+        if path == "/health":
+            return ""
+        if path == "/state":
+            return {**self.info, "id": self.id, "flags": self.flags, "pid": f"slave(1)@{self.info['ip']}"}
+        if path == "/metrics/snapshot":
+            running = sum(task["state"] == "TASK_RUNNING" for task in self.tasks.values())
+            return {
+                "slave/registered": float(self.registered),
+                "slave/gpus_total": self.info["resources"].get("gpus", 0.0),
+                "slave/tasks_running": float(running),
+            }
+        if path in ("/stand-in/run", "/stand-in/kill"):
+            return (self.run if path.endswith("run") else self.kill)(request.json())
+        raise Answer(404)
+
+
+def main() -> None:
+    flags = grammar.load("agent", sys.argv[1:], dict(os.environ))
+    if "master" not in flags:
+        grammar.die("Missing required option: --master")
+    if "work_dir" not in flags:
+        grammar.die("Missing required option: --work_dir")
+    agent = Agent(flags)
+    web.serve(agent.info["ip"], agent.info["port"], agent.handle)
+    # Tasks live on: the unit kills the agent's process only.
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, lambda *_: os._exit(0))
+    while True:
+        agent.beat()
+        time.sleep(0.1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How the programs read flags, resources and attributes, and what they do with what they cannot read.
+
+The words and exit statuses are those that a real master and agent (ClusterD 1.11.0) gave.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+FLAGS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "flags.json").read_text(encoding="utf-8"))
+_UNITS = r"(ns|us|ms|secs|mins|hrs|days|weeks)"
+_PATTERNS = {
+    "bool": r"true|false|1|0",
+    "duration": rf"-?\d+(\.\d+)?{_UNITS}",
+    "bytes": r"\d+(B|KB|MB|GB|TB)",
+    "int": r"-?\d+",
+    "uint": r"\d+",
+    "port": r"\d{1,5}",
+    "double": r"-?\d+(\.\d+)?([eE]-?\d+)?",
+    "uint_list": r"\d+(,\d+)*",
+}
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def die(text: str) -> NoReturn:
+    print(text, file=sys.stderr, flush=True)
+    raise SystemExit(1)
+
+
+def abort(text: str) -> NoReturn:
+    print(text, file=sys.stderr, flush=True)
+    os.abort()
+
+
+def load(program: str, arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
+    """Flag -> text, from --name=value and MESOS_NAME. The command line wins; an unknown variable is passed over."""
+    rows = FLAGS[program]
+    aliases = {row["alias"]: name for name, row in rows.items() if "alias" in row}
+    given: dict[str, str | None] = {}
+    for argument in arguments:
+        if not argument.startswith("--"):
+            continue
+        name, equals, value = argument[2:].partition("=")
+        if name in given:
+            die(f"Duplicate flag '{name}' on command line")
+        given[name] = value if equals else None
+    for variable, value in environment.items():
+        name = variable[len("MESOS_") :].lower()
+        if variable.startswith("MESOS_") and (name in rows or name in aliases):
+            given.setdefault(name, value)
+    flags = {name: str(row["default"]) for name, row in rows.items() if row["default"] is not None}
+    loaded: dict[str, str] = {}
+    for name, value in given.items():
+        plain = name[3:] if name.startswith("no-") else name
+        flag = aliases.get(plain, plain)
+        via = f" via '{name}'" if plain != name else ""
+        if flag not in rows:
+            die(f"Failed to load unknown flag '{plain}'{via}")
+        if flag in loaded:
+            die(f"Flag '{plain}' is already loaded via name '{loaded[flag]}'")
+        loaded[flag] = name
+        kind = rows[flag]["kind"]
+        if kind != "bool" and (via or value is None):
+            die(f"Failed to load non-boolean flag '{plain}'" + (via or ": Missing value"))
+        if kind == "bool" and via and value:
+            die(f"Failed to load boolean flag '{plain}'{via} with value '{value}'")
+        text = ("false" if via else "true") if kind == "bool" and not value else str(value)
+        _check(flag, rows[flag], text)
+        flags[flag] = text
+    return flags
+
+
+def _check(flag: str, row: dict[str, Any], text: str) -> None:
+    pattern = _PATTERNS.get(row["kind"])
+    if pattern and not re.fullmatch(pattern, text, re.ASCII):
+        die(f"Failed to load flag '{flag}': Failed to load value '{text}': Not a {row['kind']}")
+    if row["kind"] in ("json", "json_or_path") and not text.startswith(("/", "file://")):
+        try:
+            json.loads(text)
+        except ValueError as why:
+            die(f"Failed to load flag '{flag}': Failed to load value '{text}': {why}")
+    if "values" in row and not set(text.split(",")) <= set(row["values"]):
+        die(f"Failed to load flag '{flag}': unknown value '{text}'")
+
+
+def read(value: str) -> str:
+    """The text of a flag that may name a file."""
+    path = value[len("file://") :] if value.startswith("file://") else value
+    try:
+        return Path(path).read_text(encoding="utf-8") if path.startswith("/") else value
+    except OSError as why:
+        die(f"Error reading '{path}': {why.strerror}")
+
+
+def resources(text: str) -> dict[str, Any]:
+    """Name -> number, or text in brackets for ranges. Entries of one name are added."""
+    found: dict[str, Any] = {}
+    if text.startswith(("/", "file://")):
+        die(f"Failed to parse resources: Bad value for resources, missing or extra ':' in {text}")
+    if text.startswith(("[", "{")):
+        return _json_resources(text)
+    for pair in filter(None, text.split(";")):
+        name, colon, value = pair.partition(":")
+        name, value = re.sub(r"\(.*\)", "", name).strip(), value.strip()
+        if not colon or ":" in value:
+            die(f"Failed to parse resources: Bad value for resources, missing or extra ':' in {pair}")
+        if _NUMBER.fullmatch(value):
+            if float(value) < 0:
+                die(f"Failed to parse resources: negative value for {name}")
+            found[name] = found.get(name, 0.0) + float(value)
+        elif re.fullmatch(r"\[\d+-\d+(,\s*\d+-\d+)*\]", value, re.ASCII):
+            found[name] = value
+        else:
+            die(f"Failed to parse resources: Bad type for resource {name} value {value}")
+    return found
+
+
+def _json_resources(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    try:
+        rows = json.loads(text)
+        for row in rows:
+            if row["type"] == "SCALAR":
+                found[row["name"]] = found.get(row["name"], 0.0) + float(row["scalar"]["value"])
+            else:
+                spans = row["ranges"]["range"]
+                found[row["name"]] = "[" + ",".join(f"{span['begin']}-{span['end']}" for span in spans) + "]"
+    except (ValueError, KeyError, TypeError) as why:
+        die(f"Failed to parse resources: {why!r}")
+    return found
+
+
+def attributes(text: str) -> dict[str, Any]:
+    """Name -> number or text, with blanks gone from values. What the real agent crashes at crashes here (SIGABRT)."""
+    found: dict[str, Any] = {}
+    for pair in filter(None, text.split(";")):
+        name, colon, value = pair.partition(":")
+        value = re.sub(r"\s", "", value)
+        if pair.lstrip().startswith("{") or not colon or not value:
+            abort(f"Failed to parse attributes: {pair}")
+        opened = [value.count(mark) for mark in "({["]
+        if opened != [value.count(mark) for mark in ")}]"] or "{" in value:
+            abort(f"Failed to parse attribute value: {value}")
+        if "[" in value and not re.fullmatch(r"\[\d+-\d+(,\d+-\d+)*\]", value, re.ASCII):
+            abort(f"Failed to parse attribute value: {value}")
+        if _NUMBER.fullmatch(value):
+            number = float(value)
+            if number != 0 and abs(number) < 1e-307:
+                abort(f"Failed to parse attribute value: {value}")
+            found[name] = round(number, 3)
+        else:
+            found[name] = value
+    return found

@@ -1,0 +1,88 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""HTTP for the stand-ins: JSON in and out, one thread per request, one lock around every answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import urllib.request
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+LOCK = threading.RLock()
+
+
+class Answer(Exception):
+    """Ends the request with this status, body and headers."""
+
+    def __init__(self, status: int, body: Any = "", headers: dict[str, str] | None = None) -> None:
+        super().__init__(status)
+        self.status, self.body, self.headers = status, body, headers or {}
+
+
+class Request:
+    def __init__(self, method: str, target: str, headers: Any, body: bytes) -> None:
+        self.method, self.headers, self.body = method, headers, body
+        path, _, query = target.partition("?")
+        self.path = path.rstrip("/") or "/"
+        self.query = dict(pair.partition("=")[::2] for pair in query.split("&") if pair)
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.body or b"null")
+        except ValueError as why:
+            raise Answer(400, f"Failed to parse body into JSON: {why}") from why
+
+    def login(self) -> tuple[str, str] | None:
+        kind, _, told = self.headers.get("Authorization", "").partition(" ")
+        if kind != "Basic":
+            return None
+        user, _, secret = base64.b64decode(told).decode().partition(":")
+        return user, secret
+
+
+def serve(ip: str, port: int, handle: Callable[[Request], Any]) -> ThreadingHTTPServer:
+    """Starts to answer. `handle` returns what is sent as JSON, or raises Answer."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            request = Request(self.command, self.path, self.headers, self.rfile.read(length))
+            try:
+                with LOCK:
+                    reply = Answer(200, handle(request))
+            except Answer as told:
+                reply = told
+            text = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)
+            data = text.encode()
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Type", "text/plain" if isinstance(reply.body, str) else "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_GET = do_POST = do_PUT = do_DELETE = answer
+
+        def log_message(self, *arguments: Any) -> None:
+            return
+
+    ThreadingHTTPServer.allow_reuse_address = True
+    server = ThreadingHTTPServer((ip, port), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+def call(url: str, body: Any, timeout_s: float = 5.0) -> Any:
+    """POSTs JSON and gives the JSON of the answer. Raises urllib.error.URLError, HTTPError among them."""
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=timeout_s) as reply:
+        return json.loads(reply.read() or b"null")
