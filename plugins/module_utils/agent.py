@@ -102,7 +102,7 @@ class Agent:
                 self._pet_watchdog()
         finally:
             notify("STOPPING=1")
-            self.prober.kill()
+            self.prober.stop()
             for publisher in self.publishers:
                 publisher.close()
 

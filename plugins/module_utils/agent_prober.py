@@ -21,12 +21,13 @@ from typing import Any, Callable
 from ansible_collections.baremetal.gpu.plugins.module_utils import nvml as nvml_errors
 
 LIBRARY = "libnvidia-ml.so"
-# In capitals: also the cards that are avoided.
+# In capitals: with NVML opened anew, and also the cards that are avoided.
 QUICK, SLOW = b"q", b"s"
-LIBRARY_CHANGED = 3
 # An answer for eight cards is some 20 kB; what grows beyond this is garbage.
 ANSWER_AT_MOST = 4 << 20
 EVENT_WAIT_MS = 2000
+# It ends after it has waited for events.
+STOP_S = EVENT_WAIT_MS / 1000 + 1
 # A card over which so many looks in a row came to nothing is avoided, so that the others can be looked at; it is tried
 # again after a while, and after ever longer ones.
 STRIKES = 2
@@ -73,10 +74,13 @@ class Child:
                 self.reader.close()
                 return 0
             if library_has_changed(self._library):
+                # Told first: letting go of the old driver may hang.
+                self._send({"library_changed": True})
                 self.reader.close()
-                return LIBRARY_CHANGED
+                return 0
             if asked.isupper():
                 self.reader.avoid = {}
+                self.reader.close()
             begun = time.monotonic()
             snapshot = self.reader.read(slow=asked.lower() == SLOW)
             self._send({"snapshot": snapshot, "seconds": time.monotonic() - begun})
@@ -138,7 +142,7 @@ class Prober:
         self.avoid: dict[int, dict[str, Any]] = {}
         self._strikes: dict[int, int] = {}
         self._retry_at, self._retry_s = 0.0, RETRY_S
-        self._retrying = False
+        self._retrying = self._anew = False
         self._hang: dict[str, Any] | None = None
         self._trace = nvml_errors.Trace()
         self._question: int | None = None
@@ -152,7 +156,8 @@ class Prober:
             return False
         question = self._start() if self._question is None else self._question
         asked = SLOW if slow else QUICK
-        self._retrying = bool(self.avoid) and time.monotonic() >= self._retry_at
+        self._retrying = self._anew or (bool(self.avoid) and time.monotonic() >= self._retry_at)
+        self._anew = False
         # Where it has ended, its descriptor tells how.
         with contextlib.suppress(BrokenPipeError):
             os.write(question, asked.upper() if self._retrying else asked)
@@ -160,8 +165,8 @@ class Prober:
         return True
 
     def retry(self) -> None:
-        """Ask the cards that are avoided in the next look: somebody may have mended them."""
-        self._retry_at, self._retry_s = 0.0, RETRY_S
+        """Open NVML anew for the next look, and ask the cards that are avoided: somebody may have mended them."""
+        self._anew, self._retry_s = True, RETRY_S
 
     def still_stuck(self) -> dict[str, Any]:
         """The error for a look that was not taken, because a child is stuck."""
@@ -241,6 +246,9 @@ class Prober:
                     self._answered, self.deadline = True, None
                     self._absolve()
                 messages.append(message)
+                if "library_changed" in message:
+                    self.deadline = None
+                    return messages
             if len(self._buffer) > ANSWER_AT_MOST:
                 return [*messages, self._garbage()]
         return messages
@@ -257,14 +265,12 @@ class Prober:
         }
 
     def _ended(self) -> list[dict[str, Any]]:
-        """The child closed its side: it crashed, or it stopped because the library is another one now."""
+        """The child closed its side without being asked to: it crashed."""
         process = self.process
         self._close()
         if process is None:
             return []
         _pid, status = os.waitpid(process, 0)
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == LIBRARY_CHANGED:
-            return [{"library_changed": True}]
         how = f"by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"with {os.WEXITSTATUS(status)}"
         return [{"error": self._blame(nvml_errors.crashed(how, self._trace))}]
 
@@ -276,6 +282,20 @@ class Prober:
         self.kill()
         self._hang = nvml_errors.timed_out(seconds, self._trace)
         return self._blame(self._hang)
+
+    def stop(self, patience_s: float = STOP_S) -> None:
+        """Let the child let go of the cards and end, if it is not busy; otherwise, and where it does not, kill it."""
+        if self.process is not None and self.deadline is None and self._question is not None:
+            os.close(self._question)
+            self._question = None
+            end = time.monotonic() + patience_s
+            while _is_there(self.process):
+                if time.monotonic() >= end:
+                    break
+                time.sleep(0.01)
+            else:
+                self.process = None
+        self.kill()
 
     def kill(self) -> None:
         process = self.process
