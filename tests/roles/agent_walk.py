@@ -4,10 +4,13 @@ and tells what the agent published of each. Knows nothing of the agent but its u
 
     agent_walk.py < STEPS
 
-STEPS is JSON: [{name, well, sick, reasons, sticky, quiet}]. `well` and `sick` are scenarios of the simulators.
-`reasons` are the codes to wait for, as [[of the host], [of the second card]]; whether they come with the right
-evidence is for the reader of the answer to judge. `sticky` faults are cleared by the operator's command, the others
-have to end by themselves. The answer is JSON: [{name, sick: health, well: health, metrics, children, seconds}].
+STEPS is JSON, a list of {name, well, sick, reasons, verdicts, sticky, quiet, opening, devices}. `well` and `sick` are
+scenarios of the simulators. `reasons` are the codes to wait for, as [[of the host], [of the second card]], and
+`verdicts` those of the cards; whether they come with the right evidence is for the reader of the answer to judge.
+`sticky` faults are cleared by the operator's command, the others have to end by themselves; of the `quiet` ones
+nothing is to be seen. `opening` shows when NVML is opened, and `devices` needs other device files.
+
+The answer is JSON, a list of {name, sick, well, error, metrics, children, seconds}; `sick` and `well` are the reports.
 """
 
 from __future__ import annotations
@@ -116,6 +119,9 @@ def walk(step: dict[str, Any]) -> dict[str, Any]:
     take(step["sick"])
     if step["devices"]:
         make_device_files()
+    if step["opening"]:
+        # A driver that cannot be opened does not matter to who has it open.
+        run("gpuops", "look")
     if step["quiet"]:
         looks(QUIET_LOOKS)
         sick = result()

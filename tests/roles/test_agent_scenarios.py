@@ -84,6 +84,7 @@ def step(name: str) -> dict[str, Any]:
         "verdicts": verdicts(name),
         "quiet": not any(codes) and name != "gpu-no-permission",
         "sticky": bool(STICKY.intersection([*codes[0], *codes[1]])),
+        "opening": name in SILENT,
         # Cutting a card needs files for its parts.
         "devices": name == "mig-on",
     }
