@@ -49,8 +49,8 @@ class Running:
             "socket": str(directory / "agent.sock"),
             "kernel_log": str(self.log),
             "interval_s": 0.1,
-            "deadline_s": 1.0,
-            "start_deadline_s": 1.0,
+            "deadline_s": 4.0,
+            "start_deadline_s": 8.0,
             "root": host.path,
             **settings,
         }
