@@ -39,6 +39,8 @@ OF_CARD = {
     **expected.OF_CARD,
     # It was there before, and an agent remembers.
     "gpu-gone": [("gpu_missing", "fatal", "reboot", "0000:03:00.0")],
+    # NVML has been telling of remapped rows, so the Xid says nothing new.
+    "xid-63": [("row_remap_pending", "degraded", "reset_gpu", True)],
 }
 # Codes that end by an operator's word or after a boot, or only after minutes.
 STICKY = {
@@ -53,7 +55,14 @@ STICKY = {
     "nvlink_errors",
 }
 # What only shows to who opens NVML, or a card, anew.
-OPENING = {"nvml-hang-init", "nvml-unknown-error", "gpu-power-missing", "gpu-handle-unknown", "gpu-no-permission"}
+OPENING = {
+    "nvml-hang-init",
+    "nvml-unknown-error",
+    "nvml-garbage",
+    "gpu-power-missing",
+    "gpu-handle-unknown",
+    "gpu-no-permission",
+}
 # Of these nothing can be said of either card; of all others the first one is well throughout.
 SILENT = {"nvml-hang-init", "nvml-unknown-error"}
 
