@@ -23,7 +23,6 @@ from typing import Any, Callable
 from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_prober import Prober
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
-from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log_reader import KernelLogReader
 
 SCHEMA = 1
 REQUEST_AT_MOST = 4096
@@ -31,7 +30,7 @@ REQUEST_AT_MOST = 4096
 
 @dataclass
 class Settings:
-    """What the unit of the agent sets. Times are in seconds."""
+    """What the unit of the agent sets. Times are in seconds. `root` is where the host's own files are found."""
 
     state_directory: str = "/var/lib/baremetal-gpu/agent"
     socket: str = "/run/baremetal-gpu/agent.sock"
@@ -41,6 +40,7 @@ class Settings:
     deadline_s: float = 20.0
     start_deadline_s: float = 90.0
     policy: dict[str, Any] = field(default_factory=dict)
+    root: str = "/"
 
 
 def notify(state: str) -> None:
@@ -72,13 +72,15 @@ class Agent:
         self.prober = Prober(make_reader, settings.deadline_s, settings.start_deadline_s)
         self.state = State(os.path.join(settings.state_directory, "state.json"))
         self.history = self.state.load()
-        self.boot_id = snapshot.boot_id()
+        self.boot_id = snapshot.boot_id(settings.root)
         self.last: dict[str, Any] | None = None
         self.report: dict[str, Any] | None = None
         self.probe: dict[str, Any] = {"error": None, "seconds": None, "time": None}
         self.problems: dict[str, str] = {"state": self.state.lost} if self.state.lost else {}
         self.selector = selectors.DefaultSelector()
         self.stopping = False
+        self.kernel: kernel_log.Log | None = None
+        self.parser = kernel_log.Parser(self.boot_id)
         self._watched_child: int | None = None
         self._next_look = self._next_slow_look = time.monotonic()
         self._next_watchdog = 0.0
@@ -100,7 +102,7 @@ class Agent:
                 self._pet_watchdog()
         finally:
             notify("STOPPING=1")
-            self.prober.kill()
+            self.prober.stop()
             for publisher in self.publishers:
                 publisher.close()
 
@@ -135,18 +137,37 @@ class Agent:
     # --- the kernel's log -----------------------------------------------------------------------------------------
 
     def _listen_to_kernel(self) -> None:
-        try:
-            self.kernel = KernelLogReader(self.settings.kernel_log)
-        except OSError as failure:
-            self.problems["kernel_log"] = (
-                f"{self.settings.kernel_log} cannot be read ({failure.strerror}), so Xids come from NVML only"
-            )
+        """Open the log where it is not open. It begins anew then, and the numbers of its records tell what is known."""
+        if self.kernel is not None:
             return
-        self.parser = kernel_log.Parser(self.boot_id)
+        try:
+            self.kernel = kernel_log.Log(self.settings.kernel_log)
+        except OSError as failure:
+            self._kernel_log_fails(str(failure.strerror))
+            return
         self.selector.register(self.kernel.descriptor, selectors.EVENT_READ, self._read_kernel)
 
+    def _kernel_log_fails(self, why: str) -> None:
+        self.problems["kernel_log"] = f"{self.settings.kernel_log} cannot be read ({why}), so Xids come from NVML only"
+
     def _read_kernel(self) -> None:
-        events = self.parser.events(self.kernel.read())
+        log = self.kernel
+        if log is None:
+            return
+        why = "it has ended"
+        try:
+            events = self.parser.events(log.read())
+            failed = log.ended
+        except OSError as failure:
+            events, failed, why = [], True, str(failure.strerror)
+        if failed:
+            # What has ended can be read for ever, so it is not waited for. The next look opens it again.
+            self.selector.unregister(log.descriptor)
+            log.close()
+            self.kernel = None
+            self._kernel_log_fails(why)
+        else:
+            self.problems.pop("kernel_log", None)
         if events:
             self._judge(None, events)
 
@@ -158,7 +179,10 @@ class Agent:
             return
         slow = now >= self._next_slow_look
         self._next_look = now + self.settings.interval_s
-        if self.prober.ask(slow) and slow:
+        self._listen_to_kernel()
+        if not self.prober.ask(slow):
+            self._failed(self.prober.still_stuck())
+        elif slow:
             self._next_slow_look = now + self.settings.slow_interval_s
 
     def _watch_child(self) -> None:
@@ -198,7 +222,7 @@ class Agent:
     def _failed(self, error: dict[str, Any]) -> None:
         """A look that failed says nothing of the cards, and that it failed is told."""
         self.probe["error"] = error
-        self._judge(snapshot.without_nvml(error), [])
+        self._judge(snapshot.without_nvml(error, self.settings.root), [])
 
     # --- verdicts -------------------------------------------------------------------------------------------------
 
@@ -280,9 +304,11 @@ class Agent:
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "clear":
             self.history, cleared = health.clear(self.history, request.get("device"), request.get("code"))
+            self.prober.retry()
             self._judge(None, [])
             return {"cleared": cleared, "health": self.report}
         if request["do"] == "look":
             self._next_look = self._next_slow_look = time.monotonic()
+            self.prober.retry()
             return {"asked": True}
         raise ValueError(f"do is {request['do']}, and can be clear or look")

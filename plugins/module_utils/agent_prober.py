@@ -21,11 +21,17 @@ from typing import Any, Callable
 from ansible_collections.baremetal.gpu.plugins.module_utils import nvml as nvml_errors
 
 LIBRARY = "libnvidia-ml.so"
+# In capitals: with NVML opened anew, and also the cards that are avoided.
 QUICK, SLOW = b"q", b"s"
-LIBRARY_CHANGED = 3
 # An answer for eight cards is some 20 kB; what grows beyond this is garbage.
 ANSWER_AT_MOST = 4 << 20
 EVENT_WAIT_MS = 2000
+# It ends after it has waited for events.
+STOP_S = EVENT_WAIT_MS / 1000 + 1
+# A card over which so many looks in a row came to nothing is avoided, so that the others can be looked at; it is tried
+# again after a while, and after ever longer ones.
+STRIKES = 2
+RETRY_S, RETRY_AT_MOST_S = 60.0, 3600.0
 
 
 def mapped_library(maps: str = "/proc/self/maps") -> tuple[str, int] | None:
@@ -65,11 +71,18 @@ class Child:
         while True:
             asked = os.read(self.questions, 1)
             if not asked:
+                self.reader.close()
                 return 0
             if library_has_changed(self._library):
-                return LIBRARY_CHANGED
+                # Told first: letting go of the old driver may hang.
+                self._send({"library_changed": True})
+                self.reader.close()
+                return 0
+            if asked.isupper():
+                self.reader.avoid = {}
+                self.reader.close()
             begun = time.monotonic()
-            snapshot = self.reader.read(slow=asked == SLOW)
+            snapshot = self.reader.read(slow=asked.lower() == SLOW)
             self._send({"snapshot": snapshot, "seconds": time.monotonic() - begun})
             self._library = self._library or mapped_library()
             if self._watching is None and snapshot["devices"]:
@@ -125,6 +138,13 @@ class Prober:
         # Killed, and not yet gone: a call that hangs in the kernel does not end for a signal.
         self.stuck: list[int] = left_behind()
         self.deadline: float | None = None
+        # Index of a card -> why it is not asked.
+        self.avoid: dict[int, dict[str, Any]] = {}
+        self._strikes: dict[int, int] = {}
+        self._retry_at, self._retry_s = 0.0, RETRY_S
+        self._retrying = self._anew = False
+        self._hang: dict[str, Any] | None = None
+        self._trace = nvml_errors.Trace()
         self._question: int | None = None
         self._answered = False
         self._buffer = b""
@@ -135,11 +155,47 @@ class Prober:
         if self.stuck:
             return False
         question = self._start() if self._question is None else self._question
+        asked = SLOW if slow else QUICK
+        self._retrying = self._anew or (bool(self.avoid) and time.monotonic() >= self._retry_at)
+        self._anew = False
         # Where it has ended, its descriptor tells how.
         with contextlib.suppress(BrokenPipeError):
-            os.write(question, SLOW if slow else QUICK)
+            os.write(question, asked.upper() if self._retrying else asked)
         self.deadline = time.monotonic() + (self.deadline_s if self._answered else self.start_deadline_s)
         return True
+
+    def retry(self) -> None:
+        """Open NVML anew for the next look, and ask the cards that are avoided: somebody may have mended them."""
+        self._anew, self._retry_s = True, RETRY_S
+
+    def still_stuck(self) -> dict[str, Any]:
+        """The error for a look that was not taken, because a child is stuck."""
+        hang = self._hang or nvml_errors.error(
+            None,
+            "timeout",
+            "a process that asked NVML before the agent was started anew",
+            "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it",
+        )
+        return {**hang, "text": f"{hang['text']}; the call hangs in the kernel and cannot be ended", "stuck": True}
+
+    def _blame(self, error: dict[str, Any]) -> dict[str, Any]:
+        """Remember which card a look came to nothing over."""
+        card = error.get("device")
+        if card is not None:
+            self._strikes[card] = self._strikes.get(card, 0) + 1
+            if self._strikes[card] >= STRIKES:
+                if card in self.avoid:
+                    self._retry_s = min(2 * self._retry_s, RETRY_AT_MOST_S)
+                self.avoid[card] = error
+                self._retry_at = time.monotonic() + self._retry_s
+        return error
+
+    def _absolve(self) -> None:
+        """A look was taken: of the cards that it asked, none hangs."""
+        if self._retrying:
+            self.avoid, self._retry_s = {}, RETRY_S
+        self._strikes = {card: strikes for card, strikes in self._strikes.items() if card in self.avoid}
+        self._hang = None
 
     def _start(self) -> int:
         """Start a child; the value is the end of the pipe to ask it by."""
@@ -148,6 +204,7 @@ class Prober:
         self.descriptor, answers = os.pipe()
         os.set_blocking(self.descriptor, False)
         self._answered, self._buffer = False, b""
+        self._trace.clear()
         process = os.fork()
         if process == 0:
             status = 1
@@ -157,7 +214,9 @@ class Prober:
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     signal.signal(number, signal.SIG_DFL)
                 signal.set_wakeup_fd(-1)
-                status = Child(self.make_reader(), questions, answers).serve()
+                reader = self.make_reader()
+                reader.trace, reader.avoid = self._trace, dict(self.avoid)
+                status = Child(reader, questions, answers).serve()
             finally:
                 os._exit(status)
         os.close(questions)
@@ -185,7 +244,11 @@ class Prober:
                     return [*messages, self._garbage()]
                 if "snapshot" in message:
                     self._answered, self.deadline = True, None
+                    self._absolve()
                 messages.append(message)
+                if "library_changed" in message:
+                    self.deadline = None
+                    return messages
             if len(self._buffer) > ANSWER_AT_MOST:
                 return [*messages, self._garbage()]
         return messages
@@ -202,25 +265,14 @@ class Prober:
         }
 
     def _ended(self) -> list[dict[str, Any]]:
-        """The child closed its side: it crashed, or it stopped because the library is another one now."""
+        """The child closed its side without being asked to: it crashed."""
         process = self.process
         self._close()
         if process is None:
             return []
         _pid, status = os.waitpid(process, 0)
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == LIBRARY_CHANGED:
-            return [{"library_changed": True}]
         how = f"by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"with {os.WEXITSTATUS(status)}"
-        return [
-            {
-                "error": nvml_errors.error(
-                    None,
-                    "crashed",
-                    f"the process that asks NVML ended {how}",
-                    "the NVML library is broken or of another machine type: reinstall the driver's libraries",
-                )
-            }
-        ]
+        return [{"error": self._blame(nvml_errors.crashed(how, self._trace))}]
 
     def overdue(self) -> dict[str, Any] | None:
         """What to report if the child did not answer in time; it is killed then. None if all is well."""
@@ -228,12 +280,22 @@ class Prober:
             return None
         seconds = self.deadline_s if self._answered else self.start_deadline_s
         self.kill()
-        return nvml_errors.error(
-            None,
-            "timeout",
-            f"NVML did not answer within {seconds:g} s",
-            "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it",
-        )
+        self._hang = nvml_errors.timed_out(seconds, self._trace)
+        return self._blame(self._hang)
+
+    def stop(self, patience_s: float = STOP_S) -> None:
+        """Let the child let go of the cards and end, if it is not busy; otherwise, and where it does not, kill it."""
+        if self.process is not None and self.deadline is None and self._question is not None:
+            os.close(self._question)
+            self._question = None
+            end = time.monotonic() + patience_s
+            while _is_there(self.process):
+                if time.monotonic() >= end:
+                    break
+                time.sleep(0.01)
+            else:
+                self.process = None
+        self.kill()
 
     def kill(self) -> None:
         process = self.process

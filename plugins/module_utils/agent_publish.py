@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
 
 VERDICTS = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
@@ -175,35 +176,18 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
     yield "gpu_probe_hung", {}, float(agent["stuck"])
 
 
-def _device_facts(device: dict[str, Any]) -> dict[str, Any]:
-    """A device of the snapshot as gpu_facts tells it."""
-    readings = device.get("readings") or {}
-
-    def value(key: str) -> Any:
-        return readings.get(key, {}).get("value")
-
-    links = value("nvlinks")
-    return {
-        **{key: row for key, row in device.items() if key not in ("readings", "error") and row is not None},
-        **{key: value(name) for key, name in (("ecc", "ecc_mode"), ("mig", "mig"), ("pcie", "pcie"))},
-        "nvlinks": None if links is None else sum(link["active"] for link in links),
-        "not_applicable": sorted(key for key, row in readings.items() if row.get("state") == "not_applicable"),
-        **({"error": device["error"]} if device.get("error") else {}),
-    }
-
-
 def facts(result: dict[str, Any]) -> dict[str, Any]:
     """The value of `ansible_local.gpu`: what gpu_facts tells, from the last look, with the health of the cards."""
     look = result["snapshot"]
-    bus = look.get("pci")
-    error = (look.get("driver") or {}).get("nvml_error")
+    bus, driver = look.get("pci"), look.get("driver")
+    devices = [gpu.device_facts(row, details=False) for row in look.get("devices", ())]
     return {
-        "schema": 1,
+        "schema": gpu.SCHEMA,
         "present": None if bus is None else any(row["kind"] == "gpu" for row in bus),
-        "reason": f"{error['text']}: {error['remedy']}" if error else None,
+        "reason": gpu.why_not(bus, (driver or {}).get("nvml_error"), devices),
         "pci": bus or [],
-        "driver": look.get("driver"),
-        "devices": [_device_facts(device) for device in look.get("devices", ())],
+        "driver": driver,
+        "devices": devices,
         "health": result["health"],
     }
 

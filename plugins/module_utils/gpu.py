@@ -18,6 +18,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import snapshot_read
 from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_session import Session
 
 SCHEMA = 1
+NO_CARD = "no NVIDIA card on the PCI bus"
 SUBSETS = ("pci", "driver", "devices", "topology", "details")
 # What is kept of every host of a fleet stays small. Details are for who looks at one host.
 COMPACT = ("pci", "driver", "devices", "topology")
@@ -57,7 +58,8 @@ def device_facts(row: dict[str, Any], details: bool = True) -> dict[str, Any]:
     What the card or its driver does not have is null and named in `not_applicable`; what the row was not asked for is
     absent.
     """
-    told = {key: row["readings"][key] for key in (*_DEVICE, *_DETAILS) if key in row["readings"]}
+    asked = (*_DEVICE, *_DETAILS) if details else _DEVICE
+    told = {key: row["readings"][key] for key in asked if key in row["readings"]}
 
     def value(key: str) -> Any:
         return told.get(key, {}).get("value")
@@ -177,7 +179,7 @@ def gather(
         bus = pci.scan(root)
         facts["present"] = any(row["kind"] == "gpu" for row in bus)
         if not facts["present"]:
-            facts["reason"] = "no NVIDIA card on the PCI bus"
+            facts["reason"] = NO_CARD
     except pci.BusUnreadable as unreadable:
         bus = None
         facts["reason"] = str(unreadable)
@@ -190,11 +192,7 @@ def gather(
     # Without cards there is nothing to ask. Where the bus cannot be read, NVML may still know.
     if "devices" in wanted and facts["present"] is not False:
         answer = probe(binding_source, deadline_s, root, bus, wanted)
-        if answer["error"]:
-            error = answer["error"]
-            facts["reason"] = facts["reason"] or f"{error['text']}: {error['remedy']}"
-        else:
-            facts["reason"] = facts["reason"] or _missing(bus or [], answer["devices"])
+        facts["reason"] = facts["reason"] or why_not(bus, answer["error"], answer["devices"])
     if "driver" in wanted:
         state = driver.read(root, kernel or os.uname().release)
         state["cuda"] = answer["cuda"] or compatibility.newest_cuda(state["branch"])
@@ -206,8 +204,18 @@ def gather(
     return facts
 
 
+def why_not(
+    bus: list[dict[str, Any]] | None, error: dict[str, Any] | None, devices: list[dict[str, Any]]
+) -> str | None:
+    """Why no card, or fewer than are on the bus, can be used. `bus` is None where it cannot be read."""
+    if bus is not None and not any(row["kind"] == "gpu" for row in bus):
+        return NO_CARD
+    if error:
+        return f"{error['text']}: {error['remedy']}"
+    return _missing(bus or [], devices)
+
+
 def _missing(bus: list[dict[str, Any]], devices: list[dict[str, Any]]) -> str | None:
-    """Why fewer cards can be used than are on the bus."""
     failed = {row.get("pci_address"): row["error"] for row in devices if _is_unreachable(row)}
     answering = {row.get("pci_address") for row in devices} - set(failed)
     missing = [row["address"] for row in bus if row["kind"] == "gpu" and row["address"] not in answering]

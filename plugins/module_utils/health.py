@@ -70,11 +70,12 @@ def judge(
     clock = Clock(at["time"], at["uptime"], history["boot"])
 
     seen = _identify(look, history) if look else {}
+    blamed = _blamed(look, history) if look else None
     for event in _new(events, history):
         kept.apply_event(_record_of(event, history), event, clock, rules)
     if look:
-        _judge_devices(look, seen, history, clock, rules)
-        _judge_node(look, history, clock, rules)
+        _judge_devices(look, seen, blamed, history, clock, rules)
+        _judge_node(look, blamed, history, clock, rules)
     return _report(history, clock, rules), history
 
 
@@ -229,6 +230,19 @@ def _placed(look: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**row, "pci_address": left[0]} if row is nowhere[0] else row for row in rows]
 
 
+def _blamed(look: dict[str, Any], history: dict[str, Any]) -> str | None:
+    """The key of the card over which the whole look came to nothing; None where it is not known."""
+    index = ((look.get("driver") or {}).get("nvml_error") or {}).get("device")
+    if index is None:
+        return None
+    for key, one in history["devices"].items():
+        if one["identity"]["index"] == index and one["boot"] == history["boot"]:
+            return str(key)
+    # No look has shown the cards yet in this boot. NVML numbers them by their addresses.
+    cards = sorted(row["address"] for row in _own_cards(look))
+    return _by_address(history, cards[index]) if index < len(cards) else None
+
+
 def _own_cards(look: dict[str, Any]) -> list[dict[str, Any]]:
     return [row for row in look.get("pci") or () if row["kind"] == "gpu" and row.get("driver") not in _HANDED_THROUGH]
 
@@ -239,11 +253,13 @@ def _own_cards(look: dict[str, Any]) -> list[dict[str, Any]]:
 def _judge_devices(
     look: dict[str, Any],
     seen: dict[str, dict[str, Any]],
+    blamed: str | None,
     history: dict[str, Any],
     clock: Clock,
     policy: dict[str, Any],
 ) -> None:
-    silent = bool((look.get("driver") or {}).get("nvml_error"))
+    error = (look.get("driver") or {}).get("nvml_error")
+    silent = bool(error)
     on_bus = {row["address"] for row in _own_cards(look)}
     handed = {row["address"] for row in look.get("pci") or () if row.get("driver") in _HANDED_THROUGH}
     switched = any(row["kind"] == "nvswitch" for row in look.get("pci") or ())
@@ -255,7 +271,12 @@ def _judge_devices(
             continue
         row = seen.get(key)
         card = Card(
-            row=row or {"pci_address": address, "uuid": one["identity"]["uuid"]},
+            row=row
+            or {
+                "pci_address": address,
+                "uuid": one["identity"]["uuid"],
+                "error": error if key == blamed else None,
+            },
             peers=list(seen.values()),
             policy=policy,
             memory=one["memory"],
@@ -292,7 +313,9 @@ def _take_in(one: dict[str, Any], card: Card, clock: Clock, policy: dict[str, An
         kept.apply(one, code, Finding("ok" if answers and not sick else "unknown"), clock, policy)
 
 
-def _judge_node(look: dict[str, Any], history: dict[str, Any], clock: Clock, policy: dict[str, Any]) -> None:
+def _judge_node(
+    look: dict[str, Any], blamed: str | None, history: dict[str, Any], clock: Clock, policy: dict[str, Any]
+) -> None:
     node = history["node"]
     error = (look.get("driver") or {}).get("nvml_error")
     has_cards = bool(_own_cards(look) or history["devices"])
@@ -300,7 +323,7 @@ def _judge_node(look: dict[str, Any], history: dict[str, Any], clock: Clock, pol
     missed = bool(error) and (has_cards or look.get("pci") is None)
     node["answered"] = node["answered"] or not missed
     node["missed"] = node["missed"] + 1 if missed else 0
-    for code, finding in health_rules_node.findings(look, policy, has_cards).items():
+    for code, finding in health_rules_node.findings(look, policy, has_cards, blamed is not None).items():
         kept.apply(node, code, finding, clock, policy)
 
 

@@ -31,9 +31,10 @@ def look(binding_source: str | None, deadline_s: float, root: str = "/") -> dict
                     "install nvidia-ml-py where the command runs; with Ansible, on the controller",
                 )
             }
-        return {"snapshot": snapshot.Reader(binding, root).read(slow=True)}
+        return {"snapshot": snapshot.Reader(binding, root, trace).read(slow=True)}
 
-    answer = nvml.in_child(read, deadline_s)
+    trace = nvml.Trace()
+    answer = nvml.in_child(read, deadline_s, trace)
     found: dict[str, Any] = answer.get("snapshot") or snapshot.without_nvml(answer["error"], root)
     return found
 

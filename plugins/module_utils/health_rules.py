@@ -155,8 +155,13 @@ def gpu_missing(card: Card) -> Finding:
     return Finding("fail", where, "listed", f"the card at {where} {known}, and NVML does not list it")
 
 
+def _is_unanswered(card: Card) -> bool:
+    """Whether a look came to nothing over this card. It is perhaps not asked any more then, and its error says so."""
+    return (card.row.get("error") or {}).get("device") is not None
+
+
 def _error(card: Card, code: int, text: str) -> Finding:
-    if not card.listed:
+    if not card.listed or _is_unanswered(card):
         raise NoFinding("unknown")
     return _when(card.error_code() == code, code, None, f"NVML says: {text} (code {code})")
 
@@ -173,13 +178,30 @@ def gpu_power_missing(card: Card) -> Finding:
     return _error(card, INSUFFICIENT_POWER, "the card lacks external power")
 
 
+def _unanswered(card: Card, name: str) -> Finding:
+    error = card.row.get("error") or {}
+    if _is_unanswered(card) and error["name"] == name:
+        return Finding("fail", error["asked"], None, error["text"])
+    if not card.answers():
+        raise NoFinding("unknown")
+    return Finding("ok")
+
+
+def gpu_hang(card: Card) -> Finding:
+    return _unanswered(card, "timeout")
+
+
+def gpu_crash(card: Card) -> Finding:
+    return _unanswered(card, "crashed")
+
+
 # NVML's codes that speak of the asker and not of the card: no permission, timeout, out of memory.
 _NOT_THE_CARDS = (4, 10, 20)
 
 
 def gpu_error(card: Card) -> Finding:
     error = card.row.get("error")
-    if not card.listed or (error and error.get("code") in _NOT_THE_CARDS):
+    if not card.listed or _is_unanswered(card) or (error and error.get("code") in _NOT_THE_CARDS):
         raise NoFinding("unknown")
     if card.row.get("uuid") or card.error_code() in (INSUFFICIENT_POWER, LOST, RESET_REQUIRED):
         return Finding("ok")
@@ -457,7 +479,8 @@ def _mhz(values: Iterable[int]) -> str:
 
 # Whether the card can be reached comes first: the others mean something only then.
 REACHED: dict[str, Rule] = {
-    rule.__name__: rule for rule in (gpu_missing, gpu_lost, gpu_reset_required, gpu_power_missing, gpu_error)
+    rule.__name__: rule
+    for rule in (gpu_missing, gpu_lost, gpu_reset_required, gpu_power_missing, gpu_error, gpu_hang, gpu_crash)
 }
 READ: dict[str, Rule] = {
     rule.__name__: rule

@@ -44,11 +44,15 @@ def failed_check(error: dict[str, Any] | None) -> str | None:
     return "nvml_error"
 
 
-def findings(look: dict[str, Any], policy: dict[str, Any], has_cards: bool) -> dict[str, Finding | None]:
-    """What every check of the host finds. `has_cards`: it has cards that the driver should drive, or had."""
+def findings(
+    look: dict[str, Any], policy: dict[str, Any], has_cards: bool, blamed: bool = False
+) -> dict[str, Finding | None]:
+    """What every check of the host finds. `has_cards`: it has cards that the driver should drive, or had. `blamed`:
+    that the look failed is one card's fault."""
     found: dict[str, Finding | None] = {}
     error = (look.get("driver") or {}).get("nvml_error")
-    guilty = failed_check(error)
+    # As long as the others can be asked without the card, it is not the host's fault.
+    guilty = None if error and blamed and not error.get("stuck") else failed_check(error)
     for code in _DRIVER_CHECKS:
         if not has_cards:
             found[code] = Finding("not_applicable")

@@ -13,6 +13,7 @@ tests.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterable
@@ -36,6 +37,8 @@ _RECOVERY = re.compile(r"recovery action changed from 0x(?P<before>[0-9a-f]+) \(
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 # The three lines of one message come together; others may get between them.
 _LINES_BETWEEN = 8
+RECORD_AT_MOST = 8192
+BATCH_AT_MOST = 2000
 
 
 def address(text: str) -> str:
@@ -122,23 +125,46 @@ def _event(
     return {"kind": kind, "pci_address": pci_address, "xid": xid, "text": text, "detail": more or {}}
 
 
-def read(path: str = "/dev/kmsg") -> list[str]:
-    """Every record that the kernel still has, without waiting for more. Raises OSError where there is no reading it."""
-    records: list[str] = []
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    rest = b""
-    try:
-        while True:
+class Log:
+    """The records of the kernel's log from the beginning of its buffer on, those of NVIDIA's driver only.
+
+    `descriptor` is for poll(2). `ended` says that nothing comes any more, which the kernel's own log never says, but a
+    pipe or a file in its place does. Raises OSError where there is no reading it.
+    """
+
+    def __init__(self, path: str = "/dev/kmsg") -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.ended = False
+        self._rest = b""
+
+    def read(self, at_most: int | None = BATCH_AT_MOST) -> list[str]:
+        """What has come since the last call, without waiting for more; of the kernel's records `at_most` are read."""
+        records: list[str] = []
+        for _read in itertools.count() if at_most is None else range(at_most):
             try:
-                chunk = os.read(descriptor, 8192)
+                chunk = os.read(self.descriptor, RECORD_AT_MOST)
             except BlockingIOError:
-                return records
+                break
             except BrokenPipeError:
-                # Overwritten while it was being read; the next read gives the oldest record that is left.
+                # Overwritten before it was read; the next read gives the oldest record that is left.
                 continue
             if not chunk:
-                return records
-            *lines, rest = (rest + chunk).split(b"\n")
-            records += [line.decode("utf-8", "replace") for line in lines]
+                self.ended = True
+                break
+            # The kernel gives one record with each read, with further lines of its own; a pipe gives what is there.
+            lines = (self._rest + chunk).split(b"\n")
+            self._rest = lines.pop()
+            records += [line.decode("utf-8", "replace") for line in lines if b"NVRM" in line]
+        return records
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def read(path: str = "/dev/kmsg") -> list[str]:
+    """Every record of NVIDIA's driver that the kernel still has. Raises OSError where there is no reading it."""
+    log = Log(path)
+    try:
+        return log.read(at_most=None)
     finally:
-        os.close(descriptor)
+        log.close()

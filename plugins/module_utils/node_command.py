@@ -45,18 +45,14 @@ def read_config(path: str) -> dict[str, Any]:
     return config
 
 
-def make_reader() -> Any:
-    return snapshot.Reader(nvml.load_binding(None))
-
-
 def agent(config: dict[str, Any]) -> int:
     settings = Settings(**config.get("settings", {}))
     publishers: list[Any] = [ResultFile(config.get("result", "/run/baremetal-gpu/gpu.json"))]
     if config.get("textfile"):
         publishers.append(Textfile(config["textfile"]))
     # Loaded before the child is forked, which then shares it.
-    nvml.load_binding(None)
-    Agent(settings, make_reader, publishers).run()
+    binding = nvml.load_binding(None)
+    Agent(settings, lambda: snapshot.Reader(binding, settings.root), publishers).run()
     return 0
 
 

@@ -188,13 +188,18 @@ class Trace:
         index, _space, key = self._page[:].rstrip(b"\0").decode().partition(" ")
         return (int(index), key) if key else None
 
+    def clear(self) -> None:
+        """What is asked from here on is about no card in particular."""
+        self._page[:] = bytes(self.SIZE)
+
 
 def _hung_or_crashed(trace: Trace | None, name: str, what: str, remedy: str) -> dict[str, Any]:
-    """The error, with the index of the card that was asked as `device` where it is known."""
+    """The error; where the card is known, with its index as `device` and what it was asked for as `asked`."""
     last = trace.read() if trace else None
     if last is None:
         return error(None, name, what, remedy)
-    return {**error(None, name, f"{what}; asked for {last[1]} of card {last[0]}", remedy), "device": last[0]}
+    text = f"{what}; asked for {last[1]} of card {last[0]}"
+    return {**error(None, name, text, remedy), "device": last[0], "asked": last[1]}
 
 
 def timed_out(deadline_s: float, trace: Trace | None = None) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class Session:
         self.lib = lib
         self.root = root
         self.trace = trace
+        # Cards that are not asked, because asking them ends or stops the process: index -> the error that it was.
+        self.avoid: dict[int, dict[str, Any]] = {}
         self.cuda: str | None = None
         self._opened_at: float | None = None
         self._number = 0
@@ -77,7 +79,12 @@ class Session:
 
     def _look(self, index: int, questions: Mapping[str, Question]) -> dict[str, Any]:
         """{index, identity: {key: reading}, readings: {key: reading}, lost: the reading that said so, or null}."""
-        row: dict[str, Any] = {"index": index, "identity": {}, "readings": {}, "lost": None}
+        row: dict[str, Any] = {"index": index, "identity": {}, "readings": {}, "lost": None, "error": None}
+        if index in self.avoid:
+            row["error"] = self.avoid[index]
+            row["lost"] = {"state": "unknown", "code": None, "text": row["error"]["text"]}
+            row["readings"] = dict.fromkeys(questions, row["lost"])
+            return row
         if index not in self._cards:
             if self.trace:
                 self.trace.note(index, "handle")
@@ -122,11 +129,15 @@ class Session:
         A row is {index, uuid, minor, pci_address, name, slug, architecture, compute_capability, memory_mib, numa_node,
         cpus, not_applicable (of these), error, readings}.
         """
+        if self.trace:
+            self.trace.clear()
         count = nvml.reading(self.lib, lambda: int(within(int(self.lib.nvmlDeviceGetCount()), CARDS_MOST)))
         if "value" not in count:
             self.close()
             return {"error": nvml.failure_of(count), "devices": []}
         rows = [self._look(index, questions) for index in range(count["value"])]
+        if self.trace:
+            self.trace.clear()
         _identify(rows, bus, self.root)
         return {"error": None, "devices": [_named(row, self.root) for row in rows]}
 
@@ -191,7 +202,7 @@ def _named(row: dict[str, Any], root: str) -> dict[str, Any]:
         "numa_node": pci.numa_node(address, root) if address else None,
         "cpus": pci.cpus(address, root) if address else None,
         "not_applicable": list(absent),
-        "error": nvml.failure_of(failed) if failed else None,
+        "error": row["error"] or (nvml.failure_of(failed) if failed else None),
         "readings": row["readings"],
     }
 

@@ -117,19 +117,23 @@ def without_nvml(error: dict[str, Any] | None, root: str = "/") -> dict[str, Any
 class Reader:
     """Takes looks, and keeps NVML open in between. Not for the process that must not hang: see nvml.in_child.
 
-    `lib` is pynvml; `trace` is told each question, so that whoever waits knows which card hangs. Opening costs seconds
-    per card without persistence mode, a look some milliseconds.
+    `lib` is pynvml; `trace` is told each question, so that whoever waits knows which card hangs. `avoid` are the cards
+    that are not to be asked: {index: the error to tell in their place}. Opening costs seconds per card without
+    persistence mode, a look some milliseconds.
     """
 
     def __init__(self, lib: Any, root: str = "/", trace: nvml.Trace | None = None) -> None:
         self.root = root
-        self.session = Session(lib, root, trace)
+        self.trace = trace
+        self.avoid: dict[int, dict[str, Any]] = {}
+        self.session = Session(lib, root)
         self._files = _Files(root)
 
     def read(self, slow: bool = False) -> dict[str, Any]:
         """One snapshot; `slow` asks also what costs the card something. What a card does raises nothing."""
         found = self._files.read(slow=slow)
         bus = found["pci"]
+        self.session.trace, self.session.avoid = self.trace, self.avoid
         error = self.session.open([(row["address"], row["driver"]) for row in bus or () if row["kind"] == "gpu"])
         answer: dict[str, Any] = {"error": error, "devices": []}
         if error is None:

@@ -35,6 +35,7 @@ FUNCTION_NOT_FOUND = 13
 # The kernel's greatest PID_MAX_LIMIT.
 PID_MOST = 1 << 22
 MEMORY_MOST_MIB = 1 << 24
+COUNT_MOST = 1 << 48
 
 
 class Card:
@@ -56,8 +57,8 @@ def within(value: Any, most: float, least: float = 0) -> Any:
 
 
 def count(value: Any) -> int:
-    """A counter. All bits set stand for a value that is not available."""
-    return int(within(int(value), (1 << 63) - 1))
+    """A counter. All bits set stand for a value that is not available, and no card lives to count this far."""
+    return int(within(int(value), COUNT_MOST))
 
 
 def yes_or_no(value: Any) -> bool:

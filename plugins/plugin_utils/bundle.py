@@ -9,14 +9,16 @@ The sources stand in the file as comments, line by line, so that a diff of two v
 from __future__ import annotations
 
 import ast
-import importlib.util
 from pathlib import Path
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.nvml import unpack
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import packed_source
 
 PACKAGE = "ansible_collections.baremetal.gpu.plugins.module_utils"
 MODULES = Path(__file__).resolve().parents[1] / "module_utils"
 
 HEADER = '''#!/usr/bin/python3 -I
-# Made by baremetal.gpu from its modules and NVIDIA's pynvml; changes made here are lost.
+# Made by baremetal.gpu from its modules and parts of NVIDIA's pynvml; changes made here are lost.
 """One file with everything: the modules stand below as comments and are loaded from there."""
 
 import importlib.abc
@@ -82,12 +84,12 @@ def needed(entry: str) -> list[str]:
 def bundle(entry: str) -> str:
     """The file that runs `main()` of a module of module_utils."""
     sources = {f"{PACKAGE}.{name}": (MODULES / f"{name}.py").read_text(encoding="utf-8") for name in needed(entry)}
-    binding = importlib.util.find_spec("pynvml")
-    if binding is None or not binding.origin:
+    binding = unpack(packed_source())
+    if binding is None:
         raise LookupError(
             "the controller's Python has no pynvml to take along: install nvidia-ml-py in the environment of Ansible"
         )
-    sources["pynvml"] = Path(binding.origin).read_text(encoding="utf-8")
+    sources["pynvml"] = binding
     parts = [HEADER.format(entry=entry, package=PACKAGE)]
     for name, source in sources.items():
         parts.append(f"#@ {name}\n")

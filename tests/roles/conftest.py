@@ -74,6 +74,22 @@ def repositories(bare: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         }
 
 
+@pytest.fixture(scope="module")
+def driven_machine(repositories: dict[str, str]) -> str:
+    """The machine with Debian 13, with a driver and its device files."""
+    driver = {
+        "nvidia_driver_method": "nvidia_repo",
+        "nvidia_driver_branch": 570,
+        "nvidia_driver_flavour": "proprietary",
+        "nvidia_driver_repo_url": repositories["driver"],
+        "nvidia_driver_repo_key_url": repositories["key"],
+        "nvidia_driver_repo_key_sha256": repositories["sha256"],
+    }
+    Role("nvidia_driver", (DEBIAN_13,)).converge(driver)
+    Role("gpu_device_nodes", (DEBIAN_13,)).converge()
+    return DEBIAN_13
+
+
 def host_address() -> str:
     """The address of this host as the machines see it."""
     route = ssh(DEBIAN_13, "ip -json -4 route show default")

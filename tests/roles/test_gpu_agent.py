@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role gpu_agent: the real agent as a unit of systemd, with simulated cards and a pipe for the kernel's log.
+"""The role gpu_agent: the real agent as a unit of systemd, with simulated cards.
 
-The machines of the lab have no log of a kernel of their own, so a pipe stands in for /dev/kmsg; lines are written into
-it as the kernel would.
+The machines of the lab have no log of a kernel of their own; the simulators' pipe stands in for /dev/kmsg, and lines
+are written into it as the kernel would.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ from tests.roles.conftest import DEBIAN_13, Role, lab, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-KMSG = "/run/kernel-log-stand-in"
-# Keeps both ends of the pipe open, as a kernel does.
-KMSG_UNIT = f"""[Service]
-ExecStartPre=/bin/sh -c 'mkfifo {KMSG} || true'
-ExecStart=/bin/sh -c 'exec 9<>{KMSG}; exec sleep infinity'
-"""
+KMSG = "/usr/lib/baremetal-gpu-simulators/run/kernel-log"
 WANTED: dict[str, Any] = {"gpu_agent_kernel_log": KMSG, "gpu_agent_interval": 2}
 
 
@@ -32,21 +27,8 @@ def on_host(command: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def role(repositories: dict[str, str]) -> Role:
-    """The role, on a machine with a driver."""
-    driver = {
-        "nvidia_driver_method": "nvidia_repo",
-        "nvidia_driver_branch": 570,
-        "nvidia_driver_flavour": "proprietary",
-        "nvidia_driver_repo_url": repositories["driver"],
-        "nvidia_driver_repo_key_url": repositories["key"],
-        "nvidia_driver_repo_key_sha256": repositories["sha256"],
-    }
-    Role("nvidia_driver", (DEBIAN_13,)).converge(driver)
-    Role("gpu_device_nodes", (DEBIAN_13,)).converge()
-    ssh(DEBIAN_13, f"sudo tee /etc/systemd/system/kernel-log.service >/dev/null <<'END'\n{KMSG_UNIT}END")
-    ssh(DEBIAN_13, "sudo systemctl start kernel-log")
-    return Role("gpu_agent", (DEBIAN_13,))
+def role(driven_machine: str) -> Role:
+    return Role("gpu_agent", (driven_machine,))
 
 
 def status() -> dict[str, Any]:
@@ -133,26 +115,86 @@ def test_an_applications_own_xid_is_counted_and_no_fault(role: Role) -> None:
 
 def test_a_card_that_hangs_is_a_finding_and_no_hang(role: Role) -> None:
     scenario = json.loads(on_host("cat /opt/baremetal-gpu-simulators/scenario.json"))
-    pid = running()
     role.converge({**WANTED, "gpu_agent_deadline": 3, "gpu_agent_start_deadline": 3})
     pid = running()
     set_scenario({**scenario, "faults": [{"call": "nvmlDeviceGetPower*", "device": 1, "hang": True}]})
-    until(lambda: [reason["code"] for reason in status()["health"]["reasons"]] == ["nvml_hang"])
+    until(lambda: verdicts() == ["ok", "fatal"])
+    (reason,) = status()["health"]["devices"][1]["reasons"]
+    assert reason["code"] == "gpu_hang"
+    assert "of card 1" in reason["text"]
     assert running() == pid
-    assert int(on_host("pgrep -c -f 'gpuops agent'")) <= 2, "never more than one child"
+    assert processes() <= 2, "never more than one child"
     set_scenario(scenario)
-    until(lambda: status()["health"]["verdict"] == "ok", seconds=120)
+    on_host("sudo gpuops look")
+    until(lambda: status()["health"]["verdict"] == "ok")
+    assert running() == pid
+
+
+def processes() -> int:
+    """The agent, and its child."""
+    return int(on_host("pgrep -c -f 'gpuops agent$'"))
 
 
 def set_scenario(scenario: dict[str, Any]) -> None:
     place = "/opt/baremetal-gpu-simulators/scenario.json"
-    ssh(DEBIAN_13, f"sudo tee {place} >/dev/null <<'END'\n{json.dumps(scenario)}\nEND")
+    ssh(DEBIAN_13, f"sudo tee {place}.new >/dev/null <<'END'\n{json.dumps(scenario)}\nEND")
+    ssh(DEBIAN_13, f"sudo mv {place}.new {place}")
+
+
+def test_a_driver_that_is_exchanged_is_noticed(role: Role) -> None:
+    """The library is replaced as dpkg does it: a new file under another name takes the place of the old one."""
+    before = running()
+    library = on_host("realpath /usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
+    on_host(f"sudo cp -p {library} {library}.dpkg-new && sudo mv {library}.dpkg-new {library}")
+    until(lambda: running() not in (before, "0"))
+    until(lambda: verdicts() == ["ok", "ok"] and not status()["stale"])
+    now = running()
+    time.sleep(5)
+    assert running() == now, "it starts again and again"
+
+
+def test_a_power_cut_loses_nothing(role: Role) -> None:
+    log("NVRM: Xid (PCI:0000:3b:00): 95, pid=4242, name=python3, Uncontained: FBHUB.")
+    until(lambda: verdicts() == ["fatal", "ok"])
+    lab("power-cut", DEBIAN_13)
+    lab("up", "--machine", DEBIAN_13)
+    # A boot, and three good looks after it, end what was logged before.
+    until(lambda: status().get("health", {}).get("verdict") == "ok" and status()["age_s"] < 5)
+    told = status()["agent"]
+    assert told["problems"] == []
+    assert [row["count"] for row in told["xids"] if row["xid"] == 95] == [1]
 
 
 def test_the_unit_may_do_little(role: Role) -> None:
     exposure = on_host("systemd-analyze security --no-pager baremetal-gpu-agent | grep -o 'Overall exposure.*'")
     score = float(exposure.split(": ")[1].split()[0])
-    assert score < 4, exposure
+    assert score < 3, exposure
+    shown = on_host(
+        "systemctl show baremetal-gpu-agent -p NoNewPrivileges -p ProtectSystem -p CapabilityBoundingSet "
+        "-p DevicePolicy -p PrivateNetwork -p Type -p WatchdogUSec"
+    ).splitlines()
+    assert sorted(shown) == [
+        "CapabilityBoundingSet=cap_syslog",
+        "DevicePolicy=closed",
+        "NoNewPrivileges=yes",
+        "PrivateNetwork=yes",
+        "ProtectSystem=strict",
+        "Type=notify",
+        "WatchdogUSec=1min",
+    ]
+
+
+def test_what_would_change_is_announced_and_nothing_is_done(role: Role) -> None:
+    settled = {**WANTED, "gpu_agent_deadline": 3, "gpu_agent_start_deadline": 3}
+    before, pid = on_host("cat /etc/baremetal-gpu/agent.json"), running()
+    play = role.run({**settled, "gpu_agent_interval": 7}, options="--check --diff")
+    assert play.rc == 0, play.tail()
+    assert '+        "interval_s": 7' in play.stdout
+    assert '-        "interval_s": 2' in play.stdout
+    assert (on_host("cat /etc/baremetal-gpu/agent.json"), running()) == (before, pid)
+    play = role.run({**settled, "gpu_agent_state": "absent"}, options="--check --diff")
+    assert play.rc == 0, play.tail()
+    assert running() == pid
 
 
 def test_absent_leaves_nothing(role: Role) -> None:

@@ -96,6 +96,19 @@ def without_candidates(plan: list[str]) -> list[str]:
     return [re.sub(r"^(install package \S+) \S+ \(", r"\1 (", line) for line in plan]
 
 
+def test_the_agent_runs_where_there_are_cards_and_says_that_they_are_well(finished: Play) -> None:
+    for machine in GPU_MACHINES:
+        local = json.loads(
+            ssh(machine, "sudo systemctl is-active --quiet baremetal-gpu-agent && /etc/ansible/facts.d/gpu.fact")
+        )
+        assert local["health"]["verdict"] == "ok", (machine, local["health"])
+        assert local["stale"] is False
+        assert [card["uuid"] for card in local["devices"]] == ssh(
+            machine, "cat /proc/driver/nvidia/gpus/*/information | sed -n 's/^GPU UUID:[[:space:]]*//p'"
+        ).split()
+    assert ssh("cpu1", "systemctl cat baremetal-gpu-agent || true; ls /usr/local/bin").strip() == ""
+
+
 def test_second_run_changes_nothing(second: dict[str, Any]) -> None:
     play = second["play"]
     assert play.rc == 0, play.tail()
@@ -104,6 +117,7 @@ def test_second_run_changes_nothing(second: dict[str, Any]) -> None:
 
 def test_second_run_restarts_no_service(second: dict[str, Any]) -> None:
     assert "docker.service" in second["before"]["gpu1"]
+    assert all("baremetal-gpu-agent.service" in second["before"][machine] for machine in GPU_MACHINES)
     assert second["after"] == second["before"]
 
 

@@ -70,5 +70,22 @@ def test_device_nodes(host: Host, gpu: tuple[str, int]) -> None:
     assert not host.file(f"/dev/nvidia{count}").exists
 
 
+def test_the_agent_watches_the_cards_and_finds_them_well(host: Host, gpu: tuple[str, int]) -> None:
+    _, count = gpu
+    agent = host.service("baremetal-gpu-agent")
+    assert agent.is_running
+    assert agent.is_enabled
+    metrics = host.file("/var/lib/prometheus/node-exporter/baremetal_gpu.prom").content_string.splitlines()
+    assert "gpu_node_health_status 0" in metrics
+    assert len([line for line in metrics if line.startswith("gpu_health_status{") and line.endswith(" 0")]) == count
+
+
+def test_a_host_without_a_card_has_no_agent(host: Host, name: str) -> None:
+    if name in GPU_HOSTS:
+        pytest.skip(f"{name} has NVIDIA cards")
+    assert not host.service("baremetal-gpu-agent").exists
+    assert not host.file("/usr/local/bin/gpuops").exists
+
+
 def test_no_interrupted_change_is_pending(host: Host) -> None:
     assert host.run("find /var/lib/baremetal-gpu/pending -type f").stdout == ""

@@ -98,7 +98,14 @@ class Host:
                 "uuid": uuid(n),
                 "minor": n,
                 "pci_address": address(n),
+                "name": "NVIDIA A100-SXM4-40GB",
                 "slug": slug,
+                "architecture": "ampere",
+                "compute_capability": "8.0",
+                "memory_mib": 40960,
+                "numa_node": 0,
+                "cpus": "0-31",
+                "not_applicable": [],
                 "error": None,
                 "readings": {
                     key: {"state": "not_applicable", "code": 3, "text": "Not Supported"}
@@ -129,7 +136,9 @@ class Host:
     def lose(self, card: int = 0, code: int = 15) -> None:
         """NVML answers to every question about the card with this code, and gives no handle."""
         index = self.devices[card]["index"]
+        unknown = dict.fromkeys(self.devices[card])
         self.devices[card] = {
+            **unknown,
             "index": index,
             "pci_address": address(card),
             "error": error(code),

@@ -36,7 +36,8 @@ for line in sys.stdin:
             reader.close()
         reader = snapshot.Reader(pynvml, asked["root"])
     if asked["deadline_s"]:
-        answer = nvml.in_child(lambda: {"look": reader.read(slow=asked["slow"])}, asked["deadline_s"])
+        reader.trace = nvml.Trace()
+        answer = nvml.in_child(lambda: {"look": reader.read(slow=asked["slow"])}, asked["deadline_s"], reader.trace)
         look = answer.get("look") or snapshot.without_nvml(answer["error"], asked["root"])
     else:
         look = reader.read(slow=asked["slow"])

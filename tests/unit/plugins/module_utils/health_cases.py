@@ -25,6 +25,11 @@ def _down(*links: int) -> Change:
     return change
 
 
+def _over_the_card(name: str) -> Change:
+    """A look came to nothing over the card."""
+    return lambda h: h.fail({**error(None, name), "device": 0, "asked": "power_w"})
+
+
 CASES = [
     Case("driver_library_missing", lambda h: h.fail(error(12)), "fatal", "inspect", 12, "node"),
     Case("driver_not_loaded", lambda h: h.fail(error(9)), "fatal", "inspect", 9, "node"),
@@ -62,6 +67,8 @@ CASES = [
     Case("gpu_lost", lambda h: h.lose(), "fatal", "reboot", 15),
     Case("gpu_reset_required", lambda h: h.lose(code=16), "fatal", "reset_gpu", 16),
     Case("gpu_power_missing", lambda h: h.lose(code=8), "fatal", "inspect", 8),
+    Case("gpu_hang", _over_the_card("timeout"), "fatal", "reboot", "power_w"),
+    Case("gpu_crash", _over_the_card("crashed"), "fatal", "inspect", "power_w"),
     Case("gpu_error", lambda h: h.lose(code=999), "fatal", "reboot", 999),
     Case("ecc_uncorrected", lambda h: h.change("ecc_volatile", uncorrected=1), "fatal", "reset_gpu", 1),
     Case("ecc_sram_uncorrected", lambda h: h.change("ecc_sram", volatile_uncorrected=2), "degraded", "reset_gpu", 2),

@@ -18,13 +18,19 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent_prober import 
 
 
 class Reader:
-    """Answers with what its class says."""
+    """Answers with what its class says. The prober sets what is to be told of the questions, and whom not to ask."""
+
+    trace: Any
+    avoid: dict[int, dict[str, Any]]
 
     def read(self, slow: bool = False) -> dict[str, Any]:
         return {"time": 1.0, "slow": slow, "process": os.getpid(), "devices": []}
 
     def events(self, _wait_ms: int) -> Iterator[dict[str, Any]]:
         return iter(())
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
 
 class Hanging(Reader):
@@ -37,6 +43,20 @@ class Crashing(Reader):
     def read(self, slow: bool = False) -> dict[str, Any]:
         os.kill(os.getpid(), signal.SIGKILL)
         return {}
+
+
+class HangingOver(Reader):
+    """Two cards, of which the second hangs as long as the file is there."""
+
+    sick = Path()
+
+    def read(self, slow: bool = False) -> dict[str, Any]:
+        for card in (0, 1):
+            if card not in self.avoid:
+                self.trace.note(card, "power_w")
+                if card == 1 and self.sick.exists():
+                    time.sleep(3600)
+        return {"time": 1.0, "avoided": sorted(self.avoid), "devices": []}
 
 
 class Watching(Reader):
@@ -98,6 +118,64 @@ def test_a_child_that_hangs_is_killed_and_said_to_hang(prober):
     assert one.ask(slow=False), "the next look starts a new child"
 
 
+def look(prober: Prober) -> dict[str, Any]:
+    """What comes of a look: its snapshot, or its error."""
+    assert prober.ask(slow=False)
+    (said,) = _until_answer(prober)
+    return said
+
+
+def _until_answer(prober: Prober) -> list[dict[str, Any]]:
+    end = time.monotonic() + 30
+    while time.monotonic() < end and prober.descriptor is not None:
+        select.select([prober.descriptor], [], [], 0.05)
+        said = prober.receive()
+        if said:
+            return said
+        error = prober.overdue()
+        if error:
+            prober.reap(5)
+            return [{"error": error}]
+    raise AssertionError("no answer")
+
+
+def test_a_card_that_hangs_twice_is_named_and_left_out_until_it_is_tried_again(prober, monkeypatch, tmp_path):
+    sick = tmp_path / "sick"
+    sick.touch()
+    monkeypatch.setattr(HangingOver, "sick", sick)
+    one = prober(HangingOver, deadline_s=0.3)
+    for _look in range(2):
+        error = look(one)["error"]
+        assert (error["name"], error["device"], error["asked"]) == ("timeout", 1, "power_w")
+        assert "asked for power_w of card 1" in error["text"]
+    assert look(one)["snapshot"]["avoided"] == [1]
+    assert look(one)["snapshot"]["avoided"] == [1]
+    one.retry()
+    assert look(one)["error"]["device"] == 1
+    assert look(one)["snapshot"]["avoided"] == [1], "one look was enough to know it again"
+    sick.unlink()
+    one.retry()
+    assert look(one)["snapshot"]["avoided"] == []
+    assert look(one)["snapshot"]["avoided"] == []
+    assert one.avoid == {}
+
+
+def test_a_card_that_is_left_out_is_tried_again_after_ever_longer_times(prober, monkeypatch, tmp_path):
+    sick = tmp_path / "sick"
+    sick.touch()
+    monkeypatch.setattr(HangingOver, "sick", sick)
+    clock = [0.0]
+    one = prober(HangingOver, deadline_s=0.3)
+    look(one)
+    look(one)
+    monkeypatch.setattr(agent_prober.time, "monotonic", lambda real=time.monotonic: real() + clock[0])
+    tried = []
+    for _minute in range(8):
+        clock[0] += 61
+        tried.append("error" in look(one))
+    assert tried == [True, False, True, False, False, False, True, False]
+
+
 def test_no_second_child_is_started_while_one_is_stuck(prober, monkeypatch):
     """A process in an uninterruptible call cannot be made here, so one that outlives its kill stands in for it."""
     one = prober(Hanging, deadline_s=0.1)
@@ -109,6 +187,7 @@ def test_no_second_child_is_started_while_one_is_stuck(prober, monkeypatch):
     assert one.stuck == [process]
     assert not one.ask(slow=False)
     assert one.process is None
+    assert "hangs in the kernel" in one.still_stuck()["text"]
     monkeypatch.undo()
     os.kill(process, signal.SIGKILL)
     one.reap(5)

@@ -7,6 +7,8 @@ import copy
 import json
 from typing import Any
 
+import pytest
+
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import (
     ResultFile,
     Textfile,
@@ -86,14 +88,40 @@ def test_the_textfile_ends_with_the_agent(tmp_path):
     assert not path.exists()
 
 
-def test_facts_are_those_of_gpu_facts_with_the_health():
-    host = Host(cards=2)
-    told = facts(result(host))
-    assert told["present"] is True
-    assert told["health"]["verdict"] == "ok"
-    first = told["devices"][0]
-    assert (first["uuid"], first["pcie"]["width"], first["nvlinks"], first["ecc"]["enabled"]) == (uuid(0), 16, 12, True)
-    assert first["not_applicable"] == ["retired_pages"]
+# What gpu_facts and the agent tell of one machine: the same program takes both.
+BOTH = """
+import json, os
+from ansible_collections.baremetal.gpu.plugins.module_utils import agent_publish, gpu, nvml, snapshot
+root = os.environ["SIMULATED_ROOT"]
+look = snapshot.Reader(nvml.load_binding(None), root).read(slow=True)
+told = agent_publish.facts({"snapshot": look, "health": {"verdict": "ok"}})
+gathered = gpu.gather(root=root)
+print(json.dumps([json.loads(json.dumps(told)), gathered]))
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "k20c-x1",
+        "gtx1080-x2",
+        "v100-sxm2-16gb-x8",
+        "a100-sxm4-40gb-x8-mig",
+        "h100-sxm-x8",
+        "mixed",
+        "lost-one-of-eight",
+        "gpu-handle-unknown",
+        "driver-library-mismatch",
+        "no-gpu",
+    ],
+)
+def test_the_agents_facts_are_those_of_gpu_facts(simulated_host, name):
+    simulated_host.take(name)
+    told, gathered = simulated_host.python(BOTH)
+    assert told.pop("health") == {"verdict": "ok"}
+    gathered.pop("topology")
+    assert told["devices"] == gathered["devices"]
+    assert told == gathered
 
 
 def test_facts_say_why_there_are_no_cards_to_tell_of():

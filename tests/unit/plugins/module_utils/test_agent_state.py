@@ -9,9 +9,8 @@ import stat
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import agent_state, kernel_log_reader
+from ansible_collections.baremetal.gpu.plugins.module_utils import agent_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
-from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log_reader import KernelLogReader
 
 
 def test_what_was_saved_is_there_after_a_restart(tmp_path):
@@ -59,48 +58,6 @@ def test_a_cut_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         agent_state.write_atomically(str(path), "new")
     assert path.read_text() == "old"
-
-
-@pytest.fixture
-def log(tmp_path):
-    """A pipe in the place of /dev/kmsg, and a reader of it."""
-    path = tmp_path / "kmsg"
-    os.mkfifo(path)
-    reader = KernelLogReader(str(path))
-    writer = os.open(path, os.O_WRONLY)
-    yield reader, lambda text: os.write(writer, text.encode())
-    os.close(writer)
-    reader.close()
-
-
-def test_only_lines_of_the_driver_are_read(log):
-    reader, write = log
-    write("6,1,100,-;usb 1-1: new device\n4,2,200,-;NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n")
-    assert reader.read() == ["4,2,200,-;NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus."]
-    assert reader.read() == []
-
-
-def test_a_record_in_two_parts_is_put_together(log):
-    reader, write = log
-    write("4,2,200,-;NVRM: Xid (PCI:0000:05")
-    assert reader.read() == []
-    write(":00): 79, pid=1\n")
-    assert reader.read() == ["4,2,200,-;NVRM: Xid (PCI:0000:05:00): 79, pid=1"]
-
-
-def test_records_that_the_kernel_overwrote_are_counted_and_passed_over(log, monkeypatch):
-    reader, write = log
-    write("4,9,900,-;NVRM: Xid (PCI:0000:05:00): 31\n")
-    real, failures = os.read, [BrokenPipeError(32, "Broken pipe")]
-
-    def read(descriptor, length):
-        if failures:
-            raise failures.pop()
-        return real(descriptor, length)
-
-    monkeypatch.setattr(kernel_log_reader.os, "read", read)
-    assert reader.read() == ["4,9,900,-;NVRM: Xid (PCI:0000:05:00): 31"]
-    assert reader.gaps == 1
 
 
 def test_the_file_says_what_it_is(tmp_path):

@@ -28,6 +28,8 @@ SOME = object()
 # (code, verdict, action, value of the evidence)
 Reason = tuple[str, str, str, Any]
 OF_CARD: dict[str, list[Reason]] = {
+    "nvml-hang": [("gpu_hang", "fatal", "reboot", "power_w")],
+    "nvml-crash": [("gpu_crash", "fatal", "inspect", "temperature_c")],
     "nvml-garbage": [("gpu_error", "fatal", "reboot", None)],
     "gpu-unclaimed": [("gpu_missing", "fatal", "reboot", "0000:03:00.0")],
     "gpu-lost": [("gpu_lost", "fatal", "reboot", 15)],
@@ -74,19 +76,17 @@ OF_CARD: dict[str, list[Reason]] = {
     "log-xid-154-reset": [("xid_fatal", "fatal", "reset_gpu", 154)],
 }
 OF_NODE: dict[str, list[Reason]] = {
-    "nvml-hang": [("nvml_hang", "fatal", "reboot", "timeout")],
     "nvml-hang-init": [("nvml_hang", "fatal", "reboot", "timeout")],
-    "nvml-crash": [("nvml_crash", "fatal", "inspect", "crashed")],
     "nvml-unknown-error": [("nvml_error", "fatal", "reboot", 999)],
     "gpu-gone": [("gpu_count", "fatal", "inspect", 1)],
     "fabric-manager-down": [("fabric_manager_down", "fatal", "inspect", False)],
 }
-# Nothing can be said of the cards, or of the second one.
+# Nothing can be said of the cards, or of those that have no fault themselves.
 UNKNOWN = {"nvml-hang", "nvml-hang-init", "nvml-crash", "nvml-unknown-error", "gpu-no-permission"}
 # A fault acts at once if it is fatal by what the card itself says.
 AT_ONCE = {
     name for name, reasons in OF_CARD.items() if any(verdict == "fatal" for _code, verdict, _action, _value in reasons)
-} - {"nvml-garbage", "gpu-handle-unknown", "fabric-in-progress", "fabric-failed"}
+} - {"nvml-hang", "nvml-crash", "nvml-garbage", "gpu-handle-unknown", "fabric-in-progress", "fabric-failed"}
 
 
 def agrees(reasons: list[dict[str, Any]], wanted: list[Reason]) -> bool:
@@ -137,7 +137,8 @@ def test_verdict_evidence_and_action(watch, name, simulated_host):
             assert sick["pci_address"] == simulated_host.scenario["devices"][1]["pci"]["address"]
     elif name != "gpu-no-permission":
         assert last["verdict"] == "fatal"
-        assert {card["verdict"] for card in last["devices"]} == {"unknown"}
+        assert healthy["verdict"] == "unknown"
+        assert sick["verdict"] == ("fatal" if name in OF_CARD else "unknown")
     else:
         assert (healthy["verdict"], sick["verdict"]) == ("ok", "unknown")
     assert (first["verdict"] == "fatal") == (name in AT_ONCE or name == "gpu-gone")

@@ -206,8 +206,8 @@ def test_every_fault_of_a_card(probe, name, change, code, verdict, action):
         (lambda scenario: scenario["driver"].update(library_version="560.35.03"), "driver_library_mismatch"),
         (fault(call="nvmlInit*", error=9), "driver_not_loaded"),
         (fault(call="nvmlInit*", error=999), "nvml_error"),
-        (fault(call="nvmlDeviceGetTemperature", hang=True), "nvml_hang"),
-        (fault(call="nvmlDeviceGetTemperature", crash=True), "nvml_crash"),
+        (fault(call="nvmlInit*", hang=True), "nvml_hang"),
+        (fault(call="nvmlInit*", crash=True), "nvml_crash"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -216,6 +216,16 @@ def test_every_fault_of_the_driver(probe, change, code):
     assert codes(report) == [code]
     assert report["verdict"] == "fatal"
     assert [row["pci_address"] for row in report["devices"]], "the cards are on the bus all the same"
+
+
+@pytest.mark.parametrize(("how", "code"), [("hang", "gpu_hang"), ("crash", "gpu_crash")])
+def test_a_card_over_which_nvml_hangs_or_crashes_is_named(probe, how, code):
+    report = probe("a100-sxm4-40gb-x2", fault(call="nvmlDeviceGetTemperature", device=1, **{how: True}), deadline_s=3.0)
+    healthy, sick = report["devices"]
+    assert codes(report) == []
+    assert (codes(healthy), codes(sick)) == ([], [code])
+    assert "asked for temperature_c of card 1" in sick["reasons"][0]["text"]
+    assert (report["verdict"], healthy["verdict"], sick["verdict"]) == ("fatal", "unknown", "fatal")
 
 
 @pytest.mark.parametrize(

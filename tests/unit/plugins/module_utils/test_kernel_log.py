@@ -112,6 +112,61 @@ def test_reading_a_log_that_is_not_there_says_so(tmp_path):
         kernel_log.read(str(tmp_path / "kmsg"))
 
 
+@pytest.fixture
+def log(tmp_path):
+    """A pipe in the place of /dev/kmsg, and a reader of it."""
+    path = tmp_path / "kmsg"
+    os.mkfifo(path)
+    reader = kernel_log.Log(str(path))
+    writer = os.open(path, os.O_WRONLY)
+    yield reader, lambda text: os.write(writer, text.encode())
+    os.close(writer)
+    reader.close()
+
+
+def test_only_lines_of_the_driver_are_read(log):
+    reader, write = log
+    write("6,1,100,-;usb 1-1: new device\n4,2,200,-;NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus.\n")
+    assert reader.read() == ["4,2,200,-;NVRM: Xid (PCI:0000:05:00): 79, GPU has fallen off the bus."]
+    assert reader.read() == []
+
+
+def test_a_record_in_two_parts_is_put_together(log):
+    reader, write = log
+    write("4,2,200,-;NVRM: Xid (PCI:0000:05")
+    assert reader.read() == []
+    write(":00): 79, pid=1\n")
+    assert reader.read() == ["4,2,200,-;NVRM: Xid (PCI:0000:05:00): 79, pid=1"]
+
+
+def test_records_that_the_kernel_overwrote_are_passed_over(log, monkeypatch):
+    reader, write = log
+    write("4,9,900,-;NVRM: Xid (PCI:0000:05:00): 31\n")
+    real, failures = os.read, [BrokenPipeError(32, "Broken pipe")]
+
+    def read(descriptor, length):
+        if failures:
+            raise failures.pop()
+        return real(descriptor, length)
+
+    monkeypatch.setattr(kernel_log.os, "read", read)
+    assert reader.read() == ["4,9,900,-;NVRM: Xid (PCI:0000:05:00): 31"]
+
+
+def test_a_pipe_has_ended_when_its_writer_is_gone(tmp_path):
+    path = tmp_path / "kmsg"
+    os.mkfifo(path)
+    reader = kernel_log.Log(str(path))
+    writer = os.open(path, os.O_WRONLY)
+    os.write(writer, b"4,2,200,-;NVRM: loading\n")
+    assert reader.read() == ["4,2,200,-;NVRM: loading"]
+    assert not reader.ended
+    os.close(writer)
+    assert reader.read() == []
+    assert reader.ended
+    reader.close()
+
+
 # --- what an Xid means ------------------------------------------------------------------------------------------------
 
 FATAL = [46, 48, 54, 62, 64, 74, 79, 95, 110, 119, 120, 136, 140, 143, 150, 155, 158, 167, 171, 172, 173]
