@@ -19,9 +19,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_session import 
 
 SCHEMA = 1
 NO_CARD = "no NVIDIA card on the PCI bus"
-SUBSETS = ("pci", "driver", "devices", "topology", "details")
+SUBSETS = ("pci", "driver", "devices", "topology", "health", "details")
 # What is kept of every host of a fleet stays small. Details are for who looks at one host.
-COMPACT = ("pci", "driver", "devices", "topology")
+COMPACT = ("pci", "driver", "devices", "topology", "health")
+# What there is, whether or not it is well.
+HARDWARE = ("pci", "driver", "devices", "topology")
 # These come with the cards themselves.
 _OF_DEVICES = {"devices", "topology", "details"}
 
@@ -130,14 +132,21 @@ def _ask(
     except nvml.NoBinding:
         result["error"] = nvml.no_binding()
         return result
-    session = Session(lib, root, trace)
-    result["error"] = session.open()
-    if result["error"]:
-        return result
+    questions = {**_DEVICE, **(_DETAILS if "details" in subset else {})}
+    if "health" in subset:
+        # Loading it takes as long as asking a card, so who wants no verdicts does without.
+        from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot import Reader
+
+        reader = Reader(lib, root, trace)
+        session, look = reader.session, reader.read(more=questions)
+        result["error"], rows = look["driver"]["nvml_error"], look["devices"]
+        result["look"] = look
+    else:
+        session = Session(lib, root, trace)
+        result["error"] = session.open()
+        answer = {"error": result["error"], "devices": []} if result["error"] else session.devices(questions, bus)
+        result["error"], rows = answer["error"], answer["devices"]
     result["cuda"] = session.cuda
-    answer = session.devices({**_DEVICE, **(_DETAILS if "details" in subset else {})}, bus)
-    rows = answer["devices"]
-    result["error"] = answer["error"]
     result["devices"] = [device_facts(row, "details" in subset) for row in rows]
     if "topology" in subset and len(rows) > 1:
         cards = [
@@ -153,16 +162,19 @@ def probe(
     deadline_s: float = 20.0,
     root: str = "/",
     bus: list[dict[str, Any]] | None = None,
-    subset: Iterable[str] = COMPACT,
+    subset: Iterable[str] = HARDWARE,
 ) -> dict[str, Any]:
-    """{error, cuda, devices, topology} as NVML tells them, or why they cannot be had. Never raises, never hangs."""
+    """{error, cuda, devices, topology} as NVML tells them, or why they cannot be had. Never raises, never hangs.
+
+    With the subset `health` also `look`, the snapshot to judge.
+    """
     empty: dict[str, Any] = {"cuda": None, "devices": [], "topology": None}
     trace = nvml.Trace()
     return {**empty, **nvml.in_child(lambda: _ask(source, root, bus, subset, trace), deadline_s, trace)}
 
 
 def gather(
-    subset: Iterable[str] = COMPACT,
+    subset: Iterable[str] = HARDWARE,
     binding_source: str | None = None,
     deadline_s: float = 20.0,
     root: str = "/",
@@ -185,13 +197,22 @@ def gather(
         facts["reason"] = str(unreadable)
     if "pci" in wanted:
         facts["pci"] = bus or []
-    if not wanted & {"driver", "devices"}:
+    if not wanted & {"driver", "devices", "health"}:
         return facts
+    if "health" in wanted:
+        from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, snapshot
+
+        watched = facts_health.of_agent(root)
+        if watched:
+            facts["health"] = facts_health.told(watched, "details" in wanted, source="agent", log_error=None)
+        elif facts["present"] is False:
+            facts["health"] = None
 
     answer: dict[str, Any] = {"error": None, "cuda": None, "devices": [], "topology": None}
+    asked = wanted - set(facts)
     # Without cards there is nothing to ask. Where the bus cannot be read, NVML may still know.
-    if "devices" in wanted and facts["present"] is not False:
-        answer = probe(binding_source, deadline_s, root, bus, wanted)
+    if asked & {"devices", "health"} and facts["present"] is not False:
+        answer = probe(binding_source, deadline_s, root, bus, asked)
         facts["reason"] = facts["reason"] or why_not(bus, answer["error"], answer["devices"])
     if "driver" in wanted:
         state = driver.read(root, kernel or os.uname().release)
@@ -201,6 +222,10 @@ def gather(
         facts["devices"] = answer["devices"]
     if "topology" in wanted:
         facts["topology"] = answer["topology"]
+    if "health" in asked:
+        look = answer.get("look") or snapshot.without_nvml(answer["error"], root)
+        report, log_error = facts_health.of_look(look, root)
+        facts["health"] = facts_health.told(report, "details" in wanted, source="look", log_error=log_error)
     return facts
 
 

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, devices, driver, nvml, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_session import Session
-from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot_readings import QUICK, SLOW
+from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot_readings import QUICK, SLOW, Question
 
 SCHEMA = 1
 FABRIC_MANAGER_PID = "run/nvidia-fabricmanager/nv-fabricmanager.pid"
@@ -129,15 +129,18 @@ class Reader:
         self.session = Session(lib, root)
         self._files = _Files(root)
 
-    def read(self, slow: bool = False) -> dict[str, Any]:
-        """One snapshot; `slow` asks also what costs the card something. What a card does raises nothing."""
+    def read(self, slow: bool = False, more: Mapping[str, Question] | None = None) -> dict[str, Any]:
+        """One snapshot; `slow` asks also what costs the card something, `more` are questions that no look asks.
+
+        What a card does raises nothing.
+        """
         found = self._files.read(slow=slow)
         bus = found["pci"]
         self.session.trace, self.session.avoid = self.trace, self.avoid
         error = self.session.open([(row["address"], row["driver"]) for row in bus or () if row["kind"] == "gpu"])
         answer: dict[str, Any] = {"error": error, "devices": []}
         if error is None:
-            answer = self.session.devices(SLOW if slow else QUICK, bus)
+            answer = self.session.devices({**(more or {}), **(SLOW if slow else QUICK)}, bus)
         found["driver"]["cuda"] = self.session.cuda or found["driver"]["cuda"]
         found["driver"]["nvml_error"] = answer["error"]
         found["devices"] = answer["devices"]

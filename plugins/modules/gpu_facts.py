@@ -22,13 +22,16 @@ options:
       - V(pci) and V(driver) need no NVML and take a few milliseconds.
       - V(topology) tells how near the cards are to one another, and V(details) adds to each card its serial number,
         error counters, what its NVLinks lead to and the number of its processes. Both bring V(devices) along.
+      - V(health) judges the host and its cards. Where the agent of the role P(baremetal.gpu.gpu_agent#role) is at work
+        its last report is read, which costs nothing. Elsewhere one look is judged, with what the kernel has logged
+        since it booted; that is what M(baremetal.gpu.gpu_health_info) does, except for the InfoROM.
       - Details are left out by default, so that the facts of a large fleet stay small in a cache. V(all) takes every
         part.
       - The facts contain only the parts that were asked for.
     type: list
     elements: str
-    choices: [all, pci, driver, devices, topology, details]
-    default: [pci, driver, devices, topology]
+    choices: [all, pci, driver, devices, topology, health, details]
+    default: [pci, driver, devices, topology, health]
   nvml_timeout:
     description:
       - How many seconds NVML has for all its answers together. Without persistence mode a card takes seconds to
@@ -60,6 +63,8 @@ attributes:
   action:
     description: An action plugin takes the controller's pynvml along.
     support: full
+seealso:
+  - module: baremetal.gpu.gpu_health_info
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """
@@ -75,6 +80,11 @@ EXAMPLES = r"""
 - name: Gather everything that can be told, for a look at one host
   baremetal.gpu.gpu_facts:
     gather_subset: [all]
+
+- name: Stop on a host with a card that is not healthy
+  ansible.builtin.assert:
+    that: ansible_facts['gpu']['health']['verdict'] == 'ok'
+    fail_msg: "{{ ansible_facts['gpu']['health']['devices'] | map(attribute='reasons') | flatten }}"
 
 - name: Show how near the second card is to the others
   ansible.builtin.debug:
@@ -323,6 +333,58 @@ ansible_facts:
                 known).
               type: dict
               sample: {"1250": {nvlinks: 12, pcie: pix}}
+        health:
+          description: The verdict on the host and its cards. Null on a host without a card that no agent watches.
+          returned: if the subset V(health) is asked for
+          type: dict
+          contains:
+            source:
+              description: V(agent) if this is the report of the agent, which remembers what was before. V(look) if the
+                host was looked at once.
+              type: str
+              sample: agent
+            log_error:
+              description: Why the kernel's log could not be read, so that Xids were not judged. Else null.
+              type: str
+            schema:
+              description: Version of this structure.
+              type: int
+              sample: 1
+            verdict:
+              description: The worst of the host's own and of its cards. V(ok), V(degraded), V(fatal) or V(unknown).
+              type: str
+              sample: ok
+            since:
+              description: When it was found, in seconds since 1970.
+              type: float
+            reasons:
+              description: Why the host itself is not ok. As those of a card.
+              type: list
+              elements: dict
+            devices:
+              description: The cards. With V(details) also C(since), C(suspected) and C(checks), as
+                M(baremetal.gpu.gpu_health_info) returns them.
+              type: list
+              elements: dict
+              contains:
+                uuid:
+                  description: UUID, null for a card that does not tell it.
+                  type: str
+                index:
+                  description: NVML's index, null for a card that NVML does not list.
+                  type: int
+                pci_address:
+                  description: PCI address as the kernel writes it.
+                  type: str
+                verdict:
+                  description: V(ok), V(degraded), V(fatal) or V(unknown).
+                  type: str
+                  sample: degraded
+                reasons:
+                  description: Why it is not ok, the worst first. Each has C(code), C(verdict), C(state), C(evidence),
+                    C(action), C(remedy) and C(text), as M(baremetal.gpu.gpu_health_info) returns them.
+                  type: list
+                  elements: dict
 """
 
 from ansible.module_utils.basic import AnsibleModule

@@ -63,6 +63,7 @@ class FakeHost:
     def link(self, path: str, to: str) -> None:
         target = self.root / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
         target.symlink_to(to)
 
     def os(self, key: str) -> None:

@@ -96,12 +96,13 @@ def test_a_bus_that_cannot_be_read_leaves_it_open(fake_host):
         (["topology"], {"devices", "topology"}),
         (["details"], {"devices"}),
         (["pci", "driver"], {"pci", "driver"}),
-        (gpu.SUBSETS, {"pci", "driver", "devices", "topology"}),
+        (["health"], {"health"}),
+        (gpu.SUBSETS, {"pci", "driver", "devices", "topology", "health"}),
     ],
 )
 def test_only_what_was_asked_for(fake_host, subset, keys):
     fake_host.pci("0000:3b:00.0", "20b0")
-    probe = answers([device(0)]) if "devices" in keys else never
+    probe = answers([device(0)]) if keys & {"devices", "health"} else never
     facts = gpu.gather(subset, root=fake_host.path, probe=probe)
     assert set(facts) == {"schema", "present", "reason"} | keys
     assert facts["present"] is True

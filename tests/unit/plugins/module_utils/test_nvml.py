@@ -133,7 +133,7 @@ def test_what_a_card_does_not_have_is_null_and_named(bus):
 
 
 def test_the_details_of_a_card(bus):
-    (card,) = gpu.probe(binding(), root=bus, subset=gpu.SUBSETS)["devices"]
+    (card,) = gpu.probe(binding(), root=bus, subset=(*gpu.HARDWARE, "details"))["devices"]
     assert card["serial"] == "1324520001234"
     assert card["ecc"]["volatile"] == {"corrected": 0, "uncorrected": 1}
     assert card["ecc"]["aggregate"] == {"corrected": 10, "uncorrected": 11}
@@ -152,7 +152,7 @@ def test_the_details_of_a_card(bus):
     ],
 )
 def test_each_detail_may_be_absent(bus, changes, absent):
-    (card,) = gpu.probe(binding(changes), root=bus, subset=gpu.SUBSETS)["devices"]
+    (card,) = gpu.probe(binding(changes), root=bus, subset=(*gpu.HARDWARE, "details"))["devices"]
     assert card["not_applicable"] == absent
     assert "error" not in card
 

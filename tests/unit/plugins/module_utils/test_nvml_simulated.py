@@ -15,7 +15,7 @@ import json, os, pathlib, sys
 from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, pci
 root = os.environ["SIMULATED_ROOT"]
 source = pathlib.Path(root, "binding.py").read_text()
-print(json.dumps(gpu.probe(source, float(sys.argv[1]), root, pci.scan(root), gpu.SUBSETS)))
+print(json.dumps(gpu.probe(source, float(sys.argv[1]), root, pci.scan(root), (*gpu.HARDWARE, "details"))))
 """
 
 

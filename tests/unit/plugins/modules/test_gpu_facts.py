@@ -40,7 +40,7 @@ def test_gpu_facts_answers_on_any_machine(capsys, check_mode):
     facts = answer["ansible_facts"]["gpu"]
     assert facts["present"] in (True, False, None)
     assert facts["present"] or facts["reason"]
-    assert set(facts) == {"schema", "present", "reason", "pci", "driver", "devices", "topology"}
+    assert set(facts) == {"schema", "present", "reason", "pci", "driver", "devices", "topology", "health"}
 
 
 def test_gpu_facts_of_a_part(capsys):
@@ -51,7 +51,7 @@ def test_gpu_facts_of_a_part(capsys):
 def test_gpu_facts_refuses_an_unknown_part(capsys):
     answer = run(gpu_facts, capsys, {"gather_subset": ["everything"]})
     assert answer["failed"] is True
-    assert "must be one or more of: all, pci, driver, devices, topology, details" in answer["msg"]
+    assert "must be one or more of: all, pci, driver, devices, topology, health, details" in answer["msg"]
 
 
 def test_preflight_answers_on_any_machine(capsys):
