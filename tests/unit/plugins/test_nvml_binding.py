@@ -17,7 +17,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml, pc
 root = os.environ["SIMULATED_ROOT"]
 lib = nvml.load_binding(pathlib.Path(sys.argv[1]).read_text())
 look = snapshot.Reader(lib, root).read(slow=True)
-print(json.dumps([look["devices"], look["driver"], gpu.probe(None, 20.0, root, pci.scan(root), (*gpu.HARDWARE, "details"))]))
+facts = gpu.probe(None, 20.0, root, pci.scan(root), (*gpu.HARDWARE, "details"))
+print(json.dumps([look["devices"], look["driver"], facts]))
 """
 
 
