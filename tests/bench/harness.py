@@ -9,17 +9,20 @@ goal than the noise is inconclusive.
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import random
+import re
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -62,6 +65,29 @@ class Comparison:
         if self.low / noise >= self.goal:
             return "yes"
         return "no" if self.high * noise < self.goal else "inconclusive"
+
+
+@dataclass
+class Figure:
+    """A row of the table for what has a goal of its own and no baseline: less is better."""
+
+    what: str
+    quantity: str
+    unit: str
+    value: float
+    worst: float
+    samples: int
+    goal: float | None = None
+
+    @property
+    def verdict(self) -> str:
+        """By the worst that was seen."""
+        if self.goal is None:
+            return ""
+        return "yes" if self.worst <= self.goal else "no"
+
+
+Row = Comparison | Figure
 
 
 def child(*arguments: str | Path, environment: dict[str, str] | None = None) -> Sample:
@@ -138,35 +164,82 @@ def compare(
     return found
 
 
-def table(name: str, rows: Sequence[Comparison]) -> Table:
-    """The rows with their goals beside them."""
-    shown = Table(title=name, title_justify="left")
-    for column in ("what", "quantity", "baseline", "ours", "baseline ÷ ours (95 %)", "goal", "reached"):
-        shown.add_column(column, justify="left" if column in ("what", "quantity") else "right")
-    for row in rows:
-        shown.add_row(
+def _number(value: float) -> str:
+    """Three digits that count, and no fewer in front of the point."""
+    return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """A row as text, in the order of COLUMNS."""
+    if isinstance(row, Figure):
+        return (
             row.what,
             row.quantity,
-            f"{row.baseline:.2f} {row.unit}",
-            f"{row.ours:.2f} {row.unit}",
-            f"{row.ratio:.1f} ({row.low:.1f} to {row.high:.1f}, n={row.pairs})",
-            f"≥ {row.goal:g}" if row.goal else "",
+            f"{_number(row.value)} {row.unit}",
+            f"{_number(row.worst)} {row.unit}",
+            f"{row.samples}",
+            f"≤ {row.goal:g} {row.unit}" if row.goal else "",
             row.verdict,
         )
-    return shown
+    return (
+        row.what,
+        row.quantity,
+        f"{_number(row.baseline)} {row.unit}",
+        f"{_number(row.ours)} {row.unit}",
+        f"{row.ratio:.1f} ({row.low:.1f} to {row.high:.1f}, n={row.pairs})",
+        f"≥ {row.goal:g}" if row.goal else "",
+        row.verdict,
+    )
 
 
-def report(name: str, rows: Sequence[Comparison]) -> None:
-    """Print the table and keep the rows, with what they were measured on, in .cache/bench/NAME.jsonl."""
-    Console(width=None if sys.stdout.isatty() else 160).print(table(name, rows))
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    about = {
-        "time": time.time(),
-        "load": os.getloadavg(),
+COLUMNS: dict[type, tuple[str, ...]] = {
+    Comparison: ("what", "quantity", "baseline", "ours", "baseline ÷ ours (95 %)", "goal", "reached"),
+    Figure: ("what", "quantity", "median", "maximum", "samples", "goal", "reached"),
+}
+
+
+def kinds(rows: Sequence[Row]) -> Iterator[tuple[tuple[str, ...], list[Row]]]:
+    """The rows in tables: the columns and the rows of each."""
+    for kind, columns in COLUMNS.items():
+        found = [row for row in rows if isinstance(row, kind)]
+        if found:
+            yield columns, found
+
+
+def tables(name: str, rows: Sequence[Row]) -> Iterator[Table]:
+    """The rows with their goals beside them."""
+    for columns, found in kinds(rows):
+        shown = Table(title=name, title_justify="left")
+        for column in columns:
+            shown.add_column(column, justify="left" if column in ("what", "quantity") else "right")
+        for row in found:
+            shown.add_row(*cells(row))
+        yield shown
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
+    memory = re.search(r"^MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    return {
+        "cpu": model[1].strip() if model else platform.machine(),
         "cpus": os.cpu_count(),
+        "memory_gib": round(int(memory[1]) / (1 << 20)) if memory else None,
+        "kernel": platform.release(),
+        "system": platform.freedesktop_os_release().get("PRETTY_NAME"),
         "python": platform.python_version(),
         "ansible_core": version("ansible-core"),
     }
+
+
+def report(name: str, rows: Sequence[Row]) -> None:
+    """Print the tables and keep the rows, with what they were measured on, in .cache/bench/NAME.jsonl."""
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    for shown in tables(name, rows):
+        console.print(shown)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    about = {"time": time.time(), "load": os.getloadavg(), **machine()}
     with (RESULTS / f"{name}.jsonl").open("a", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps({**asdict(row), "verdict": row.verdict, **about}) + "\n")

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From a fault to the published verdict: a line in the kernel's log, and an event of NVML, at the agent's own program.
+
+A fault comes at any time of the agent's interval, as faults do. Published is what gpu_facts and the scheduler read, and
+the clock stops when a reader that looks every millisecond sees it. The simulated library looks for events every 10 ms.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tests.bench import harness
+from tests.bench.watched_host import WatchedHost, missing
+
+INJECTIONS = 100
+GOAL_S = 0.2
+EVENT_PAUSE_MS = 10
+XID = 79
+PAUSE_S = (0.05, 0.35)
+
+
+def _verdict(number: int, verdict: str) -> Callable[[dict[str, Any]], bool]:
+    return lambda result: bool(result["health"]["devices"][number]["verdict"] == verdict)
+
+
+def _injections(host: WatchedHost, inject: Callable[[int], float], count: int) -> list[float]:
+    """Seconds for each of `count` faults, each at another card than the one before and cleared again."""
+    dice, found = random.Random(0), []
+    for number in range(count):
+        time.sleep(dice.uniform(*PAUSE_S))
+        card = number % 8
+        at = inject(card)
+        seen, _result = host.wait(_verdict(card, "fatal"), f"published the fault of card {card}")
+        found.append(seen - at)
+        host.ask(do="clear")
+        host.wait(_verdict(card, "ok"), f"published that card {card} was cleared")
+    return found
+
+
+def run(quick: bool) -> list[harness.Figure]:
+    lacking = missing()
+    if lacking:
+        print(f"agent_latency: not measured: {lacking}")
+        return []
+    count = 8 if quick else INJECTIONS
+    rows = []
+    for what in ("a line in the kernel's log", "an event of NVML"):
+        # Another agent for each: of one fault that both tell, the second to tell it is not a new one.
+        with WatchedHost(EVENT_PAUSE_MS) as host:
+            cards = [card["pci"]["address"] for card in host.host.scenario["devices"]]
+
+            def log(card: int, host: WatchedHost = host, cards: list[str] = cards) -> float:
+                return host.log(f"NVRM: Xid (PCI:{cards[card][:-2]}): {XID}, GPU has fallen off the bus.")
+
+            def event(card: int, host: WatchedHost = host) -> float:
+                return host.event(card, XID)
+
+            seconds = _injections(host, log if "kernel" in what else event, count)
+        what = f"{what} → published fatal verdict"
+        rows.append(
+            harness.Figure(
+                what, "wall", "s", statistics.median(seconds), max(seconds), count, None if quick else GOAL_S
+            )
+        )
+    return rows
+
+
+if __name__ == "__main__":
+    harness.report("agent_latency", run(quick=False))
