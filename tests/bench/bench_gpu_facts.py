@@ -1,50 +1,54 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What gpu_facts costs for eight cards, against running `nvidia-smi -q -x` and reading its XML, in pairs in one run.
+"""What gpu_facts costs, against running `nvidia-smi -q -x` and reading its XML, in turns in one run.
 
-Both are a Python process on the simulated library, as a module on a host is: one does what gpu_facts does, the other
-starts the real nvidia-smi and takes the same facts from its XML. The simulated cards answer in no time, which no real
-driver does; so the pairs are repeated with the one cost that NVIDIA documents: a question for PCIe throughput takes
-20 ms (nvmlDeviceGetPcieThroughput of the NVML API reference). nvidia-smi asks two of them for each card.
+Both are a Python process on the simulated library that has loaded what every Ansible module loads: one does what
+gpu_facts does, the other starts the real nvidia-smi and takes the same facts from its XML. What such a process takes to
+start is measured in the same rounds and taken off both.
 
-    .venv/bin/python -m tests.bench.bench_gpu_facts [--nvidia-smi PATH] [--quick]
+The simulated cards answer in no time, which no real driver does, so that comparing the two compares how fast Python
+starts with how fast C does. The goal is for the one cost of a call that NVIDIA documents: a question for PCIe
+throughput takes 20 ms (nvmlDeviceGetPcieThroughput of the NVML API reference), and nvidia-smi asks two of them for each
+card.
 
-Without an nvidia-smi there is nothing to compare with. Debian's package nvidia-smi 535 has one; `dpkg-deb -x` of it is
-enough, and `make bench` takes the one in PATH.
+nvidia-smi is Debian's, see nvidia_smi.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import random
 import resource
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import gpu
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import nvml_binding
-from tests.bench import harness
+from tests.bench import harness, nvidia_smi
 from tests.unit.plugins.simulated_host import ROOT, SIMULATORS, Looker, SimulatedHost
 
 SCENARIO = "a100-sxm4-40gb-x8"
-VERSION = "535.261.03"
 THROUGHPUT = [{"call": "nvmlDeviceGetPcieThroughput", "delay_ms": 20}]
 # At most a third of nvidia-smi's time.
 GOAL = 3.0
+CARDS = (1, 2, 8)
 
-FACTS = """
-import json, sys
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml
+# What every module has loaded before it begins.
+MODULE = "import json, sys\nimport ansible.module_utils.basic\n"
+FACTS = f"""{MODULE}
+from ansible_collections.baremetal.gpu.plugins.module_utils import devices, gpu, nvml
+# The file tree has no device files.
+devices.is_right = lambda node, root: True
 facts = gpu.gather(sys.argv[2].split(","), nvml.unpack(sys.stdin.read()), 60.0, sys.argv[1])
 json.dump(facts, sys.stdout)
 """
-XML = """
-import json, subprocess, sys
+XML = f"""{MODULE}
+import subprocess
 import xml.etree.ElementTree as tree
 told = subprocess.run([sys.argv[1], "-q", "-x"], check=True, capture_output=True).stdout
 cards = []
@@ -52,7 +56,7 @@ for index, card in enumerate(tree.fromstring(told).iter("gpu")):
     def text(path):
         value = card.findtext(path)
         return None if value in (None, "N/A") else value
-    cards.append({
+    cards.append({{
         "index": index, "uuid": text("uuid"), "minor": text("minor_number"), "pci_address": card.get("id"),
         "name": text("product_name"), "architecture": text("product_architecture"), "serial": text("serial"),
         "memory_mib": text("fb_memory_usage/total"),
@@ -63,16 +67,21 @@ for index, card in enumerate(tree.fromstring(told).iter("gpu")):
             "link_widths/max_link_width")],
         "uncorrected": text("ecc_errors/volatile/dram_uncorrectable"),
         "processes": len(card.findall("processes/process_info")),
-    })
+    }})
 json.dump(cards, sys.stdout)
 """
 
 
+START = f"{MODULE}json.dump([], sys.stdout)"
+PYTHON = "print('[]')"
+
+
 class Cost(NamedTuple):
-    """Seconds, children included, and the bytes of what was told."""
+    """Seconds, children included, and what was told: the number of cards and the bytes of JSON."""
 
     wall_s: float
     cpu_s: float
+    cards: int
     size: int
 
 
@@ -94,63 +103,99 @@ class Way:
             raise SystemExit(f"{self.name}: {done.stderr.strip() or done.stdout.strip()}")
         found = json.loads(done.stdout)
         cards = found["devices"] if isinstance(found, dict) else found
-        if len(cards) != 8:
-            raise SystemExit(f"{self.name} found {len(cards)} cards: {done.stdout[:500]}")
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Cost(wall, cpu, len(json.dumps(found, separators=(",", ":"))))
+        return Cost(wall, cpu, len(cards), len(json.dumps(found, separators=(",", ":"))))
 
 
-def _row(what: str, quantity: str, values: list[tuple[float, float]], goal: float | None) -> harness.Comparison:
-    ratio, low, high = harness.interval([theirs / ours for theirs, ours in values])
-    theirs, ours = (statistics.median(side) for side in zip(*values, strict=True))
-    return harness.Comparison(what, quantity, "s", theirs, ours, ratio, low, high, len(values), goal)
+def _beyond(rounds: Sequence[list[Cost]], key: str) -> tuple[float, float]:
+    """What nvidia-smi and ours took beyond a module's start, each the median of the rounds."""
+    theirs, ours, start = (statistics.median(getattr(costs[place], key) for costs in rounds) for place in range(3))
+    return theirs - start, ours - start
 
 
-def compare(what: str, theirs: Way, ours: Way, environment: dict[str, str], count: int) -> list[harness.Comparison]:
-    """A row for wall and one for CPU, from `count` pairs that take turns at going first, after one to warm up."""
-    found = []
+def _row(what: str, quantity: str, key: str, rounds: list[list[Cost]], goal: float | None) -> harness.Comparison:
+    """The ratio of the medians, with an interval of 95 % from rounds drawn anew."""
+    theirs, ours = _beyond(rounds, key)
+    dice, drawn = random.Random(0), []
+    for _time in range(1000):
+        a, b = _beyond(dice.choices(rounds, k=len(rounds)), key)
+        drawn.append(a / b)
+    drawn.sort()
+    low, high = drawn[25], drawn[974]
+    return harness.Comparison(what, quantity, "s", theirs, ours, theirs / ours, low, high, len(rounds), goal)
+
+
+def compare(
+    what: str, ways: tuple[Way, ...], environment: dict[str, str], cards: int, count: int, goal: float | None
+) -> tuple[list[harness.Row], list[list[Cost]]]:
+    """Rows for wall and CPU from `count` rounds, after one to warm up, in which the ways take turns at going first.
+
+    The ways are nvidia-smi, ours, a module's start and Python's.
+    """
+    rounds = []
     for number in range(count + 1):
-        ways = (theirs, ours) if number % 2 else (ours, theirs)
-        measured = {way.name: way.run(environment) for way in ways}
+        measured = {way.name: way.run(environment) for way in (ways if number % 2 else ways[::-1])}
+        told = {measured[way.name].cards for way in ways[:2]}
+        if told != {cards}:
+            raise SystemExit(f"{what}: {told} cards were found, and there are {cards}")
         if number:
-            found.append((measured[theirs.name], measured[ours.name]))
-    what = f"{what} ({found[0][1].size} B of facts)"
-    return [
-        _row(what, "wall", [(a.wall_s, b.wall_s) for a, b in found], GOAL),
-        _row(what, "CPU", [(a.cpu_s, b.cpu_s) for a, b in found], None),
-    ]
+            rounds.append([measured[way.name] for way in ways])
+    what = f"{what} ({rounds[0][1].size / 1000:.1f} kB)"
+
+    return [_row(what, "wall", "wall_s", rounds, goal), _row(what, "CPU", "cpu_s", rounds, None)], rounds
 
 
-def run(quick: bool, smi: str | None = None) -> list[harness.Comparison]:
-    """nvidia-smi's time divided by ours; nothing to compare with without an nvidia-smi, which is said."""
-    smi = smi or shutil.which("nvidia-smi")
-    if smi is None:
-        print("gpu_facts: no nvidia-smi to compare with here; Debian's package of that name has one")
-        return []
-    subprocess.run(["make", "-s", "-C", SIMULATORS, "build/libnvidia-ml.so.1"], check=True)
-    rows = []
-    with tempfile.TemporaryDirectory() as name:
-        looker = Looker(SIMULATORS / "build", Path(name))
-        driver = {"version": VERSION, "library_version": None, "cuda_version": None}
-        binding = nvml_binding.packed_source() or ""
-        theirs = Way("nvidia-smi -q -x", [sys.executable, "-c", XML, smi])
-        for cost, faults in (("answers in no time", []), ("PCIe throughput in 20 ms", THROUGHPUT)):
-            host = SimulatedHost(Path(name) / f"root{len(faults)}", looker)
-            host.take(SCENARIO, driver=driver, faults=faults)
-            for what, subset in (("facts", gpu.COMPACT), ("all facts", gpu.SUBSETS)):
-                ours = Way("gpu_facts", [sys.executable, "-c", FACTS, host.path, ",".join(subset)], binding)
-                rows += compare(f"{what} of 8 cards, {cost}", theirs, ours, looker.environment, 3 if quick else 11)
+def _starts(rounds: list[list[Cost]]) -> list[harness.Row]:
+    """What the starts themselves took, and ours whole."""
+    rows: list[harness.Row] = []
+    for what, place in (("Python's start", 3), ("a module's start", 2), ("gpu_facts of 8 cards, with the start", 1)):
+        for quantity, key in (("wall", "wall_s"), ("CPU", "cpu_s")):
+            values = [getattr(costs[place], key) for costs in rounds]
+            rows.append(harness.Figure(what, quantity, "s", statistics.median(values), max(values), len(values)))
     return rows
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nvidia-smi", help="the real one; default: the one in PATH")
-    parser.add_argument("--quick", action="store_true")
-    args = parser.parse_args()
-    harness.report("gpu_facts", run(args.quick, args.nvidia_smi))
-    return 0
+def run(quick: bool) -> list[harness.Row]:
+    """nvidia-smi's time divided by ours; nothing to compare with without an nvidia-smi, which is said."""
+    smi = nvidia_smi.find()
+    if isinstance(smi, str):
+        print(f"gpu_facts: not measured: {smi}")
+        return []
+    subprocess.run(["make", "-s", "-C", SIMULATORS, "build/libnvidia-ml.so.1"], check=True)
+    rows: list[harness.Row] = []
+    with tempfile.TemporaryDirectory() as name:
+        looker = Looker(SIMULATORS / "build", Path(name))
+        binding = nvml_binding.packed_source() or ""
+        theirs = Way("nvidia-smi", [sys.executable, "-c", XML, str(smi.path)])
+        starts = Way("module", [sys.executable, "-c", START]), Way("Python", [sys.executable, "-c", PYTHON])
+        host = SimulatedHost(Path(name) / "root", looker)
+        host.take(SCENARIO, driver={"version": smi.driver, "library_version": None, "cuda_version": None})
+        for card in host.scenario["devices"]:
+            # The socket of nvidia-persistenced belongs to a whole machine.
+            card["persistence"] = 1
+        every, rounds = host.scenario["devices"], []
+
+        def measure(what: str, cards: int, subset: tuple[str, ...], goal: float | None = None) -> list[list[Cost]]:
+            host.scenario["devices"] = every[:cards]
+            host.save()
+            ours = Way("gpu_facts", [sys.executable, "-c", FACTS, host.path, ",".join(subset)], binding)
+            ways = (theirs, ours, *starts)
+            what = f"{cards} card{'s' * (cards > 1)}: {what}"
+            goal = None if quick else goal
+            found, costs = compare(what, ways, looker.environment, cards, 3 if quick else 15, goal)
+            rows.extend(found)
+            return costs
+
+        for cards in CARDS:
+            rounds = measure("what there is", cards, gpu.HARDWARE)
+        measure("what there is, and the verdicts", 8, gpu.COMPACT)
+        measure("everything", 8, gpu.SUBSETS)
+        host.scenario["faults"] = THROUGHPUT
+        measure("what there is, PCIe throughput in 20 ms", 8, gpu.HARDWARE, GOAL)
+        measure("what there is, and the verdicts, PCIe throughput in 20 ms", 8, gpu.COMPACT, GOAL)
+        rows += _starts(rounds)
+    return rows
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    harness.report("gpu_facts", run(quick=False))
