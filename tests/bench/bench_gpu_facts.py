@@ -41,9 +41,11 @@ CARDS = (1, 2, 8)
 # What every module has loaded before it begins.
 MODULE = "import json, sys\nimport ansible.module_utils.basic\n"
 FACTS = f"""{MODULE}
-from ansible_collections.baremetal.gpu.plugins.module_utils import devices, gpu, nvml
-# The file tree has no device files.
-devices.is_right = lambda node, root: True
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml
+if "health" in sys.argv[2]:
+    # The file tree has no device files.
+    from ansible_collections.baremetal.gpu.plugins.module_utils import devices
+    devices.is_right = lambda node, root: True
 facts = gpu.gather(sys.argv[2].split(","), nvml.unpack(sys.stdin.read()), 60.0, sys.argv[1])
 json.dump(facts, sys.stdout)
 """
