@@ -11,8 +11,8 @@ from tests.bench import made_up_fleet
 from tests.bench.harness import Comparison, Run, Sample, child, compare, paired
 
 HOSTS = 10_000
-# For the whole of what the inventory knows: hosts, groups and cards. Without the cards, Ansible's own start and its
-# own bookkeeping of hosts and groups, which both sides go through, are most of what is measured.
+# For loading the inventory: of a whole process without the cards as variables, what Ansible takes to start (0.3 s and
+# 50 MiB) is most, and the same on both sides.
 GOALS: dict[str, float | None] = {"cpu_s": 20.0, "memory_mib": 5.0}
 
 
@@ -55,8 +55,12 @@ def run(quick: bool = False) -> list[Comparison]:
 
         fleet = f"{hosts:,} hosts with {made_up_fleet.GPUS} GPUs"
         return [
-            *compare(f"{fleet}: groups, and the cards as variables", cards, goals, control),
-            *compare(f"{fleet}: groups alone", alone, goals, control),
-            *compare(f"{fleet}: groups alone, beyond Ansible's own start", alone, goals, control, start),
-            *compare(f"{fleet}: groups alone, from the fact cache (jsonfile)", cached, {}, control),
+            *compare(
+                f"{fleet}: hosts and groups, beyond what Ansible takes for one host", alone, goals, control, start
+            ),
+            *compare(f"{fleet}: hosts and groups, the whole process", alone, {}, control),
+            *compare(f"{fleet}: hosts, groups, and the cards as variables, the whole process", cards, goals, control),
+            *compare(
+                f"{fleet}: hosts and groups from the fact cache (jsonfile), the whole process", cached, {}, control
+            ),
         ]
