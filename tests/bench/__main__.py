@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """``python -m tests.bench [NAME ...]``: every benchmark, or the named ones.
 
-A benchmark is a module bench_NAME.py here with a function `run(quick)` that returns Comparisons. With --quick it runs
-on less and says nothing about the goal.
+A benchmark is a module bench_NAME.py here with a function `run(quick)` that returns Comparisons and Figures. With
+--quick it runs on less and says nothing about the goal. What was measured in full last, of each, becomes
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-from tests.bench import harness
+from tests.bench import harness, page
 
 
 def names() -> list[str]:
@@ -27,7 +28,9 @@ def main() -> None:
     if unknown:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names())}")
     for name in given.names or names():
-        harness.report(name, importlib.import_module(f"tests.bench.bench_{name}").run(given.quick))
+        harness.report(name, importlib.import_module(f"tests.bench.bench_{name}").run(given.quick), not given.quick)
+    if not given.quick:
+        print(page.write(names()))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,3 @@ def run(quick: bool) -> list[harness.Figure]:
         ),
         harness.Figure("start, with the first look", "CPU", "s", start_s, start_s, 1),
     ]
-
-
-if __name__ == "__main__":
-    harness.report("agent_cost", run(quick=False))

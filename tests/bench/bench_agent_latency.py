@@ -67,7 +67,3 @@ def run(quick: bool) -> list[harness.Figure]:
             )
         )
     return rows
-
-
-if __name__ == "__main__":
-    harness.report("agent_latency", run(quick=False))

@@ -197,7 +197,3 @@ def run(quick: bool) -> list[harness.Row]:
         measure("what there is, and the verdicts, PCIe throughput in 20 ms", 8, gpu.COMPACT, GOAL)
         rows += _starts(rounds)
     return rows
-
-
-if __name__ == "__main__":
-    harness.report("gpu_facts", run(quick=False))

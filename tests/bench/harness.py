@@ -233,13 +233,19 @@ def machine() -> dict[str, Any]:
     }
 
 
-def report(name: str, rows: Sequence[Row]) -> None:
-    """Print the tables and keep the rows, with what they were measured on, in .cache/bench/NAME.jsonl."""
+def report(name: str, rows: Sequence[Row], keep: bool = True) -> None:
+    """Print the tables, and keep what the page of all benchmarks shows of them in .cache/bench/NAME.json."""
     console = Console(width=None if sys.stdout.isatty() else 160)
     for shown in tables(name, rows):
         console.print(shown)
+    if not keep or not rows:
+        return
     RESULTS.mkdir(parents=True, exist_ok=True)
-    about = {"time": time.time(), "load": os.getloadavg(), **machine()}
-    with (RESULTS / f"{name}.jsonl").open("a", encoding="utf-8") as file:
-        for row in rows:
-            file.write(json.dumps({**asdict(row), "verdict": row.verdict, **about}) + "\n")
+    kept = {
+        "time": time.time(),
+        "load": os.getloadavg(),
+        "machine": machine(),
+        "tables": [{"columns": columns, "rows": [cells(row) for row in found]} for columns, found in kinds(rows)],
+        "rows": [{**asdict(row), "verdict": row.verdict} for row in rows],
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1), encoding="utf-8")
