@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Generate the reference part of the documentation, so that it cannot say anything else than the code.
 
-A hook of mkdocs: it adds one page per role from the role's argument_specs and defaults, and one per module from the
-module's DOCUMENTATION, EXAMPLES and RETURN. On the other pages it puts
+A hook of mkdocs: it adds one page per role from the role's argument_specs and defaults, and one per module and plugin
+from its DOCUMENTATION, EXAMPLES and RETURN. On the other pages it puts
 
 - `<!-- section: roles/x/README.md # Title -->`: that section of a README, without its heading,
 - `<!-- systems -->`: the operating systems of the collection's own table,
@@ -64,7 +64,7 @@ def options_table(options: dict[str, Any], defaults: dict[str, Any], prefix: str
     """Rows for options and, below each, for those inside it."""
     rows = []
     for name, spec in options.items():
-        if name.startswith("_"):
+        if name.startswith("_") and name != "_input":
             continue  # between an action plugin and its module
         about = prose(spec.get("description", ""), " ")
         if "choices" in spec:
@@ -132,11 +132,29 @@ def constants_of(path: Path) -> dict[str, Any]:
     return found
 
 
-def module_page(path: Path) -> str:
+# Directory below plugins/ and reference/ -> what one is called, and the heading of all.
+KINDS = {
+    "modules": ("Module", "Modules"),
+    "inventory": ("Inventory plugin", "Inventory plugins"),
+    "filter": ("Filter", "Filters"),
+    "test": ("Test", "Tests"),
+}
+
+
+def plugin_page(kind: str, path: Path) -> str:
     text = constants_of(path)
     doc = yaml.safe_load(text["DOCUMENTATION"])
-    page = [f"# Module {doc['module']}\n", prose(doc["short_description"]) + ".\n", prose(doc["description"]) + "\n"]
+    page = [
+        f"# {KINDS[kind][0]} {path.stem}\n",
+        prose(doc["short_description"]) + ".\n",
+        prose(doc["description"]) + "\n",
+    ]
     page += ["## Options\n", table(doc.get("options") or {})]
+    if doc.get("extends_documentation_fragment"):
+        fragments = ", ".join(f"`{name}`" for name in doc["extends_documentation_fragment"])
+        page.append(
+            f"And Ansible's own of {fragments}, which `ansible-doc -t {kind} baremetal.gpu.{path.stem}` shows.\n"
+        )
     if doc.get("attributes"):
         page.append("## Attributes\n\n| attribute | support | meaning |\n| --- | --- | --- |")
         page += [
@@ -159,8 +177,8 @@ def roles() -> list[Path]:
     return sorted(path.parent for path in (ROOT / "roles").glob("*/README.md"))
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in (ROOT / "plugins" / "modules").glob("*.py") if path.stem != "__init__")
+def plugins(kind: str) -> list[Path]:
+    return sorted(path for path in (ROOT / "plugins" / kind).glob("*.py") if path.stem != "__init__")
 
 
 def short(role: Path) -> str:
@@ -171,10 +189,11 @@ def short(role: Path) -> str:
 def index_page() -> str:
     page = ["# Reference\n", "Generated from the code.\n", "## Roles\n"]
     page += [f"- [{role.name}](roles/{role.name}.md): {prose(short(role))}" for role in roles()]
-    page += ["", "## Modules\n"]
-    for path in modules():
-        doc = yaml.safe_load(constants_of(path)["DOCUMENTATION"])
-        page.append(f"- [{path.stem}](modules/{path.stem}.md): {prose(doc['short_description'])}")
+    for kind, (_one, heading) in KINDS.items():
+        page += ["", f"## {heading}\n"]
+        for path in plugins(kind):
+            doc = yaml.safe_load(constants_of(path)["DOCUMENTATION"])
+            page.append(f"- [{path.stem}]({kind}/{path.stem}.md): {prose(doc['short_description'])}")
     return "\n".join(page) + "\n"
 
 
@@ -182,7 +201,9 @@ def pages() -> dict[str, str]:
     """Address in the documentation → content."""
     found = {"reference/index.md": index_page()}
     found.update({f"reference/roles/{role.name}.md": role_page(role) for role in roles()})
-    found.update({f"reference/modules/{path.stem}.md": module_page(path) for path in modules()})
+    found.update(
+        {f"reference/{kind}/{path.stem}.md": plugin_page(kind, path) for kind in KINDS for path in plugins(kind)}
+    )
     return found
 
 
@@ -232,7 +253,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the generated pages into the navigation."""
     sections: list[Any] = ["reference/index.md"]
     sections.append({"Roles": [f"reference/roles/{role.name}.md" for role in roles()]})
-    sections.append({"Modules": [f"reference/modules/{path.stem}.md" for path in modules()]})
+    for kind, (_one, heading) in KINDS.items():
+        sections.append({heading: [f"reference/{kind}/{path.stem}.md" for path in plugins(kind)]})
     for entry in config.nav or []:
         if isinstance(entry, dict) and "Reference" in entry:
             entry["Reference"] = sections

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.project.tree import BIN, ROOT, run, tracked
+from tests.unit.project.tree import BIN, ROOT, run, tracked, try_run
 
 DOCUMENTED = ("modules", "filter", "test", "inventory", "callback", "lookup")
 MODULES = [path.stem for path in tracked("plugins/modules", ".py")]
@@ -47,6 +48,21 @@ def test_ansible_doc_renders_every_plugin(kind):
             assert doc["author"] == ["baremetal.gpu contributors (@baremetal-gpu)"], name
             assert parts["return"], f"{name} has no RETURN"
             assert "check_mode" in doc["attributes"], f"{name} does not say what it does in check mode"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in DOCUMENTED if plugins(kind)])
+def test_ansible_doc_shows_every_plugin_to_a_reader(kind):
+    """The text that `ansible-doc -t KIND baremetal.gpu.NAME` prints, in full and without a complaint."""
+    kind_of_doc = "module" if kind == "modules" else kind
+    documented = rendered(kind)
+    done = try_run([BIN / "ansible-doc", "-t", kind_of_doc, *documented], COLUMNS="200")
+    assert (done.returncode, done.stderr) == (0, "")
+    _nothing, *texts = re.split(rf"^> {kind_of_doc.upper()} ", done.stdout, flags=re.MULTILINE)
+    shown = {text.split(" ", 1)[0]: text for text in texts}
+    assert set(shown) == set(documented)
+    for name, parts in documented.items():
+        options = [option for option in parts["doc"].get("options", {}) if not option.startswith("_")]
+        assert [option for option in options if not re.search(rf"^[-=] {option} ", shown[name], re.MULTILINE)] == [], name
 
 
 @pytest.mark.parametrize("path", [*tracked("plugins", ".py"), *tracked("gpuops", ".py")], ids=str)
