@@ -64,3 +64,16 @@ def test_a_benchmark_that_there_is_not_is_named(tmp_path):
     done = try_run([harness.sys.executable, "-m", "tests.bench", "inventori"])
     assert done.returncode == 2
     assert "there is no benchmark inventori; there are " in done.stderr
+
+
+@pytest.mark.parametrize(("worst", "goal", "verdict"), [(0.19, 0.2, "yes"), (0.21, 0.2, "no"), (9.0, None, "")])
+def test_what_has_no_baseline_is_judged_by_its_worst(worst, goal, verdict):
+    assert harness.Figure("x", "wall", "s", 0.02, worst, 100, goal).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0123456, "0.0123"), (0.9, "0.900"), (41.15, "41.1"), (1234.5, "1,234"), (0, "0"), (-0.5, "-0.500")],
+)
+def test_numbers_have_three_digits_that_count(value, shown):
+    assert harness.cells(harness.Figure("x", "wall", "s", value, value, 1))[2] == f"{shown} s"

@@ -62,7 +62,9 @@ def test_ansible_doc_shows_every_plugin_to_a_reader(kind):
     assert set(shown) == set(documented)
     for name, parts in documented.items():
         options = [option for option in parts["doc"].get("options", {}) if not option.startswith("_")]
-        assert [option for option in options if not re.search(rf"^[-=] {option} ", shown[name], re.MULTILINE)] == [], name
+        assert [option for option in options if not re.search(rf"^[-=] {option} ", shown[name], re.MULTILINE)] == [], (
+            name
+        )
 
 
 @pytest.mark.parametrize("path", [*tracked("plugins", ".py"), *tracked("gpuops", ".py")], ids=str)

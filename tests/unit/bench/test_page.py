@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The page of all benchmarks, from results that are made up."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.bench import harness, page
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
+    monkeypatch.setattr(page, "ROOT", tmp_path)
+    monkeypatch.setattr(page, "PAGE", tmp_path / "benchmarks.md")
+    return tmp_path
+
+
+ROWS = [
+    harness.Comparison("loading", "CPU", "s", 8.7, 0.4, 21.75, 20.9, 22.4, 7, 20.0),
+    harness.Figure("a fault", "wall", "s", 0.0123, 0.0456, 100, 0.2),
+]
+
+
+def test_the_page_has_what_was_measured_and_on_what(results):
+    for name in ("inventory", "agent_latency"):
+        harness.report(name, ROWS)
+    assert page.write(["inventory", "agent_latency"]) == "benchmarks.md is written"
+    text = (results / "benchmarks.md").read_text()
+    assert "| loading | CPU | 8.70 s | 0.400 s | 21.8 (20.9 to 22.4, n=7) | ≥ 20 | yes |\n" in text
+    assert "| a fault | wall | 0.0123 s | 0.0456 s | 100 | ≤ 0.2 s | yes |\n" in text
+    assert "## agent_latency\n" in text
+    machine = json.loads((results / "inventory.json").read_text())["machine"]
+    assert f"Measured on {machine['cpus']} cores of {machine['cpu']} " in text
+
+
+def test_no_page_without_every_benchmark(results):
+    harness.report("inventory", ROWS)
+    assert page.write(["inventory", "agent_cost"]) == "benchmarks.md is as it was: not measured here yet: agent_cost"
+    assert not (results / "benchmarks.md").exists()
+
+
+def test_a_quick_run_is_not_for_the_page(results):
+    harness.report("inventory", ROWS, keep=False)
+    assert list(results.iterdir()) == []
