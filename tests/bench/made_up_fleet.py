@@ -204,10 +204,10 @@ def write_static(path: Path, hosts: int, cards_variable: str = "") -> None:
         file.writelines(_static_lines(hosts, cards_variable))
 
 
-def write_plugin(path: Path, cards_variable: str = "") -> None:
-    """The options of the inventory plugin for the same, from the snapshot beside it."""
+def write_plugin(path: Path, cards_variable: str = "", snapshot: str = ".gpus.jsonl") -> None:
+    """The options of the inventory plugin for the same, from a snapshot beside it."""
     path.write_text(
-        "plugin: baremetal.gpu.gpus\nsnapshot: .gpus.jsonl\nadd_hosts: true\n"
+        f"plugin: baremetal.gpu.gpus\nsnapshot: {snapshot}\nadd_hosts: true\n"
         + (f"cards_variable: {cards_variable}\n" if cards_variable else ""),
         encoding="utf-8",
     )
