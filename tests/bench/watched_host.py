@@ -147,7 +147,7 @@ class WatchedHost:
             elif self.process.poll() is not None:
                 raise SystemExit(f"the agent ended with {self.process.returncode}")
             time.sleep(GLANCE_S)
-        raise SystemExit(f"the agent has not {what} within {PATIENCE_S:g} s: {self.result()}")
+        raise SystemExit(f"the agent has not {what} within {PATIENCE_S:g} s: {(self.result() or {}).get('agent')}")
 
     def log(self, text: str) -> float:
         """Writes a record as the kernel does; the value is when."""
