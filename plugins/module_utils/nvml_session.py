@@ -44,6 +44,8 @@ class Session:
         self._turn = threading.Condition()
         self._closing = False
         self._waiting = False
+        # Whether the cards have been looked at since NVML was opened: before, there is none to have events of.
+        self._looked = False
 
     def open(self, bus: Any = None) -> dict[str, Any] | None:
         """Opens NVML where it is not open; the error where it cannot be. `bus` says which cards there are."""
@@ -60,7 +62,6 @@ class Session:
             with self._turn:
                 self._opened_at = time.monotonic()
                 self._number += 1
-                self._turn.notify_all()
         return error
 
     def close(self) -> None:
@@ -70,7 +71,7 @@ class Session:
             self._turn.wait_for(lambda: not self._waiting)
             if self._opened_at is not None:
                 nvml.reading(self.lib, self.lib.nvmlShutdown)
-            self._opened_at = None
+            self._opened_at, self._looked = None, False
             self._cards, self._identities = {}, {}
             self._closing = False
 
@@ -138,6 +139,9 @@ class Session:
         rows = [self._look(index, questions) for index in range(count["value"])]
         if self.trace:
             self.trace.clear()
+        with self._turn:
+            self._looked = True
+            self._turn.notify_all()
         _identify(rows, bus, self.root)
         return {"error": None, "devices": [_named(row, self.root) for row in rows]}
 
@@ -147,7 +151,7 @@ class Session:
         number, events = 0, None
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: self._opened_at is not None and not self._closing)
+                self._turn.wait_for(lambda: self._looked and not self._closing)
                 self._waiting = True
                 handles = [card.handle for card in list(self._cards.values())]
                 if number != self._number:

@@ -14,7 +14,7 @@ reader = snapshot.Reader(pynvml, os.environ["SIMULATED_ROOT"])
 reader.read()
 heard = []
 def listen():
-    for event in reader.events(100):
+    for event in reader.events(int(sys.argv[2])):
         heard.append(event)
 threading.Thread(target=listen, daemon=True).start()
 time.sleep(0.3)
@@ -28,6 +28,8 @@ for change in json.loads(sys.argv[1]):
     with open(scenario + ".new", "w") as file:
         json.dump(document, file)
     os.rename(scenario + ".new", scenario)
+    if change.get("reopen"):
+        reader.close()
     wanted = len(heard) + change.get("comes", 0)
     end = time.monotonic() + 20
     while True:
@@ -41,8 +43,8 @@ print(json.dumps({"heard": heard, "looks": looks}))
 """
 
 
-def listen(host, *orders):
-    return host.python(LISTENER, json.dumps(orders))
+def listen(host, *orders, wait_ms=100):
+    return host.python(LISTENER, json.dumps(orders), str(wait_ms))
 
 
 def test_an_event_names_its_card(simulated_host):
@@ -70,3 +72,15 @@ def test_a_lost_card_does_not_silence_the_others(simulated_host):
     ]
     assert told["looks"][-1] == [False] * 8
     assert [True in look for look in told["looks"]].count(True) > 0
+
+
+def test_who_listens_goes_on_at_once_when_nvml_was_opened_anew(simulated_host):
+    """An operator's clear has the agent do that. What happened while nobody listened is past for NVML."""
+    simulated_host.take("a100-sxm4-40gb-x2")
+    told = listen(
+        simulated_host,
+        {"reopen": True, "pause_s": 1},
+        {"events": [{"id": 1, "device": 0, "xid": 79}], "comes": 1},
+        wait_ms=5000,
+    )
+    assert [event["xid"] for event in told["heard"]] == [79]
