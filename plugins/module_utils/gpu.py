@@ -134,7 +134,6 @@ def _ask(
         return result
     questions = {**_DEVICE, **(_DETAILS if "details" in subset else {})}
     if "health" in subset:
-        # Loading it takes as long as asking a card, so who wants no verdicts does without.
         from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot import Reader
 
         reader = Reader(lib, root, trace)
@@ -200,13 +199,9 @@ def gather(
     if not wanted & {"driver", "devices", "health"}:
         return facts
     if "health" in wanted:
-        from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, snapshot
-
-        watched = facts_health.of_agent(root)
-        if watched:
-            facts["health"] = facts_health.told(watched, "details" in wanted, source="agent", log_error=None)
-        elif facts["present"] is False:
-            facts["health"] = None
+        watched = _health_of_agent(root, "details" in wanted)
+        if watched or facts["present"] is False:
+            facts["health"] = watched
 
     answer: dict[str, Any] = {"error": None, "cuda": None, "devices": [], "topology": None}
     asked = wanted - set(facts)
@@ -223,10 +218,27 @@ def gather(
     if "topology" in wanted:
         facts["topology"] = answer["topology"]
     if "health" in asked:
-        look = answer.get("look") or snapshot.without_nvml(answer["error"], root)
-        report, log_error = facts_health.of_look(look, root)
-        facts["health"] = facts_health.told(report, "details" in wanted, source="look", log_error=log_error)
+        facts["health"] = _health_of_look(answer, root, "details" in wanted)
     return facts
+
+
+# The rules of health take as long to load as a card to ask, so who wants no verdicts does without them.
+
+
+def _health_of_agent(root: str, details: bool) -> dict[str, Any] | None:
+    """Loads them before NVML's process is forked, which has them then."""
+    from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health
+
+    report = facts_health.of_agent(root)
+    return facts_health.told(report, details, source="agent", log_error=None) if report else None
+
+
+def _health_of_look(answer: dict[str, Any], root: str, details: bool) -> dict[str, Any]:
+    from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, snapshot
+
+    look = answer.get("look") or snapshot.without_nvml(answer["error"], root)
+    report, log_error = facts_health.of_look(look, root)
+    return facts_health.told(report, details, source="look", log_error=log_error)
 
 
 def why_not(

@@ -226,7 +226,7 @@ def machine() -> dict[str, Any]:
         "cpu": model[1].strip() if model else platform.machine(),
         "cpus": os.cpu_count(),
         "memory_gib": round(int(memory[1]) / (1 << 20)) if memory else None,
-        "kernel": platform.release(),
+        "kernel": platform.release().split("-")[0],
         "system": platform.freedesktop_os_release().get("PRETTY_NAME"),
         "python": platform.python_version(),
         "ansible_core": version("ansible-core"),

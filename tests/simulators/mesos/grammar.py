@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the programs read flags, resources and attributes, and what they do with what they cannot read.
+"""How the stand-ins read flags, resources and attributes, and what they do with what they cannot read.
 
 The words and exit statuses are those that a real master and agent (ClusterD 1.11.0) gave.
 """
