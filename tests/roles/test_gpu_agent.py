@@ -158,11 +158,14 @@ def test_a_power_cut_loses_nothing(role: Role) -> None:
     until(lambda: verdicts() == ["fatal", "ok"])
     lab("power-cut", DEBIAN_13)
     lab("up", "--machine", DEBIAN_13)
-    # A boot, and three good looks after it, end what was logged before.
-    until(lambda: status().get("health", {}).get("verdict") == "ok" and status()["age_s"] < 5)
+    until(lambda: status().get("age_s", 99) < 5)
+    # In the unit's view of /proc, a machine of the lab has the boot of its host, which goes on: so the fault stays.
+    until(lambda: verdicts() == ["fatal", "ok"])
     told = status()["agent"]
     assert told["problems"] == []
     assert [row["count"] for row in told["xids"] if row["xid"] == 95] == [1]
+    on_host("sudo gpuops clear")
+    until(lambda: verdicts() == ["ok", "ok"])
 
 
 def test_the_unit_may_do_little(role: Role) -> None:
@@ -189,8 +192,8 @@ def test_what_would_change_is_announced_and_nothing_is_done(role: Role) -> None:
     before, pid = on_host("cat /etc/baremetal-gpu/agent.json"), running()
     play = role.run({**settled, "gpu_agent_interval": 7}, options="--check --diff")
     assert play.rc == 0, play.tail()
-    assert '+        "interval_s": 7' in play.stdout
-    assert '-        "interval_s": 2' in play.stdout
+    assert '+    "interval_s": 7' in play.stdout
+    assert '-    "interval_s": 2' in play.stdout
     assert (on_host("cat /etc/baremetal-gpu/agent.json"), running()) == (before, pid)
     play = role.run({**settled, "gpu_agent_state": "absent"}, options="--check --diff")
     assert play.rc == 0, play.tail()
