@@ -376,9 +376,10 @@ class Cluster:
                 cost = costs[view] = self.policy.cost(view, kind)
             heapq.heappush(heap, (cost, place, version[place]))
         # What lies too deep to come to the top by itself is thrown out from time to time.
-        if len(heap) > 4 * len(self.nodes):
+        if len(heap) > 2 * len(self.nodes):
             heap[:] = [entry for entry in heap if entry[2] == version[entry[1]]]
             heapq.heapify(heap)
+            costs.clear()
 
     def _drawn(self, request: Request) -> int | None:
         for _try in range(30):

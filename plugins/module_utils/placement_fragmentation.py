@@ -18,6 +18,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 GPU = 1000
+# States of nodes whose fragmentation is kept: some tens of MiB.
+REMEMBERED = 200_000
 
 
 class Kind(NamedTuple):
@@ -109,6 +111,8 @@ class Lasting:
         key = (cpu, free)
         known = self._known.get(key)
         if known is None:
+            if len(self._known) > REMEMBERED:
+                self._known.clear()
             known = self._known[key] = self._now.of(cpu, free) + self._until_full(cpu, free)
         return known
 
