@@ -11,6 +11,7 @@ import typer
 from gpuops import __version__
 from gpuops.fetch.cli import fetch, manifest
 from gpuops.inventory.cli import inventory
+from gpuops.place import place
 from gpuops.probe import probe
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,7 @@ app.command()(manifest)
 app.command()(fetch)
 app.command()(inventory)
 app.command()(probe)
+app.command()(place)
 
 # The lab builds its machines' simulated cards from the sources, so it belongs to a checkout.
 if CHECKOUT.joinpath("tests", "simulators").is_dir():
