@@ -369,7 +369,7 @@ class Machine:
         return [name for name, (system, inode) in backing.items() if system in held or (system, inode) in files]
 
     def _plain_files(self) -> Iterator[os.stat_result]:
-        for directory, _, names in os.walk(self.directory / "data"):
+        for directory, _, names in (*os.walk(self.directory / "data"), *os.walk(self.directory / "disks")):
             for name in names:
                 with contextlib.suppress(OSError):
                     yield os.lstat(Path(directory, name))
