@@ -14,34 +14,25 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 SERVING = "up:active"
 
 
-def gather(ceph: Ceph) -> dict[str, Any]:
-    """What the cluster says: answers of 'status', 'mgr dump', 'osd dump' and 'fs dump'."""
+def gather(ceph: Ceph, expected: Mapping[str, Any]) -> dict[str, Any]:
+    """What the cluster says: answers of 'status' and, where they are asked about, 'mgr dump', 'osd dump', 'fs dump'."""
+    everything = not any(expected.get(key) is not None for key in ("mons", "mgrs", "osds", "filesystems"))
     return {
         "status": ceph.json("status"),
-        "mgr": ceph.json("mgr", "dump"),
-        "osd": ceph.json("osd", "dump"),
-        "fs": ceph.json("fs", "dump"),
+        "mgr": ceph.json("mgr", "dump") if everything or expected.get("mgrs") is not None else None,
+        "osd": ceph.json("osd", "dump") if everything or expected.get("osds") is not None else None,
+        "fs": ceph.json("fs", "dump") if everything or expected.get("filesystems") is not None else None,
     }
 
 
 def summary(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in few words: fsid, mons, mgrs, osds, pgs, filesystems, standbys, health."""
+    """The same in few words: fsid, mons, pgs, health, and as far as asked mgrs, osds, filesystems and standbys."""
     status, mgr, osd, fs = answers["status"], answers["mgr"], answers["osd"], answers["fs"]
     states = {row["state_name"]: row["count"] for row in status["pgmap"].get("pgs_by_state", [])}
-    return {
+    found: dict[str, Any] = {
         "fsid": status["fsid"],
         "mons": sorted(status["quorum_names"]),
-        "mgrs": {
-            "active": mgr["active_name"] if mgr["available"] else None,
-            "standbys": sorted(row["name"] for row in mgr["standbys"]),
-            "failed_modules": _failed_modules(mgr),
-        },
-        "osds": [
-            {"id": row["osd"], "up": bool(row["up"]), "in": bool(row["in"]), "uuid": row["uuid"]} for row in osd["osds"]
-        ],
         "pgs": {"total": status["pgmap"].get("num_pgs", 0), "states": states},
-        "filesystems": [_filesystem(row["mdsmap"]) for row in fs["filesystems"]],
-        "standbys": sorted(row["name"] for row in fs["standbys"]),
         "health": {
             "status": status["health"]["status"],
             "checks": {
@@ -51,6 +42,20 @@ def summary(answers: Mapping[str, Any]) -> dict[str, Any]:
             },
         },
     }
+    if mgr:
+        found["mgrs"] = {
+            "active": mgr["active_name"] if mgr["available"] else None,
+            "standbys": sorted(row["name"] for row in mgr["standbys"]),
+            "failed_modules": _failed_modules(mgr),
+        }
+    if osd:
+        found["osds"] = [
+            {"id": row["osd"], "up": bool(row["up"]), "in": bool(row["in"]), "uuid": row["uuid"]} for row in osd["osds"]
+        ]
+    if fs:
+        found["filesystems"] = [_filesystem(row["mdsmap"]) for row in fs["filesystems"]]
+        found["standbys"] = sorted(row["name"] for row in fs["standbys"])
+    return found
 
 
 def _filesystem(mdsmap: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +101,7 @@ def problems(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]
         wrong += _problems_of_pgs(found["pgs"])
     if expected.get("filesystems") is not None:
         wrong += _problems_of_filesystems(found, expected["filesystems"])
-    if expected.get("standbys") and len(found["standbys"]) < expected["standbys"]:
+    if expected.get("standbys") and expected.get("filesystems") is not None and len(found["standbys"]) < expected["standbys"]:
         wrong.append(f"{len(found['standbys'])} of {expected['standbys']} MDS stand by")
     if expected.get("health"):
         wrong += [

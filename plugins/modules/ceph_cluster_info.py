@@ -12,6 +12,7 @@ version_added: 0.1.0
 description:
   - Returns quorum, mgrs, OSDs, placement groups, ranks of file systems, standby MDS and health in few words, and what
     of it is not as expected.
+  - Of mgrs, OSDs and file systems only what O(expected) names is asked for, or everything if it names nothing.
   - With O(wait) it asks again until everything is as expected in O(polls) consecutive looks. Something that is not does
     not make the module fail; use RV(problems) with C(failed_when).
 options:
@@ -43,7 +44,7 @@ options:
         type: list
         elements: str
       standbys:
-        description: How many MDS should stand by.
+        description: How many MDS should stand by, to go with O(expected.filesystems).
         type: int
         default: 0
       health:
@@ -175,7 +176,7 @@ def main() -> None:
     cluster, problems, good = None, [], 0
     while True:
         try:
-            cluster = ceph_gate.summary(ceph_gate.gather(ceph))
+            cluster = ceph_gate.summary(ceph_gate.gather(ceph, given["expected"]))
             problems = ceph_gate.problems(cluster, given["expected"])
         except CephError as wrong:
             cluster, problems = None, [str(wrong)]
