@@ -101,7 +101,7 @@ def problems(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]
         wrong += _problems_of_pgs(found["pgs"])
     if expected.get("filesystems") is not None:
         wrong += _problems_of_filesystems(found, expected["filesystems"])
-    if expected.get("standbys") and expected.get("filesystems") is not None and len(found["standbys"]) < expected["standbys"]:
+    if len(found.get("standbys", ())) < (expected.get("standbys") or 0):
         wrong.append(f"{len(found['standbys'])} of {expected['standbys']} MDS stand by")
     if expected.get("health"):
         wrong += [
@@ -115,7 +115,7 @@ def problems(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]
 def _problems_of_mgrs(mgrs: Mapping[str, Any], count: int) -> list[str]:
     there = len(mgrs["standbys"]) + bool(mgrs["active"])
     wrong = [] if mgrs["active"] else ["no mgr is active"]
-    if there < count:
+    if mgrs["active"] and there < count:
         wrong.append(f"{there} of {count} mgrs run")
     wrong += [f"the mgr module {name} does not load: {why}" for name, why in sorted(mgrs["failed_modules"].items())]
     return wrong
