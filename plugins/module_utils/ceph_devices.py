@@ -119,15 +119,15 @@ def signatures(path: str, run: Run) -> list[str]:
 def lvm_tags(real: str, run: Run) -> list[dict[str, str]]:
     """The tags that ceph-volume put on logical volumes of a physical volume; one dictionary per volume."""
     argv = ["lvs", "--reportformat", "json", "--options", "lv_tags,devices"]
-    rc, stdout, _ = run(argv, None, 60)
+    rc, stdout = run(argv, None, 60)[:2]
     if rc != 0:
         return []
     tags = []
     for report in json.loads(stdout)["report"]:
         for row in report["lv"]:
             if any(os.path.realpath(part.partition("(")[0]) == real for part in row["devices"].split(",")):
-                pairs = (tag.partition("=") for tag in row["lv_tags"].split(",") if tag.startswith("ceph."))
-                tags.append({key[5:]: value for key, _, value in pairs})
+                pairs = (tag[5:].split("=", 1) for tag in row["lv_tags"].split(",") if tag.startswith("ceph."))
+                tags.append({pair[0]: pair[-1] for pair in pairs})
     return [row for row in tags if row]
 
 

@@ -39,7 +39,9 @@ def parse(data: bytes) -> dict[str, Any] | None:
         description = reader.text()
         meta = {}
         if version >= 2:
-            for _ in range(reader.numbers("<I")[0]):
+            (left,) = reader.numbers("<I")
+            while left:
+                left -= 1
                 key = reader.text()
                 meta[key] = reader.text()
     except (struct.error, UnicodeDecodeError, ValueError) as wrong:

@@ -293,11 +293,11 @@ def main() -> int:
     path = f"{RECORDS}/{cluster}-{number}.json"
     record = _load(path)
     if record is None:
-        print(f"osd.{number}: {path} does not tell its device. To do: run the playbook storage.yml", file=sys.stderr)
+        sys.stderr.write(f"osd.{number}: {path} does not tell its device. To do: run the playbook storage.yml\n")
         return 1
     try:
         Osds(record["fsid"], cluster).activate(record)
     except OsdError as wrong:
-        print(wrong, file=sys.stderr)
+        sys.stderr.write(f"{wrong}\n")
         return 1
     return 0

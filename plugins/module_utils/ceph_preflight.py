@@ -13,6 +13,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
 
 # Older ones speak no msgr2 in secure mode and have no subvolumes as this collection uses them.
 OLDEST_RELEASE = 16
+# The package lists of a bare host know no Ceph yet. https://packages.debian.org/ceph, https://packages.ubuntu.com/ceph
+DISTRIBUTIONS = {"debian-12": "16.2", "debian-13": "18.2", "ubuntu-22.04": "17.2", "ubuntu-24.04": "19.2"}
 
 
 def monitors(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -28,6 +30,16 @@ def monitors(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -
 def mon_id(host: str, known: Mapping[str, Any]) -> str:
     """What the daemons of a host are called: by default the first part of its name."""
     return str(known.get("ceph_common_id") or host.partition(".")[0])
+
+
+def version_of_distribution(path: str = "/etc/os-release") -> str:
+    """The release of Ceph that the packages of a distribution have; empty if that is not known."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            pairs = dict(line.strip().split("=", 1) for line in file if "=" in line)
+    except OSError:
+        return ""
+    return DISTRIBUTIONS.get("-".join(pairs.get(key, "").strip("\"'") for key in ("ID", "VERSION_ID")), "")
 
 
 def release(version: str) -> int:

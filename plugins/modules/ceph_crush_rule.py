@@ -76,7 +76,7 @@ def described(rule: dict[str, Any]) -> dict[str, str]:
     """What a rule of 'osd crush rule dump' does; a class is part of the name of what it takes, as in default~ssd."""
     taken = next((step["item_name"] for step in rule["steps"] if step["op"] == "take"), "")
     chosen = next((step["type"] for step in rule["steps"] if step["op"].startswith("choose")), "")
-    root, _, device_class = taken.partition("~")
+    root, device_class = [*taken.split("~"), ""][:2]
     return {"name": rule["rule_name"], "root": root, "failure_domain": chosen, "device_class": device_class}
 
 

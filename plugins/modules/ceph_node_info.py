@@ -17,6 +17,11 @@ options:
     description: Name of the cluster, as in the names of its files.
     type: str
     default: ceph
+  from_distribution:
+    description:
+      - Whether Ceph comes from the distribution, whose release of it is then known before the package lists are.
+    type: bool
+    default: true
 attributes:
   check_mode:
     description: Can run in check mode and answers the same there.
@@ -61,27 +66,36 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_daemon, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_daemon, ceph_preflight, ceph_run
 
 
-def version() -> str:
-    """What is installed, or else what the package lists offer."""
-    rc, stdout, _ = ceph_run.run(["apt-cache", "policy", "ceph-common"], None, 60)
+def version(from_distribution: bool) -> str:
+    """What is installed, or else what the package lists offer, or else what the distribution is known to have."""
+    rc, stdout = ceph_run.run(["apt-cache", "policy", "ceph-common"], None, 60)[:2]
     if rc == 0:
         found = dict(re.findall(r"^  (Installed|Candidate): (\S+)$", stdout, re.MULTILINE))
         known = [text for text in (found.get("Installed"), found.get("Candidate")) if text and text != "(none)"]
-        return known[0] if known else ""
-    rc, stdout, _ = ceph_run.run(["rpm", "-q", "--queryformat", "%{VERSION}", "ceph-common"], None, 60)
-    return stdout if rc == 0 else ""
+    else:
+        rc, stdout = ceph_run.run(["rpm", "-q", "--queryformat", "%{VERSION}", "ceph-common"], None, 60)[:2]
+        known = [stdout] if rc == 0 else []
+    if known:
+        return known[0]
+    return ceph_preflight.version_of_distribution() if from_distribution else ""
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={"cluster": {"type": "str", "default": "ceph"}}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "ceph"},
+            "from_distribution": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
     module.exit_json(
         changed=False,
         traces=ceph_daemon.traces(module.params["cluster"]),
         addresses=sorted(ceph_daemon.local_addresses()),
-        version=version(),
+        version=version(module.params["from_distribution"]),
     )
 
 

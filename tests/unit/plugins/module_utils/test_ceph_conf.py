@@ -127,6 +127,17 @@ def test_different_releases_are_refused_by_host():
     assert "16 on b" in problem
 
 
+@pytest.mark.parametrize(
+    ("identity", "version"),
+    [("debian-13", "18.2"), ("debian-12", "16.2"), ("ubuntu-24.04", "19.2"), ("gentoo-2", "")],
+)
+def test_what_a_distribution_has_is_known_before_its_lists_are(tmp_path, identity, version):
+    name, number = identity.split("-")
+    file = tmp_path / "os-release"
+    file.write_text(f'PRETTY_NAME="x"\nID={name}\n\nVERSION_ID="{number}"\n')
+    assert ceph_preflight.version_of_distribution(str(file)) == version
+
+
 def test_a_release_that_is_too_old_is_refused():
     (problem,) = problems(versions={"a": "14.2.21-1"})
     assert "ceph_common_repositories" in problem
