@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Puts modules of module_utils into one Python file that a host runs with nothing installed.
 
-Where they need pynvml, it is in the file too. The sources stand in the file as comments, line by line, so that a diff of two versions reads like a diff of sources.
+Where they need pynvml, it is in the file too. The sources stand in it as comments, line by line, so that a diff of two
+versions reads like a diff of sources.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def bundle(entry: str) -> str:
         binding = unpack(packed_source())
         if binding is None:
             raise LookupError(
-                "the controller's Python has no pynvml to take along: install nvidia-ml-py in the environment of Ansible"
+                "the controller's Python has no pynvml to take along: install nvidia-ml-py in Ansible's environment"
             )
         sources["pynvml"] = binding
     parts = [HEADER.format(entry=entry, package=PACKAGE)]
