@@ -152,18 +152,23 @@ HOME = {
 }
 
 
-def keep_secrets(path: str, there: ceph_homes.There, settings: ceph_homes.Settings, pretend: bool) -> list[str]:
+def keep_secrets(
+    path: str, there: ceph_homes.There, homes: list[ceph_homes.Home], settings: ceph_homes.Settings, pretend: bool
+) -> list[str]:
     """Bring the file with the secrets up to date: those of listed homes change, others stay."""
     try:
         with open(path, encoding="utf-8") as file:
             secrets = json.load(file)
     except (FileNotFoundError, ValueError):
         secrets = {}
-    for name, key in there.keys.items():
-        if key:
-            secrets[name] = {"client": settings.entity(name).partition(".")[2], "key": key["key"]}
+    for home in homes:
+        key = there.keys[home.name]
+        if home.state == ceph_homes.PRESENT:
+            # Without a key it is only announced so far.
+            secret = key["key"] if key else ""
+            secrets[home.name] = {"client": settings.entity(home.name).partition(".")[2], "key": secret}
         else:
-            secrets.pop(name, None)
+            secrets.pop(home.name, None)
     text = json.dumps(secrets, indent=2, sort_keys=True) + "\n"
     wrong = ceph_keyfile.differences(path, text, os.geteuid(), os.getegid(), MODE)
     if wrong and not pretend:
@@ -214,8 +219,7 @@ def main() -> None:
         homes = ceph_homes.wanted_homes(given["homes"])
         done, before, capacity = ceph_homes.settle(ceph, settings, homes, module.check_mode)
         after = ceph_homes.read(ceph, settings, homes)
-        if not (module.check_mode and done):
-            done += keep_secrets(given["keys"], after, settings, module.check_mode)
+        done += keep_secrets(given["keys"], after, homes, settings, module.check_mode)
         first = shown(before)
         return {
             "changed": bool(done),
