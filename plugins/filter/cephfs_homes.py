@@ -37,7 +37,7 @@ author: baremetal.gpu contributors (@baremetal-gpu)
 EXAMPLES = r"""
 - name: Show the homes
   ansible.builtin.debug:
-    msg: "{{ [{'name': 'alice'}] | baremetal.gpu.cephfs_homes(['alice:x:2001:2001::/home/alice:/bin/sh'], size='50G') }}"
+    msg: "{{ [{'name': 'alice'}] | baremetal.gpu.cephfs_homes(['alice:x:2001:2001::/home:/bin/sh'], size='50G') }}"
 """
 
 RETURN = r"""

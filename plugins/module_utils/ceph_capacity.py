@@ -43,7 +43,8 @@ def capacity(df: Mapping[str, Any], copies: int, ratio: float, pools: Iterable[s
 
 def read(ceph: Ceph, pool: str) -> Capacity:
     """The capacity for what is in a pool, up to where Ceph warns that disks are nearly full."""
-    ratio = float(ceph.json("osd", "dump")["nearfull_ratio"])
+    # Kept in single precision, which shows as 0.8500000238418579.
+    ratio = round(float(ceph.json("osd", "dump")["nearfull_ratio"]), 4)
     copies = int(ceph.json("osd", "pool", "get", pool, "size")["size"])
     return capacity(ceph.json("df", "detail"), copies, ratio, [pool])
 

@@ -75,7 +75,8 @@ def mount_unit(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     kernel, path = settings["kernel"], mount["path"]
     wanted_by = "" if settings["automount"] else "\n[Install]\nWantedBy=remote-fs.target\n"
     return (
-        f"{MARK}{settings['set']}.\n[Unit]\nDescription=CephFS at {path}\nWants=network-online.target\nAfter=network-online.target\n\n"
+        f"{MARK}{settings['set']}.\n[Unit]\nDescription=CephFS at {path}\nWants=network-online.target\n"
+        f"After=network-online.target\n\n"
         f"[Mount]\nWhat={':' + mount.get('subpath', '/') if kernel else 'none'}\nWhere={path}\n"
         f"Type={'ceph' if kernel else 'fuse.ceph'}\n"
         f"Options={options(mount, settings)}\n"
