@@ -1,15 +1,13 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The frame of every Ceph module: its common options, its errors, its diff. For modules only."""
+"""The frame of every Ceph module: its common options, its errors, its diff."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
+from typing import Any, Protocol
 
 from . import ceph_run
 from .ceph import Ceph, CephError
@@ -25,12 +23,20 @@ CONNECTION: dict[str, dict[str, Any]] = {
 STATES = {"type": "str", "choices": ["present", "absent"], "default": "present"}
 
 
-def make(options: dict[str, dict[str, Any]], **more: Any) -> AnsibleModule:
-    """A module with these options beside those of the connection."""
-    return AnsibleModule(argument_spec={**CONNECTION, **options}, supports_check_mode=True, **more)
+class Module(Protocol):
+    """What is used here of Ansible's module."""
+
+    params: dict[str, Any]
+    check_mode: bool
+
+    def exit_json(self, **result: Any) -> Any:
+        """End with a result."""
+
+    def fail_json(self, msg: str) -> Any:
+        """End with a reason."""
 
 
-def connect(module: AnsibleModule) -> Ceph:
+def connect(module: Module) -> Ceph:
     """The cluster that the module's options name."""
     given = module.params
     return Ceph(
@@ -43,7 +49,7 @@ def connect(module: AnsibleModule) -> Ceph:
     )
 
 
-def guarded(module: AnsibleModule, subject: str, work: Callable[[Ceph], dict[str, Any]]) -> None:
+def guarded(module: Module, subject: str, work: Callable[[Ceph], dict[str, Any]]) -> None:
     """Do the module's work and exit with its result; errors carry what is to be done."""
     try:
         result = work(connect(module))
@@ -53,7 +59,7 @@ def guarded(module: AnsibleModule, subject: str, work: Callable[[Ceph], dict[str
 
 
 def settle(
-    module: AnsibleModule,
+    module: Module,
     ceph: Ceph,
     read: Callable[[], Any],
     plan: Callable[[Any], list[Step]],

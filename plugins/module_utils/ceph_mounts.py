@@ -13,14 +13,14 @@ SECRETS = "/etc/ceph/cephfs"
 CONF = f"{SECRETS}/ceph.conf"
 # By this line the role knows its own units again, those of mounts that are wanted no longer included.
 MARK = "# Written by baremetal.gpu.cephfs_client for "
-LOCAL = ("/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin")
-LOCAL += ("/srv", "/sys", "/tmp", "/usr", "/var")
+LOCAL = ["/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin"]
+LOCAL += ["/srv", "/sys", "/tmp", "/usr", "/var"]
 
 
 def unit_name(path: str, kind: str) -> str:
     """The name that systemd gives the unit of a path; see systemd.unit(5), 'String escaping for inclusion'."""
     parts = [part for part in path.split("/") if part]
-    escaped = []
+    escaped: list[str] = []
     for part in parts:
         text = ""
         for place, byte in enumerate(part.encode()):

@@ -56,13 +56,18 @@ plan:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_config, ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Refused
 
 
 def main() -> None:
-    module = ceph_module.make({"settings": {"type": "dict", "required": True}})
+    module = AnsibleModule(
+        argument_spec={**ceph_module.CONNECTION, "settings": {"type": "dict", "required": True}},
+        supports_check_mode=True,
+    )
     wanted = module.params["settings"]
 
     def work(ceph: Ceph) -> dict[str, Any]:

@@ -36,12 +36,14 @@ settings:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_config, ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
 
 def main() -> None:
-    module = ceph_module.make({})
+    module = AnsibleModule(argument_spec={**ceph_module.CONNECTION}, supports_check_mode=True)
 
     def work(ceph: Ceph) -> dict[str, Any]:
         settings: dict[str, dict[str, str]] = {}

@@ -71,6 +71,8 @@ plan:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_fs, ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
@@ -78,8 +80,9 @@ WANTED = ("metadata_pool", "data_pools", *ceph_fs.SETTINGS)
 
 
 def main() -> None:
-    module = ceph_module.make(
-        {
+    module = AnsibleModule(
+        argument_spec={
+            **ceph_module.CONNECTION,
             "name": {"type": "str", "required": True},
             "state": ceph_module.STATES,
             "confirm": {"type": "str", "default": ""},
@@ -88,7 +91,8 @@ def main() -> None:
             "max_mds": {"type": "int"},
             "standby_count_wanted": {"type": "int"},
             "allow_standby_replay": {"type": "bool"},
-        }
+        },
+        supports_check_mode=True,
     )
     given = module.params
     name, absent = given["name"], given["state"] == "absent"

@@ -41,12 +41,14 @@ standbys:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_fs, ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
 
 def main() -> None:
-    module = ceph_module.make({})
+    module = AnsibleModule(argument_spec={**ceph_module.CONNECTION}, supports_check_mode=True)
 
     def work(ceph: Ceph) -> dict[str, Any]:
         found = ceph_fs.read(ceph)

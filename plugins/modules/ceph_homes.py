@@ -138,6 +138,8 @@ import json
 import os
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_homes, ceph_keyfile, ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
@@ -200,8 +202,9 @@ def expected(before: dict[str, Any], homes: list[ceph_homes.Home], mode: str) ->
 
 
 def main() -> None:
-    module = ceph_module.make(
-        {
+    module = AnsibleModule(
+        argument_spec={
+            **ceph_module.CONNECTION,
             "filesystem": {"type": "str", "required": True},
             "group": {"type": "str", "default": "homes"},
             "homes": {"type": "list", "elements": "dict", "required": True, "options": HOME},
@@ -209,7 +212,8 @@ def main() -> None:
             "key_prefix": {"type": "str", "default": "home.", "no_log": False},
             "overcommit": {"type": "float", "default": 1.0},
             "keys": {"type": "path", "default": "/var/lib/baremetal-gpu/ceph/homes.json", "no_log": False},
-        }
+        },
+        supports_check_mode=True,
     )
     given = module.params
     mode = given["mode"].zfill(4)

@@ -139,8 +139,9 @@ def keep_file(module: AnsibleModule, found: dict[str, Any] | None) -> list[str]:
 
 
 def main() -> None:
-    module = ceph_module.make(
-        {
+    module = AnsibleModule(
+        argument_spec={
+            **ceph_module.CONNECTION,
             "name": {"type": "str", "required": True},
             "state": ceph_module.STATES,
             "caps": {"type": "dict"},
@@ -150,7 +151,8 @@ def main() -> None:
             "owner": {"type": "str", "default": "root"},
             "group": {"type": "str"},
             "mode": {"type": "str", "default": "0600"},
-        }
+        },
+        supports_check_mode=True,
     )
     given = module.params
     name, absent = given["name"], given["state"] == "absent"

@@ -42,12 +42,17 @@ caps:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
 
 def main() -> None:
-    module = ceph_module.make({"names": {"type": "list", "elements": "str", "default": []}})
+    module = AnsibleModule(
+        argument_spec={**ceph_module.CONNECTION, "names": {"type": "list", "elements": "str", "default": []}},
+        supports_check_mode=True,
+    )
     names = set(module.params["names"])
 
     def work(ceph: Ceph) -> dict[str, Any]:

@@ -46,16 +46,20 @@ plan:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_mgr, ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
 
 def main() -> None:
-    module = ceph_module.make(
-        {
+    module = AnsibleModule(
+        argument_spec={
+            **ceph_module.CONNECTION,
             "names": {"type": "list", "elements": "str", "required": True},
             "state": {"type": "str", "choices": ["enabled", "disabled"], "default": "enabled"},
-        }
+        },
+        supports_check_mode=True,
     )
     names, enabled = module.params["names"], module.params["state"] == "enabled"
 

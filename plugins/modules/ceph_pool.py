@@ -94,6 +94,8 @@ plan:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_config, ceph_module, ceph_pool
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Refused, size_in_bytes
@@ -102,8 +104,9 @@ WANTED = ("size", "min_size", "crush_rule", "application", "autoscale", "pg_num"
 
 
 def main() -> None:
-    module = ceph_module.make(
-        {
+    module = AnsibleModule(
+        argument_spec={
+            **ceph_module.CONNECTION,
             "name": {"type": "str", "required": True},
             "state": ceph_module.STATES,
             "confirm": {"type": "str", "default": ""},
@@ -117,7 +120,8 @@ def main() -> None:
             "target_size_ratio": {"type": "float"},
             "quota_bytes": {"type": "str"},
             "quota_objects": {"type": "int"},
-        }
+        },
+        supports_check_mode=True,
     )
     given = module.params
     name = given["name"]

@@ -41,12 +41,14 @@ raw:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_module, ceph_pool
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
 
 def main() -> None:
-    module = ceph_module.make({})
+    module = AnsibleModule(argument_spec={**ceph_module.CONNECTION}, supports_check_mode=True)
 
     def work(ceph: Ceph) -> dict[str, Any]:
         pools, df = ceph_pool.read(ceph), ceph.json("df", "detail")

@@ -118,6 +118,8 @@ subvolume:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_module, ceph_subvolume
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import size_in_bytes
@@ -126,8 +128,9 @@ SHOWN = ("size", "uid", "gid", "mode")
 
 
 def main() -> None:
-    module = ceph_module.make(
-        {
+    module = AnsibleModule(
+        argument_spec={
+            **ceph_module.CONNECTION,
             "filesystem": {"type": "str", "required": True},
             "group": {"type": "str", "default": ""},
             "name": {"type": "str", "required": True},
@@ -139,7 +142,8 @@ def main() -> None:
             "mode": {"type": "str"},
             "namespace_isolated": {"type": "bool"},
             "snapshot": {"type": "str"},
-        }
+        },
+        supports_check_mode=True,
     )
     given = module.params
     place = ceph_subvolume.Place(given["filesystem"], given["group"], given["name"])

@@ -46,13 +46,20 @@ subvolumes:
 
 from typing import Any
 
+from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_module, ceph_subvolume
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
 
 def main() -> None:
-    module = ceph_module.make(
-        {"filesystem": {"type": "str", "required": True}, "group": {"type": "str", "default": ""}}
+    module = AnsibleModule(
+        argument_spec={
+            **ceph_module.CONNECTION,
+            "filesystem": {"type": "str", "required": True},
+            "group": {"type": "str", "default": ""},
+        },
+        supports_check_mode=True,
     )
     filesystem, group = module.params["filesystem"], module.params["group"]
 

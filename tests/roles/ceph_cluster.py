@@ -38,7 +38,8 @@ def run_module(machine: str, module: str, options: dict[str, Any], *, check: boo
         done = subprocess.run(
             [str(program), *map(str, arguments)],
             cwd=ROOT,
-            env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")},
+            # Below this verbosity the diff is left out of the file.
+            env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_VERBOSITY": "3"},
             capture_output=True,
             text=True,
             check=False,

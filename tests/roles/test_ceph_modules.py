@@ -19,6 +19,7 @@ from tests.roles.conftest import DEBIAN_12, DEBIAN_13, Role, lab, ssh
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 FS = "homefs"
+HOMES = "/home"
 USERS = {"alice": 2001, "bob": 2002}
 MIB = 1 << 20
 
@@ -187,7 +188,7 @@ def homes(cluster: Cluster) -> dict[str, Any]:
 
 
 def test_users_write_their_own_homes_and_read_the_data(cluster: Cluster, homes: dict[str, Any]) -> None:
-    assert cluster.sh("sudo -u alice sh -c 'echo hello > /home/alice/x && cat /home/alice/x'") == "hello\nrc=0\n"
+    assert cluster.sh(f"sudo -u alice sh -c 'echo hello > {HOMES}/alice/x && cat {HOMES}/alice/x'") == "hello\nrc=0\n"
     assert "Permission denied" in cluster.sh("sudo -u bob ls /home/alice")
     assert "Read-only file system" in cluster.sh("sudo touch /datasets/x")
 
@@ -207,9 +208,9 @@ def test_another_users_home_and_objects_are_out_of_reach(cluster: Cluster, homes
 
 
 def test_a_full_home_stops_its_user_alone(cluster: Cluster, homes: dict[str, Any]) -> None:
-    assert "quota exceeded" in cluster.sh("sudo -u bob dd if=/dev/zero of=/home/bob/fill bs=1M count=80 oflag=sync")
-    assert cluster.sh("sudo -u alice dd if=/dev/zero of=/home/alice/y bs=1M count=5 conv=fsync").endswith("rc=0\n")
-    assert cluster.sh("sudo -u bob rm /home/bob/fill") == "rc=0\n"
+    assert "quota exceeded" in cluster.sh(f"sudo -u bob dd if=/dev/zero of={HOMES}/bob/fill bs=1M count=80 oflag=sync")
+    assert cluster.sh(f"sudo -u alice dd if=/dev/zero of={HOMES}/alice/y bs=1M count=5 conv=fsync").endswith("rc=0\n")
+    assert cluster.sh(f"sudo -u bob rm {HOMES}/bob/fill") == "rc=0\n"
 
 
 def test_resize_archive_return_and_removal(cluster: Cluster, homes: dict[str, Any]) -> None:
@@ -218,19 +219,19 @@ def test_resize_archive_return_and_removal(cluster: Cluster, homes: dict[str, An
     def users(**bob: Any) -> dict[str, Any]:
         return {**homes, "cephfs_homes_users": [{"name": "alice", "size": "100M"}, {"name": "bob", **bob}]}
 
-    cluster.sh("sudo -u bob sh -c 'echo kept > /home/bob/kept && sync /home/bob/kept'")
+    cluster.sh(f"sudo -u bob sh -c 'echo kept > {HOMES}/bob/kept && sync {HOMES}/bob/kept'")
     role.converge(users(size="60M"))
     assert cluster.ask("fs subvolume info", FS, "bob", "--group_name homes")["bytes_quota"] == 60 * MIB
     role.converge(users(state="archived"))
     assert "rc=0" not in cluster.sh("sudo test -e /etc/ceph/cephfs/homes/client.home.bob.keyring")
     assert "kept" not in cluster.sh("sudo ls /home/bob")
-    assert cluster.sh("sudo -u alice cat /home/alice/x") == "hello\nrc=0\n"
+    assert cluster.sh(f"sudo -u alice cat {HOMES}/alice/x") == "hello\nrc=0\n"
     role.converge(users(size="60M"))
-    assert cluster.sh("sudo -u bob cat /home/bob/kept") == "kept\nrc=0\n"
+    assert cluster.sh(f"sudo -u bob cat {HOMES}/bob/kept") == "kept\nrc=0\n"
     unnamed = role.run(users(state="absent"))
     assert unnamed.rc != 0
     assert "confirm: bob" in json.dumps(unnamed.failures)
-    assert cluster.sh("sudo -u bob cat /home/bob/kept") == "kept\nrc=0\n"
+    assert cluster.sh(f"sudo -u bob cat {HOMES}/bob/kept") == "kept\nrc=0\n"
     role.converge(users(state="absent", confirm="bob"))
     role.is_converged(users(state="absent", confirm="bob"))
     assert {entry["name"] for entry in cluster.ask("fs subvolume ls", FS, "--group_name homes")} == {
