@@ -29,7 +29,7 @@ def mounted(table: str = "/proc/self/mountinfo") -> dict[str, str]:
     found: dict[str, str] = {}
     with open(table, encoding="utf-8") as lines:
         for line in lines:
-            fields, _, more = line.partition(" - ")
+            fields, _dash, more = line.partition(" - ")
             path = fields.split()[4].encode().decode("unicode_escape")
             kind = more.split()[0]
             found.pop(path, None)

@@ -46,7 +46,7 @@ def run_module(machine: str, module: str, options: dict[str, Any], *, check: boo
         )
         found = Path(results, machine)
         assert found.exists(), done.stdout + done.stderr
-        return dict(json.loads(found.read_text()))
+        return {**json.loads(found.read_text()), "failed": done.returncode != 0}
 
 
 __all__ = ["ceph", "run_module", "start"]
