@@ -219,7 +219,12 @@ def test_resize_archive_return_and_removal(cluster: Cluster, homes: dict[str, An
     def users(**bob: Any) -> dict[str, Any]:
         return {**homes, "cephfs_homes_users": [{"name": "alice", "size": "100M"}, {"name": "bob", **bob}]}
 
-    cluster.sh(f"sudo -u bob sh -c 'echo kept > {HOMES}/bob/kept && sync {HOMES}/bob/kept'")
+    # The MDS learns some seconds late that the home is no longer full.
+    kept = f"{HOMES}/bob/kept"
+    assert cluster.sh(f"sudo -u bob sh -c 'until echo kept > {kept} && sync {kept}; do sleep 1; done'").endswith(
+        "rc=0\n"
+    )
+    assert cluster.sh(f"sudo -u bob cat {kept}") == "kept\nrc=0\n"
     role.converge(users(size="60M"))
     assert cluster.ask("fs subvolume info", FS, "bob", "--group_name homes")["bytes_quota"] == 60 * MIB
     role.converge(users(state="archived"))
