@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .state import DISKS_IN_MACHINE
+
 # Changes by themselves, or follows from other files; nobody configures a host here.
 VOLATILE = (
     "/run/*",
@@ -41,9 +43,10 @@ VOLATILE = (
     "/home/*/.bash_history",
     "/home/*/.sudo_as_admin_successful",
     "*/__pycache__*",
-    # Belongs to the lab: what the simulated devices are right now.
+    # Belongs to the lab: what the simulated devices and the disks are right now.
     "/opt/baremetal-gpu-simulators*",
     "/usr/lib/baremetal-gpu-simulators*",
+    DISKS_IN_MACHINE,
 )
 
 

@@ -107,6 +107,16 @@ def scenario(name: Name, file: Annotated[str, typer.Argument(help="A scenario's 
 
 
 @command
+def disk(
+    name: Name,
+    disks: Annotated[list[str], typer.Argument(help="Names for the disks.")],
+    size: Annotated[int, typer.Option(help="Gigabytes; the file behind it takes only what is written.")] = 8,
+) -> None:
+    """Give a running machine disks, found there as /dev/disk/by-id/lab-NAME. They go with a reset."""
+    lifecycle.add_disks(Lab(), name, disks, size)
+
+
+@command
 def changes(name: Name, as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list.")] = False) -> None:
     """List what differs from the bare machine: A added, M modified, D deleted."""
     found = lifecycle.changes(Lab(), name)

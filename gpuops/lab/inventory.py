@@ -6,10 +6,13 @@ from __future__ import annotations
 import shlex
 from typing import Any
 
+from .disks import link_of
 from .machine import Machine
 from .state import USER, Lab
 from .system import say
 
+# A machine with disks is a host of the storage cluster, with everything that such a cluster has.
+CEPH_GROUPS = ("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss")
 GROUPS = ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")
 
 
@@ -22,13 +25,21 @@ def inventory(lab: Lab) -> dict[str, Any]:
         "_meta": {"hostvars": {name: host_variables(lab, name) for name in lab.machines}},
         "gpu_cluster": {"children": list(GROUPS)},
         **{group: {"hosts": [name for name, spec in lab.machines.items() if group in spec.groups]} for group in GROUPS},
+        **ceph_groups(lab),
     }
+
+
+def ceph_groups(lab: Lab) -> dict[str, Any]:
+    """The groups of the storage cluster; none where no machine has disks."""
+    hosts = [name for name, spec in lab.machines.items() if spec.disks]
+    return {group: {"hosts": hosts} for group in CEPH_GROUPS} if hosts else {}
 
 
 def host_variables(lab: Lab, name: str) -> dict[str, Any]:
     """How to reach a machine."""
     machine = Machine(lab, lab.get(name))
     return {
+        **({"ceph_osd_devices": [link_of(name) for name in machine.spec.disks]} if machine.spec.disks else {}),
         "ansible_host": machine.spec.address,
         "ansible_user": USER,
         "ansible_become": True,

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from . import changes as layers
-from . import images, mirrors, needs, network
+from . import disks, images, mirrors, needs, network
 from .aptcache import AptCache
 from .machine import SCENARIO_IN_MACHINE, SCENARIOS, SIMULATORS, Machine, names_left
 from .state import CACHE_ROOT, STATE_ROOT, Lab, MachineSpec, all_labs
@@ -79,6 +79,9 @@ def _boot(machine: Machine) -> None:
     if fresh and not machine.running():
         # An earlier first boot may have been cut: only a whole one tells what booting alone changes.
         machine.discard_changes()
+    if not machine.running():
+        machine.mount()
+        disks.attach(machine)
     machine.start()
     machine.wait(fresh)
 
@@ -175,7 +178,9 @@ def reset(lab: Lab, names: Sequence[str]) -> None:
         in_parallel(Machine.remove, machines)
         build_simulators()
         for machine in machines:
+            machine.spec.disks.clear()
             machine.prepare(found)
+        lab.save()
         _write_known_hosts(lab)
         network.ensure(lab)
         in_parallel(_boot, machines)
@@ -194,6 +199,14 @@ def set_egress(lab: Lab, names: Sequence[str], wanted: str) -> None:
     with held(lab):
         for machine in machines_of(lab, names):
             network.set_egress(lab, machine.spec, wanted)
+        lab.save()
+
+
+def add_disks(lab: Lab, name: str, wanted: list[str], gigabytes: int) -> None:
+    """Give a running machine disks."""
+    needs.refuse_unless_root()
+    with held(lab):
+        disks.add(Machine(lab, lab.get(name)), wanted, gigabytes)
         lab.save()
 
 

@@ -40,6 +40,8 @@ SCENARIOS = SIMULATORS / "scenarios"
 SCENARIO_IN_MACHINE = "opt/baremetal-gpu-simulators/scenario.json"
 # Container engines put overlay mounts there, which do not stack on another overlay.
 PLAIN_DIRECTORIES = ("docker", "containerd", "containers")
+# What the file systems of users, mounts at the first look, and disks in files need.
+DEVICES = ("/dev/fuse", "/dev/autofs", "/dev/loop-control")
 OVERLAY_OPTIONS = "index=off,metacopy=off,redirect_dir=off"
 NSPAWN = Path("/run/systemd/nspawn")
 # Seconds; an idle host needs three, one that builds kernel modules meanwhile a minute.
@@ -249,7 +251,7 @@ class Machine:
             "--console=pipe",
         ]
         argv += [f"--bind={self.directory}/data/{name}:/var/lib/{name}" for name in PLAIN_DIRECTORIES]
-        argv += [f"--bind={device}" for device in ("/dev/fuse", "/dev/loop-control") if Path(device).exists()]
+        argv += [f"--bind={device}" for device in DEVICES if Path(device).exists()]
         if cgroups.is_legacy():
             # Debian 13's systemd boots on such a host only when told so; Debian 12's does not know the word.
             argv.append("--setenv=SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1")
@@ -369,7 +371,7 @@ class Machine:
         return [name for name, (system, inode) in backing.items() if system in held or (system, inode) in files]
 
     def _plain_files(self) -> Iterator[os.stat_result]:
-        for directory, _, names in os.walk(self.directory / "data"):
+        for directory, _, names in (*os.walk(self.directory / "data"), *os.walk(self.directory / "disks")):
             for name in names:
                 with contextlib.suppress(OSError):
                     yield os.lstat(Path(directory, name))

@@ -22,11 +22,12 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 SUITES = ("trixie", "bookworm")
 FIRST_HOST = 10
 USER = "admin"
+DISKS_IN_MACHINE = "/etc/tmpfiles.d/lab-disks.conf"
 
 
 @dataclass
 class MachineSpec:
-    """What was asked for, and what the lab decided on: the address and the state of the network filter."""
+    """What was asked for, and what the lab decided on: the address, the network filter and the disks."""
 
     name: str
     suite: str
@@ -35,6 +36,7 @@ class MachineSpec:
     address: str = ""
     image: str = ""
     egress: str = "open"
+    disks: list[str] = field(default_factory=list)
 
 
 STANDARD_MACHINES = (

@@ -9,8 +9,8 @@ name: bundle
 short_description: A program for hosts in one file
 version_added: 0.1.0
 description:
-  - Puts a module of the collection's module_utils, all that it imports and the controller's pynvml into one Python
-    file, which a host runs with Python 3.9 and nothing installed.
+  - Puts a module of the collection's module_utils, all that it imports and, where that is NVML, the controller's pynvml
+    into one Python file, which a host runs with Python 3.9 and nothing installed.
   - The same sources give the same file.
 positional: _input
 options:

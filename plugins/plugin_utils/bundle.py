@@ -1,9 +1,10 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Puts modules of module_utils, and pynvml, into one Python file that a host runs with nothing installed.
+"""Puts modules of module_utils into one Python file that a host runs with nothing installed.
 
-The sources stand in the file as comments, line by line, so that a diff of two versions reads like a diff of sources.
+Where they need pynvml, it is in the file too. The sources stand in it as comments, line by line, so that a diff of two
+versions reads like a diff of sources.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ PACKAGE = "ansible_collections.baremetal.gpu.plugins.module_utils"
 MODULES = Path(__file__).resolve().parents[1] / "module_utils"
 
 HEADER = '''#!/usr/bin/python3 -I
-# Made by baremetal.gpu from its modules and parts of NVIDIA's pynvml; changes made here are lost.
+# Made by baremetal.gpu from its modules, with parts of NVIDIA's pynvml where they need it; changes made here are lost.
 """One file with everything: the modules stand below as comments and are loaded from there."""
 
 import importlib.abc
@@ -84,12 +85,13 @@ def needed(entry: str) -> list[str]:
 def bundle(entry: str) -> str:
     """The file that runs `main()` of a module of module_utils."""
     sources = {f"{PACKAGE}.{name}": (MODULES / f"{name}.py").read_text(encoding="utf-8") for name in needed(entry)}
-    binding = unpack(packed_source())
-    if binding is None:
-        raise LookupError(
-            "the controller's Python has no pynvml to take along: install nvidia-ml-py in the environment of Ansible"
-        )
-    sources["pynvml"] = binding
+    if f"{PACKAGE}.nvml" in sources:
+        binding = unpack(packed_source())
+        if binding is None:
+            raise LookupError(
+                "the controller's Python has no pynvml to take along: install nvidia-ml-py in Ansible's environment"
+            )
+        sources["pynvml"] = binding
     parts = [HEADER.format(entry=entry, package=PACKAGE)]
     for name, source in sources.items():
         parts.append(f"#@ {name}\n")

@@ -181,7 +181,8 @@ def test_a_fault_ends_by_good_looks_or_by_a_boot(case):
     case.change(host)
     host.look(44)
     assert host.report["verdict"] == case.verdict
-    host.devices, host.pci, host.device_files = (well[0][key] for key in ("devices", "pci", "device_files"))
+    for part in ("driver", "devices", "pci", "device_files"):
+        setattr(host, part, well[0][part])
     host.policy = well[1]
     host.look(2)
     assert case.code in host.codes(), "one or two good looks are not enough"

@@ -1,0 +1,212 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a device holds, and what may be done with it: activated, prepared, or nothing at all.
+
+Looking never writes. The judgement is pure, and the only place that lets a device be written to.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_label
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_run import Run
+
+# At the start and at the end, where file systems, partition tables, RAID and volume managers have their marks.
+EDGE_BYTES = 64 * 1024
+SMALLEST_BYTES = 1 << 30
+
+ACTIVATE, PREPARE, REFUSE = "activate", "prepare", "refuse"
+
+
+def look(path: str, run: Run, sys_block: str = "/sys/class/block", proc: str = "/proc") -> dict[str, Any]:
+    """What is at a path, without writing to it.
+
+    :return: path, real, size (bytes), error (why it cannot be judged), users (what has it in use), signatures (what
+        it is marked as), label (a BlueStore label), lvm (tags of Ceph on logical volumes of it), blank.
+    """
+    found: dict[str, Any] = {
+        "path": path,
+        "real": os.path.realpath(path),
+        "size": 0,
+        "error": None,
+        "users": [],
+        "signatures": [],
+        "label": None,
+        "lvm": [],
+        "blank": False,
+    }
+    try:
+        status = os.stat(path)
+    except OSError as wrong:
+        found["error"] = f"there is no such device ({wrong.strerror})"
+        return found
+    if not stat.S_ISBLK(status.st_mode):
+        found["error"] = "it is no block device"
+        return found
+    found["users"] = users_of(found["real"], status.st_rdev, sys_block, proc)
+    try:
+        _read(found)
+    except OSError as wrong:
+        found["error"] = f"it cannot be read ({wrong.strerror})"
+        return found
+    except ceph_label.LabelError as wrong:
+        found["signatures"].append(str(wrong))
+    found["signatures"] += signatures(path, run)
+    if any("LVM2" in mark for mark in found["signatures"]):
+        found["lvm"] = lvm_tags(found["real"], run)
+    if not found["users"] and not found["label"] and is_held(path):
+        found["users"].append("something that opened it for itself alone")
+    return found
+
+
+def _read(found: dict[str, Any]) -> None:
+    with open(found["path"], "rb") as device:
+        found["size"] = device.seek(0, os.SEEK_END)
+        device.seek(0)
+        first = device.read(EDGE_BYTES)
+        device.seek(max(0, found["size"] - EDGE_BYTES))
+        last = device.read(EDGE_BYTES)
+    found["blank"] = not any(first) and not any(last)
+    found["label"] = ceph_label.parse(first[: ceph_label.LABEL_BYTES])
+
+
+def users_of(real: str, number: int, sys_block: str, proc: str) -> list[str]:
+    """Mounts, swap, partitions and holders (device-mapper, md) of a block device."""
+    name = os.path.basename(real)
+    users = []
+    numbers = {f"{os.major(number)}:{os.minor(number)}"}
+    for partition in sorted(glob.glob(f"{sys_block}/{name}/{name}*/partition")):
+        directory = os.path.dirname(partition)
+        users.append(f"the partition {os.path.basename(directory)}")
+        with open(f"{directory}/dev", encoding="ascii") as file:
+            numbers.add(file.read().strip())
+    users += [f"the holder {os.path.basename(path)}" for path in sorted(glob.glob(f"{sys_block}/{name}/holders/*"))]
+    with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            fields = line.split(" ")
+            if fields[2] in numbers:
+                users.append(f"a mount at {fields[4]}")
+    with open(f"{proc}/swaps", encoding="utf-8") as file:
+        users += ["swap" for line in file if os.path.realpath(line.split()[0]) == real]
+    return users
+
+
+def is_held(path: str) -> bool:
+    """Whether the kernel refuses it to a second owner: mounted anywhere, in md, in device-mapper."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_EXCL))
+    except OSError:
+        return True
+    return False
+
+
+def signatures(path: str, run: Run) -> list[str]:
+    """What libblkid knows it as, each with the offset in bytes."""
+    rc, stdout, stderr = run(["wipefs", "--no-act", "--json", path], None, 60)
+    if rc != 0:
+        return [f"what wipefs could not tell ({(stderr or stdout).strip()})"]
+    rows = json.loads(stdout)["signatures"] if stdout.strip() else []
+    return [f"{row['type']} at {row['offset']}" for row in rows]
+
+
+def lvm_tags(real: str, run: Run) -> list[dict[str, str]]:
+    """The tags that ceph-volume put on logical volumes of a physical volume; one dictionary per volume."""
+    argv = ["lvs", "--reportformat", "json", "--options", "lv_tags,devices"]
+    rc, stdout = run(argv, None, 60)[:2]
+    if rc != 0:
+        return []
+    tags = []
+    for report in json.loads(stdout)["report"]:
+        for row in report["lv"]:
+            if any(os.path.realpath(part.partition("(")[0]) == real for part in row["devices"].split(",")):
+                pairs = (tag[5:].split("=", 1) for tag in row["lv_tags"].split(",") if tag.startswith("ceph."))
+                tags.append({pair[0]: pair[-1] for pair in pairs})
+    return [row for row in tags if row]
+
+
+def judge(
+    found: Mapping[str, Any], fsid: str, wipe: bool = False, begun: str | None = None, method: str = "raw"
+) -> dict[str, Any]:
+    """What may be done with a device.
+
+    :param fsid: this cluster.
+    :param wipe: whether this very path is listed for wiping.
+    :param begun: UUID of the OSD that an earlier run, which was cut, had begun to make on it.
+    :return: action (activate, prepare or refuse), why, remedy, wipe (whether it must be wiped first), and of an OSD
+        of this cluster osd_id and osd_uuid.
+    """
+    if found["error"]:
+        return _refused(found["error"], "correct ceph_osd_devices; 'ls -l /dev/disk/by-id' lists the names")
+    ours = _ours(found, fsid, method)
+    if ours:
+        return {"action": ACTIVATE, "why": f"it is osd.{ours['osd_id']} of this cluster", "wipe": False, **ours}
+    if found["users"]:
+        return _refused(
+            f"it is in use: {', '.join(found['users'])}",
+            "end that first if the device may go; what is in use is not wiped even where it is listed for it",
+        )
+    if found["size"] < SMALLEST_BYTES:
+        return _refused(f"it has {found['size'] >> 20} MiB, an OSD needs 1024 and more", "take a larger device")
+    if _is_begun(found, begun):
+        return {"action": PREPARE, "why": "an earlier run had begun with it", "wipe": not found["blank"]}
+    holds = _holds(found, fsid)
+    if holds and not wipe:
+        return _refused(
+            f"it holds {holds}",
+            f"take it out of ceph_osd_devices, or, if nobody needs what is on it, list {found['path']} in "
+            "ceph_osd_wipe of this host",
+        )
+    why = f"it held {holds} and is listed for wiping" if holds else "it is empty"
+    return {"action": PREPARE, "why": why, "wipe": bool(holds)}
+
+
+def _refused(why: str, remedy: str) -> dict[str, Any]:
+    return {"action": REFUSE, "why": why, "remedy": remedy, "wipe": False}
+
+
+def _ours(found: Mapping[str, Any], fsid: str, method: str) -> dict[str, Any] | None:
+    if method == "lvm":
+        for tags in found["lvm"]:
+            if tags.get("cluster_fsid") == fsid and tags.get("type") == "block":
+                return {"osd_id": int(tags["osd_id"]), "osd_uuid": tags["osd_fsid"]}
+        return None
+    label = found["label"]
+    if not label:
+        return None
+    meta = label["meta"]
+    if meta.get("ceph_fsid") != fsid or meta.get("mkfs_done") != "yes" or "whoami" not in meta:
+        return None
+    return {"osd_id": int(meta["whoami"]), "osd_uuid": label["osd_uuid"]}
+
+
+def _is_begun(found: Mapping[str, Any], begun: str | None) -> bool:
+    """Between the record of an earlier run and the end of mkfs there is either no mark yet, or ours."""
+    if not begun:
+        return False
+    label = found["label"]
+    if label:
+        return bool(label["osd_uuid"] == begun) and label["meta"].get("mkfs_done") != "yes"
+    return not found["signatures"]
+
+
+def _holds(found: Mapping[str, Any], fsid: str) -> str:
+    label = found["label"]
+    if label:
+        meta = label["meta"]
+        cluster = meta.get("ceph_fsid")
+        if cluster == fsid:
+            return f"an OSD of this cluster that was not finished ({label['osd_uuid']})"
+        return f"osd.{meta.get('whoami', '?')} of another cluster ({cluster or 'unnamed'})"
+    if found["lvm"]:
+        tags = found["lvm"][0]
+        return f"osd.{tags.get('osd_id', '?')} of the cluster {tags.get('cluster_fsid', '?')} in a logical volume"
+    if found["signatures"]:
+        return ", ".join(dict.fromkeys(found["signatures"]))
+    return "" if found["blank"] else "data of an unknown kind"

@@ -1,0 +1,147 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Mounts of CephFS as units of systemd: what a client's mounts need in files and units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+UNITS = "/etc/systemd/system"
+SECRETS = "/etc/ceph/cephfs"
+CONF = f"{SECRETS}/ceph.conf"
+# By this line the role knows its own units again, those of mounts that are wanted no longer included.
+MARK = "# Written by baremetal.gpu.cephfs_client for "
+LOCAL = ["/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin"]
+LOCAL += ["/srv", "/sys", "/tmp", "/usr", "/var"]
+
+
+def unit_name(path: str, kind: str) -> str:
+    """The name that systemd gives the unit of a path; see systemd.unit(5), 'String escaping for inclusion'."""
+    parts = [part for part in path.split("/") if part]
+    escaped: list[str] = []
+    for part in parts:
+        text = ""
+        for place, byte in enumerate(part.encode()):
+            char = chr(byte)
+            plain = char.isascii() and (char.isalnum() or (char in ":_." and (place or char != "." or bool(escaped))))
+            text += char if plain else f"\\x{byte:02x}"
+        escaped.append(text)
+    return f"{'-'.join(escaped) or '-'}.{kind}"
+
+
+def problems(mounts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What cannot be mounted as it is asked for."""
+    found = []
+    seen: dict[str, int] = {}
+    for number, mount in enumerate(mounts):
+        path, subpath, client = mount["path"], mount.get("subpath", "/"), mount["client"]
+        if not path.startswith("/") or path.rstrip("/") != path or path in LOCAL or "/../" in f"{path}/":
+            found.append(f"{path!r} is no place to mount at; name an absolute path of its own below / or /home")
+        if not subpath.startswith("/"):
+            found.append(f"{path}: {subpath!r} is no path in the file system; begin it with /")
+        if not mount.get("secret"):
+            found.append(f"{path}: there is no secret for client.{client}")
+        if any(char in f"{path}{subpath}{client}" for char in " \t\n,;'\"$`&|<>\\%#"):
+            found.append(f"{path}: blanks, commas, quotes and signs of the shell cannot be in a path or client")
+        if path in seen:
+            found.append(f"{path} is asked for twice")
+        seen[path] = number
+    return found
+
+
+def secret_path(client: str, settings: Mapping[str, Any]) -> str:
+    """Where the secret of a client is: the kernel's mount wants it alone, ceph-fuse in a keyring."""
+    return f"{SECRETS}/{settings['set']}/client.{client}.{'secret' if settings['kernel'] else 'keyring'}"
+
+
+def options(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Mount options; the secret is in a file."""
+    client, secret, filesystem = mount["client"], secret_path(mount["client"], settings), settings["filesystem"]
+    common = ["_netdev", "nosuid", "nodev", "ro" if mount.get("read_only") else "rw"]
+    if settings["kernel"]:
+        own = [f"name={client}", f"secretfile={secret}", f"conf={CONF}", f"mds_namespace={filesystem}"]
+        # A client that the cluster gave up while the network was away comes back by itself.
+        own += [f"ms_mode={settings['ms_mode']}", "recover_session=clean", "noatime"]
+    else:
+        own = [f"ceph.id={client}", f"ceph.keyring={secret}", f"ceph.conf={CONF}", f"ceph.client_fs={filesystem}"]
+        own += [f"ceph.client_mountpoint={mount.get('subpath', '/')}", "ceph.client_reconnect_stale=true"]
+    return ",".join(own + common)
+
+
+def mount_unit(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """The text of a mount unit."""
+    kernel, path = settings["kernel"], mount["path"]
+    wanted_by = "" if settings["automount"] else "\n[Install]\nWantedBy=remote-fs.target\n"
+    return (
+        f"{MARK}{settings['set']}.\n[Unit]\nDescription=CephFS at {path}\nWants=network-online.target\n"
+        f"After=network-online.target\n\n"
+        f"[Mount]\nWhat={':' + mount.get('subpath', '/') if kernel else 'none'}\nWhere={path}\n"
+        f"Type={'ceph' if kernel else 'fuse.ceph'}\n"
+        f"Options={options(mount, settings)}\n"
+        # A host whose network is gone must still shut down, and a program that waits must not hold it for ever.
+        f"TimeoutSec={settings['timeout']}\nLazyUnmount=yes\nDirectoryMode=0755\n{wanted_by}"
+    )
+
+
+def automount_unit(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """The text of the unit that mounts at the first look, so that a boot never waits for the cluster."""
+    path = mount["path"]
+    return (
+        f"{MARK}{settings['set']}.\n[Unit]\nDescription=CephFS at {path}, mounted when it is looked at\n\n"
+        f"[Automount]\nWhere={path}\nDirectoryMode=0755\n\n[Install]\nWantedBy=remote-fs.target\n"
+    )
+
+
+def document(mounts: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], ours: Sequence[str]) -> dict[str, Any]:
+    """The desired document of a client.
+
+    :param settings: kernel and automount (bool), set, filesystem, monitors, fsid, ms_mode, timeout (seconds), package.
+    :param ours: paths of the units that an earlier run wrote.
+    :raises ValueError: with everything that cannot be.
+    """
+    wrong = problems(mounts)
+    if mounts and not settings["monitors"]:
+        wrong.append("no monitors are named, so no client finds the cluster; set cephfs_client_monitors")
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    files: list[dict[str, Any]] = []
+    units: list[dict[str, Any]] = []
+    owner = {"owner": "root", "group": "root"}
+    if mounts:
+        fsid = f"fsid = {settings['fsid']}\n" if settings["fsid"] else ""
+        conf = f"[global]\n{fsid}mon_host = {','.join(settings['monitors'])}\n"
+        # Where the kernel mounts, no daemon is there to log; ceph-fuse writes to the journal of its unit.
+        conf += "\n[client]\nlog_to_file = false\nadmin_socket =\n"
+        files += [
+            {"path": "/etc/ceph", "state": "directory", "mode": "0755", **owner},
+            {"path": SECRETS, "state": "directory", "mode": "0755", **owner},
+            {"path": f"{SECRETS}/{settings['set']}", "state": "directory", "mode": "0700", **owner},
+            {"path": CONF, "content": conf, "mode": "0644", **owner},
+        ]
+    kernel = settings["kernel"]
+    wanted = set()
+    for mount in mounts:
+        secret, client = mount["secret"], mount["client"]
+        text = f"{secret}\n" if kernel else f"[client.{client}]\n\tkey = {secret}\n"
+        path = secret_path(client, settings)
+        if path not in wanted:
+            files.append({"path": path, "content": text, "mode": "0600", "sensitive": True, **owner})
+            wanted.add(path)
+        kinds = {"mount": mount_unit(mount, settings)}
+        if settings["automount"]:
+            kinds["automount"] = automount_unit(mount, settings)
+        for kind, content in kinds.items():
+            name = unit_name(mount["path"], kind)
+            files.append({"path": f"{UNITS}/{name}", "content": content, "mode": "0644", **owner})
+            wanted.add(f"{UNITS}/{name}")
+        unit = unit_name(mount["path"], "automount" if settings["automount"] else "mount")
+        units.append({"name": unit, "enabled": True, "state": "started"})
+    # What is wanted no longer: the automount first, or a look at it would mount it again.
+    for path in sorted(set(ours) - wanted):
+        if path.startswith(UNITS):
+            units.append({"name": path.rpartition("/")[2], "enabled": False, "state": "stopped"})
+        files.append({"path": path, "state": "absent"})
+    packages = [{"name": settings["package"]}] if mounts else []
+    return {"packages": packages, "files": files, "units": units}

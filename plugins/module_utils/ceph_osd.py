@@ -1,0 +1,303 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Make an OSD on an empty device, and bring one up to the point where its unit can start.
+
+The same code runs at deployment and, as a program of its own, before ceph-osd@N at every start: the directory of an
+OSD is in memory, and so is who owns its device node.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import sys
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_devices, ceph_label
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_run import Run, run
+
+RECORDS = "/var/lib/baremetal-gpu/ceph-osd"
+BOOTSTRAP = ("client.bootstrap-osd", "/var/lib/ceph/bootstrap-osd/{cluster}.keyring")
+# What ceph-bluestore-tool takes out of the label into the directory.
+PRIMED = ("type", "fsid", "ceph_fsid", "whoami", "keyring", "ready")
+
+# A device, as modules take it.
+DEVICE = {
+    "path": {"type": "path", "required": True},
+    "wipe": {"type": "bool", "default": False},
+    "method": {"type": "str", "choices": ["raw", "lvm"], "default": "raw"},
+    "device_class": {"type": "str", "default": ""},
+    "db": {"type": "str", "default": ""},
+    "wal": {"type": "str", "default": ""},
+    "dmcrypt": {"type": "bool", "default": False},
+}
+
+
+class OsdError(Exception):
+    """An OSD that cannot be made or activated, with what to do."""
+
+
+class Osds:
+    """The OSDs of one cluster on this host."""
+
+    def __init__(self, fsid: str, cluster: str = "ceph", run: Run = run, records: str = RECORDS) -> None:
+        self.fsid = fsid
+        self.cluster = cluster
+        self.run = run
+        self.records = records
+
+    # Records
+
+    def record_path(self, number: int) -> str:
+        """Where it is written down which device is an OSD's."""
+        return f"{self.records}/{self.cluster}-{number}.json"
+
+    def begun_path(self, device: str) -> str:
+        """Where it is written down that an OSD is being made on a device."""
+        return f"{self.records}/begun-{device.strip('/').replace('/', '-')}.json"
+
+    def begun(self, device: str) -> dict[str, str] | None:
+        """What a run that was cut had begun on a device: osd_uuid and key."""
+        found = _load(self.begun_path(device))
+        return found if found and found.get("fsid") == self.fsid else None
+
+    def record_of(self, device: Mapping[str, Any], number: int, osd_uuid: str) -> dict[str, Any]:
+        """What the start of an OSD has to know."""
+        return {
+            "cluster": self.cluster,
+            "fsid": self.fsid,
+            "id": number,
+            "osd_uuid": osd_uuid,
+            "device": device["path"],
+            "method": device["method"],
+        }
+
+    def is_recorded(self, record: Mapping[str, Any]) -> bool:
+        """Whether it is written down so."""
+        return _load(self.record_path(record["id"])) == record
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write it down."""
+        _save(self.record_path(record["id"]), record)
+
+    # Judging
+
+    def judge(self, devices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """What may be done with each device: its path and the answer of ceph_devices.judge."""
+        verdicts = []
+        for device in devices:
+            found = ceph_devices.look(device["path"], self.run)
+            begun = (self.begun(device["path"]) or {}).get("osd_uuid")
+            verdict = ceph_devices.judge(found, self.fsid, device["wipe"], begun, device["method"])
+            verdicts.append({"path": device["path"], **verdict})
+        return verdicts
+
+    def bring_up(self, device: dict[str, Any], verdict: dict[str, Any], dry: bool) -> tuple[list[str], int | None]:
+        """Do what was judged; what was (or would be) done, and the number of the OSD if it has one."""
+        if verdict["action"] == ceph_devices.PREPARE:
+            steps = ["wipe it", "make an OSD on it"] if verdict["wipe"] else ["make an OSD on it"]
+            if dry:
+                return steps, None
+            record = self.prepare(device, verdict["wipe"])
+            self.activate(record)
+            return steps, record["id"]
+        record = self.record_of(device, verdict["osd_id"], verdict["osd_uuid"])
+        steps = [] if self.is_recorded(record) else [f"write down osd.{record['id']}"]
+        steps += [] if self.is_active(record) else [f"activate osd.{record['id']}"]
+        if not dry:
+            if not self.is_recorded(record):
+                self.write_record(record)
+            self.activate(record)
+        return steps, record["id"]
+
+    # Making
+
+    def prepare(self, device: Mapping[str, Any], wipe: bool) -> dict[str, Any]:
+        """Make an OSD on a device that was judged to be free; what a run that was cut had begun is gone on with.
+
+        :param device: path, method, device_class, db, wal, dmcrypt.
+        :return: the record of the OSD.
+        :raises OsdError, CephError: if a command fails.
+        """
+        if device["method"] == "lvm":
+            return self._prepare_lvm(device, wipe)
+        begun = self.begun(device["path"])
+        if begun is None:
+            begun = {"fsid": self.fsid, "osd_uuid": str(uuid.uuid4()), "key": ceph_conf.new_key()}
+            _save(self.begun_path(device["path"]), begun)
+        if wipe:
+            self.wipe(device["path"])
+        number = self._register(begun, device["device_class"])
+        self._mkfs(number, device["path"], begun)
+        record = self.record_of(device, number, begun["osd_uuid"])
+        self.write_record(record)
+        os.unlink(self.begun_path(device["path"]))
+        return record
+
+    def wipe(self, path: str) -> None:
+        """Take away every mark, and the first and last MiB, of a device that nobody uses."""
+        self._must(["wipefs", "--all", path], "see what has the device in use")
+        with open(path, "r+b") as device:
+            size = device.seek(0, os.SEEK_END)
+            for start in (0, max(0, size - (1 << 20))):
+                device.seek(start)
+                device.write(bytes(1 << 20))
+            device.flush()
+            os.fsync(device.fileno())
+
+    def _register(self, begun: Mapping[str, str], device_class: str) -> int:
+        """The number of the OSD; asked again with the same UUID, the monitors give the same one."""
+        name, keyring = BOOTSTRAP
+        ceph = Ceph(self.run, cluster=self.cluster, name=name, keyring=keyring.format(cluster=self.cluster))
+        secrets = {"cephx_secret": begun["key"]}
+        if device_class:
+            secrets["crush_device_class"] = device_class
+        answer = ceph.json("osd", "new", begun["osd_uuid"], "-i", "-", stdin=json.dumps(secrets))
+        return int(answer["osdid"])
+
+    def _mkfs(self, number: int, path: str, begun: Mapping[str, str]) -> None:
+        directory = self._directory(number)
+        for name in os.listdir(directory):
+            os.unlink(f"{directory}/{name}")
+        os.symlink(path, f"{directory}/block")
+        _write(f"{directory}/keyring", ceph_conf.keyring({f"osd.{number}": begun["key"]}))
+        self._own(directory, path)
+        argv = ["ceph-osd", "--cluster", self.cluster, "--mkfs", "--id", str(number), "--osd-objectstore", "bluestore"]
+        argv += ["--osd-data", directory, "--osd-uuid", begun["osd_uuid"], "--keyfile", "-"]
+        argv += ["--setuser", "ceph", "--setgroup", "ceph", "--no-mon-config", "--fsid", self.fsid]
+        self._must(argv, "read what it said; run again", stdin=begun["key"])
+
+    def _prepare_lvm(self, device: Mapping[str, Any], wipe: bool) -> dict[str, Any]:
+        if wipe:
+            self.wipe(device["path"])
+        argv = ["ceph-volume", "--cluster", self.cluster, "lvm", "prepare", "--bluestore", "--data", device["path"]]
+        argv += ["--block.db", device["db"]] if device["db"] else []
+        argv += ["--block.wal", device["wal"]] if device["wal"] else []
+        argv += ["--dmcrypt"] if device["dmcrypt"] else []
+        argv += ["--crush-device-class", device["device_class"]] if device["device_class"] else []
+        self._must(argv, "read /var/log/ceph/ceph-volume.log")
+        verdict = ceph_devices.judge(ceph_devices.look(device["path"], self.run), self.fsid, method="lvm")
+        if verdict["action"] != ceph_devices.ACTIVATE:
+            raise OsdError(
+                f"{device['path']}: ceph-volume ended well but left no OSD; see /var/log/ceph/ceph-volume.log"
+            )
+        record = self.record_of(device, verdict["osd_id"], verdict["osd_uuid"])
+        self.write_record(record)
+        return record
+
+    # Starting
+
+    def is_active(self, record: Mapping[str, Any]) -> bool:
+        """Whether the directory is filled and the device is Ceph's, so that the unit can start."""
+        directory = f"/var/lib/ceph/osd/{self.cluster}-{record['id']}"
+        if not os.path.ismount(directory) or not os.path.exists(f"{directory}/block"):
+            return False
+        if not all(os.path.exists(f"{directory}/{name}") for name in PRIMED):
+            return False
+        if record["method"] == "raw" and os.readlink(f"{directory}/block") != record["device"]:
+            return False
+        return os.stat(f"{directory}/block").st_uid == pwd.getpwnam("ceph").pw_uid
+
+    def activate(self, record: Mapping[str, Any]) -> bool:
+        """Fill the directory of an OSD from its device; whether there was anything to do.
+
+        :raises OsdError: if the device is not the one that was written down.
+        """
+        if self.is_active(record):
+            return False
+        if record["method"] == "lvm":
+            argv = ["ceph-volume", "--cluster", self.cluster, "lvm", "activate", "--bluestore", "--no-systemd"]
+            self._must([*argv, str(record["id"]), record["osd_uuid"]], "read /var/log/ceph/ceph-volume.log")
+            return True
+        path = record["device"]
+        self._check_label(record)
+        directory = self._directory(record["id"])
+        argv = ["ceph-bluestore-tool", "--cluster", self.cluster, "prime-osd-dir", "--path", directory, "--dev", path]
+        self._must([*argv, "--no-mon-config"], "read what it said")
+        block = f"{directory}/block"
+        if os.path.lexists(block):
+            os.unlink(block)
+        os.symlink(path, block)
+        self._own(directory, path)
+        return True
+
+    def _check_label(self, record: Mapping[str, Any]) -> None:
+        try:
+            with open(record["device"], "rb") as device:
+                label = ceph_label.parse(device.read(ceph_label.LABEL_BYTES))
+        except (OSError, ceph_label.LabelError) as wrong:
+            raise OsdError(
+                f"osd.{record['id']}: its device {record['device']} cannot be read: {wrong}. To do: see whether the "
+                "disk is still there ('ls -l /dev/disk/by-id', 'dmesg')"
+            ) from None
+        if not label or label["osd_uuid"] != record["osd_uuid"]:
+            there = f"the OSD {label['osd_uuid']}" if label else "no OSD"
+            raise OsdError(
+                f"osd.{record['id']}: its device {record['device']} should hold {record['osd_uuid']} and holds "
+                f"{there}. Nothing was written. To do: put the disk back, or replace the OSD"
+            )
+
+    def _directory(self, number: int) -> str:
+        """The directory of an OSD, in memory as ceph-volume has it: the key is then on the device alone."""
+        directory = f"/var/lib/ceph/osd/{self.cluster}-{number}"
+        os.makedirs(directory, exist_ok=True)
+        if not os.path.ismount(directory):
+            self._must(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", directory], "read what it said")
+        return directory
+
+    def _own(self, directory: str, path: str) -> None:
+        ceph = pwd.getpwnam("ceph")
+        for name in ("", *os.listdir(directory)):
+            os.chown(f"{directory}/{name}", ceph.pw_uid, ceph.pw_gid, follow_symlinks=False)
+        os.chown(os.path.realpath(path), ceph.pw_uid, ceph.pw_gid)
+
+    def _must(self, argv: list[str], remedy: str, stdin: str | None = None) -> str:
+        rc, stdout, stderr = self.run(argv, stdin, 600)
+        if rc != 0:
+            said = " / ".join((stderr or stdout).strip().splitlines()[-3:])
+            raise OsdError(f"'{' '.join(argv[:6])} ...' ended with {rc}: {said}. To do: {remedy}")
+        return stdout
+
+
+def _load(path: str) -> dict[str, Any] | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _write(path: str, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _save(path: str, content: Mapping[str, Any]) -> None:
+    """Whole or not at all, and only root's to read: it may hold a key."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    _write(f"{path}.new", json.dumps(content, indent=2) + "\n")
+    os.replace(f"{path}.new", path)
+
+
+def main() -> int:
+    """Activate the OSD of the cluster and number that are given, before its unit starts."""
+    cluster, number = sys.argv[1], int(sys.argv[2])
+    path = f"{RECORDS}/{cluster}-{number}.json"
+    record = _load(path)
+    if record is None:
+        sys.stderr.write(f"osd.{number}: {path} does not tell its device. To do: run the playbook storage.yml\n")
+        return 1
+    try:
+        Osds(record["fsid"], cluster).activate(record)
+    except OsdError as wrong:
+        sys.stderr.write(f"{wrong}\n")
+        return 1
+    return 0

@@ -1,0 +1,45 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the inventory says of devices for OSDs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+KEYS = ("path", "method", "device_class", "db", "wal", "dmcrypt")
+# Other names change with the slot, the order of detection or the next boot.
+STABLE = "/dev/disk/by-id/"
+
+
+def rows(devices: Sequence[Any], defaults: Mapping[str, Any], wipe: Sequence[str]) -> dict[str, Any]:
+    """Rows as the modules take them, and what makes no sense: {rows, problems}."""
+    found, problems = [], []
+    for device in devices:
+        given = {"path": device} if isinstance(device, str) else dict(device)
+        path = str(given.get("path", ""))
+        row = {"device_class": "", "db": "", "wal": "", **defaults, **given, "wipe": path in wipe}
+        found.append(row)
+        problems += _problems(given, row, path)
+    paths = [row.get("path") for row in found]
+    problems += [f"{path} is twice in ceph_osd_devices" for path in dict.fromkeys(paths) if paths.count(path) > 1]
+    problems += [
+        f"ceph_osd_wipe lists {path}, which is not in ceph_osd_devices; correct the name or take it out"
+        for path in wipe
+        if path not in paths
+    ]
+    return {"rows": found, "problems": problems}
+
+
+def _problems(given: Mapping[str, Any], row: Mapping[str, Any], path: str) -> list[str]:
+    problems = []
+    unknown = sorted(set(given) - set(KEYS))
+    if unknown:
+        problems.append(f"{path or given}: unknown {', '.join(unknown)}; there are {', '.join(KEYS)}")
+    if not path.startswith(STABLE):
+        problems.append(f"{path or given} is no name in {STABLE}; 'ls -l {STABLE}' on the host lists the lasting names")
+    lvm_only = [key for key in ("db", "wal", "dmcrypt") if row.get(key)]
+    if row.get("method") == "raw" and lvm_only:
+        problems.append(f"{path}: {', '.join(lvm_only)} is not to be had with raw; set ceph_osd_method: lvm")
+    return problems

@@ -1,0 +1,192 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_cluster_info
+short_description: Tell the state of a Ceph cluster, and wait until it is as expected
+version_added: 0.1.0
+description:
+  - Returns quorum, mgrs, OSDs, placement groups, ranks of file systems, standby MDS and health in few words, and what
+    of it is not as expected.
+  - Of mgrs, OSDs and file systems only what O(expected) names is asked for, or everything if it names nothing.
+  - With O(wait) it asks again until everything is as expected in O(polls) consecutive looks. Something that is not does
+    not make the module fail; use RV(problems) with C(failed_when).
+options:
+  cluster:
+    description: Name of the cluster, as in the names of its files.
+    type: str
+    default: ceph
+  expected:
+    description: What the cluster should be like. What is left out is not looked at.
+    type: dict
+    default: {}
+    suboptions:
+      fsid:
+        description: UUID of the cluster.
+        type: str
+      mons:
+        description: Names of the monitors, all of which should be in the quorum.
+        type: list
+        elements: str
+      mgrs:
+        description: How many mgrs should run, one of them active, with every module that is switched on loaded.
+        type: int
+      osds:
+        description: Numbers of the OSDs, which should be up and in, no others, with all placement groups clean.
+        type: list
+        elements: int
+      filesystems:
+        description: Names of the file systems whose ranks should all be active.
+        type: list
+        elements: str
+      standbys:
+        description: How many MDS should stand by, to go with O(expected.filesystems).
+        type: int
+        default: 0
+      health:
+        description: Whether there should be no health warning.
+        type: bool
+        default: false
+      ignored:
+        description: Health checks that do not count.
+        type: list
+        elements: str
+        default: []
+  wait:
+    description: Seconds in which it should come about.
+    type: int
+    default: 0
+  polls:
+    description: Consecutive looks in which it should be so.
+    type: int
+    default: 1
+  interval:
+    description: Seconds between two looks.
+    type: int
+    default: 2
+requirements:
+  - The key of client.admin on the host.
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Wait until the cluster is healthy
+  baremetal.gpu.ceph_cluster_info:
+    wait: 120
+    polls: 3
+    expected:
+      mgrs: 2
+      health: true
+  register: cluster
+  failed_when: cluster.problems | length > 0
+"""
+
+RETURN = r"""
+cluster:
+  description: The state, as it was last seen; null if the cluster did not answer.
+  returned: success
+  type: dict
+  contains:
+    fsid:
+      description: UUID of the cluster.
+      type: str
+    mons:
+      description: Monitors in the quorum.
+      type: list
+      elements: str
+    mgrs:
+      description: The C(active) one, the C(standbys), and C(failed_modules) with the reason of each.
+      type: dict
+    osds:
+      description: The OSDs, with C(id), C(uuid), C(up) and C(in).
+      type: list
+      elements: dict
+    pgs:
+      description: The C(total) of placement groups, and how many are in each of C(states).
+      type: dict
+    filesystems:
+      description: File systems, with C(name), the state of every one of C(ranks), and C(standby_wanted).
+      type: list
+      elements: dict
+    standbys:
+      description: MDS that stand by.
+      type: list
+      elements: str
+    health:
+      description: The C(status), and the C(checks) that are not muted with what they say.
+      type: dict
+problems:
+  description: What is not as expected.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_gate, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "ceph"},
+            "expected": {
+                "type": "dict",
+                "default": {},
+                "options": {
+                    "fsid": {"type": "str"},
+                    "mons": {"type": "list", "elements": "str"},
+                    "mgrs": {"type": "int"},
+                    "osds": {"type": "list", "elements": "int"},
+                    "filesystems": {"type": "list", "elements": "str"},
+                    "standbys": {"type": "int", "default": 0},
+                    "health": {"type": "bool", "default": False},
+                    "ignored": {"type": "list", "elements": "str", "default": []},
+                },
+            },
+            "wait": {"type": "int", "default": 0},
+            "polls": {"type": "int", "default": 1},
+            "interval": {"type": "int", "default": 2},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    ceph = Ceph(ceph_run.run, cluster=given["cluster"])
+    deadline = time.monotonic() + given["wait"]
+    cluster, problems, good = None, [], 0
+    while True:
+        try:
+            cluster = ceph_gate.summary(ceph_gate.gather(ceph, given["expected"]))
+            problems = ceph_gate.problems(cluster, given["expected"])
+        except CephError as wrong:
+            cluster, problems = None, [str(wrong)]
+        good = 0 if problems else good + 1
+        # A look that is good is followed up even when the time is over.
+        if good >= given["polls"] or (problems and time.monotonic() >= deadline):
+            break
+        time.sleep(given["interval"])
+    module.exit_json(changed=False, cluster=cluster, problems=problems)
+
+
+if __name__ == "__main__":
+    main()

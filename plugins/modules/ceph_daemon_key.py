@@ -1,0 +1,137 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_daemon_key
+short_description: Give a Ceph mgr or MDS its key
+version_added: 0.1.0
+description:
+  - Makes the key of a daemon in the cluster, or takes the one that is there, and writes it into the keyring from which
+    the daemon starts. The bootstrap key of its kind is enough for that; the admin key is not needed on the host.
+  - The key never appears on a command line or in what the module returns.
+options:
+  cluster:
+    description: Name of the cluster, as in the names of its files.
+    type: str
+    default: ceph
+  kind:
+    description: Kind of daemon.
+    type: str
+    choices: [mgr, mds]
+    required: true
+  name:
+    description: Name of the daemon.
+    type: str
+    required: true
+attributes:
+  check_mode:
+    description: Can run in check mode and tells what would be done.
+    support: full
+  diff_mode:
+    description: Shows what was before and is after.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Give the mgr its key
+  baremetal.gpu.ceph_daemon_key:
+    kind: mgr
+    name: stor1
+"""
+
+RETURN = r"""
+path:
+  description: The keyring.
+  returned: success
+  type: str
+  sample: /var/lib/ceph/mgr/ceph-stor1/keyring
+"""
+
+import os
+import pwd
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
+
+# What the bootstrap keys may hand out, word by word.
+CAPS = {
+    "mgr": ("mon", "allow profile mgr", "osd", "allow *", "mds", "allow *"),
+    "mds": ("mon", "allow profile mds", "osd", "allow rwx", "mds", "allow"),
+}
+
+
+def write(path: str, text: str) -> None:
+    """Write a keyring that Ceph's user alone can read, whole or not at all."""
+    ceph = pwd.getpwnam("ceph")
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o750, exist_ok=True)
+    os.chown(directory, ceph.pw_uid, ceph.pw_gid)
+    draft = f"{path}.new"
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        os.fchown(file.fileno(), ceph.pw_uid, ceph.pw_gid)
+        file.write(text)
+    os.replace(draft, path)
+
+
+def read(path: str, entity: str) -> str:
+    """The key that is there; empty if there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return ceph_conf.key_in(file.read(), entity)
+    except OSError:
+        return ""
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "ceph"},
+            "kind": {"type": "str", "choices": list(CAPS), "required": True},
+            "name": {"type": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    cluster, kind = module.params["cluster"], module.params["kind"]
+    entity = f"{kind}.{module.params['name']}"
+    path = f"/var/lib/ceph/{kind}/{cluster}-{module.params['name']}/keyring"
+    there = read(path, entity)
+    changed = not there
+    if not module.check_mode:
+        ceph = Ceph(
+            ceph_run.run,
+            cluster=cluster,
+            name=f"client.bootstrap-{kind}",
+            keyring=f"/var/lib/ceph/bootstrap-{kind}/{cluster}.keyring",
+        )
+        try:
+            answer = ceph.json("auth", "get-or-create", entity, *CAPS[kind])
+            key = answer[0]["key"]
+            changed = key != there
+            if changed:
+                write(path, ceph_conf.keyring({entity: key}))
+        except (CephError, OSError, KeyError) as wrong:
+            module.fail_json(msg=f"{entity} gets no key: {wrong}")
+    before = f"{entity}: {'another key' if there else 'no key'}\n" if changed else ""
+    diff = {
+        "before_header": path,
+        "after_header": path,
+        "before": before,
+        "after": f"{entity}: its key\n" if changed else "",
+    }
+    module.exit_json(changed=changed, path=path, diff=diff)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_homes
+short_description: Keep the homes of users on CephFS
+version_added: 0.1.0
+description:
+  - Keeps a home for each user, which is a subvolume with a quota, owned by the user, with objects in a namespace of its
+    own, and a key that reaches it and nothing else. All homes in one execution.
+  - It refuses, before anything is changed, when the quotas add up to more than the cluster can hold. Homes that are
+    there and not listed count too, and are left alone.
+  - A home is archived by a snapshot, the loss of its key, and cutting off what is mounted; the data stay. It is deleted
+    only if its name is written a second time in C(confirm).
+  - The secrets go to the file O(keys) on the host and are not returned.
+options:
+  filesystem:
+    description: Name of the file system.
+    type: str
+    required: true
+  group:
+    description: Group of the subvolumes.
+    type: str
+    default: homes
+  homes:
+    description: The homes.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: Name of the user.
+        type: str
+        required: true
+      state:
+        description: Whether the home is there, kept without access, or deleted with all that is in it.
+        type: str
+        choices: [present, archived, absent]
+        default: present
+      size:
+        description: Its quota, such as V(50G). V(0) is none, which needs O(overcommit) above 1.
+        type: str
+        default: "0"
+      uid:
+        description: Number of the user. Needed for C(state=present).
+        type: int
+      gid:
+        description: Number of the user's group. Needed for C(state=present).
+        type: int
+      confirm:
+        description: The name again, for C(state=absent).
+        type: str
+        default: ""
+  mode:
+    description: Mode of the homes.
+    type: str
+    default: "0700"
+  key_prefix:
+    description: What the names of the keys begin with, after C(client.).
+    type: str
+    default: home.
+  overcommit:
+    description: How many times what the cluster can hold may be promised.
+    type: float
+    default: 1
+  keys:
+    description: File for the secrets by user, readable by root alone. It is brought up to date.
+    type: path
+    default: /var/lib/baremetal-gpu/ceph/homes.json
+extends_documentation_fragment:
+  - baremetal.gpu.ceph
+  - baremetal.gpu.ceph.changes
+seealso:
+  - module: baremetal.gpu.ceph_subvolume
+  - module: baremetal.gpu.ceph_subvolume_info
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Two homes, and one that is kept for whoever asks
+  baremetal.gpu.ceph_homes:
+    filesystem: cephfs
+    homes:
+      - {name: alice, uid: 2001, gid: 2001, size: 50G}
+      - {name: bob, uid: 2002, gid: 2002, size: 50G}
+      - {name: carol, state: archived}
+"""
+
+RETURN = r"""
+plan:
+  description: What was done, or in check mode would be done.
+  returned: success
+  type: list
+  elements: str
+  sample: [make the subvolume homes/alice, make the key client.home.alice]
+homes:
+  description: The homes by user, those that are not listed included.
+  returned: success
+  type: dict
+  contains:
+    path:
+      description: Its path in the file system.
+      type: str
+    size:
+      description: Its quota in bytes, 0 without.
+      type: int
+    used:
+      description: What it holds, in bytes.
+      type: int
+    uid:
+      description: Number of the user.
+      type: int
+    gid:
+      description: Number of the group.
+      type: int
+    client:
+      description: Name of its key without C(client.).
+      type: str
+    listed:
+      description: Whether it is in O(homes).
+      type: bool
+promised:
+  description: All quotas together, in bytes.
+  returned: success
+  type: int
+usable:
+  description: What the homes can hold before Ceph warns of full disks, in bytes; null while there is no file system.
+  returned: success
+  type: int
+"""
+
+import json
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_homes, ceph_keyfile, ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
+
+MODE = 0o600
+HOME = {
+    "name": {"type": "str", "required": True},
+    "state": {"type": "str", "choices": list(ceph_homes.STATES), "default": "present"},
+    "size": {"type": "str", "default": "0"},
+    "uid": {"type": "int"},
+    "gid": {"type": "int"},
+    "confirm": {"type": "str", "default": ""},
+}
+
+
+def keep_secrets(
+    path: str, there: ceph_homes.There, homes: list[ceph_homes.Home], settings: ceph_homes.Settings, pretend: bool
+) -> list[str]:
+    """Bring the file with the secrets up to date: those of listed homes change, others stay."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            secrets = json.load(file)
+    except (FileNotFoundError, ValueError):
+        secrets = {}
+    for home in homes:
+        key = there.keys[home.name]
+        if home.state == ceph_homes.PRESENT:
+            # Without a key it is only announced so far.
+            secret = key["key"] if key else ""
+            secrets[home.name] = {"client": settings.entity(home.name).partition(".")[2], "key": secret}
+        else:
+            secrets.pop(home.name, None)
+    text = json.dumps(secrets, indent=2, sort_keys=True) + "\n"
+    wrong = ceph_keyfile.differences(path, text, os.geteuid(), os.getegid(), MODE)
+    if wrong and not pretend:
+        ceph_keyfile.write(path, text, os.geteuid(), os.getegid(), MODE)
+    return wrong
+
+
+def shown(there: ceph_homes.There) -> dict[str, Any]:
+    """What a diff shows of each home."""
+    found = {}
+    for name, info in there.homes.items():
+        found[name] = {key: info[key] for key in ("size", "uid", "gid", "mode")}
+        if name in there.keys:
+            found[name]["key"] = bool(there.keys[name])
+    return found
+
+
+def expected(before: dict[str, Any], homes: list[ceph_homes.Home], mode: str) -> dict[str, Any]:
+    """The same for what is wanted."""
+    after = dict(before)
+    for home in homes:
+        if home.state == ceph_homes.ABSENT:
+            after.pop(home.name, None)
+        elif home.state == ceph_homes.PRESENT:
+            after[home.name] = {"size": home.size, "uid": home.uid, "gid": home.gid, "mode": mode, "key": True}
+        elif home.name in after:
+            after[home.name] = {**after[home.name], "key": False}
+    return after
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            **ceph_module.CONNECTION,
+            "filesystem": {"type": "str", "required": True},
+            "group": {"type": "str", "default": "homes"},
+            "homes": {"type": "list", "elements": "dict", "required": True, "options": HOME},
+            "mode": {"type": "str", "default": "0700"},
+            "key_prefix": {"type": "str", "default": "home.", "no_log": False},
+            "overcommit": {"type": "float", "default": 1.0},
+            "keys": {"type": "path", "default": "/var/lib/baremetal-gpu/ceph/homes.json", "no_log": False},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    mode = given["mode"].zfill(4)
+    settings = ceph_homes.Settings(given["filesystem"], given["group"], mode, given["key_prefix"], given["overcommit"])
+
+    def work(ceph: Ceph) -> dict[str, Any]:
+        homes = ceph_homes.wanted_homes(given["homes"])
+        done, before, capacity = ceph_homes.settle(ceph, settings, homes, module.check_mode)
+        after = ceph_homes.read(ceph, settings, homes)
+        done += keep_secrets(given["keys"], after, homes, settings, module.check_mode)
+        first = shown(before)
+        return {
+            "changed": bool(done),
+            "plan": done,
+            "homes": ceph_homes.describe(after, settings, homes),
+            "promised": sum(ceph_homes.promised(after, homes).values()),
+            "usable": capacity.usable if capacity else None,
+            "diff": {
+                "before": ceph_module.text(first),
+                "after": ceph_module.text(expected(first, homes, mode) if done else first),
+            },
+        }
+
+    ceph_module.guarded(module, "the homes", work)
+
+
+if __name__ == "__main__":
+    main()

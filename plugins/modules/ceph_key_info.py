@@ -1,0 +1,66 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_key_info
+short_description: Read what the keys of Ceph may do
+version_added: 0.1.0
+description:
+  - Returns the names of keys and what they may do. The secrets are not returned.
+options:
+  names:
+    description: The keys. By default all.
+    type: list
+    elements: str
+    default: []
+extends_documentation_fragment:
+  - baremetal.gpu.ceph
+  - baremetal.gpu.ceph.looks
+seealso:
+  - module: baremetal.gpu.ceph_key
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: See who may do what
+  baremetal.gpu.ceph_key_info:
+  register: keys
+"""
+
+RETURN = r"""
+caps:
+  description: What each key may do, by its name and the kind of daemon. A key that is not there is missing here.
+  returned: success
+  type: dict
+  sample: {client.alice: {mon: allow r}}
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={**ceph_module.CONNECTION, "names": {"type": "list", "elements": "str", "default": []}},
+        supports_check_mode=True,
+    )
+    names = set(module.params["names"])
+
+    def work(ceph: Ceph) -> dict[str, Any]:
+        listed = {entry["entity"]: entry["caps"] for entry in ceph.json("auth", "ls")["auth_dump"]}
+        return {"changed": False, "caps": {key: caps for key, caps in listed.items() if not names or key in names}}
+
+    ceph_module.guarded(module, "the keys", work)
+
+
+if __name__ == "__main__":
+    main()

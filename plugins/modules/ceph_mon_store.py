@@ -1,0 +1,133 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_mon_store
+short_description: Make the store of a Ceph monitor
+version_added: 0.1.0
+description:
+  - Makes the directory from which a monitor starts, unless it is there. A store that is there is never touched, and one
+    of another cluster is refused.
+  - A run that is cut leaves no half a store, because it is made beside its place and moved there.
+options:
+  cluster:
+    description: Name of the cluster, as in the names of its files.
+    type: str
+    default: ceph
+  name:
+    description: Name of the monitor.
+    type: str
+    required: true
+  fsid:
+    description: UUID of the cluster.
+    type: str
+    required: true
+  keys:
+    description: The keys that the cluster starts with, by name. Only the first monitors of a cluster look at them.
+    type: dict
+    required: true
+  monitors:
+    description: All monitors of the cluster.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: Name of the monitor.
+        type: str
+        required: true
+      address:
+        description: IP address by which everything reaches it.
+        type: str
+        required: true
+attributes:
+  check_mode:
+    description: Can run in check mode and tells what would be done.
+    support: full
+  diff_mode:
+    description: Shows what was before and is after.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Make the store of the monitor
+  baremetal.gpu.ceph_mon_store:
+    name: stor1
+    fsid: "{{ secrets.fsid }}"
+    keys: "{{ secrets['keys'] }}"
+    monitors:
+      - {name: stor1, address: 192.0.2.21}
+      - {name: stor2, address: 192.0.2.22}
+      - {name: stor3, address: 192.0.2.23}
+"""
+
+RETURN = r"""
+path:
+  description: The directory.
+  returned: success
+  type: str
+  sample: /var/lib/ceph/mon/ceph-stor1
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_daemon, ceph_monitor, ceph_run
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "ceph"},
+            "name": {"type": "str", "required": True},
+            "fsid": {"type": "str", "required": True},
+            "keys": {"type": "dict", "required": True, "no_log": True},
+            "monitors": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {"name": {"type": "str", "required": True}, "address": {"type": "str", "required": True}},
+            },
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    path = ceph_monitor.store_of(given["cluster"], given["name"])
+    changed = not os.path.exists(path)
+    if not changed:
+        fsid = ceph_daemon.mon_fsid(path, given["cluster"])
+        if fsid and fsid != given["fsid"]:
+            module.fail_json(
+                msg=f"{path} is the store of a monitor of the cluster {fsid}, not of {given['fsid']}. Nothing was "
+                "changed. To do: correct the cluster's secrets, or remove that cluster from the host first"
+            )
+    elif not module.check_mode:
+        try:
+            ceph_monitor.make_store(
+                ceph_run.run,
+                given["cluster"],
+                given["name"],
+                given["fsid"],
+                given["monitors"],
+                ceph_conf.keyring(given["keys"]),
+            )
+        except (ceph_monitor.MonitorError, KeyError, OSError) as wrong:
+            module.fail_json(msg=f"the store of the monitor {given['name']} cannot be made: {wrong}")
+    before, after = ("nothing\n", f"a store for {given['fsid']}\n") if changed else ("", "")
+    diff = {"before_header": path, "after_header": path, "before": before, "after": after}
+    module.exit_json(changed=changed, path=path, diff=diff)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_node_info
+short_description: Tell what a host already has of Ceph
+version_added: 0.1.0
+description:
+  - Reads which cluster a host belongs to, by its ceph.conf, its monitors and its OSDs, which Ceph is installed or would
+    be, and which addresses the host has. It needs nothing of Ceph.
+options:
+  cluster:
+    description: Name of the cluster, as in the names of its files.
+    type: str
+    default: ceph
+  from_distribution:
+    description:
+      - Whether Ceph comes from the distribution, whose release of it is then known before the package lists are.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Look for traces of Ceph
+  baremetal.gpu.ceph_node_info:
+  register: node
+"""
+
+RETURN = r"""
+traces:
+  description: Clusters that the host belongs to, with what says so. The fsid is empty where it could not be told.
+  returned: success
+  type: list
+  elements: dict
+  sample: [{"fsid": "1d8d3c1c-5b8f-4d0e-9c0a-0d6d1f3f7a51", "where": "/etc/ceph/ceph.conf"}]
+addresses:
+  description: IP addresses of the host.
+  returned: success
+  type: list
+  elements: str
+version:
+  description: Version of the packages of Ceph that are installed, otherwise the one that would be; empty if unknown.
+  returned: success
+  type: str
+  sample: 18.2.7+ds-1+deb13u1
+"""
+
+import re
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_daemon, ceph_preflight, ceph_run
+
+
+def version(from_distribution: bool) -> str:
+    """What is installed, or else what the package lists offer, or else what the distribution is known to have."""
+    rc, stdout = ceph_run.run(["apt-cache", "policy", "ceph-common"], None, 60)[:2]
+    if rc == 0:
+        found = dict(re.findall(r"^  (Installed|Candidate): (\S+)$", stdout, re.MULTILINE))
+        known = [text for text in (found.get("Installed"), found.get("Candidate")) if text and text != "(none)"]
+    else:
+        rc, stdout = ceph_run.run(["rpm", "-q", "--queryformat", "%{VERSION}", "ceph-common"], None, 60)[:2]
+        known = [stdout] if rc == 0 else []
+    if known:
+        return known[0]
+    return ceph_preflight.version_of_distribution() if from_distribution else ""
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "ceph"},
+            "from_distribution": {"type": "bool", "default": True},
+        },
+        supports_check_mode=True,
+    )
+    module.exit_json(
+        changed=False,
+        traces=ceph_daemon.traces(module.params["cluster"]),
+        addresses=sorted(ceph_daemon.local_addresses()),
+        version=version(module.params["from_distribution"]),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_osd_device
+short_description: Make OSDs on devices, and activate those that are there
+version_added: 0.1.0
+description:
+  - Judges all devices first, as M(baremetal.gpu.ceph_osd_device_info) does. If one of them is refused, none is touched
+    and the module fails with the reason for each.
+  - On a free device it makes an OSD. A run that is cut is gone on with, with the same number and key.
+  - An OSD of this cluster is brought up to the point where its unit can start, and is written down under
+    C(/var/lib/baremetal-gpu/ceph-osd), from where it is activated at every boot.
+options:
+  cluster:
+    description: Name of the cluster, as in the names of its files.
+    type: str
+    default: ceph
+  fsid:
+    description: UUID of the cluster; a device with an OSD of it is taken for ours.
+    type: str
+    required: true
+  devices:
+    description: The devices.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Name of the device in C(/dev/disk/by-id), which stays the same over reboots and slots.
+        type: path
+        required: true
+      wipe:
+        description: Whether what the device holds may be destroyed. Never touches an OSD of this cluster.
+        type: bool
+        default: false
+      method:
+        description: V(raw) gives the whole device to the OSD, V(lvm) makes logical volumes with ceph-volume.
+        type: str
+        choices: [raw, lvm]
+        default: raw
+      device_class:
+        description: Device class in the CRUSH map. By default Ceph tells V(hdd), V(ssd) and V(nvme) apart.
+        type: str
+        default: ""
+      db:
+        description: Device or logical volume for RocksDB, with V(lvm).
+        type: str
+        default: ""
+      wal:
+        description: Device or logical volume for the write-ahead log, with V(lvm).
+        type: str
+        default: ""
+      dmcrypt:
+        description: Whether the data is encrypted, with V(lvm).
+        type: bool
+        default: false
+attributes:
+  check_mode:
+    description: Can run in check mode and tells what would be done.
+    support: full
+  diff_mode:
+    description: Shows what was before and is after.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+seealso:
+  - module: baremetal.gpu.ceph_osd_device_info
+"""
+
+EXAMPLES = r"""
+- name: Make or activate the OSDs
+  baremetal.gpu.ceph_osd_device:
+    fsid: "{{ secrets.fsid }}"
+    devices:
+      - path: /dev/disk/by-id/wwn-0x5000c500a1b2c3d4
+        device_class: hdd
+"""
+
+RETURN = r"""
+devices:
+  description: What is on every device and what may be done with it.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    path:
+      description: The device, as it was named.
+      type: str
+    action:
+      description: V(activate) for an OSD of this cluster, V(prepare) for a device that is free, V(refuse) otherwise.
+      type: str
+      sample: refuse
+    why:
+      description: What the action follows from.
+      type: str
+      sample: it holds ext4 at 0x438
+    remedy:
+      description: What to do about a device that is refused.
+      type: str
+    osd_id:
+      description: Number of the OSD that is on it.
+      type: int
+    osd_uuid:
+      description: UUID of the OSD that is on it.
+      type: str
+osds:
+  description: Numbers of the OSDs that are on the devices. In check mode those that are not made yet are missing.
+  returned: success
+  type: list
+  elements: int
+units:
+  description: The units of these OSDs, as in the section C(units) of M(baremetal.gpu.host_drift_info).
+  returned: success
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import CephError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "ceph"},
+            "fsid": {"type": "str", "required": True},
+            "devices": {"type": "list", "elements": "dict", "required": True, "options": ceph_osd.DEVICE},
+        },
+        supports_check_mode=True,
+    )
+    devices = module.params["devices"]
+    osds = ceph_osd.Osds(module.params["fsid"], module.params["cluster"], ceph_run.run)
+    verdicts = osds.judge(devices)
+    refused = [row for row in verdicts if row["action"] == "refuse"]
+    if refused:
+        listed = "; ".join(f"{row['path']}: {row['why']}. To do: {row['remedy']}" for row in refused)
+        module.fail_json(msg=f"No device was touched, because of {len(refused)} of them: {listed}", devices=verdicts)
+    before, after, numbers = [], [], []
+    try:
+        for device, verdict in zip(devices, verdicts):
+            steps, number = osds.bring_up(device, verdict, dry=module.check_mode)
+            if steps:
+                before.append(f"{device['path']}: {verdict['why']}")
+                after.append(f"{device['path']}: {', '.join(steps)}")
+            if number is not None:
+                numbers.append(number)
+    except (ceph_osd.OsdError, CephError, OSError, KeyError) as wrong:
+        module.fail_json(msg=f"{device['path']}: {wrong}", changed=bool(before) or bool(after), devices=verdicts)
+    diff = {
+        "before_header": "OSDs",
+        "after_header": "OSDs",
+        "before": "".join(f"{line}\n" for line in before),
+        "after": "".join(f"{line}\n" for line in after),
+    }
+    units = [{"name": f"ceph-osd@{number}", "enabled": True, "state": "started"} for number in numbers]
+    module.exit_json(changed=bool(after), devices=verdicts, osds=numbers, units=units, diff=diff)
+
+
+if __name__ == "__main__":
+    main()

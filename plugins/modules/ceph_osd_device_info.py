@@ -1,0 +1,137 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_osd_device_info
+short_description: Tell what devices hold and whether they may become OSDs
+version_added: 0.1.0
+description:
+  - Looks for file systems, partitions, volume managers, RAID, mounts, swap, holders, and OSDs of this and of other
+    clusters, without writing and without anything of Ceph on the host.
+options:
+  cluster:
+    description: Name of the cluster, as in the names of its files.
+    type: str
+    default: ceph
+  fsid:
+    description: UUID of the cluster; a device with an OSD of it is taken for ours.
+    type: str
+    required: true
+  devices:
+    description: The devices.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Name of the device in C(/dev/disk/by-id), which stays the same over reboots and slots.
+        type: path
+        required: true
+      wipe:
+        description: Whether what the device holds may be destroyed. Never touches an OSD of this cluster.
+        type: bool
+        default: false
+      method:
+        description: V(raw) gives the whole device to the OSD, V(lvm) makes logical volumes with ceph-volume.
+        type: str
+        choices: [raw, lvm]
+        default: raw
+      device_class:
+        description: Device class in the CRUSH map. By default Ceph tells V(hdd), V(ssd) and V(nvme) apart.
+        type: str
+        default: ""
+      db:
+        description: Device or logical volume for RocksDB, with V(lvm).
+        type: str
+        default: ""
+      wal:
+        description: Device or logical volume for the write-ahead log, with V(lvm).
+        type: str
+        default: ""
+      dmcrypt:
+        description: Whether the data is encrypted, with V(lvm).
+        type: bool
+        default: false
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+seealso:
+  - module: baremetal.gpu.ceph_osd_device
+"""
+
+EXAMPLES = r"""
+- name: Look at the devices
+  baremetal.gpu.ceph_osd_device_info:
+    fsid: "{{ secrets.fsid }}"
+    devices:
+      - path: /dev/disk/by-id/wwn-0x5000c500a1b2c3d4
+  register: looked
+
+- name: Stop where a device holds something
+  ansible.builtin.assert:
+    that: looked.devices | selectattr('action', 'equalto', 'refuse') | length == 0
+"""
+
+RETURN = r"""
+devices:
+  description: What is on every device and what may be done with it.
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    path:
+      description: The device, as it was named.
+      type: str
+    action:
+      description: V(activate) for an OSD of this cluster, V(prepare) for a device that is free, V(refuse) otherwise.
+      type: str
+      sample: refuse
+    why:
+      description: What the action follows from.
+      type: str
+      sample: it holds ext4 at 0x438
+    remedy:
+      description: What to do about a device that is refused.
+      type: str
+    osd_id:
+      description: Number of the OSD that is on it.
+      type: int
+    osd_uuid:
+      description: UUID of the OSD that is on it.
+      type: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd, ceph_run
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "ceph"},
+            "fsid": {"type": "str", "required": True},
+            "devices": {"type": "list", "elements": "dict", "required": True, "options": ceph_osd.DEVICE},
+        },
+        supports_check_mode=True,
+    )
+    osds = ceph_osd.Osds(module.params["fsid"], module.params["cluster"], ceph_run.run)
+    module.exit_json(changed=False, devices=osds.judge(module.params["devices"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_secrets
+short_description: Keep the identity and the first keys of a Ceph cluster in a file of the operator
+version_added: 0.1.0
+description:
+  - Runs on the controller. Makes the file once, with a new fsid and new keys, and from then on only reads it.
+  - The file is JSON, readable for its owner alone. Encrypt a copy or keep it with the inventory's other secrets; who
+    loses it can no longer add hosts to the cluster with these roles.
+  - It is not made where a host already belongs to a cluster, for then it was lost, and new keys would not fit.
+options:
+  path:
+    description: The file.
+    type: path
+    required: true
+  fsid:
+    description: The fsid, where the operator keeps it elsewhere, such as in Ansible Vault. Then the file is not used.
+    type: str
+    default: ""
+  keys:
+    description: The keys by name, to go with O(fsid).
+    type: dict
+    default: {}
+  held:
+    description: The fsids that hosts hold already.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    description: Can run in check mode and tells what would be done.
+    support: full
+  diff_mode:
+    description: Shows what was before and is after.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+seealso:
+  - module: baremetal.gpu.ceph_node_info
+"""
+
+EXAMPLES = r"""
+- name: Read the cluster's secrets, or make them
+  baremetal.gpu.ceph_secrets:
+    path: "{{ inventory_dir }}/.secrets/ceph.json"
+  delegate_to: localhost
+  become: false
+  run_once: true
+  no_log: true
+  register: secrets
+"""
+
+RETURN = r"""
+fsid:
+  description: UUID of the cluster.
+  returned: success
+  type: str
+keys:
+  description: Secrets by the name that they are of.
+  returned: success
+  type: dict
+"""
+
+import json
+import os
+import uuid
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
+
+
+def load(path: str) -> Any:
+    """The content of the file.
+
+    :raises ValueError: if others may read it, or it is no JSON.
+    """
+    if os.stat(path).st_mode & 0o077:
+        raise ValueError(f"others than its owner may read it; 'chmod 600 {path}'")
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def checked(content: Any) -> dict[str, Any]:
+    """The same content, if a cluster can be made of it.
+
+    :raises ValueError: with what it lacks.
+    """
+    if not isinstance(content, dict) or not ceph_conf.is_fsid(str(content.get("fsid"))):
+        raise ValueError("it has no fsid, a UUID in lower case")
+    keys = content.get("keys")
+    lacking = [
+        name for name in ceph_conf.CAPS if not isinstance(keys, dict) or not ceph_conf.is_key(keys.get(name, ""))
+    ]
+    if lacking:
+        raise ValueError(f"it has no keys of {', '.join(lacking)}")
+    return content
+
+
+def save(path: str, content: dict[str, Any]) -> None:
+    """Write it whole; of two that do so at once, the first one wins."""
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    draft = f"{path}.{os.getpid()}"
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)
+    finally:
+        os.unlink(draft)
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "fsid": {"type": "str", "default": ""},
+            "keys": {"type": "dict", "default": {}, "no_log": True},
+            "held": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    path, given = module.params["path"], {key: module.params[key] for key in ("fsid", "keys")}
+    changed = not given["fsid"] and not os.path.exists(path)
+    if changed and module.params["held"]:
+        module.fail_json(
+            msg=f"{path} is not there, but hosts belong to {', '.join(sorted(set(module.params['held'])))}. "
+            "To do: bring the file back from where it is kept, or take the cluster off the hosts first"
+        )
+    try:
+        if changed:
+            given = {"fsid": str(uuid.uuid4()), "keys": {name: ceph_conf.new_key() for name in ceph_conf.CAPS}}
+            if not module.check_mode:
+                save(path, given)
+        content = checked(given if given["fsid"] else load(path))
+    except (OSError, ValueError) as wrong:
+        source = "ceph_common_fsid and ceph_common_keys" if module.params["fsid"] else path
+        module.fail_json(msg=f"{source} cannot be used: {wrong}")
+    before, after = ("nothing\n", "a new fsid and new keys\n") if changed else ("", "")
+    diff = {"before_header": path, "after_header": path, "before": before, "after": after}
+    module.exit_json(changed=changed, fsid=content["fsid"], keys=content["keys"], diff=diff)
+
+
+if __name__ == "__main__":
+    main()
