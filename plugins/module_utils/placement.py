@@ -242,7 +242,8 @@ def _places(node: Node, request: Request, policy: Policy, view: View) -> tuple[i
         level = policy.level(view, request.kind)
         return (next(number for number in cards if node.free[number] == level),)
     found = _linked(node, request, cards)
-    assert found is not None  # the view says that it fits
+    if found is None:
+        raise RuntimeError(f"{node.name}: the request fits by the view of the node, and not by its links")
     return found
 
 
@@ -310,7 +311,8 @@ class Cluster:
             return None
         node = self.nodes[place]
         view = _view(node, request)
-        assert view is not None
+        if view is None:
+            raise RuntimeError(f"{node.name}: chosen for a request that it does not fit")
         return node, _places(node, request, self.policy, view)
 
     def choose(self, request: Request) -> Choice:
@@ -326,7 +328,7 @@ class Cluster:
 
     def _reasons(self, request: Request, node: Node, chosen: tuple[int, ...]) -> Iterable[str]:
         views = [(other, view) for other in self.nodes for view in [_view(other, request)] if view is not None]
-        view = next(view for other, view in views if other is node)
+        (view,) = [view for other, view in views if other is node]
         excluded = Counter(text for other in self.nodes for text in obstacles(other, request))
         yield f"{len(views)} of {len(self.nodes)} nodes fit" + "".join(
             f"; {text}: {count}" for text, count in excluded.most_common()
@@ -334,9 +336,8 @@ class Cluster:
         yield f"{self.policy.name}: on {node.name}, {self.policy.words(view, request.kind)}"
         others = [(other, seen) for other, seen in views if other is not node]
         if others and not self.policy.draws:
-            best = min(self.policy.cost(seen, request.kind) for _other, seen in others)
-            second, seen = next(pair for pair in others if self.policy.cost(pair[1], request.kind) == best)
-            equal = best == self.policy.cost(view, request.kind)
+            second, seen = min(others, key=lambda pair: self.policy.cost(pair[1], request.kind))
+            equal = self.policy.cost(seen, request.kind) == self.policy.cost(view, request.kind)
             yield (
                 f"{second.name} is as good and comes later in the list"
                 if equal
