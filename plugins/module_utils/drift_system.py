@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import glob
 import grp
@@ -21,6 +22,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.drift_packages impor
 # Answers of `systemctl is-enabled` with exit status 0, and what an alias of an enabled unit says.
 ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "generated", "alias", "linked", "linked-runtime")
 MASKED = ("masked", "masked-runtime")
+# Characters of a file that a diff shows in full: Ansible's own limit (max_diff_size). A program of the collection is
+# larger, and nobody reads its 7000 lines once per host.
+LARGE = 104_448
 UNIT_PROPERTIES = ("Id", "Names", "LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload")
 
 
@@ -129,37 +133,60 @@ def file_drift(item: dict[str, Any], root: str = "/") -> str | None:
 
 
 def file_diff(item: dict[str, Any], root: str = "/") -> dict[str, str]:
-    """Before and after of a drifted file."""
-    path, state = under(root, item["path"]), item.get("state") or "file"
-    before = after = ""
-    if os.path.islink(path):
-        before = f"link to {os.readlink(path)}\n"
-    elif os.path.isdir(path):
-        before = "directory\n"
-    elif os.path.exists(path):
-        if item.get("sensitive"):
-            before = "content is not shown\n"
-        else:
-            data = read_bytes(path) or b""
-            text = data[:100_000].decode("utf-8", "replace")
-            before = f"binary, sha256 {sha256(data)}\n" if "\0" in text else text
-    if state == "link":
-        after = f"link to {item['src']}\n"
-    elif state == "directory":
-        after = "directory\n"
-    elif state == "file":
-        if item.get("sensitive"):
-            after = "content is not shown, and differs\n"
-        elif item.get("content") is not None:
-            after = item["content"]
-        elif item.get("sha256"):
-            after = f"sha256 {item['sha256']}\n"
-        else:
-            after = before
+    """Before and after of a drifted file; ``prepared`` instead, the differing lines alone, where it is large."""
+    state = item.get("state") or "file"
+    before = _shown_now(item, under(root, item["path"]))
+    wanted = _shown_wanted(item)
+    after = before if wanted is None else wanted
     if state == "file" and before == after and before:
         # Then it is the mode or the owner, which a diff of content would not show.
         before, after = f"{item['why']}\n", "as wanted\n"
-    return {"before": before, "after": after}
+    if max(len(before), len(after)) <= LARGE:
+        return {"before": before, "after": after}
+    if before and after:
+        lines = difflib.unified_diff(
+            before.splitlines(keepends=True), after.splitlines(keepends=True), f"before: {item['path']}", item["path"]
+        )
+        prepared = "".join(lines)
+        if len(prepared) <= LARGE:
+            return {"prepared": prepared}
+    return {"before": _in_short(before), "after": _in_short(after)}
+
+
+def _shown_now(item: dict[str, Any], path: str) -> str:
+    if os.path.islink(path):
+        return f"link to {os.readlink(path)}\n"
+    if os.path.isdir(path):
+        return "directory\n"
+    if not os.path.exists(path):
+        return ""
+    if item.get("sensitive"):
+        return "content is not shown\n"
+    data = read_bytes(path) or b""
+    return f"binary, sha256 {sha256(data)}\n" if b"\0" in data else data.decode("utf-8", "replace")
+
+
+def _shown_wanted(item: dict[str, Any]) -> str | None:
+    """What the path should hold; None where any content will do."""
+    state = item.get("state") or "file"
+    if state == "link":
+        return f"link to {item['src']}\n"
+    if state == "directory":
+        return "directory\n"
+    if state == "absent":
+        return ""
+    if item.get("sensitive"):
+        return "content is not shown, and differs\n"
+    if item.get("content") is not None:
+        return str(item["content"])
+    return f"sha256 {item['sha256']}\n" if item.get("sha256") else None
+
+
+def _in_short(text: str) -> str:
+    if len(text) <= LARGE:
+        return text
+    data = text.encode("utf-8", "replace")
+    return f"{text.count(chr(10))} lines, {len(data)} bytes, too much to show, sha256 {sha256(data)}\n"
 
 
 # --- units -----------------------------------------------------------------------------------------------------------

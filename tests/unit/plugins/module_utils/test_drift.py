@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,31 @@ def test_the_diff_of_a_mode_tells_the_mode(host):
     host.file("/etc/x", "same\n", mode=0o644)
     (shown,) = inspect(host, {"files": [{"path": "/etc/x", "content": "same\n", "mode": "0600"}]})["diff"]
     assert shown["before"] == "mode is 0644, not 0600\n"
+
+
+LARGE = "".join(f"line {number} of a program\n" for number in range(8000))
+
+
+def test_a_large_new_file_is_told_in_one_line(host):
+    (shown,) = inspect(host, {"files": [{"path": "/usr/libexec/x", "content": LARGE}]})["diff"]
+    digest = hashlib.sha256(LARGE.encode()).hexdigest()
+    assert shown["before"] == ""
+    assert shown["after"] == f"8000 lines, {len(LARGE)} bytes, too much to show, sha256 {digest}\n"
+
+
+def test_of_a_large_file_the_differing_lines_are_shown(host):
+    host.file("/usr/libexec/x", LARGE)
+    wanted = LARGE.replace("line 7000 of", "line 7000 in")
+    (shown,) = inspect(host, {"files": [{"path": "/usr/libexec/x", "content": wanted}]})["diff"]
+    assert "\n-line 7000 of a program\n+line 7000 in a program\n" in shown["prepared"]
+    assert len(shown["prepared"].splitlines()) == 11
+    assert "before" not in shown
+
+
+def test_a_large_file_with_another_mode_tells_the_mode(host):
+    host.file("/usr/libexec/x", LARGE, mode=0o644)
+    (shown,) = inspect(host, {"files": [{"path": "/usr/libexec/x", "content": LARGE, "mode": "0755"}]})["diff"]
+    assert (shown["before"], shown["after"]) == ("mode is 0644, not 0755\n", "as wanted\n")
 
 
 def test_a_secret_is_nowhere_in_the_answer(host):
