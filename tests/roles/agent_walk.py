@@ -29,6 +29,7 @@ SIMULATORS = Path("/usr/lib/baremetal-gpu-simulators")
 RESULT = Path("/run/baremetal-gpu/gpu.json")
 METRICS = Path("/var/lib/prometheus/node-exporter/baremetal_gpu.prom")
 UNIT = "baremetal-gpu-agent.service"
+DEVICE_NODES = "baremetal-gpu-device-nodes.service"
 # More than any check of the test's policy needs in a row.
 QUIET_LOOKS = 6
 PATIENCE_S = 90.0
@@ -84,12 +85,15 @@ def take(scenario: dict[str, Any]) -> None:
 
 def make_device_files() -> None:
     """What nvidia-modprobe does on a real host when a card comes or is cut."""
-    run("systemctl", "restart", "baremetal-gpu-device-nodes.service")
+    # Cards come and go here more often than systemd starts one unit.
+    run("systemctl", "reset-failed", DEVICE_NODES)
+    run("systemctl", "restart", DEVICE_NODES)
 
 
 def begin_anew(scenario: dict[str, Any]) -> None:
     """Another host altogether."""
     run("systemctl", "stop", UNIT)
+    run("systemctl", "reset-failed", UNIT)
     for path in glob.glob("/var/lib/baremetal-gpu/agent/*"):
         os.unlink(path)
     RESULT.unlink(missing_ok=True)

@@ -153,6 +153,56 @@ def test_a_driver_that_is_exchanged_is_noticed(role: Role) -> None:
     assert running() == now, "it starts again and again"
 
 
+LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+DEVICE_FILES = "sudo systemctl restart baremetal-gpu-device-nodes"
+# What is wrong with the driver itself: code, (verdict of the host, of its cards), how it comes and how it is mended.
+OF_DRIVER = {
+    "device_file_missing": ("fatal", ["ok", "fatal"], "sudo rm /dev/nvidia1", DEVICE_FILES),
+    "node_device_file_missing": ("fatal", ["ok", "ok"], "sudo rm /dev/nvidia-uvm", DEVICE_FILES),
+    "driver_library_missing": (
+        "fatal",
+        ["unknown", "unknown"],
+        f"sudo mv {LIBRARY} {LIBRARY}.aside",
+        f"sudo mv {LIBRARY}.aside {LIBRARY}",
+    ),
+    "driver_library_mismatch": (
+        "fatal",
+        ["unknown", "unknown"],
+        f"readlink {LIBRARY} | sudo tee /root/was; "
+        f"sudo cp $(realpath {LIBRARY}) $(dirname {LIBRARY})/libnvidia-ml.so.570.999.99; "
+        f"sudo ln -sfn libnvidia-ml.so.570.999.99 {LIBRARY}",
+        f"sudo ln -sfn $(sudo cat /root/was) {LIBRARY}",
+    ),
+    "driver_not_loaded": (
+        "fatal",
+        ["unknown", "unknown"],
+        "sudo systemctl stop baremetal-gpu-agent nvidia-persistenced; "
+        "sudo modprobe -r nvidia_uvm nvidia_drm nvidia_modeset nvidia && sudo systemctl start baremetal-gpu-agent",
+        "sudo modprobe nvidia && sudo modprobe nvidia_uvm && sudo systemctl start nvidia-persistenced; " + DEVICE_FILES,
+    ),
+}
+
+
+@pytest.mark.parametrize("code", OF_DRIVER)
+def test_what_is_wrong_with_the_driver_itself(role: Role, code: str) -> None:
+    host, cards, come, go = OF_DRIVER[code]
+    on_host(come)
+
+    def told() -> list[str]:
+        health = status().get("health") or {"reasons": [], "devices": []}
+        return [row["code"] for part in (health, *health["devices"]) for row in part["reasons"]]
+
+    until(lambda: told() == [code])
+    health = status()["health"]
+    shown = ssh(DEBIAN_13, "gpuops status", check=False)
+    on_host(go)
+    on_host("sudo gpuops look")
+    assert (health["verdict"], [row["verdict"] for row in health["devices"]]) == (host, cards)
+    assert code in shown
+    assert "remedy" in shown
+    until(lambda: verdicts() == ["ok", "ok"] and told() == [])
+
+
 def test_a_power_cut_loses_nothing(role: Role) -> None:
     log("NVRM: Xid (PCI:0000:3b:00): 95, pid=4242, name=python3, Uncontained: FBHUB.")
     until(lambda: verdicts() == ["fatal", "ok"])
