@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu
+from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, gpu
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
 
 VERDICTS = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
@@ -188,7 +188,7 @@ def facts(result: dict[str, Any]) -> dict[str, Any]:
         "pci": bus or [],
         "driver": driver,
         "devices": devices,
-        "health": result["health"],
+        "health": facts_health.told(result["health"], details=False, source="agent", log_error=None),
     }
 
 

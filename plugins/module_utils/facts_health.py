@@ -17,8 +17,8 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import judge_once
 
-AGENT_CONFIG = "etc/baremetal-gpu/agent.json"
-AGENT_RESULT = "run/baremetal-gpu/gpu.json"
+AGENT_CONFIG = "/etc/baremetal-gpu/agent.json"
+AGENT_RESULT = "/run/baremetal-gpu/gpu.json"
 # A result that is older than this many of the agent's intervals is not relied on.
 STALE_AFTER = 4
 KERNEL_LOG = "dev/kmsg"
@@ -37,7 +37,7 @@ def _read(path: str) -> dict[str, Any]:
 
 def of_agent(root: str = "/") -> dict[str, Any] | None:
     """The report of an agent that is at work, with `since`, as health.judge() makes it; None where there is none."""
-    path = _read(os.path.join(root, AGENT_CONFIG)).get("result", AGENT_RESULT)
+    path = _read(os.path.join(root, AGENT_CONFIG.lstrip("/"))).get("result", AGENT_RESULT)
     if not isinstance(path, str):
         return None
     result = _read(os.path.join(root, path.lstrip("/")))

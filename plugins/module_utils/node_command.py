@@ -16,12 +16,10 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, health_text, nvml, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import ResultFile, Textfile
+from ansible_collections.baremetal.gpu.plugins.module_utils.facts_health import AGENT_CONFIG, AGENT_RESULT, STALE_AFTER
 from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import EXIT_CODES
 
-CONFIG = "/etc/baremetal-gpu/agent.json"
 NO_AGENT = 4
-# A result that is older than this many intervals is told to be old.
-STALE_AFTER = 4
 
 
 def say(text: str) -> None:
@@ -47,7 +45,7 @@ def read_config(path: str) -> dict[str, Any]:
 
 def agent(config: dict[str, Any]) -> int:
     settings = Settings(**config.get("settings", {}))
-    publishers: list[Any] = [ResultFile(config.get("result", "/run/baremetal-gpu/gpu.json"))]
+    publishers: list[Any] = [ResultFile(config.get("result", AGENT_RESULT))]
     if config.get("textfile"):
         publishers.append(Textfile(config["textfile"]))
     # Loaded before the child is forked, which then shares it.
@@ -79,7 +77,7 @@ def ask_agent(config: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]
 
 def read_result(config: dict[str, Any]) -> dict[str, Any]:
     """The agent's last result, with its age in seconds and whether it is stale."""
-    path = config.get("result", "/run/baremetal-gpu/gpu.json")
+    path = config.get("result", AGENT_RESULT)
     with open(path, encoding="utf-8") as file:
         result: dict[str, Any] = json.load(file)
     result["age_s"] = round(max(0.0, time.time() - result["time"]), 1)
@@ -138,7 +136,7 @@ def clear(config: dict[str, Any], device: str | None, code: str | None) -> int:
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuops", description="The health of this host's NVIDIA cards.")
-    parser.add_argument("--config", default=CONFIG, help="configuration of the agent (default: %(default)s)")
+    parser.add_argument("--config", default=AGENT_CONFIG, help="configuration of the agent (default: %(default)s)")
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
         ("status", "show the agent's last verdict; the exit code is 0 ok, 1 degraded, 2 fatal, 3 unknown, 4 no agent"),
