@@ -23,7 +23,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import driver, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils import driver, merge, nvml, toml_document
 from ansible_collections.baremetal.gpu.plugins.module_utils.data_os import IDS, SUPPORTED
 
 Run = Callable[[list[str]], "tuple[int, str]"]
@@ -465,22 +465,31 @@ def resolve(name: str, deadline_s: float = 5.0) -> list[str]:
 # Container engines --------------------------------------------------------------------------------------------------
 
 
-def daemon_json(root: str = "/") -> dict[str, Any]:
-    """Whether there is an /etc/docker/daemon.json, and what is wrong with it."""
-    path = _inside(root, "etc/docker/daemon.json")
-    if not os.path.exists(path):
-        return {"exists": False, "error": None}
-    text = _text(path)
-    error = None
-    if text.strip():
-        try:
-            if not isinstance(json.loads(text), dict):
+ENGINE_CONFIGS = {
+    "docker": "/etc/docker/daemon.json",
+    "podman": "/etc/containers/containers.conf",
+    "containerd": "/etc/containerd/config.toml",
+}
+
+
+def engine_config(engine: str, root: str = "/") -> dict[str, Any]:
+    """{path, error}: an engine's configuration file, and what is wrong with it, None if nothing is.
+
+    The words of the file are not repeated: they may be a registry's password.
+    """
+    path, error = ENGINE_CONFIGS[engine], None
+    text = _text(_inside(root, path.lstrip("/")))
+    try:
+        if path.endswith(".json"):
+            if text.strip() and not isinstance(json.loads(text), dict):
                 error = "its top level is not an object"
-        except ValueError as failure:
-            line = getattr(failure, "lineno", 0)
-            words = text.splitlines()[line - 1].strip() if 0 < line <= len(text.splitlines()) else ""
-            error = f"line {line}, column {getattr(failure, 'colno', 0)}: {getattr(failure, 'msg', failure)}: {words}"
-    return {"exists": True, "error": error}
+        else:
+            toml_document.parse(text)
+    except json.JSONDecodeError as failure:
+        error = f"line {failure.lineno}, column {failure.colno}: {failure.msg}"
+    except merge.Malformed as failure:
+        error = f"line {failure.line}, column {failure.column}: {failure.reason}"
+    return {"path": path, "error": error}
 
 
 # Network ------------------------------------------------------------------------------------------------------------
@@ -655,5 +664,5 @@ def gather(
         "repositories": repositories(root),
         "time_synchronised": time_synchronised(root, clock),
         "hostname": hostname(root, host, resolver),
-        "daemon_json": daemon_json(root),
+        "engine_configs": {engine: engine_config(engine, root) for engine in ENGINE_CONFIGS},
     }

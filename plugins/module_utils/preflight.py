@@ -127,15 +127,18 @@ def judge(
 
 def judge_containers(host: dict[str, Any], wanted: dict[str, Any], judgement: Judgement) -> None:
     engine = wanted["container_runtime_engine"]
-    if engine != "docker" or wanted["container_runtime_state"] == "absent":
+    if engine == "none" or wanted["container_runtime_state"] == "absent":
         return
-    if host["daemon_json"]["error"]:
+    config = host["engine_configs"][engine]
+    if config["error"]:
         judgement.problem(
-            "daemon_json",
-            "/etc/docker/daemon.json is not valid, and what it says would be lost",
-            host["daemon_json"]["error"],
-            "correct the file (`python3 -m json.tool /etc/docker/daemon.json` shows the place) or move it away",
+            "engine_config",
+            f"{config['path']} is not valid, and what it says would be lost",
+            config["error"],
+            "correct the file at this place, or move it away",
         )
+    if engine != "docker":
+        return
     if "podman-docker" in host["packages"]:
         judgement.problem(
             "engine_conflict",

@@ -272,28 +272,25 @@ def test_a_name_that_the_system_library_knows_by_itself_is_not_asked_for(host):
 
 
 @pytest.mark.parametrize(
-    ("content", "error"),
+    ("engine", "content", "error"),
     [
-        ("{}", None),
-        ("", None),
-        ("[]", "its top level is not an object"),
-        (
-            '{\n  "log-driver": "json-file",\n  "features": {"cdi": true},\n}\n',
-            "line 4, column 1: Expecting property name enclosed in double quotes: }",
-        ),
+        ("docker", "{}", None),
+        ("docker", "", None),
+        ("docker", "[]", "its top level is not an object"),
+        ("docker", '{\n  "log-driver": secret\n}\n', "line 2, column 17: Expecting value"),
+        ("podman", "# nothing\n", None),
+        ("podman", "[engine]\ncgroup_manager = secret\n", "line 2, column 18"),
+        ("containerd", "version = 2\n", None),
+        ("containerd", 'version = 2\n[plugins."a"\npassword = "secret"\n', "line 2, column 13"),
     ],
 )
-def test_daemon_json(host, content, error):
-    assert osinfo.daemon_json(host.path) == {"exists": False, "error": None}
-    host.write("etc/docker/daemon.json", content)
-    answer = osinfo.daemon_json(host.path)
-    assert answer["exists"] is True
-    # Newer Pythons say it in other words.
-    if error and "line" in error:
-        assert answer["error"].startswith("line ")
-        assert answer["error"].endswith(": }") or "Illegal trailing comma" in answer["error"]
-    else:
-        assert answer["error"] == error
+def test_an_engines_configuration(host, engine, content, error):
+    path = osinfo.ENGINE_CONFIGS[engine]
+    assert osinfo.engine_config(engine, host.path) == {"path": path, "error": None}
+    host.write(path.lstrip("/"), content)
+    answer = osinfo.engine_config(engine, host.path)["error"]
+    assert answer == error or str(answer).startswith(f"{error}: ")
+    assert "secret" not in str(answer)
 
 
 @pytest.mark.parametrize(

@@ -455,12 +455,21 @@ def test_nvidias_repository(host, directory, variables, code):
     assert codes(verdict["problems"]) == ([code] if code else [])
 
 
-def test_a_malformed_daemon_json(host):
-    host.write("etc/docker/daemon.json", '{\n  "log-driver": json-file\n}\n')
-    row = the_problem(judge(host))
-    assert row["code"] == "daemon_json"
-    assert row["value"] == 'line 2, column 17: Expecting value: "log-driver": json-file'
-    assert judge(host, container_runtime_engine="podman")["problems"] == []
+@pytest.mark.parametrize(
+    ("engine", "path", "content"),
+    [
+        ("docker", "/etc/docker/daemon.json", '{\n  "log-driver": json-file\n}\n'),
+        ("podman", "/etc/containers/containers.conf", "[engine]\nruntime = crun\n"),
+        ("containerd", "/etc/containerd/config.toml", "version = 2\n[plugins\n"),
+    ],
+)
+def test_a_malformed_configuration_of_the_engine(host, engine, path, content):
+    host.write(path.lstrip("/"), content)
+    row = the_problem(judge(host, container_runtime_engine=engine))
+    assert row["code"] == "engine_config"
+    assert path in row["message"]
+    assert row["value"].startswith("line 2, column ")
+    assert judge(host, container_runtime_engine="none")["problems"] == []
 
 
 @pytest.mark.parametrize(
@@ -670,7 +679,7 @@ def test_all_problems_come_at_once_and_in_words(host):
     host.write("etc/docker/daemon.json", "[]")
     host.write(SECURE_BOOT, b"\x06\0\0\0\x01")
     verdict = judge(host, nvidia_driver_branch="latest", free_mib=1)
-    assert codes(verdict["problems"]) == ["variable", "secure_boot", "daemon_json", "disk_space"]
+    assert codes(verdict["problems"]) == ["variable", "secure_boot", "engine_config", "disk_space"]
     lines = preflight_report.report("gpu1", verdict["problems"]).splitlines()
     assert lines[:3] == [
         "gpu1: 4 problems in the way, nothing was changed.",
