@@ -11,16 +11,19 @@ on its own for every event that NVML reports.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import nvml as nvml_errors
 
 LIBRARY = "libnvidia-ml.so"
+NAMES = tuple(f"{place}/{LIBRARY}.1" for place in ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib"))
 # In capitals: with NVML opened anew, and also the cards that are avoided.
 QUICK, SLOW = b"q", b"s"
 # An answer for eight cards is some 20 kB; what grows beyond this is garbage.
@@ -34,18 +37,24 @@ STRIKES = 2
 RETRY_S, RETRY_AT_MOST_S = 60.0, 3600.0
 
 
-def mapped_library(maps: str = "/proc/self/maps") -> tuple[str, int] | None:
-    """Path and inode of the NVML library that this process has mapped."""
+def mapped_library(maps: str = "/proc/self/maps", names: Iterable[str] = NAMES) -> tuple[str, int] | None:
+    """Inode of the NVML library that this process has mapped, and the path under which it is found.
+
+    The kernel knows the file that a chain of links ended at. Where the loader's own name leads there too, that name is
+    told: links are turned, as by update-alternatives, while the file stays.
+    """
     with open(maps, encoding="utf-8", errors="replace") as file:
         for line in file:
             fields = line.split(None, 5)
             if len(fields) == 6 and LIBRARY in fields[5]:
-                return fields[5].rstrip("\n"), int(fields[4])
+                path, inode = fields[5].rstrip("\n"), int(fields[4])
+                found = (name for pattern in names for name in glob.glob(pattern))
+                return next((name for name in found if not library_has_changed((name, inode))), path), inode
     return None
 
 
 def library_has_changed(mapped: tuple[str, int] | None) -> bool:
-    """Whether the file that is mapped is no longer the one at its path: a package has replaced it."""
+    """Whether who opens the library now gets another file than the one that is mapped, or none."""
     if mapped is None:
         return False
     path, inode = mapped

@@ -192,10 +192,12 @@ def test_what_is_wrong_with_the_driver_itself(role: Role, code: str) -> None:
         health = status().get("health") or {"reasons": [], "devices": []}
         return [row["code"] for part in (health, *health["devices"]) for row in part["reasons"]]
 
-    until(lambda: told() == [code])
-    health = status()["health"]
-    shown = ssh(DEBIAN_13, "gpuops status", check=False)
-    on_host(go)
+    try:
+        until(lambda: told() == [code])
+        health = status()["health"]
+        shown = ssh(DEBIAN_13, "gpuops status", check=False)
+    finally:
+        on_host(go)
     on_host("sudo gpuops look")
     assert (health["verdict"], [row["verdict"] for row in health["devices"]]) == (host, cards)
     assert code in shown

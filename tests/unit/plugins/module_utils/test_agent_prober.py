@@ -225,7 +225,7 @@ def test_another_library_at_the_same_path_is_noticed(tmp_path):
     library.write_text("old")
     maps = tmp_path / "maps"
     maps.write_text(f"7f00-7f01 r-xp 00000000 fe:01 {library.stat().st_ino}                  {library}\n")
-    mapped = agent_prober.mapped_library(str(maps))
+    mapped = agent_prober.mapped_library(str(maps), ())
     assert mapped == (str(library), library.stat().st_ino)
     assert not agent_prober.library_has_changed(mapped)
     new = tmp_path / "new"
@@ -233,6 +233,27 @@ def test_another_library_at_the_same_path_is_noticed(tmp_path):
     new.replace(library)
     assert agent_prober.library_has_changed(mapped)
     library.unlink()
+    assert agent_prober.library_has_changed(mapped)
+
+
+def test_a_link_that_leads_to_another_library_is_noticed(tmp_path):
+    """As when update-alternatives turns Debian's links to another branch and the old one stays."""
+    old, new, link = (
+        tmp_path / "libnvidia-ml.so.535.1",
+        tmp_path / "libnvidia-ml.so.570.1",
+        tmp_path / "libnvidia-ml.so.1",
+    )
+    old.write_text("old")
+    new.write_text("new")
+    link.symlink_to(old)
+    maps = tmp_path / "maps"
+    maps.write_text(f"7f00-7f01 r-xp 00000000 fe:01 {old.stat().st_ino}                  {old}\n")
+    mapped = agent_prober.mapped_library(str(maps), (f"{tmp_path}*/libnvidia-ml.so.1",))
+    assert mapped == (str(link), old.stat().st_ino)
+    assert not agent_prober.library_has_changed(mapped)
+    link.unlink()
+    assert agent_prober.library_has_changed(mapped)
+    link.symlink_to(new)
     assert agent_prober.library_has_changed(mapped)
 
 
