@@ -28,6 +28,11 @@ _DRIVER_CHECKS = (
     "nvml_crash",
     "nvml_error",
 )
+# What must have gone well for NVML to fail with this code; of the other kinds a failure says nothing.
+_PASSED: dict[Any, tuple[str, ...]] = {
+    9: ("driver_library_missing",),
+    18: ("driver_library_missing", "driver_not_loaded"),
+}
 
 
 def failed_check(error: dict[str, Any] | None) -> str | None:
@@ -60,8 +65,7 @@ def findings(
             text = f"NVML cannot be asked: {error.get('text')}"
             found[code] = Finding("fail", error.get("code") or error.get("name"), None, text, remedy=error["remedy"])
         else:
-            # A failure of one kind says nothing of the others.
-            found[code] = Finding("unknown" if error else "ok")
+            found[code] = Finding("ok" if not error or code in _PASSED.get(error.get("code"), ()) else "unknown")
     found["gpu_count"] = _count(look, policy)
     found["fabric_manager_down"] = _fabric_manager(look, policy)
     # Without its driver a card has no files, and the driver is what is to be mended.

@@ -268,6 +268,24 @@ def test_what_is_asked_hourly_keeps_its_state_in_between(host):
     assert host.codes() == ["inforom_corrupt"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "left"),
+    [
+        (12, 9, ["driver_not_loaded"]),
+        (12, 18, ["driver_library_mismatch"]),
+        (9, 18, ["driver_library_mismatch"]),
+        # This says nothing of the module.
+        (9, 12, ["driver_library_missing", "driver_not_loaded"]),
+    ],
+)
+def test_a_failure_that_comes_later_on_the_way_ends_the_ones_before(host, before, after, left):
+    host.fail(error(before))
+    host.look(4)
+    host.fail(error(after))
+    host.look(4)
+    assert sorted(host.codes(None)) == left
+
+
 # --- operators --------------------------------------------------------------------------------------------------------
 
 
