@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -58,10 +59,14 @@ class Running:
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, self.config], env=self.environment, cwd=ROOT)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, self.config], env=self.environment, cwd=ROOT, start_new_session=True
+        )
 
     def close(self) -> None:
-        self.process.kill()
+        """End it with its child, which may hang: systemd ends the whole unit, too."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         os.close(self.writer)
 
