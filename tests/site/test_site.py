@@ -87,7 +87,7 @@ def test_check_mode_announced_what_the_run_then_did(announced: Play, finished: P
     for (machine, stage), did in finished.drifts.items():
         said = announced.drifts.get((machine, stage), [])
         # What an earlier stage of the run did is no longer to do; check mode announces it for both.
-        earlier = {line for (other, _), lines in finished.drifts.items() if other == machine for line in lines}
+        earlier = {line for (other, _stage), lines in finished.drifts.items() if other == machine for line in lines}
         still = [line for line in said if line in did or line not in earlier]
         if without_candidates(still) != without_candidates(did):
             different[machine, stage] = (said, did)
