@@ -228,6 +228,8 @@ def _full(value: Any, shape: Mapping[str, Any]) -> Any:
         fields = shape["fields"]
         filled = {key: one["default"] for key, one in fields.items() if "default" in one}
         return {**filled, **{key: _full(one, fields[key]) for key, one in value.items() if key in fields}}
+    if shape["type"] == "unreachable" and isinstance(value, Mapping):
+        return {"inactiveAfterSeconds": 0, "expungeAfterSeconds": 0, **value}
     if shape["type"] == "list" and isinstance(value, (list, tuple)):
         return [_full(one, shape["of"]) for one in value]
     return value
@@ -235,7 +237,7 @@ def _full(value: Any, shape: Mapping[str, Any]) -> Any:
 
 def _equal(want: Any, have: Any, shape: Mapping[str, Any]) -> bool:
     """Whether the server has what is wanted. Where fields are fixed it may have filled in more; labels are equal."""
-    if not want and not have and shape["type"] in ("map", "list", "object"):
+    if not have and (want is None or (not want and shape["type"] in ("map", "list", "object"))):
         return True
     if shape.get("assigned") and not want:
         return True
