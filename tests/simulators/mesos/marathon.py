@@ -305,6 +305,8 @@ class Marathon:
         if "id" not in app:
             marathon_rules.refuse("Invalid JSON", [("/id", "error.path.missing")])
         app["id"] = canonical(app["id"])
+        if "dependencies" in app:
+            app["dependencies"] = [canonical(one) for one in app["dependencies"]]
         marathon_rules.rules(app, self.features)
         return app
 
