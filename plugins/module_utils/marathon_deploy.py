@@ -225,7 +225,8 @@ def _reasons(marathon: Marathon, app_id: str) -> list[str]:
             f"{failure.get('message') or 'no message'}"
         )
     for task in app.get("tasks", []):
-        for row in task.get("healthCheckResults") or []:
+        # Before the first result there may be a null.
+        for row in filter(None, task.get("healthCheckResults") or []):
             if not row.get("alive"):
                 cause = row.get("lastFailureCause") or "no answer yet"
                 found.append(f"task {task['id']} on {task.get('host')} is not healthy: {cause}")

@@ -463,6 +463,12 @@ class Marathon:
                 result["alive"] = False
         return {}
 
+    def in_leader(self, request: Request) -> Any:
+        """{"leader": host:port}, "" while none is elected, or null for this one."""
+        told = request.json()["leader"]
+        self.leader = self.address if told is None else told
+        return {}
+
     def in_log(self, request: Request) -> Any:
         """The calls so far that were no GET."""
         return self.log

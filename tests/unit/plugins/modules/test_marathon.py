@@ -5,6 +5,10 @@
 from __future__ import annotations
 
 import json
+import ssl
+import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -309,6 +313,19 @@ def test_a_deployment_of_others_in_between_is_not_taken_for_ours(runner, site, m
     assert site.app()["cmd"] == "theirs"
 
 
+def test_an_election_while_it_waits_is_waited_out(runner, site, monkeypatch):
+    site.next({"polls": 3})
+    elected = iter(["", "", None])
+
+    def elect(_seconds):
+        site.ask("POST", "/stand-in/leader", {"leader": next(elected, None)})
+
+    monkeypatch.setattr(
+        marathon_app, "Options", lambda *given: marathon_app.marathon_deploy.Options(*given, sleep=elect)
+    )
+    assert [task["state"] for task in runner.app()["tasks"]] == ["TASK_RUNNING"]
+
+
 def test_an_app_is_taken_away_once(runner, site):
     runner.app()
     foretold = runner.absent(check=True)
@@ -357,6 +374,43 @@ def test_a_login_is_given_and_a_wrong_one_is_named(capsys):
         assert "s3cret-word" not in json.loads(runner.text)["msg"]
     finally:
         site.stop()
+
+
+@pytest.fixture
+def https(tmp_path):
+    """(URL of a web server that answers what an empty Marathon would, file with its certificate)."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    subprocess.run([*made, *names], check=True, capture_output=True)
+
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self):
+            told = {"/v2/deployments": [], "/v2/leader": {"leader": "a:8443"}}.get(self.path, {"apps": []})
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(told).encode())
+
+        def log_message(self, *_arguments):
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Empty)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"https://127.0.0.1:{server.server_address[1]}", str(certificate)
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_certificate_is_checked_against_the_authority_that_is_given(capsys, https, site):
+    url, certificate = https
+    runner = Runner(site, capsys)
+    runner.urls = [url]
+    assert runner.info(ca_file=certificate)["leader"] == "a:8443"
+    assert "CERTIFICATE_VERIFY_FAILED" in runner.info()["msg"]
+    assert "To do: give a file" in runner.info(ca_file="/nosuch")["msg"]
 
 
 def test_one_that_does_not_lead_will_do_and_none_is_told_with_all_that_were_tried(runner, site):
