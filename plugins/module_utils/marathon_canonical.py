@@ -19,10 +19,13 @@ _MODES = {"HOST": "host", "BRIDGE": "container/bridge", "USER": "container"}
 
 def canonical(app: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of an app in which marathon_app.problems found nothing, without uris, ports, ipAddress, and without
-    container.docker.network and portMappings. The id begins with a slash. What is null is left out.
+    container.docker.network and portMappings. The id begins with a slash, operators of constraints are in
+    capital letters, and what is null is left out.
     """
     found = {key: copy.deepcopy(value) for key, value in app.items() if value is not None}
     found["id"] = "/" + found["id"].strip("/")
+    if "constraints" in found:
+        found["constraints"] = [[row[0], row[1].upper(), *row[2:]] for row in found["constraints"]]
     uris, ports = found.pop("uris", None), found.pop("ports", None)
     if uris:
         found["fetch"] = [{"uri": uri, "extract": uri.endswith(_ARCHIVES)} for uri in uris]

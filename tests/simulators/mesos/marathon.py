@@ -332,7 +332,9 @@ class Marathon:
 
     def _put(self, app_id: str, app: App, force: bool) -> dict[str, Any]:
         before = self.apps.get(app_id)
-        others = [row for other, one in self.apps.items() if other != app_id for row in marathon_rules._places(one)]
+        others = [
+            row for other, one in self.apps.items() if other != app_id for row in marathon_rules.service_ports(one)
+        ]
         used = {row[key] for row, key in others}
         app = {key: value for key, value in app.items() if key not in ("version", "versionInfo")}
         whole = marathon_rules.complete(app, self.flags.get("mesos_role", "*"), used, before)

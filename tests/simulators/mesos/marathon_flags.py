@@ -42,7 +42,11 @@ def of_environment(environment: dict[str, str]) -> list[str]:
 def load(arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
     """Flag -> text. Exits with status 1 where Marathon would."""
     known = {name: row for name, row in FLAGS.items() if name not in NEWER}
-    flags = {name: str(row["default"]) for name, row in known.items() if row["default"] not in (None, [])}
+    # A default in angle brackets, or from a variable, is one in words.
+    defaults = {name: str(row["default"]) for name, row in known.items() if row["default"] not in (None, [])}
+    flags = {name: text for name, text in defaults.items() if not text.startswith(("<", "env "))}
+    if environment.get("MESOSPHERE_HTTP_CREDENTIALS"):
+        flags["http_credentials"] = environment["MESOSPHERE_HTTP_CREDENTIALS"]
     left = [*of_environment(environment), *arguments]
     given = set()
     while left:

@@ -240,16 +240,16 @@ def complete(app: dict[str, Any], role: str, used: set[int], before: dict[str, A
     return {key: value for key, value in whole.items() if value != [] or key == "portDefinitions"}
 
 
-def _places(app: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
+def service_ports(app: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
     mapped = (app.get("container") or {}).get("portMappings") or []
     return [(row, "port") for row in app.get("portDefinitions", [])] + [(row, "servicePort") for row in mapped]
 
 
 def _assign(app: dict[str, Any], used: set[int], before: dict[str, Any] | None) -> None:
     """Service ports for those that ask for none."""
-    asked = {row[key] for row, key in _places(app)}
-    own = [row[key] for row, key in _places(before or {}) if row[key] not in asked]
+    asked = {row[key] for row, key in service_ports(app)}
+    own = [row[key] for row, key in service_ports(before or {}) if row[key] not in asked]
     free = (port for port in range(10000, 20000) if port not in used and port not in asked)
-    for row, key in _places(app):
+    for row, key in service_ports(app):
         if row[key] == 0:
             row[key] = own.pop(0) if own else next(free)

@@ -262,8 +262,12 @@ def test_apps_are_selected_by_label_and_id(site):
     assert ids("label=team!%3Dvision") == ["/jobs/other"]
 
 
-def test_a_login_is_wanted_everywhere():
-    site = Site("--http_credentials=op:s3cret")
+@pytest.mark.parametrize(
+    ("flags", "variables"),
+    [(["--http_credentials=op:s3cret"], {}), ([], {"MESOSPHERE_HTTP_CREDENTIALS": "op:s3cret"})],
+)
+def test_a_login_is_wanted_everywhere(flags, variables):
+    site = Site(*flags, env=variables)
     try:
         login = {"Authorization": f"Basic {b64encode(b'op:s3cret').decode()}"}
         for path in ("/ping", "/v2/info", "/v2/apps"):

@@ -360,6 +360,10 @@ def test_secrets_are_nowhere_to_be_seen(runner, site):
     assert runner.info(show_env=True)["apps"][0]["definition"]["env"]["A"] == "1"
     runner.absent()
     assert "hunter2" not in runner.text
+    # Nor in a refusal of the value itself.
+    told = runner.app(secret_env={"TOKEN": 987654321})
+    assert "env.TOKEN" in told["msg"]
+    assert "987654321" not in runner.text
 
 
 def test_a_login_is_given_and_a_wrong_one_is_named(capsys):
