@@ -46,11 +46,13 @@ class Options:
 
 
 class Unfinished(Failed):
-    """The app does not run in time. `reasons` say why, `rolled_back` whether the app is as before."""
+    """The app does not run in time. `reasons` say why, `sent` whether a change was made, `rolled_back` whether the app
+    is as before.
+    """
 
-    def __init__(self, text: str, reasons: list[str], rolled_back: bool) -> None:
+    def __init__(self, text: str, reasons: list[str], sent: bool, rolled_back: bool) -> None:
         super().__init__(text)
-        self.reasons, self.rolled_back = reasons, rolled_back
+        self.reasons, self.sent, self.rolled_back = reasons, sent, rolled_back
 
 
 def plan(marathon: Marathon, document: Mapping[str, Any]) -> Plan:
@@ -166,7 +168,11 @@ def _watch(marathon: Marathon, todo: Plan, deployment_id: str | None, options: O
     what = f"app {app_id} does not run as wanted after {options.timeout_s:g} s"
     if not over:
         what += f", deployment {deployment_id} is still under way" if deployment_id else ", a deployment is under way"
-    reasons = _reasons(marathon, app_id)
+    try:
+        reasons = _reasons(marathon, app_id)
+    except Failed as why:
+        # What is to be rolled back is rolled back all the same.
+        reasons = [f"the reasons cannot be read: {why}"]
     text = f"{what}: {'; '.join(reasons)}."
     wish = todo.before is not None if options.rollback is None else options.rollback
     rolled_back = False
@@ -175,7 +181,8 @@ def _watch(marathon: Marathon, todo: Plan, deployment_id: str | None, options: O
         text += f" {told}"
     elif deployment_id:
         text += " It was left as it is."
-    raise Unfinished(f"{text} To do: correct what is named, or allow more time", reasons, rolled_back)
+    text += " To do: correct what is named, or allow more time"
+    raise Unfinished(text, reasons, deployment_id is not None, rolled_back)
 
 
 def _runs(marathon: Marathon, wanted: Mapping[str, Any]) -> bool:

@@ -237,7 +237,7 @@ def main() -> None:
     try:
         done = act(params, options, module.check_mode)
     except Unfinished as why:
-        module.fail_json(msg=str(why), changed=True, reasons=why.reasons, rolled_back=why.rolled_back)
+        module.fail_json(msg=str(why), changed=why.sent, reasons=why.reasons, rolled_back=why.rolled_back)
     except Failed as why:
         module.fail_json(msg=str(why))
     module.exit_json(**done)

@@ -294,6 +294,7 @@ def test_an_app_that_is_not_healthy_fails_without_a_change_or_a_roll_back(runner
     calls = site.changes()
     told = runner.app(app, timeout=0.1)
     assert "is not healthy" in told["msg"]
+    assert (told["changed"], told["rolled_back"]) == (False, False)
     assert runner.app(app, wait=False)["changed"] is False
     assert site.changes() == calls
 
