@@ -79,8 +79,8 @@ class Marathon:
         """JSON of what is read."""
         return self._checked(f"GET {path}", self._read(path))
 
-    def change(self, method: str, path: str, document: Any = None) -> Any:
-        """JSON of the answer to a change."""
+    def change(self, method: str, path: str, document: Any = None, app_id: str = "") -> Any:
+        """JSON of the answer to a change, of the app `app_id` if it is one's."""
         body = None if document is None else json.dumps(document).encode()
         headers = {**self._headers, **({"Content-Type": "application/json"} if body is not None else {})}
         url = self.urls[0]
@@ -92,9 +92,9 @@ class Marathon:
                 f"{method} {path}: {url} does not answer: {why}. To do: run it again; if the change was taken, it is "
                 "not made twice"
             ) from error
-        return self._checked(f"{method} {path}", answer)
+        return self._checked(f"{method} {path}", answer, app_id)
 
-    def _checked(self, what: str, answer: Reply) -> Any:
+    def _checked(self, what: str, answer: Reply, app_id: str = "") -> Any:
         url = self.urls[0]
         if answer.status == 401:
             raise Failed(f"{what}: {url} wants a login, and this one is none. To do: check user and password")
@@ -110,7 +110,6 @@ class Marathon:
             return document
         told = document if isinstance(document, Mapping) else {}
         if answer.status == 409 and told.get("deployments"):
-            app_id = "/" + what.partition("/v2/apps")[2].partition("?")[0].strip("/")
             raise Locked(app_id, [str(row["id"]) for row in told["deployments"]])
         raise Failed(f"{what}: {url} answers {answer.status}: {_message(told) or _text(answer) or 'nothing'}")
 
@@ -151,22 +150,23 @@ class Marathon:
     # Changes. Each gives the id of the deployment.
 
     def create(self, app: Mapping[str, Any], force: bool) -> str:
-        told = self.change("POST", f"/v2/apps?force={_flag(force)}", dict(app))
+        told = self.change("POST", f"/v2/apps?force={_flag(force)}", dict(app), app["id"])
         return str(told["deployments"][0]["id"])
 
     def replace(self, app: Mapping[str, Any], force: bool) -> str:
         """The whole app: what is not in it goes back to its default."""
         path = f"/v2/apps/{app['id'].strip('/')}?force={_flag(force)}&partialUpdate=false"
-        return str(self.change("PUT", path, dict(app))["deploymentId"])
+        return str(self.change("PUT", path, dict(app), app["id"])["deploymentId"])
 
     def revert(self, app_id: str, version: str) -> str:
         """The app as it was in that version."""
         path = f"/v2/apps/{app_id.strip('/')}?force=true&partialUpdate=true"
-        return str(self.change("PUT", path, {"version": version})["deploymentId"])
+        return str(self.change("PUT", path, {"version": version}, app_id)["deploymentId"])
 
     def delete(self, app_id: str, force: bool) -> str:
         # Without the parameter Marathon forces.
-        return str(self.change("DELETE", f"/v2/apps/{app_id.strip('/')}?force={_flag(force)}")["deploymentId"])
+        path = f"/v2/apps/{app_id.strip('/')}?force={_flag(force)}"
+        return str(self.change("DELETE", path, None, app_id)["deploymentId"])
 
     def roll_back(self, deployment_id: str) -> str:
         """Undoes a deployment that runs: the app is as before it, or gone if it was new."""

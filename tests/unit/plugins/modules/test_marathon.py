@@ -233,6 +233,15 @@ def test_a_lock_that_comes_between_is_told_in_the_same_words(runner, site, monke
     assert site.ask("GET", "/v2/deployments")[1][0]["id"] in msg
 
 
+def test_an_app_that_is_still_being_taken_away_is_locked_too(runner, site):
+    runner.app()
+    site.next({"polls": 1000})
+    assert runner.absent(wait=False)["changed"]
+    told = runner.app()["msg"]
+    assert "app /jobs/smoke is locked by the deployment" in told
+    assert site.ask("GET", "/v2/deployments")[1][0]["id"] in told
+
+
 @pytest.mark.parametrize(
     ("goes", "reason"),
     [
