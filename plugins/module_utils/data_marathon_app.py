@@ -5,7 +5,8 @@
 
 Only data, from mesosphere/marathon v1.10.26: the RAML types in docs/docs/rest-api/public/api/v2/types. A shape is a
 dict: `type`, and by type `fields` and `must` (object), `of` (list, map), `low`, `high`, `choices`, `pattern`, `filled`.
-What the server fills in where an app says nothing is `default`.
+What the server fills in where an app says nothing is `default`, None for what it leaves out then. The server keeps a
+list that is `unique` in an order of its own, and gives a port that is `assigned` in place of 0.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ PATH = r"^(\/?((\.\.)|(([a-z0-9]|[a-z0-9][a-z0-9\-]*[a-z0-9])\.)*([a-z0-9]|[a-z0
 _NAME = _text(filled=True, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 _NETWORK = _text(filled=True, pattern=r"^[a-z0-9]([-a-z0-9_]*[a-z0-9])?$")
 _PORT = _int(0, 65535)
+# 0 leaves the choice to the server.
+_ASSIGNED_PORT = _int(0, 65535, assigned=True)
 _LABELS = _map(_text())
 _PROTOCOL = _text(choices=("tcp", "udp", "udp,tcp"), default="tcp")
 _PORT_MAPPING = _object(
@@ -56,7 +59,7 @@ _PORT_MAPPING = _object(
     labels=_LABELS,
     name=_NAME,
     protocol=_PROTOCOL,
-    servicePort=_PORT,
+    servicePort=_ASSIGNED_PORT,
     networkNames=_list(_NAME),
 )
 _MODE = _text(choices=("RO", "RW"))
@@ -106,10 +109,10 @@ APP = _object(
     must=("id",),
     id=_text(filled=True, pattern=PATH),
     acceptedResourceRoles=_list(_text(), unique=True),
-    args=_list(_text()),
+    args=_list(_text(), default=None),
     backoffFactor=_number(1, default=1.15),
     backoffSeconds=_int(default=1),
-    cmd=_FILLED,
+    cmd=_text(filled=True, default=None),
     constraints=_list(_list(_text()), unique=True, default=[]),
     container=CONTAINER,
     cpus=_number(0.001, default=1),
@@ -148,6 +151,7 @@ APP = _object(
             timeoutSeconds=_int(None, default=20),
             delaySeconds=_int(default=15),
         ),
+        unique=True,
         default=[],
     ),
     check=_object(
@@ -181,7 +185,7 @@ APP = _object(
         )
     ),
     ports=_list(_PORT),
-    portDefinitions=_list(_object(port=_PORT, labels=_LABELS, name=_NAME, protocol=_PROTOCOL)),
+    portDefinitions=_list(_object(port=_ASSIGNED_PORT, labels=_LABELS, name=_NAME, protocol=_PROTOCOL)),
     readinessChecks=_list(
         _object(
             name=_text(filled=True, default="readinessCheck"),
@@ -199,21 +203,21 @@ APP = _object(
         relaunchEscalationTimeoutSeconds=_int(default=3600),
         taskLostBehavior=_text(choices=("WAIT_FOREVER", "RELAUNCH_AFTER_TIMEOUT"), default="WAIT_FOREVER"),
     ),
-    resourceLimits=_object(cpus={"type": "limit"}, mem={"type": "limit"}),
+    resourceLimits={**_object(cpus={"type": "limit"}, mem={"type": "limit"}), "default": None},
     requirePorts=_flag(default=False),
-    secrets=_map(_object(("source",), source=_FILLED)),
-    taskKillGracePeriodSeconds=_int(),
+    secrets={**_map(_object(("source",), source=_FILLED)), "default": {}},
+    taskKillGracePeriodSeconds=_int(default=None),
     upgradeStrategy=_object(
         ("maximumOverCapacity", "minimumHealthCapacity"),
         maximumOverCapacity=_number(0, 1),
         minimumHealthCapacity=_number(0, 1),
     ),
     uris=_list(_FILLED),
-    user=_text(),
+    user=_text(default=None),
     killSelection=_text(choices=("YOUNGEST_FIRST", "OLDEST_FIRST"), default="YOUNGEST_FIRST"),
     # Without a default: it depends on the app's volumes.
     unreachableStrategy={"type": "unreachable"},
-    tty=_flag(),
+    tty=_flag(default=None),
     role=_FILLED,
 )
 # What the server adds to an app that it gives back, and nobody may send.
@@ -230,6 +234,8 @@ OF_SERVER = (
     "taskStats",
     "readinessCheckResults",
 )
+# Names that the last part of an app's id cannot have.
+RESERVED = ("restart", "tasks", "versions", ".", "..")
 # Operator of a constraint -> whether it wants a value: none, maybe, number, text, regex.
 CONSTRAINTS = {
     "UNIQUE": "none",

@@ -129,6 +129,14 @@ def _rules(app: Mapping[str, Any], features: set[str]) -> list[str]:
             found.append(
                 f"gpus is {app['gpus']}, but Marathon runs without it. To do: enable its feature gpu_resources"
             )
+    last = app["id"].rstrip("/").rpartition("/")[2]
+    if last in data.RESERVED:
+        found.append(f"id ends with {last}, which Marathon keeps for itself. To do: use another name")
+    if app.get("uris") and app.get("fetch"):
+        found.append("uris and fetch are both given. To do: keep fetch")
+    old = "ipAddress" if "ipAddress" in app else "container.docker.network"
+    if app.get("networks") and ("ipAddress" in app or (container.get("docker") or {}).get("network")):
+        found.append(f"networks and {old} are both given. To do: keep networks")
     if "cmd" in app and "args" in app:
         found.append("cmd and args are both given. To do: keep one")
     if "cmd" not in app and "args" not in app and not container:
@@ -202,6 +210,11 @@ def differences(wanted: Mapping[str, Any], server: Mapping[str, Any]) -> dict[st
             want, have = (f"/{str(text or '').strip('/')}" for text in (want, have))
         elif key == "constraints":
             want, have = ([[row[0], row[1].upper(), *row[2:]] for row in rows] for rows in (want, have))
+        elif key == "dependencies":
+            want, have = ([f"/{row.strip('/')}" for row in rows] for rows in (want, have))
+        elif key == "container" and key not in wanted and have and (have.get("docker") or have.get("volumes")):
+            # An empty one comes with a network, and is the server's.
+            found[key] = (have, None)
         if (key in wanted or "default" in shape) and not _equal(want, have, shape):
             found[key] = (have, want)
     return found
@@ -215,6 +228,8 @@ def _full(value: Any, shape: Mapping[str, Any]) -> Any:
         fields = shape["fields"]
         filled = {key: one["default"] for key, one in fields.items() if "default" in one}
         return {**filled, **{key: _full(one, fields[key]) for key, one in value.items() if key in fields}}
+    if shape["type"] == "unreachable" and isinstance(value, Mapping):
+        return {"inactiveAfterSeconds": 0, "expungeAfterSeconds": 0, **value}
     if shape["type"] == "list" and isinstance(value, (list, tuple)):
         return [_full(one, shape["of"]) for one in value]
     return value
@@ -222,9 +237,21 @@ def _full(value: Any, shape: Mapping[str, Any]) -> Any:
 
 def _equal(want: Any, have: Any, shape: Mapping[str, Any]) -> bool:
     """Whether the server has what is wanted. Where fields are fixed it may have filled in more; labels are equal."""
+    if not have and (want is None or (not want and shape["type"] in ("map", "list", "object"))):
+        return True
+    if shape.get("assigned") and not want:
+        return True
     if shape["type"] == "object" and isinstance(want, Mapping) and isinstance(have, Mapping):
         return all(_equal(one, have.get(key), shape["fields"][key]) for key, one in want.items())
     if shape["type"] == "list" and isinstance(want, list) and isinstance(have, list):
+        if len(want) == len(have) and shape.get("unique"):
+            left = list(have)
+            for one in want:
+                match = next((other for other in left if _equal(one, other, shape["of"])), None)
+                if match is None:
+                    return False
+                left.remove(match)
+            return True
         same = (_equal(one, other, shape["of"]) for one, other in zip(want, have))
         return len(want) == len(have) and all(same)
     return bool(want == have)

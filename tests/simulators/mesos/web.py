@@ -69,7 +69,7 @@ def serve(ip: str, port: int, handle: Callable[[Request], Any]) -> ThreadingHTTP
             self.end_headers()
             self.wfile.write(data)
 
-        do_GET = do_POST = do_PUT = do_DELETE = answer
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
 
         def log_message(self, *arguments: Any) -> None:
             return
