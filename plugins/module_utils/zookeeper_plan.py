@@ -240,6 +240,12 @@ def setting_problems(asked: Mapping[str, Any]) -> list[str]:
         if not re.fullmatch(r"[A-Za-z0-9_.-]+", str(name))
     ]
     found += [
+        f"zookeeper_chroots has {path!r} of {user!r}: a path begins with a slash, and has no empty part or space; a "
+        "user has letters, digits and _.- only"
+        for path, user in asked["chroots"].items()
+        if not re.fullmatch(r"(/[^/\s]+)+", str(path)) or not re.fullmatch(r"[A-Za-z0-9_.-]+", str(user))
+    ]
+    found += [
         f"the password of {name} is shorter than 8 characters or not of printable ASCII: choose another"
         for name in asked["weak"]
     ]
@@ -271,8 +277,8 @@ def plan(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]]) -> Ro
 
     :param hosts: the hosts of the group.
     :param variables: of all hosts; ``zookeeper_asked`` and ``zookeeper_node`` of those that were looked at.
-    :returns: ``ids`` by host, ``servers`` (id, host, port), ``joining`` (names of empty hosts that join an ensemble that
-        has data) and ``problems`` by host, of those that were looked at.
+    :returns: ``ids`` by host, ``servers`` (id, host, port), ``joining`` (names of empty hosts that join an ensemble
+        that has data) and ``problems`` by host, of those that were looked at.
     """
     members = rows(hosts, variables)
     ids = give_ids(members)

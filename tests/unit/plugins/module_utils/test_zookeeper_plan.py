@@ -35,6 +35,7 @@ ASKED: dict[str, Any] = {
     "client_auth": "off",
     "user_names": [],
     "weak": [],
+    "chroots": {},
     "quorum_auth": "off",
     "has_quorum_password": False,
 }
@@ -269,6 +270,8 @@ def test_an_own_name_that_leads_to_the_loopback_is_refused():
         ({"data_dir": "/var/lib/$(reboot)"}, "absolute path"),
         ({"user_names": ["a b"]}, "zookeeper_users has the name 'a b'"),
         ({"weak": ["mesos"]}, "the password of mesos"),
+        ({"chroots": {"mesos": "m"}}, "zookeeper_chroots has 'mesos'"),
+        ({"chroots": {"/mesos": "a:b"}}, "a user has letters"),
         ({"quorum_auth": "offered"}, "zookeeper_quorum_password is not set"),
         ({"client_auth": "required"}, "zookeeper_users is empty"),
         ({"os_family": "RedHat"}, "zookeeper_method: archive"),
