@@ -241,6 +241,11 @@ def step(
     if not is_due(files, stamp):
         return "", False, None
     seen = server.look()
+    if server.own(seen)["state"] == "not_allowed":
+        raise Refused(
+            "a restart is due and was not done, since srvr is not in its 4lw.commands.whitelist and nobody can tell "
+            "whether it serves. Restart it by hand, once, while the other servers serve; then run again"
+        )
     idle = not server.serves(seen)
     leads = server.own(seen)["mode"] in ("leader", "standalone")
     if not idle and (only == "idle" or (only == "follower" and leads)):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 import time
@@ -143,7 +144,7 @@ def test_a_change_rolls_one_server_at_a_time_under_a_client_that_writes(ensemble
     # None was stopped before the one before it had started, and the leader was last.
     order = sorted(MACHINES, key=lambda name: moments(name)[1])
     assert order[-1] == leader
-    for one, following in zip(order, order[1:], strict=False):
+    for one, following in itertools.pairwise(order):
         assert moments(following)[0] > moments(one)[1]
     last = len(written())
     wait_for(f"test $(grep -c '^Created /written' /tmp/written) -gt {last}")

@@ -24,7 +24,7 @@ touch /tmp/writing-ended
 def group(base: Path, *names: str) -> str:
     """Options that put these machines, in this order, into the group zookeeper."""
     file = base / "zookeeper.yml"
-    file.write_text(json.dumps({"zookeeper": {"hosts": dict.fromkeys(names, {})}}))
+    file.write_text(json.dumps({"zookeeper": {"hosts": {name: {} for name in names}}}))
     return f"-i {INVENTORY} -i {file}"
 
 

@@ -139,6 +139,14 @@ def test_a_server_that_serves_nobody_may_be_restarted_whatever_the_others_do(ens
     assert follower.step("idle")[:2] == ("restart", False)
 
 
+def test_a_server_that_does_not_tell_whether_it_serves_is_not_restarted(follower):
+    follower.member.allowed = ["ruok"]
+    follower.config.write_text("tickTime=3000\n")
+    with pytest.raises(zookeeper_node.Refused, match=r"4lw.commands.whitelist .* by hand"):
+        follower.step("idle")
+    assert follower.done == []
+
+
 def test_a_standalone_server_that_is_to_be_one_of_three_serves_nobody(ensemble, follower):
     follower.member.mode = "standalone"
     follower.config.write_text("server.1=a:1:2\n")
