@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import re
 import secrets
@@ -28,6 +30,22 @@ from tests.roles.zookeeper_cluster import (
 )
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+# What an archive of zookeeper.apache.org looks like, filled with the jars of Debian's packages.
+PACK = """
+set -e
+mkdir -p /tmp/pack/apache-zookeeper-bin/lib
+cd /tmp/pack
+python3 - <<'END'
+import shutil, zipfile
+manifest = zipfile.ZipFile("/usr/share/java/zookeeper.jar").read("META-INF/MANIFEST.MF").decode()
+fields = dict(line.split(": ", 1) for line in manifest.replace("\\r\\n ", "").splitlines() if ": " in line)
+for jar in [*fields["Class-Path"].split(), "/usr/share/java/slf4j-simple.jar"]:
+    shutil.copy(jar, "apache-zookeeper-bin/lib/")
+shutil.copy("/usr/share/java/zookeeper.jar", "apache-zookeeper-bin/lib/zookeeper-0.jar")
+END
+tar -czf archive.tar.gz apache-zookeeper-bin
+"""
 
 PASSWORDS = {name: secrets.token_hex(12) for name in ("mesos", "marathon", "quorum", "client")}
 CHROOTS = [
@@ -215,10 +233,10 @@ def test_a_server_that_does_not_come_back_stops_the_others_from_being_restarted(
     assert "kept" in cli(next(name for name in MACHINES if name not in touched), "get /precious")
     converge(base)
     assert modes(ensemble) == ["follower", "follower", "leader"]
-    assert play_is_quiet(base)
+    assert is_converged(base)
 
 
-def play_is_quiet(base: Path) -> bool:
+def is_converged(base: Path) -> bool:
     return not any(scheduler(base, *MACHINES).changed_tasks.values())
 
 
@@ -261,3 +279,20 @@ def test_a_server_that_is_taken_away_leaves_its_data_unless_it_is_named(ensemble
     there = {name: ssh(name, "sudo test -e /var/lib/zookeeper/version-2 && echo yes || true") for name in MACHINES}
     assert {name: found.strip() for name, found in there.items()} == {"zk1": "yes", "zk2": "yes", "zk3": ""}
     assert not any(scheduler(base, *MACHINES, zookeeper_state="absent", zookeeper_purge=["zk3"]).changed_tasks.values())
+
+
+def test_an_archive_is_taken_only_with_its_checksum_and_then_serves(ensemble: dict[str, str], base: Path) -> None:
+    ssh("zk1", f"cat >/tmp/pack.sh <<'END_OF_SCRIPT'\n{PACK}END_OF_SCRIPT")
+    ssh("zk1", "sh /tmp/pack.sh")
+    archive = base / "archive.tar.gz"
+    archive.write_bytes(base64.b64decode(ssh("zk1", "base64 /tmp/pack/archive.tar.gz")))
+    given = {"zookeeper_method": "archive", "zookeeper_archive_path": str(archive)}
+    refused = scheduler(base, "zk3", **given, zookeeper_archive_sha256="0" * 64)
+    assert "SHA-256 did not match" in " ".join(refused.failures["zk3"])
+    assert srvr(ensemble["zk3"]) == ""
+    given["zookeeper_archive_sha256"] = hashlib.sha256(archive.read_bytes()).hexdigest()
+    play = scheduler(base, "zk3", **given)
+    assert play.rc == 0, play.tail()
+    assert mode(ensemble["zk3"]) == "standalone"
+    assert "/opt/zookeeper/" in ssh("zk3", "ps -o args= -C java")
+    assert scheduler(base, "zk3", **given).changed_tasks == {}
