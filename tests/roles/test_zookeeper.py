@@ -39,7 +39,8 @@ cd /tmp/pack
 python3 - <<'END'
 import shutil, zipfile
 manifest = zipfile.ZipFile("/usr/share/java/zookeeper.jar").read("META-INF/MANIFEST.MF").decode()
-fields = dict(line.split(": ", 1) for line in manifest.replace("\\r\\n ", "").splitlines() if ": " in line)
+lines = manifest.replace("\\r\\n", "\\n").replace("\\n ", "").splitlines()
+fields = dict(line.split(": ", 1) for line in lines if ": " in line)
 for jar in [*fields["Class-Path"].split(), "/usr/share/java/slf4j-simple.jar"]:
     shutil.copy(jar, "apache-zookeeper-bin/lib/")
 shutil.copy("/usr/share/java/zookeeper.jar", "apache-zookeeper-bin/lib/zookeeper-0.jar")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import threading
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
@@ -110,23 +109,14 @@ def test_servers_that_are_each_alone_are_no_ensemble(capsys, ensemble):
 def test_it_waits_until_the_ensemble_is_complete(capsys, ensemble):
     late = ensemble.members[0]
     late.mode = None
-
-    class Asked(threading.Thread):
-        """Joins when it has been asked once."""
-
-        def run(self):
-            late.was_asked.wait(30)
-            late.mode = "follower"
-
-    late.was_asked = threading.Event()
     answer = late.answer
 
-    def noticing(word):
+    def joins_when_it_was_asked(word):
         text = answer(word)
-        late.was_asked.set()
+        late.mode = "follower"
         return text
 
-    late.answer = noticing
-    Asked(daemon=True).start()
-    told = ask(capsys, ensemble.rows(), wait=30)
-    assert told["complete"]
+    late.answer = joins_when_it_was_asked
+    assert ask(capsys, ensemble.rows())["complete"] is False
+    late.mode = None
+    assert ask(capsys, ensemble.rows(), wait=30)["complete"]
