@@ -8,8 +8,33 @@ import json
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import zookeeper
 from ansible_collections.baremetal.gpu.plugins.modules import zookeeper_info
 from tests.unit.plugins.zookeeper_words import Ensemble, Words
+
+
+# Captured from Debian 13's ZooKeeper 3.9.3, the leader of five; of mntr some lines are left out.
+SRVR = """\
+Zookeeper version: 3.9.3-${mvngit.commit.id}, built on 2026-03-08 16:19 UTC
+Latency min/avg/max: 0/0.0/0
+Received: 5
+Sent: 8
+Connections: 1
+Outstanding: 0
+Zxid: 0x200000000
+Mode: leader
+Node count: 5
+Proposal sizes last/min/max: -1/-1/-1
+"""
+MNTR = """\
+zk_version\t3.9.3-${mvngit.commit.id}, built on 2026-03-08 16:19 UTC
+zk_server_state\tleader
+zk_peer_state\tleading - broadcast
+zk_avg_latency\t0.0
+zk_synced_followers\t4
+zk_synced_non_voting_followers\t0
+zk_synced_observers\t0
+"""
 
 
 @pytest.fixture
@@ -41,6 +66,25 @@ def test_a_complete_ensemble(capsys, ensemble):
         "epoch": 1,
         "connections": 3,
         "nodes": 7,
+    }
+
+
+def test_the_captured_answers_of_a_leader_are_understood():
+    answers = {"srvr": SRVR, "mntr": MNTR}
+    seen = zookeeper.look({"host": "zk5", "port": 2181}, asker=lambda _host, _port, word, _timeout: answers[word])
+    assert seen == {
+        "host": "zk5",
+        "port": 2181,
+        "state": "serving",
+        "why": "",
+        "mode": "leader",
+        "version": "3.9.3",
+        "zxid": "0x200000000",
+        "epoch": 2,
+        "connections": 1,
+        "outstanding": 0,
+        "nodes": 5,
+        "peers": 4,
     }
 
 
