@@ -12,7 +12,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import zookeeper
 from ansible_collections.baremetal.gpu.plugins.modules import zookeeper_info
 from tests.unit.plugins.zookeeper_words import Ensemble, Words
 
-
 # Captured from Debian 13's ZooKeeper 3.9.3, the leader of five; of mntr some lines are left out.
 SRVR = """\
 Zookeeper version: 3.9.3-${mvngit.commit.id}, built on 2026-03-08 16:19 UTC
