@@ -268,7 +268,7 @@ def test_servers_learn_to_know_each_other_step_by_step(ensemble: dict[str, str],
     # One that does not know the password stays outside.
     ssh("zk1", 'sudo sed -i s/password=.*/password=\\"wrong-password\\"\\;/ /etc/zookeeper/ensemble/jaas.conf')
     ssh("zk1", "sudo systemctl restart zookeeper")
-    time.sleep(10)
+    wait_for("journalctl -q -u zookeeper | grep -q 'Authentication failed against server'")
     assert mode(ensemble["zk1"]) == ""
     converge(base, zookeeper_quorum_auth="required", zookeeper_quorum_password=PASSWORDS["quorum"])
     assert modes(ensemble) == ["follower", "follower", "leader"]
