@@ -37,11 +37,12 @@ set -e
 mkdir -p /tmp/pack/apache-zookeeper-bin/lib
 cd /tmp/pack
 python3 - <<'END'
-import shutil, zipfile
+import os, shutil, zipfile
 manifest = zipfile.ZipFile("/usr/share/java/zookeeper.jar").read("META-INF/MANIFEST.MF").decode()
 lines = manifest.replace("\\r\\n", "\\n").replace("\\n ", "").splitlines()
 fields = dict(line.split(": ", 1) for line in lines if ": " in line)
-for jar in [*fields["Class-Path"].split(), "/usr/share/java/slf4j-simple.jar"]:
+# Of the jars that it names some are for other programs, and not installed.
+for jar in filter(os.path.exists, [*fields["Class-Path"].split(), "/usr/share/java/slf4j-simple.jar"]):
     shutil.copy(jar, "apache-zookeeper-bin/lib/")
 shutil.copy("/usr/share/java/zookeeper.jar", "apache-zookeeper-bin/lib/zookeeper-0.jar")
 END
