@@ -11,7 +11,7 @@ from .machine import Machine
 from .state import USER, Lab
 from .system import say
 
-# A machine with disks is a host of the storage cluster, with everything that such a cluster has.
+# A machine with disks is a host of the storage cluster, with everything that such a cluster has. All machines mount it.
 CEPH_GROUPS = ("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss")
 GROUPS = ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")
 
@@ -32,7 +32,8 @@ def inventory(lab: Lab) -> dict[str, Any]:
 def ceph_groups(lab: Lab) -> dict[str, Any]:
     """The groups of the storage cluster; none where no machine has disks."""
     hosts = [name for name, spec in lab.machines.items() if spec.disks]
-    return {group: {"hosts": hosts} for group in CEPH_GROUPS} if hosts else {}
+    clients = {"ceph_clients": {"hosts": list(lab.machines)}}
+    return {**{group: {"hosts": hosts} for group in CEPH_GROUPS}, **clients} if hosts else {}
 
 
 def host_variables(lab: Lab, name: str) -> dict[str, Any]:

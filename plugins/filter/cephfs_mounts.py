@@ -26,6 +26,10 @@ options:
     type: list
     elements: str
     default: []
+  scratch:
+    description: Whether something is to be mounted for a moment, so that a client is needed even without mounts.
+    type: bool
+    default: false
 author: baremetal.gpu contributors (@baremetal-gpu)
 """
 
@@ -49,9 +53,11 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_mounts
 
 
-def cephfs_mounts(mounts: list[dict[str, Any]], settings: dict[str, Any], ours: Sequence[str] = ()) -> dict[str, Any]:
+def cephfs_mounts(
+    mounts: list[dict[str, Any]], settings: dict[str, Any], ours: Sequence[str] = (), scratch: bool = False
+) -> dict[str, Any]:
     try:
-        return ceph_mounts.document(mounts, settings, ours)
+        return ceph_mounts.document(mounts, settings, ours, scratch)
     except ValueError as error:
         raise AnsibleFilterError(str(error)) from error
 

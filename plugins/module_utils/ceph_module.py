@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -49,10 +50,19 @@ def connect(module: Module) -> Ceph:
     )
 
 
-def guarded(module: Module, subject: str, work: Callable[[Ceph], dict[str, Any]]) -> None:
-    """Do the module's work and exit with its result; errors carry what is to be done."""
+def guarded(
+    module: Module,
+    subject: str,
+    work: Callable[[Ceph], dict[str, Any]],
+    announced: Callable[[], dict[str, Any]] | None = None,
+) -> None:
+    """Do the module's work and exit with its result; errors carry what is to be done.
+
+    :param announced: the result in check mode on a host that is yet to become one of the cluster.
+    """
     try:
-        result = work(connect(module))
+        ahead = announced and module.check_mode and not os.path.exists(module.params["conf"])
+        result = announced() if announced and ahead else work(connect(module))
     except (CephError, Refused) as error:
         module.fail_json(msg=f"{subject}: {error}")
     module.exit_json(**result)

@@ -56,30 +56,57 @@ def secret_path(client: str, settings: Mapping[str, Any]) -> str:
     return f"{SECRETS}/{settings['set']}/client.{client}.{'secret' if settings['kernel'] else 'keyring'}"
 
 
-def options(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
-    """Mount options; the secret is in a file."""
-    client, secret, filesystem = mount["client"], secret_path(mount["client"], settings), settings["filesystem"]
+def options(mount: Mapping[str, Any], settings: Mapping[str, Any], secret: str, conf: str = CONF) -> str:
+    """Mount options.
+
+    :param secret: path of the file that has the secret.
+    """
+    client, filesystem = mount["client"], settings["filesystem"]
     common = ["_netdev", "nosuid", "nodev", "ro" if mount.get("read_only") else "rw"]
     if settings["kernel"]:
-        own = [f"name={client}", f"secretfile={secret}", f"conf={CONF}", f"mds_namespace={filesystem}"]
+        own = [f"name={client}", f"secretfile={secret}", f"conf={conf}", f"mds_namespace={filesystem}"]
         # A client that the cluster gave up while the network was away comes back by itself.
         own += [f"ms_mode={settings['ms_mode']}", "recover_session=clean", "noatime"]
     else:
-        own = [f"ceph.id={client}", f"ceph.keyring={secret}", f"ceph.conf={CONF}", f"ceph.client_fs={filesystem}"]
+        own = [f"ceph.id={client}", f"ceph.keyring={secret}", f"ceph.conf={conf}", f"ceph.client_fs={filesystem}"]
         own += [f"ceph.client_mountpoint={mount.get('subpath', '/')}", "ceph.client_reconnect_stale=true"]
     return ",".join(own + common)
 
 
+def source(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """What is mounted, as mount(8) wants it; ceph-fuse is told by an option."""
+    return f":{mount.get('subpath', '/')}" if settings["kernel"] else "none"
+
+
+def kind(settings: Mapping[str, Any]) -> str:
+    """Type of the file system, as mount(8) wants it."""
+    return "ceph" if settings["kernel"] else "fuse.ceph"
+
+
+def secret_text(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
+    """Content of the file that has the secret."""
+    secret = mount["secret"]
+    return f"{secret}\n" if settings["kernel"] else f"[client.{mount['client']}]\n\tkey = {secret}\n"
+
+
+def conf_text(settings: Mapping[str, Any]) -> str:
+    """Content of the client's ceph.conf."""
+    fsid = f"fsid = {settings['fsid']}\n" if settings["fsid"] else ""
+    # Where the kernel mounts, no daemon is there to log; ceph-fuse writes to the journal of its unit.
+    log = "\n[client]\nlog_to_file = false\nadmin_socket =\n"
+    return f"[global]\n{fsid}mon_host = {','.join(settings['monitors'])}\n{log}"
+
+
 def mount_unit(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """The text of a mount unit."""
-    kernel, path = settings["kernel"], mount["path"]
+    path = mount["path"]
     wanted_by = "" if settings["automount"] else "\n[Install]\nWantedBy=remote-fs.target\n"
     return (
         f"{MARK}{settings['set']}.\n[Unit]\nDescription=CephFS at {path}\nWants=network-online.target\n"
         f"After=network-online.target\n\n"
-        f"[Mount]\nWhat={':' + mount.get('subpath', '/') if kernel else 'none'}\nWhere={path}\n"
-        f"Type={'ceph' if kernel else 'fuse.ceph'}\n"
-        f"Options={options(mount, settings)}\n"
+        f"[Mount]\nWhat={source(mount, settings)}\nWhere={path}\n"
+        f"Type={kind(settings)}\n"
+        f"Options={options(mount, settings, secret_path(mount['client'], settings))}\n"
         # A host whose network is gone must still shut down, and a program that waits must not hold it for ever.
         f"TimeoutSec={settings['timeout']}\nLazyUnmount=yes\nDirectoryMode=0755\n{wanted_by}"
     )
@@ -94,15 +121,18 @@ def automount_unit(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str
     )
 
 
-def document(mounts: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], ours: Sequence[str]) -> dict[str, Any]:
+def document(
+    mounts: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], ours: Sequence[str], scratch: bool = False
+) -> dict[str, Any]:
     """The desired document of a client.
 
     :param settings: kernel and automount (bool), set, filesystem, monitors, fsid, ms_mode, timeout (seconds), package.
     :param ours: paths of the units that an earlier run wrote.
+    :param scratch: whether something is to be mounted for a moment, so that a client is needed in any case.
     :raises ValueError: with everything that cannot be.
     """
     wrong = problems(mounts)
-    if mounts and not settings["monitors"]:
+    if (mounts or scratch) and not settings["monitors"]:
         wrong.append("no monitors are named, so no client finds the cluster; set cephfs_client_monitors")
     if wrong:
         raise ValueError("; ".join(wrong))
@@ -110,30 +140,24 @@ def document(mounts: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], o
     units: list[dict[str, Any]] = []
     owner = {"owner": "root", "group": "root"}
     if mounts:
-        fsid = f"fsid = {settings['fsid']}\n" if settings["fsid"] else ""
-        conf = f"[global]\n{fsid}mon_host = {','.join(settings['monitors'])}\n"
-        # Where the kernel mounts, no daemon is there to log; ceph-fuse writes to the journal of its unit.
-        conf += "\n[client]\nlog_to_file = false\nadmin_socket =\n"
         files += [
             {"path": "/etc/ceph", "state": "directory", "mode": "0755", **owner},
             {"path": SECRETS, "state": "directory", "mode": "0755", **owner},
             {"path": f"{SECRETS}/{settings['set']}", "state": "directory", "mode": "0700", **owner},
-            {"path": CONF, "content": conf, "mode": "0644", **owner},
+            {"path": CONF, "content": conf_text(settings), "mode": "0644", **owner},
         ]
-    kernel = settings["kernel"]
     wanted = set()
     for mount in mounts:
-        secret, client = mount["secret"], mount["client"]
-        text = f"{secret}\n" if kernel else f"[client.{client}]\n\tkey = {secret}\n"
-        path = secret_path(client, settings)
+        path = secret_path(mount["client"], settings)
         if path not in wanted:
+            text = secret_text(mount, settings)
             files.append({"path": path, "content": text, "mode": "0600", "sensitive": True, **owner})
             wanted.add(path)
         kinds = {"mount": mount_unit(mount, settings)}
         if settings["automount"]:
             kinds["automount"] = automount_unit(mount, settings)
-        for kind, content in kinds.items():
-            name = unit_name(mount["path"], kind)
+        for suffix, content in kinds.items():
+            name = unit_name(mount["path"], suffix)
             files.append({"path": f"{UNITS}/{name}", "content": content, "mode": "0644", **owner})
             wanted.add(f"{UNITS}/{name}")
         unit = unit_name(mount["path"], "automount" if settings["automount"] else "mount")
@@ -143,5 +167,5 @@ def document(mounts: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], o
         if path.startswith(UNITS):
             units.append({"name": path.rpartition("/")[2], "enabled": False, "state": "stopped"})
         files.append({"path": path, "state": "absent"})
-    packages = [{"name": settings["package"]}] if mounts else []
+    packages = [{"name": settings["package"]}] if mounts or scratch else []
     return {"packages": packages, "files": files, "units": units}

@@ -63,7 +63,7 @@ def prove(directory: str, name: str, most: int, timeout: float) -> dict[str, Any
     """Write, read back, and be refused by the quota; nothing is left there.
 
     :param name: for the files, so that several hosts can do it at once.
-    :param most: bytes after which the quota counts as not kept.
+    :param most: bytes after which the quota counts as not kept; 0 for not trying it.
     :raises Failed: what did not hold.
     """
     kept, filler = (os.path.join(directory, f".{kind}-{name}") for kind in ("kept", "filler"))
@@ -71,7 +71,7 @@ def prove(directory: str, name: str, most: int, timeout: float) -> dict[str, Any
         with contextlib.suppress(FileNotFoundError):
             os.unlink(filler)
         expected = _keep(kept, timeout + LATE)
-        return {"sha256": expected, "refused_after": _fill(filler, most)}
+        return {"sha256": expected, **({"refused_after": _fill(filler, most)} if most else {})}
     finally:
         for path in (filler, kept):
             with contextlib.suppress(FileNotFoundError):

@@ -237,7 +237,18 @@ def main() -> None:
             },
         }
 
-    ceph_module.guarded(module, "the homes", work)
+    def announced() -> dict[str, Any]:
+        homes = [home for home in ceph_homes.wanted_homes(given["homes"]) if home.state == ceph_homes.PRESENT]
+        return {
+            "changed": bool(homes),
+            "plan": [f"make the home of {home.name}" for home in homes],
+            "homes": {},
+            "promised": sum(home.size for home in homes),
+            "usable": None,
+            "diff": {"before": ceph_module.text({}), "after": ceph_module.text(expected({}, homes, mode))},
+        }
+
+    ceph_module.guarded(module, "the homes", work, announced)
 
 
 if __name__ == "__main__":

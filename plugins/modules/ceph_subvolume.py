@@ -149,10 +149,14 @@ def main() -> None:
     place = ceph_subvolume.Place(given["filesystem"], given["group"], given["name"])
     absent = given["state"] == "absent"
 
-    def work(ceph: Ceph) -> dict[str, Any]:
+    def asked() -> dict[str, Any]:
         wanted = {key: given[key] for key in ("uid", "gid", "namespace_isolated", "snapshot")}
         wanted["size"] = None if given["size"] is None else size_in_bytes(given["size"])
         wanted["mode"] = None if given["mode"] is None else given["mode"].zfill(4)
+        return wanted
+
+    def work(ceph: Ceph) -> dict[str, Any]:
+        wanted = asked()
         managed = {key: wanted[key] for key in SHOWN if wanted[key] is not None}
 
         def show(found: ceph_subvolume.Found) -> Any:
@@ -179,7 +183,16 @@ def main() -> None:
         result["subvolume"] = ceph_subvolume.read(ceph, place).info
         return result
 
-    ceph_module.guarded(module, f"the subvolume {place}", work)
+    def announced() -> dict[str, Any]:
+        shown = {key: value for key, value in asked().items() if key in SHOWN and value is not None}
+        return {
+            "changed": not absent,
+            "plan": [] if absent else [f"make the subvolume {place}"],
+            "subvolume": None,
+            "diff": {"before": "", "after": "" if absent else ceph_module.text(shown)},
+        }
+
+    ceph_module.guarded(module, f"the subvolume {place}", work, announced)
 
 
 if __name__ == "__main__":

@@ -12,17 +12,56 @@ version_added: 0.1.0
 description:
   - Looks at each mount, which mounts it where systemd does so at the first look, and tells those that are no CephFS or
     do not answer in time.
-  - In O(probe) it writes a file, has it on the disks (fsync), reads it back past the cache and compares its SHA-256,
-    then writes until the quota refuses. It leaves nothing behind there.
+  - Mounts O(scratch) for a moment, writes a file there, has it on the disks (fsync), reads it back past the cache and
+    compares its SHA-256. With O(scratch_quota) it then writes until the quota refuses. Neither a file nor the mount is
+    left, and a mount that a run left which was cut is taken away.
 options:
   mounts:
     description: Paths that must be mounted.
     type: list
     elements: path
     default: []
-  probe:
-    description: A mount with a small quota that nobody else uses.
-    type: path
+  scratch:
+    description: A directory of CephFS with a small quota, and how to mount it.
+    type: dict
+    suboptions:
+      subpath:
+        description: The directory.
+        type: str
+        required: true
+      client:
+        description: Name of the key, without C(client.).
+        type: str
+        required: true
+      secret:
+        description: The secret of that key.
+        type: str
+        required: true
+      filesystem:
+        description: Name of the file system.
+        type: str
+        default: cephfs
+      monitors:
+        description: Addresses of the monitors, as in C(mon_host) of ceph.conf.
+        type: list
+        elements: str
+        required: true
+      fsid:
+        description: UUID of the cluster.
+        type: str
+        default: ""
+      kernel:
+        description: Whether the kernel mounts it, and not ceph-fuse.
+        type: bool
+        default: false
+      ms_mode:
+        description: How the kernel's client talks to the cluster.
+        type: str
+        default: prefer-crc
+  scratch_quota:
+    description: Whether to write in O(scratch) until its quota refuses.
+    type: bool
+    default: false
   most:
     description: Bytes after which a quota that has refused nothing counts as not kept.
     type: int
@@ -33,7 +72,7 @@ options:
     default: 60
 attributes:
   check_mode:
-    description: In check mode only O(mounts) are looked at, and nothing is written.
+    description: In check mode only O(mounts) are looked at. Nothing is mounted or written.
     support: full
   diff_mode:
     description: Nothing is changed, so there is nothing to show.
@@ -50,6 +89,15 @@ EXAMPLES = r"""
 - name: See that the homes answer
   baremetal.gpu.cephfs_check:
     mounts: [/home/alice, /home/bob]
+
+- name: Write as a client does, read it back, and be refused by a quota
+  baremetal.gpu.cephfs_check:
+    scratch:
+      subpath: /volumes/_nogroup/scratch/5d02
+      client: scratch
+      secret: "{{ scratch_secret }}"
+      monitors: [10.0.0.11, 10.0.0.12, 10.0.0.13]
+    scratch_quota: true
 """
 
 RETURN = r"""
@@ -60,11 +108,11 @@ mounts:
   sample: {/home/alice: ceph}
 sha256:
   description: Of what was written and read back.
-  returned: if there is a probe
+  returned: if something was
   type: str
 refused_after:
   description: Bytes that the quota let through.
-  returned: if there is a probe
+  returned: if the quota was tried
   type: int
 """
 
@@ -73,37 +121,65 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_probe, ceph_scratch
+
+SCRATCH = {
+    "subpath": {"type": "str", "required": True},
+    "client": {"type": "str", "required": True},
+    "secret": {"type": "str", "required": True, "no_log": True},
+    "filesystem": {"type": "str", "default": "cephfs"},
+    "monitors": {"type": "list", "elements": "str", "required": True},
+    "fsid": {"type": "str", "default": ""},
+    "kernel": {"type": "bool", "default": False},
+    "ms_mode": {"type": "str", "default": "prefer-crc"},
+}
+
+
+def look(paths: list[str], timeout: int) -> tuple[dict[str, str], list[str]]:
+    """The types of mounts, and what is wrong with them."""
+    problems = ceph_probe.unanswered(paths, timeout)
+    kinds = ceph_probe.mounted()
+    problems += [f"{path} is no CephFS mount" for path in paths if path not in kinds and path not in " ".join(problems)]
+    return {path: kinds[path] for path in paths if path in kinds}, problems
+
+
+def prove(scratch: dict[str, Any], most: int, timeout: int) -> dict[str, Any]:
+    """What was written and refused in the scratch directory."""
+    with ceph_scratch.mounted(scratch, {**scratch, "timeout": timeout}) as where:
+        # Filling it up may take as long as the first file, which may have to wait for room.
+        most_time = 2 * (timeout + ceph_probe.LATE)
+        return ceph_scratch.within(most_time, lambda: ceph_probe.prove(where, socket.gethostname(), most, timeout))
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "mounts": {"type": "list", "elements": "path", "default": []},
-            "probe": {"type": "path"},
+            "scratch": {"type": "dict", "options": SCRATCH},
+            "scratch_quota": {"type": "bool", "default": False},
             "most": {"type": "int", "default": 1 << 30},
             "timeout": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
     )
     given = module.params
-    probe = given["probe"]
-    paths = [*given["mounts"], *([probe] if probe else [])]
-    problems = ceph_probe.unanswered(paths, given["timeout"])
-    kinds = ceph_probe.mounted()
-    problems += [f"{path} is no CephFS mount" for path in paths if path not in kinds and path not in " ".join(problems)]
+    mounts, problems = look(given["mounts"], given["timeout"])
     if problems:
         module.fail_json(
             msg="; ".join(problems)
             + ". To do: see 'systemctl status' and 'journalctl -u' of the mount's unit, that the "
             "monitors' ports 3300 and 6789 can be reached, and that the key may do this"
         )
-    result: dict[str, Any] = {"changed": False, "mounts": {path: kinds[path] for path in paths}}
-    if probe and not module.check_mode:
+    result: dict[str, Any] = {"changed": False, "mounts": mounts}
+    scratch = given["scratch"]
+    if scratch and not module.check_mode:
         try:
-            result.update(ceph_probe.prove(probe, socket.gethostname(), given["most"], given["timeout"]))
-        except ceph_probe.Failed as error:
-            module.fail_json(msg=f"{probe}: {error}")
+            result.update(prove(scratch, given["most"] if given["scratch_quota"] else 0, given["timeout"]))
+        except (ceph_probe.Failed, OSError) as error:
+            module.fail_json(
+                msg=f"this host does not count as a working client: {scratch['subpath']} of {scratch['filesystem']} "
+                f"as client.{scratch['client']}: {error}"
+            )
     module.exit_json(**result)
 
 

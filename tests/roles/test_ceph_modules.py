@@ -239,7 +239,11 @@ def test_resize_archive_return_and_removal(cluster: Cluster, homes: dict[str, An
     assert cluster.sh(f"sudo -u bob cat {HOMES}/bob/kept") == "kept\nrc=0\n"
     role.converge(users(state="absent", confirm="bob"))
     role.is_converged(users(state="absent", confirm="bob"))
-    assert {entry["name"] for entry in cluster.ask("fs subvolume ls", FS, "--group_name homes")} == {
-        "alice",
-        "baremetal-gpu-probe",
-    }
+    assert {entry["name"] for entry in cluster.ask("fs subvolume ls", FS, "--group_name homes")} == {"alice"}
+
+
+def test_of_the_clients_proof_nothing_is_left(cluster: Cluster, homes: dict[str, Any]) -> None:
+    assert "baremetal-gpu-scratch" not in json.dumps(cluster.ask("fs subvolume ls", FS))
+    assert "baremetal-gpu-scratch" not in json.dumps(cluster.ask("auth ls"))
+    for path in ("/run/baremetal-gpu-cephfs-scratch", "/var/lib/baremetal-gpu/ceph/scratch"):
+        assert cluster.sh(f"sudo test -e {path}") == "rc=1\n"

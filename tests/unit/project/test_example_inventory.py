@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from typing import Any
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd_rows import rows
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_users import homes
 from tests.unit.project.tree import BIN, ROOT, load_yaml, role_names, run, tracked
 
 EXAMPLE = ROOT / "inventories" / "example"
@@ -31,6 +34,44 @@ def test_the_site_is_as_described():
     models = inventory()["gpu_nodes"]["children"]
     assert sorted(len(members(model)) for model in models) == [4, 4]
     assert len(members("gpu_cluster")) == 15
+
+
+def test_the_storage_has_a_quorum_and_spare_daemons_and_everybody_who_computes_mounts_it():
+    storage = members("storage_nodes")
+    assert {group: len(members(group)) for group in ("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss")} == {
+        "ceph_mons": 3,
+        "ceph_mgrs": 3,
+        "ceph_osds": 3,
+        "ceph_mdss": 2,
+    }
+    assert members("ceph_mons") | members("ceph_mgrs") | members("ceph_osds") | members("ceph_mdss") == storage
+    assert members("ceph_clients") == members("gpu_nodes") | members("cpu_nodes")
+
+
+def test_the_disks_are_what_the_role_takes_and_no_two_are_one():
+    variables = inventory()["_meta"]["hostvars"]
+    disks = [disk for host in members("ceph_osds") for disk in variables[host]["ceph_osd_devices"]]
+    assert len(set(disks)) == len(disks) == 12
+    for host in members("ceph_osds"):
+        given = variables[host]
+        assert (
+            rows(given["ceph_osd_devices"], {"method": given["ceph_osd_method"]}, given["ceph_osd_wipe"])["problems"]
+            == []
+        )
+
+
+def test_users_who_are_listed_need_not_be_known_to_the_hosts():
+    given = inventory()["_meta"]["hostvars"]["cpu1"]
+    found = homes(given["cephfs_homes_users"], [], [], given["cephfs_homes_size"])
+    assert [(home["name"], home["size"]) for home in found] == [("alice", "200G"), ("bob", "2T")]
+
+
+def test_storage_is_made_from_the_groups():
+    said = run(BIN / "ansible-playbook", "-i", EXAMPLE, "--list-hosts", ROOT / "playbooks" / "storage.yml")
+    listed = dict(re.findall(r"play #\d+ \([^)]*\): (.*?)\t.*?hosts \((\d+)\)", said, flags=re.DOTALL))
+    assert (listed["Monitors"], listed["OSDs"]) == ("3", "3")
+    assert listed["Metadata servers and the file system"] == "2"
+    assert listed["Homes and mounts, and the proof that a client can use them"] == "9"
 
 
 def test_every_host_has_an_address_of_its_own_from_the_documentation_range():
@@ -76,7 +117,7 @@ def test_values_are_what_the_roles_take(host):
 
 def test_every_variable_is_explained():
     """A comment stands above it (or above the block of variables it belongs to)."""
-    files = tracked("inventories/example/group_vars", ".yml")
+    files = tracked("inventories/example/group_vars", ".yml") + tracked("inventories/example/host_vars", ".yml")
     assert files
     for path in files:
         explained = False

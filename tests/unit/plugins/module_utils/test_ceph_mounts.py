@@ -107,6 +107,19 @@ def test_no_mounts_need_nothing():
     assert ceph_mounts.document([], {**SETTINGS, "monitors": []}, []) == {"packages": [], "files": [], "units": []}
 
 
+def test_a_proof_without_mounts_needs_a_client_and_monitors():
+    document = ceph_mounts.document([], SETTINGS, [], scratch=True)
+    assert document == {"packages": [{"name": SETTINGS["package"]}], "files": [], "units": []}
+    with pytest.raises(ValueError, match="no monitors are named"):
+        ceph_mounts.document([], {**SETTINGS, "monitors": []}, [], scratch=True)
+
+
+def test_a_directory_without_a_quota_can_still_prove_reading_and_writing(tmp_path):
+    found = ceph_probe.prove(str(tmp_path), "host", 0, 1)
+    assert list(found) == ["sha256"]
+    assert list(tmp_path.iterdir()) == []
+
+
 PASSWD = ["alice:x:2001:2100:Alice:/:/bin/sh", "bob:x:2002:2002::/:/bin/sh", "root:x:0:0::/root:/bin/sh"]
 
 
