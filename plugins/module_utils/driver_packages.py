@@ -38,14 +38,15 @@ def _kernel_names(scheme: Scheme, branch: str) -> list[str]:
 
 
 def _every_name(scheme: Scheme, branch: str) -> list[str]:
-    parts = ("driver", "parts", "tools", "persistence", "fabric_manager", "removed")
+    parts = ("driver", "parts", "tools", "persistence", "fabric_manager", "removed", "shared")
     return [*_kernel_names(scheme, branch), *_names(scheme, parts, branch)]
 
 
 def _covering_names(scheme: Scheme, branch: str) -> list[str]:
     """What stands for the whole driver of a branch: patterns where the scheme has them, else every name."""
     patterns = [name for name in scheme.get("removed") or () if "{branch}" in name and "*" in name]
-    return [name.replace("{branch}", branch) for name in patterns] if patterns else _every_name(scheme, branch)
+    covering = [name.replace("{branch}", branch) for name in patterns]
+    return [*covering, *_names(scheme, ["shared"], branch)] if patterns else _every_name(scheme, branch)
 
 
 def foreign_names(

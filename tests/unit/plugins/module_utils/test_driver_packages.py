@@ -84,6 +84,13 @@ def test_nothing_that_the_driver_brings_is_asked_to_go(system, branch):
     assert [name for name in BROUGHT[(system, branch)] if hit(items, name)] == []
 
 
+@pytest.mark.parametrize(("system", "branch"), BROUGHT)
+def test_absent_takes_all_that_debians_driver_brought(system, branch):
+    gone = driver_packages.no_driver_packages(SCHEMES, SYSTEMS[system])
+    # These serve others too.
+    assert [name for name in BROUGHT[(system, branch)] if not hit(gone, name)] in (["dkms", "update-glx"], ["dkms"])
+
+
 @pytest.mark.parametrize("system", ["debian12", "debian13"])
 @pytest.mark.parametrize("branch", ["570", "580", "595"])
 def test_nothing_that_nvidias_own_driver_brings_is_asked_to_go(system, branch):
