@@ -30,6 +30,7 @@ RESULT = Path("/run/baremetal-gpu/gpu.json")
 METRICS = Path("/var/lib/prometheus/node-exporter/baremetal_gpu.prom")
 UNIT = "baremetal-gpu-agent.service"
 DEVICE_NODES = "baremetal-gpu-device-nodes.service"
+VERDICTS = ("ok", "degraded", "fatal", "unknown")
 # More than any check of the test's policy needs in a row.
 QUIET_LOOKS = 6
 PATIENCE_S = 90.0
@@ -58,6 +59,15 @@ def until(wanted: Callable[[dict[str, Any]], bool], patience_s: float = PATIENCE
         if wanted(told) or time.monotonic() > end:
             return told
         time.sleep(0.05)
+
+
+def metrics(verdict: str) -> str:
+    """The metrics that go with a result; they are written right after it."""
+    line = f"gpu_node_health_status {VERDICTS.index(verdict)}\n"
+    end = time.monotonic() + PATIENCE_S
+    while line not in (text := METRICS.read_text(encoding="utf-8")) and time.monotonic() < end:
+        time.sleep(0.05)
+    return text
 
 
 def codes(part: dict[str, Any]) -> list[str]:
@@ -135,7 +145,7 @@ def walk(step: dict[str, Any]) -> dict[str, Any]:
         "name": step["name"],
         "sick": sick["health"],
         "error": sick["agent"]["probe_error"],
-        "metrics": METRICS.read_text(encoding="utf-8"),
+        "metrics": metrics(sick["health"]["verdict"]),
         "children": children(),
     }
     take(step["well"])

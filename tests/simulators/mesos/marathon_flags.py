@@ -1,7 +1,10 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command line and variables of Marathon, as Scallop and Main.scala of mesosphere/marathon 1.10.26 read them."""
+"""The command line and variables of the stand-in for Marathon.
+
+It reads them as Scallop and Main.scala of mesosphere/marathon 1.10.26 do.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def until(what: Callable[[], Any], seconds: float = 20.0) -> Any:
+def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     """What `what` gives once it is true; fails after `seconds`."""
     end = time.monotonic() + seconds
     while True:
