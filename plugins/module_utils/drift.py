@@ -169,15 +169,30 @@ def packages_drift(wanted: list[Item], installed: packages.Packages) -> list[Ite
             continue
         pattern = any(character in item["name"] for character in "*?[")
         for name in installed.matching(item["name"]) if pattern else [item["name"]]:
-            row = installed.get(name)
-            gone = row is None or row["state"] == "not-installed"
-            if gone or name in present or (row and row["state"] == "config-files" and not item.get("purge")):
-                continue
-            held = ["unhold"] if installed.is_bound(name) else []
-            state = row["state"] if row else ""
-            why = f"is {state} at {row.get('version')}" if row and state == "installed" else f"is {state}"
-            found.append({**item, "name": name, "why": why, "actions": [*held, "remove"]})
+            drifted = None if name in present else _unwanted_package({**item, "name": name}, installed)
+            if drifted:
+                found.append(drifted)
     return found
+
+
+def _unwanted_package(item: Item, installed: packages.Packages) -> Item | None:
+    """A package that has to go. Its configuration files go too where that is asked for, but none that was edited."""
+    row = installed.get(item["name"])
+    if row is None or row["state"] == "not-installed":
+        return None
+    left_over = row["state"] == "config-files"
+    if left_over and not item.get("purge"):
+        return None
+    edited = installed.edited(item["name"]) if item.get("purge") else []
+    if left_over and edited:
+        return None
+    purge = ["purge"] if item.get("purge") and installed.manager == "apt" and not edited else []
+    if left_over:
+        return {**item, "why": "has left its configuration files", "actions": purge}
+    state = f"is installed at {row.get('version')}" if row["state"] == "installed" else f"is {row['state']}"
+    why = f"{state}; {', '.join(edited)} will be kept, because edited" if edited else state
+    held = ["unhold"] if installed.is_bound(item["name"]) else []
+    return {**item, "why": why, "actions": [*held, "remove", *purge]}
 
 
 def add_candidates(found: list[Item], policy: dict[str, Item]) -> None:
@@ -463,6 +478,7 @@ def _plan_line(section: str, item: Item) -> str:
         version = item.get("candidate") or item.get("version")
         name = f"{item['name']} {version}" if main == "install" and version else item["name"]
         also = " and hold it" if main == "install" and "hold" in item["actions"] else ""
+        also = " and its configuration files" if main == "remove" and "purge" in item["actions"] else also
         return f"{main} package {name}{also} ({item['why']})"
     if section == "initramfs":
         return f"rebuild the initramfs of every installed kernel ({item['why']})"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -48,6 +49,17 @@ def parse_dpkg(text: str) -> list[dict[str, Any]]:
     return found
 
 
+def read_conffiles(text: str, name: str) -> dict[str, str]:
+    """What dpkg's status file tells of the configuration files of a package: path -> MD5 of the file as shipped."""
+    found: dict[str, str] = {}
+    for stanza in re.findall(rf"^Package: {re.escape(name)}\n(?:.+\n)*", text, re.MULTILINE):
+        listed = re.search(r"^Conffiles:[^\n]*\n((?: .+\n)+)", stanza, re.MULTILINE)
+        for line in listed.group(1).splitlines() if listed else ():
+            path, digest = line.split()[:2]
+            found[path] = digest
+    return found
+
+
 class Packages:
     """The installed packages of a host, whichever manager put them there."""
 
@@ -57,8 +69,10 @@ class Packages:
         rows: Iterable[dict[str, Any]],
         interrupted: str | None = None,
         locked: Iterable[str] = (),
+        root: str = "/",
     ) -> None:
         self.manager = manager
+        self._root = root
         self.interrupted = interrupted
         self._locked = set(locked)
         self._rows: dict[str, dict[str, Any]] = {}
@@ -103,6 +117,13 @@ class Packages:
             return f"dnf was interrupted: {listed}"
         return self.interrupted
 
+    def edited(self, name: str) -> list[str]:
+        """Configuration files of a package that are not as it brought them. Of rpm none: it keeps those itself."""
+        if self.manager != "apt":
+            return []
+        shipped = read_conffiles(read_text(os.path.join(self._root, "var/lib/dpkg/status")), name)
+        return sorted(path for path, digest in shipped.items() if _md5(self._root, path) not in (None, digest))
+
     def versions(self, name: str) -> list[str]:
         """Versions at which a package is installed. Of what rpm may keep several, such as kernels, only one is asked
         for, by a name with its version in it."""
@@ -116,6 +137,15 @@ class Packages:
         """Matches of a regular expression with the whole names of installed packages."""
         names = sorted({row["name"] for row in self._rows.values() if row["state"] == "installed"})
         return [match for match in (re.fullmatch(pattern, name) for name in names) if match]
+
+
+def _md5(root: str, path: str) -> str | None:
+    try:
+        with open(os.path.join(root, path.lstrip("/")), "rb") as stream:
+            # dpkg's own way to tell whether the operator changed a file; nothing is protected by it.
+            return hashlib.new("md5", stream.read(), usedforsecurity=False).hexdigest()
+    except FileNotFoundError:
+        return None
 
 
 def version_matches(row: dict[str, Any], wanted: str) -> bool:
@@ -149,7 +179,7 @@ def read_dpkg(root: str = "/") -> Packages:
         interrupted = f"dpkg was interrupted: {', '.join(incomplete[:5])}{more}"
     elif journal:
         interrupted = "dpkg was interrupted: its journal in /var/lib/dpkg/updates is not merged"
-    return Packages("apt", rows.values(), interrupted)
+    return Packages("apt", rows.values(), interrupted, root=root)
 
 
 RPM_QUERY = (

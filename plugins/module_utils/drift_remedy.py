@@ -128,7 +128,7 @@ def remedy(desired: Item, found: Item) -> Item:
         # As apt-get takes both at once: what is to go has a minus behind its name.
         "transaction": [package_spec(item, manager) for item in doing("install")]
         + [f"{item['name']}-" for item in doing("remove")],
-        "purge": any(item.get("purge") for item in doing("remove")),
+        "purge": [item["name"] for item in doing("purge")],
         "hold": [item["name"] for item in doing("hold")],
         "files": _by_task(files),
         "alternatives": list(drift.get("alternatives", ())),

@@ -108,5 +108,5 @@ def driver_packages(
 
 
 def no_driver_packages(schemes: dict[str, Scheme], system: dict[str, Any]) -> list[dict[str, Any]]:
-    """The absence of every driver."""
-    return [{"name": name, "state": "absent"} for name in foreign_names(schemes, system)]
+    """The absence of every driver, of its init scripts and the like too."""
+    return [{"name": name, "state": "absent", "purge": True} for name in foreign_names(schemes, system)]

@@ -129,7 +129,9 @@ options:
                 groups such as C(\\1) are filled in. Without a match there is none.
             type: str
           purge:
-            description: Whether the configuration files of an absent package should be gone too.
+            description:
+              - Whether the configuration files of an absent package should be gone too. Where one of them was edited,
+                all files of that package are kept.
             type: bool
             default: false
       files:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -46,12 +47,17 @@ class DriftHost:
         architecture: str = "amd64",
         provides: str = "",
         into: str = "status",
+        conffiles: dict[str, str] | None = None,
     ) -> None:
+        """`conffiles` are contents of configuration files as the package brought them, by path."""
         path = self.root / "var/lib/dpkg" / into
         path.parent.mkdir(parents=True, exist_ok=True)
         stanza = f"Package: {name}\nStatus: {status}\nArchitecture: {architecture}\nVersion: {version}\n"
         if provides:
             stanza += f"Provides: {provides}\n"
+        if conffiles:
+            digests = {one: hashlib.md5(text.encode()).hexdigest() for one, text in conffiles.items()}
+            stanza += "Conffiles:\n" + "".join(f" {one} {digest}\n" for one, digest in digests.items())
         # A description whose lines look like fields must not be taken for them.
         stanza += "Description: a package\n Package: not a field\n .\n"
         with path.open("a") as stream:
