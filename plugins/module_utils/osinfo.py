@@ -10,7 +10,6 @@ import configparser
 import ctypes
 import glob
 import gzip
-import json
 import lzma
 import os
 import re
@@ -478,15 +477,9 @@ def engine_config(engine: str, root: str = "/") -> dict[str, Any]:
     The words of the file are not repeated: they may be a registry's password.
     """
     path, error = ENGINE_CONFIGS[engine], None
-    text = _text(_inside(root, path.lstrip("/")))
+    parse = merge.parse_json if path.endswith(".json") else toml_document.parse
     try:
-        if path.endswith(".json"):
-            if text.strip() and not isinstance(json.loads(text), dict):
-                error = "its top level is not an object"
-        else:
-            toml_document.parse(text)
-    except json.JSONDecodeError as failure:
-        error = f"line {failure.lineno}, column {failure.colno}: {failure.msg}"
+        parse(_text(_inside(root, path.lstrip("/"))))
     except merge.Malformed as failure:
         error = f"line {failure.line}, column {failure.column}: {failure.reason}"
     return {"path": path, "error": error}

@@ -276,7 +276,8 @@ def test_a_name_that_the_system_library_knows_by_itself_is_not_asked_for(host):
     [
         ("docker", "{}", None),
         ("docker", "", None),
-        ("docker", "[]", "its top level is not an object"),
+        ("docker", "[]", "line 1, column 1"),
+        ("docker", '{"a": "secret",\n "a": "secret"}', "line 1, column 1"),
         ("docker", '{\n  "log-driver": secret\n}\n', "line 2, column 17: Expecting value"),
         ("podman", "# nothing\n", None),
         ("podman", "[engine]\ncgroup_manager = secret\n", "line 2, column 18"),
