@@ -156,7 +156,21 @@ def expand_packages(wanted: list[Item], installed: packages.Packages, root: str,
             found.append(item)
     if installed.manager == "dnf" and any(item.get("hold") for item in found):
         found.append({"name": packages.VERSIONLOCK})
-    return found
+    return _at_one_version(found, installed)
+
+
+def _at_one_version(wanted: list[Item], installed: packages.Packages) -> list[Item]:
+    """Of packages that go together, those that are missing come at the version of those that are there.
+
+    A pattern such as `570.*` alone would bring the newest: a Fabric Manager, say, that refuses the driver beside it.
+    """
+    together = [item for item in wanted if item.get("together") and item.get("state") != "absent"]
+    rows = ((item, installed.installed(item["name"])) for item in together)
+    there = {packages.upstream(row) for item, row in rows if row and packages.version_matches(row, item["version"])}
+    if not there:
+        return wanted
+    version = f"{max(there, key=packages.numbers)}*"
+    return [{**item, "version": version} if item in together else item for item in wanted]
 
 
 def packages_drift(wanted: list[Item], installed: packages.Packages) -> list[Item]:

@@ -158,6 +158,16 @@ def version_matches(row: dict[str, Any], wanted: str) -> bool:
     return any(fnmatch.fnmatchcase(form, wanted) for form in forms)
 
 
+def upstream(row: dict[str, Any]) -> str:
+    """The version of an installed package without what its distribution adds: `1:570.86-2` -> `570.86`."""
+    return str(row["version"]).split(":", 1)[-1].split("-", 1)[0]
+
+
+def numbers(version: str) -> list[int]:
+    """What versions are sorted by."""
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
 def read_dpkg(root: str = "/") -> Packages:
     """One read of the status file, and of the journal that a dpkg leaves behind when it is cut."""
     admin = os.path.join(root, "var/lib/dpkg")

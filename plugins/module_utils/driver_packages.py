@@ -101,7 +101,7 @@ def driver_packages(
     free = _names(scheme, ("tools", *(["persistence"] if persistence else [])), branch)
     present = [*versioned, *free]
     return [
-        *({"name": one, "version": version, "hold": hold} for one in versioned),
+        *({"name": one, "version": version, "hold": hold, "together": True} for one in versioned),
         *({"name": one} for one in free),
         *({"name": one, "state": "absent"} for one in foreign_names(schemes, system, present, name, branch)),
     ]

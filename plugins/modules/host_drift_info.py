@@ -118,6 +118,13 @@ options:
           hold:
             description: Whether the package should be held at its version. By default it does not matter.
             type: bool
+          together:
+            description:
+              - Whether the package goes with all others of the document that have this set and a version. Where some of
+                them are installed at a version that will do, the others are wanted at that one, the newest if they
+                differ.
+            type: bool
+            default: false
           kernels:
             description:
               - Makes one package of every kernel, in whose name C({kernel}) stands for the kernel's release. Either
@@ -443,6 +450,7 @@ SPEC = {
         kernels={"type": "raw"},
         follows={"type": "str"},
         purge={"type": "bool", "default": False},
+        together={"type": "bool", "default": False},
     ),
     "files": listed(
         **named("path", "path"),

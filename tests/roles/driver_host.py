@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from tests.roles.conftest import DEBIAN_13, lab, ssh
 
 HOLDER = "import os, time; held = os.open('/dev/nvidia0', os.O_PATH); time.sleep(3600)"
@@ -55,15 +57,19 @@ def hold_a_card() -> None:
 def left_behind() -> set[str]:
     """Paths that the bare machine did not have and that are of a driver, as far as their names tell.
 
-    The headers of the kernel stay: other modules are built with them, too.
+    The headers of the kernel stay: other modules are built with them, too. So do dpkg's own notes of names that it has
+    once seen, and directories that it leaves behind empty.
     """
     added = [line.split(maxsplit=1)[1] for line in lab("changes", DEBIAN_13).splitlines() if line.startswith("A ")]
-    return {
+    found = [
         path
         for path in added
         if any(word in path for word in ("nvidia", "libcuda"))
-        and not path.startswith(("/usr/src/linux-", "/var/cache/"))
-    }
+        and not path.startswith(("/usr/src/linux-", "/var/cache/", "/var/lib/dpkg/triggers/"))
+    ]
+    holds_a_file = '[ ! -d "$path" ] || [ -n "$(sudo find "$path" ! -type d)" ]'
+    asked = f'for path in {shlex.join(found)}; do if {holds_a_file}; then echo "$path"; fi; done'
+    return set(on_host(asked).splitlines())
 
 
 def nothing_is_left() -> None:
