@@ -75,12 +75,12 @@ def _is_whiteout(status: os.stat_result) -> bool:
 
 def snapshot(upper: Path) -> dict[str, list[int]]:
     """Enough of every path to see later whether it is still the same."""
-    return {
-        path: [status.st_mode, status.st_uid, status.st_gid, status.st_size, status.st_mtime_ns]
-        if not stat.S_ISDIR(status.st_mode)
-        else [status.st_mode, status.st_uid, status.st_gid]
-        for path, status in walk(upper)
-    }
+    return {path: _signature(status) for path, status in walk(upper)}
+
+
+def _signature(status: os.stat_result) -> list[int]:
+    owned = [status.st_mode, status.st_uid, status.st_gid]
+    return owned if stat.S_ISDIR(status.st_mode) else [*owned, status.st_size, status.st_mtime_ns]
 
 
 def is_volatile(path: str) -> bool:
@@ -90,10 +90,9 @@ def is_volatile(path: str) -> bool:
 
 def changes(upper: Path, lower: list[Path], baseline: dict[str, list[int]]) -> list[Change]:
     """What the upper layer adds to, changes in and removes from the layers below, but for what booting did."""
-    now = snapshot(upper)
     found = []
     for path, status in walk(upper):
-        if is_volatile(path) or baseline.get(path) == now[path]:
+        if is_volatile(path) or baseline.get(path) == _signature(status):
             continue
         below = _below(path, lower)
         if _is_whiteout(status):

@@ -20,8 +20,13 @@ DIRECTORY = CACHE_ROOT / "images"
 # A kernel that is older than the archive's has no headers there any more.
 MAXIMUM_AGE_DAYS = 7
 
+# Where machines keep what their compilers made; all of them share it.
+COMPILER_CACHE_IN_MACHINE = "/var/cache/ccache"
+
 PACKAGES = (
     "ca-certificates",
+    # Kernel modules are what the lab's machines spend most time on, and are built of the same sources each time.
+    "ccache",
     "dbus",
     "iproute2",
     "iputils-ping",
@@ -44,6 +49,10 @@ HOOKS = (
     f'echo "{USER} ALL=(ALL:ALL) NOPASSWD: ALL" > "$1/etc/sudoers.d/{USER}" && chmod 0440 "$1/etc/sudoers.d/{USER}"',
     # mmdebstrap leaves the options of the build there, the proxy among them.
     'rm "$1/etc/apt/apt.conf.d/99mmdebstrap"',
+    # Packages' scripts find compilers through ccache; apt names the path that they have.
+    'printf "DPkg::Path \\"/usr/lib/ccache:/usr/sbin:/usr/bin:/sbin:/bin\\";\\n" > "$1/etc/apt/apt.conf.d/ccache.conf"',
+    f'mkdir "$1{COMPILER_CACHE_IN_MACHINE}"',
+    f'printf "cache_dir = {COMPILER_CACHE_IN_MACHINE}\\nmax_size = 3G\\n" > "$1/etc/ccache.conf"',
     # Every machine gets keys of its own.
     'rm -f "$1"/etc/ssh/ssh_host_*',
     'chroot "$1" systemctl enable systemd-networkd.service ssh.service',
@@ -62,6 +71,13 @@ def recipe_key(suite: str) -> str:
 def root_of(image: str) -> Path:
     """The unpacked image."""
     return DIRECTORY / image / "root"
+
+
+def compiler_cache() -> Path:
+    """The directory of this host that all machines have as their compilers' cache."""
+    directory = CACHE_ROOT / "ccache"
+    directory.mkdir(exist_ok=True)
+    return directory
 
 
 def newest(suite: str) -> str | None:

@@ -251,6 +251,8 @@ class Machine:
             "--console=pipe",
         ]
         argv += [f"--bind={self.directory}/data/{name}:/var/lib/{name}" for name in PLAIN_DIRECTORIES]
+        compiled = images.compiler_cache()
+        argv.append(f"--bind={compiled}:{images.COMPILER_CACHE_IN_MACHINE}")
         argv += [f"--bind={device}" for device in DEVICES if Path(device).exists()]
         if cgroups.is_legacy():
             # Debian 13's systemd boots on such a host only when told so; Debian 12's does not know the word.

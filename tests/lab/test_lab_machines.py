@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab import cgroups
+from gpuops.lab import cgroups, images
 from gpuops.lab.machine import Machine
 from gpuops.lab.state import Lab
 
@@ -227,6 +227,15 @@ def test_packages_come_through_the_cache(bench: Bench) -> None:
     counted = bench.traffic()
     assert counted["apt"]["bytes"] > 0
     assert counted["forwarded"]["packets"] == 0
+
+
+def test_what_compilers_made_outlives_the_machine(bench: Bench) -> None:
+    """Scripts of packages find compilers by way of a cache, which is the host's and so every machine's."""
+    assert bench.ssh("apt-config dump --format %v%n DPkg::Path").startswith("/usr/lib/ccache:")
+    assert bench.ssh("sudo ccache --show-config | grep 'cache_dir ='").endswith("/var/cache/ccache")
+    name = f"written-by-{bench.id}"
+    bench.ssh(f"sudo touch /var/cache/ccache/{name}")
+    (images.compiler_cache() / name).unlink()
 
 
 def test_up_after_a_crash(bench: Bench) -> None:

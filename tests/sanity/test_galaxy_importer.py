@@ -6,9 +6,13 @@ from __future__ import annotations
 import json
 import sys
 
+import pytest
+
 from tests.unit.project.tree import role_names, tracked, try_run
 
 
+# It runs the linter once more, over the unpacked archive.
+@pytest.mark.slow
 def test_galaxy_would_import_the_collection(archive, tmp_path):
     done = try_run(
         [sys.executable, "-m", "galaxy_importer.main", archive],
