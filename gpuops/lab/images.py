@@ -41,6 +41,8 @@ PACKAGES = (
     "sudo",
     "systemd-sysv",
     "udev",
+    # As on every Debian but the smallest: without it the initramfs is made the slow way.
+    "zstd",
 )
 
 # Run by mmdebstrap with the image's root as $1.
