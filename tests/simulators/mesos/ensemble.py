@@ -104,10 +104,11 @@ class Session:
 
 
 class Group:
-    """The nodes PATH/PREFIX + sequence number, and one of our own among them if `data` is given.
+    """The nodes PATH/…PREFIX + sequence number, and one of our own among them if `data` is given.
 
-    `changed` is called in a thread of the group with name -> data of all members (None while there is no session) and
-    the name of our own. `failed` is called with the reason if ZooKeeper refuses us.
+    `changed` is called in a thread of the group with name -> data of all members, the first that came first (None while
+    there is no session), and the name of our own. `failed` is called with the reason if ZooKeeper refuses us. What
+    stands before `prefix` in our own name is `unique`.
     """
 
     def __init__(
@@ -118,8 +119,9 @@ class Group:
         changed: Callable[[Members | None, str | None], None],
         failed: Callable[[str], None],
         data: bytes | None = None,
+        unique: str = "",
     ) -> None:
-        self.where, self.prefix, self.timeout_s = where, prefix, timeout_s
+        self.where, self.prefix, self.unique, self.timeout_s = where, prefix, unique, timeout_s
         self.changed, self.failed, self.data = changed, failed, data
         self.wake = threading.Event()
         self.session: Session | None = None
@@ -170,11 +172,11 @@ class Group:
             return None
         mine = client.client_id[0]
         for name in client.get_children(self.where.path):
-            if name.startswith(self.prefix) and name[len(self.prefix) :].isdigit():
+            if self._number(name):
                 found = client.exists(f"{self.where.path}/{name}")
                 if found and found.ephemeralOwner == mine:
                     return str(name)
-        made = client.create(f"{self.where.path}/{self.prefix}", self.data, ephemeral=True, sequence=True)
+        made = client.create(f"{self.where.path}/{self.unique}{self.prefix}", self.data, ephemeral=True, sequence=True)
         return str(made).rpartition("/")[2]
 
     def _members(self, client: Any) -> Members:
@@ -183,9 +185,15 @@ class Group:
         found: Members = {}
         names = client.get_children(self.where.path, watch=self._woken)
         for name in names:
-            if name.startswith(self.prefix) and name[len(self.prefix) :].isdigit():
+            if self._number(name):
                 try:
                     found[name] = client.get(f"{self.where.path}/{name}")[0]
                 except NoNodeError:
                     continue
-        return dict(sorted(found.items()))
+        return {name: found[name] for name in sorted(found, key=self._number)}
+
+    def _number(self, name: str) -> str:
+        """The sequence number of a member, and nothing of any other node."""
+        head, found, number = name.rpartition(self.prefix) if self.prefix else ("", "", name)
+        ours = found == self.prefix and bool(head) == bool(self.unique)
+        return number if ours and number.isdigit() else ""

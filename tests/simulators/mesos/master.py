@@ -62,8 +62,7 @@ class Master(Operator):
             "version": VERSION,
         }
 
-    def contend(self) -> None:
-        where = ensemble.url(self.flags["zk"], "Failed to create a master contender")
+    def contend(self, where: ensemble.Url) -> None:
         self.leads, self.leader = False, None
         if self.flags["registry"] == "replicated_log":
             self.log.meet(self.flags, where)
@@ -271,16 +270,17 @@ def main() -> None:
         grammar.die("--work_dir needed for replicated log based registry")
     if "zk" in flags and "quorum" not in flags and flags["registry"] == "replicated_log":
         grammar.die("Need to specify --quorum for replicated log based registry when using ZooKeeper")
+    where = ensemble.url(flags["zk"], "Failed to create a master contender") if "zk" in flags else None
     Path(flags["work_dir"]).mkdir(parents=True, exist_ok=True)
     master = Master(flags)
-    if "zk" not in flags:
+    if where is None:
         master.log.alone()
         master.recover()
     web.serve(master.bind, master.port, master.handle, {LOG: master.log.handle})
     # A master that is told to stop leaves its node in ZooKeeper to the end of the session.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    if "zk" in flags:
-        master.contend()
+    if where is not None:
+        master.contend(where)
     while True:
         time.sleep(1)
         with web.LOCK:

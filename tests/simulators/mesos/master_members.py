@@ -262,7 +262,8 @@ class Members:
         return {
             "tasks": [{key: row.get(key) for key in keys} for row in mine],
             "registered": list(self.agents),
-            "away": [*self.recovered(), *self.registry["unreachable"]],
+            "recovered": list(self.recovered()),
+            "unreachable": self.registry["unreachable"],
         }
 
     def in_launch(self, told: Row) -> Row:

@@ -59,6 +59,10 @@ def test_one_flag_of_each_kind_is_refused_with_a_bad_value(program):
         assert (code, told.split(":")[0]) == (1, f"Failed to load flag '{name}'")
 
 
+# The work_dir is not made before the URL is read.
+ZK = ["--quorum=2", "--work_dir=/no/such/place", "--ip=127.0.0.1"]
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -68,6 +72,9 @@ def test_one_flag_of_each_kind_is_refused_with_a_bad_value(program):
         (["--agent_ping_timeout=1secs", "--slave_ping_timeout=1secs"], "is already loaded via name"),
         (["--port"], "Missing value"),
         (["--zk=zk://a:1/m", "--work_dir=/tmp"], "Need to specify --quorum"),
+        ([*ZK, "--zk=zk://a:1/"], "Expecting a (chroot) path for ZooKeeper ('/' is not supported)"),
+        ([*ZK, "--zk=a:1/mesos"], "Expecting 'zk://' at the beginning of the URL"),
+        ([*ZK, "--zk=file:///no/such/file"], "Error reading '/no/such/file'"),
     ],
 )
 def test_flags_are_refused_in_the_words_of_the_real_master(flags, told):
