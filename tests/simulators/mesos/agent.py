@@ -160,8 +160,7 @@ class Agent(Tasks):
     def detect(self) -> None:
         master = self.flags["master"]
         if not ensemble.names_zookeeper(master):
-            text = grammar.read(master).strip() if master.startswith("file://") else master
-            self.leader = text.rpartition("@")[2]
+            self.leader = master.strip().rpartition("@")[2]
             return
         ensemble.Group(
             ensemble.url(master, "Failed to create a master detector"),

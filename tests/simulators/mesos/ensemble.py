@@ -29,9 +29,8 @@ class Url(NamedTuple):
 
 
 def url(text: str, failed: str, public: bool = True) -> Url:
-    """zk://[user:password@]host:port,…/path, from a file if it is file://. Exits with `failed` if it cannot be read."""
-    if text.startswith("file://"):
-        text = grammar.read(text).strip()
+    """Takes zk://[user:password@]host:port,…/path apart. Exits with `failed` if it cannot."""
+    text = text.strip()
     if not text.startswith("zk://"):
         grammar.die(f"{failed}: Expecting 'zk://' at the beginning of the URL")
     rest, slash, path = text[len("zk://") :].partition("/")
@@ -44,7 +43,7 @@ def url(text: str, failed: str, public: bool = True) -> Url:
 
 
 def names_zookeeper(text: str) -> bool:
-    return text.startswith("zk://") or (text.startswith("file://") and grammar.read(text).strip().startswith("zk://"))
+    return text.strip().startswith("zk://")
 
 
 class Session:

@@ -88,9 +88,20 @@ def load(program: str, arguments: list[str], environment: dict[str, str]) -> dic
         if kind == "bool" and via and value:
             die(f"Failed to load boolean flag '{plain}'{via} with value '{value}'")
         text = ("false" if via else "true") if kind == "bool" and not value else str(value)
+        if kind != "path" and text.startswith("file://"):
+            text = _fetched(flag, text)
         _check(flag, rows[flag], text)
         flags[flag] = text
     return flags
+
+
+def _fetched(flag: str, text: str) -> str:
+    """What the file holds is the value, and is told by /flags as such. Only a flag that is a path keeps the name."""
+    try:
+        return Path(text[len("file://") :]).read_text(encoding="utf-8")
+    except OSError as why:
+        told = f"Error reading file '{text[len('file://') :]}': {why.strerror}"
+        die(f"Failed to load flag '{flag}': Failed to load value '{text}': {told}")
 
 
 def _check(flag: str, row: dict[str, Any], text: str) -> None:

@@ -74,7 +74,7 @@ ZK = ["--quorum=2", "--work_dir=/no/such/place", "--ip=127.0.0.1"]
         (["--zk=zk://a:1/m", "--work_dir=/tmp"], "Need to specify --quorum"),
         ([*ZK, "--zk=zk://a:1/"], "Expecting a (chroot) path for ZooKeeper ('/' is not supported)"),
         ([*ZK, "--zk=a:1/mesos"], "Expecting 'zk://' at the beginning of the URL"),
-        ([*ZK, "--zk=file:///no/such/file"], "Error reading '/no/such/file'"),
+        ([*ZK, "--zk=file:///no/such/file"], "Error reading file '/no/such/file': No such file or directory"),
     ],
 )
 def test_flags_are_refused_in_the_words_of_the_real_master(flags, told):
