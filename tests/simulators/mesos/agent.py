@@ -8,7 +8,9 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import urllib.error
 from typing import Any
@@ -45,6 +47,20 @@ def _cards() -> list[str]:
     return cards
 
 
+def _device_files() -> None:
+    """What the isolator needs of /dev beside the cards. Cards that only a variable names have none."""
+    if "STAND_IN_GPUS" in os.environ:
+        return
+    isolator = "Failed to create a containerizer: Could not create isolator 'gpu/nvidia'"
+    if not os.path.exists("/dev/nvidiactl"):
+        grammar.die(f"{isolator}: Failed to obtain device ID for '/dev/nvidiactl': No such file or directory")
+    if not os.path.exists("/dev/nvidia-uvm"):
+        # It makes the node itself if it can.
+        made = shutil.which("nvidia-modprobe") and subprocess.run(["nvidia-modprobe", "-u", "-c", "0"]).returncode == 0
+        if not made or not os.path.exists("/dev/nvidia-uvm"):
+            grammar.die(f"{isolator}: Failed to obtain device ID for '/dev/nvidia-uvm': No such file or directory")
+
+
 def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int]:
     """Checks gpus, the list of cards and the isolators, and fills in gpus where neither is given. Gives the cards."""
     isolation = flags["isolation"].split(",")
@@ -77,6 +93,8 @@ def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int
             grammar.die("'--resources' and '--nvidia_gpu_devices' specify different numbers of GPU devices")
         if gpus > len(cards) or max(indices) >= len(cards):
             grammar.die("The number of GPUs requested is greater than the number of GPUs available on the machine")
+    if indices:
+        _device_files()
     for index in indices:
         if cards[index] != "ok":
             grammar.die(f"Failed to create a containerizer: nvml::deviceGetHandleByIndex: {cards[index]}")

@@ -88,15 +88,16 @@ def load(program: str, arguments: list[str], environment: dict[str, str]) -> dic
         if kind == "bool" and via and value:
             die(f"Failed to load boolean flag '{plain}'{via} with value '{value}'")
         text = ("false" if via else "true") if kind == "bool" and not value else str(value)
-        if kind != "path" and text.startswith("file://"):
-            text = _fetched(flag, text)
+        text = text if kind == "path" else fetched(flag, text)
         _check(flag, rows[flag], text)
         flags[flag] = text
     return flags
 
 
-def _fetched(flag: str, text: str) -> str:
-    """What the file holds is the value, and is told by /flags as such. Only a flag that is a path keeps the name."""
+def fetched(flag: str, text: str) -> str:
+    """What a file:// holds is the value, and is what /flags tells. Flags that are paths do not come here."""
+    if not text.startswith("file://"):
+        return text
     try:
         return Path(text[len("file://") :]).read_text(encoding="utf-8")
     except OSError as why:

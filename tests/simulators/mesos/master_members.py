@@ -339,7 +339,7 @@ class Members:
             # One that says no time is one of a test, which is always there.
             if "failover_timeout" in framework:
                 framework["connected"] = framework["connected"] and now - framework["seen"] < SILENT_S
-                if now - framework["seen"] > framework["failover_timeout"]:
+                if now - framework["seen"] > SILENT_S + framework["failover_timeout"]:
                     self.teardown(framework_id)
         done = [key for key, task in self.tasks.items() if task["done"]]
         for key in done[: -int(self.flags["max_completed_tasks_per_framework"]) or None]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster, Program, free_port, until
+from tests.unit.simulators.mesos_daemons import packed
 
 FLAGS = json.loads((PROGRAMS / "flags.json").read_text(encoding="utf-8"))
 GPU = "--isolation=filesystem/linux,cgroups/devices,gpu/nvidia"
@@ -276,3 +277,12 @@ def test_an_agent_with_a_wrong_secret_exits_and_one_without_keeps_trying(tmp_pat
         assert none.process.poll() is None
     finally:
         one.stop()
+
+
+def test_packing_gives_the_same_bytes_again(tmp_path):
+    first, second = packed(tmp_path / "a"), packed(tmp_path / "b")
+    assert {name: row["sha256"] for name, row in first.items()} == {name: row["sha256"] for name, row in second.items()}
+    assert [Path(row["path"]).name for row in first.values()] == [
+        "mesos-1.11.0-stand-in.tar.gz",
+        "marathon-1.10.26-stand-in.tar.gz",
+    ]

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from kazoo.exceptions import NoAuthError
 
 from tests.local_zookeeper import NotHere, classpath
 from tests.unit.simulators.mesos_cluster import until
-from tests.unit.simulators.mesos_daemons import PRINCIPALS, Site, packed
+from tests.unit.simulators.mesos_daemons import PRINCIPALS, Site
 
 pytestmark = pytest.mark.slow
 
@@ -64,15 +65,6 @@ def zookeeper(site):
     client = KazooClient(site.zookeeper.address)
     client.start()
     return client
-
-
-def test_packing_gives_the_same_bytes_again(tmp_path):
-    first, second = packed(tmp_path / "a"), packed(tmp_path / "b")
-    assert {name: row["sha256"] for name, row in first.items()} == {name: row["sha256"] for name, row in second.items()}
-    assert [Path(row["path"]).name for row in first.values()] == [
-        "mesos-1.11.0-stand-in.tar.gz",
-        "marathon-1.10.26-stand-in.tar.gz",
-    ]
 
 
 def test_one_leads_and_the_others_point_to_it(site):
@@ -138,6 +130,26 @@ def test_gpus_are_given_to_who_asks_for_them_and_only_once(site, marathon):
     marathon.ask("/v2/apps/train?force=true", {"instances": 1}, "PUT")
     until(lambda: site.tasks(marathon, "/more"))
     assert site.slave("gpu1")["used_resources"]["gpus"] == 2
+
+
+def execute(site, *more, secret=PRINCIPALS["marathon"]):
+    file = site.file("execute.secret", secret)
+    known = [f"--master=file://{site.zk}", "--name=once", "--principal=marathon", f"--secret=file://{file}"]
+    return subprocess.run(
+        [site.base / "mesos/bin/mesos-execute", *known, *more], capture_output=True, text=True, timeout=120
+    )
+
+
+def test_one_command_runs_to_its_end_without_marathon(site):
+    gpus = ["--framework_capabilities=GPU_RESOURCES", "--resources=cpus:0.1;mem:32;gpus:2"]
+    done = execute(site, "--command=test $STAND_IN_CARDS = 0,1", *gpus)
+    assert (done.returncode, "TASK_FINISHED for task 'once'" in done.stdout) == (0, True), done
+    done = execute(site, "--command=exit 4")
+    assert (done.returncode, "TASK_FAILED for task 'once'" in done.stdout) == (1, True), done
+    done = execute(site, "--command=true", secret="guessed")
+    assert (done.returncode, "not authenticated" in done.stderr) == (1, True), done
+    # Nothing is left of them.
+    until(lambda: [row["name"] for row in site.state()["frameworks"]] == ["marathon"])
 
 
 def test_who_needs_no_gpus_stays_off_the_agents_that_have_some(site, marathon):
