@@ -110,7 +110,7 @@ class Agent(Tasks):
         resources.update(grammar.resources(flags.get("resources", "")))
         attributes = grammar.attributes(flags.get("attributes", ""))
         self.cards = sorted(_gpu_resources(flags, resources))
-        self.info = {
+        self.info: dict[str, Any] = {
             "hostname": hostname,
             "ip": ip,
             "port": int(flags["port"]),
