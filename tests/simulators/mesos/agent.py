@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -225,6 +226,20 @@ class Agent(Tasks):
                 self.id, self.registered = told["agent_id"], True
                 self._checkpoint()
 
+    # Set by a signal, and seen at the next beat: a handler must not touch a lock.
+    leaving = False
+
+    def leave(self) -> None:
+        self.leaving = True
+
+    def unregister(self) -> None:
+        """Ends the tasks and the program; the master forgets the agent, which keeps its checkpoint."""
+        for task in self.tasks.values():
+            self.signal(task, signal.SIGKILL)
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            web.call(f"http://{self.leader}/stand-in/unregister", {"agent_id": self.id})
+        os._exit(0)
+
     def handle(self, request: Request) -> Any:
         path = request.path
         path = path[len("/slave(1)") :] if path.startswith("/slave(1)") else path
@@ -253,12 +268,13 @@ def main() -> None:
     agent = Agent(flags)
     web.serve(agent.bind, agent.info["port"], agent.handle)
     # Tasks live on: the unit kills the agent's process only.
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda *_: os._exit(0))
-    while True:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGUSR1, lambda *_: agent.leave())
+    while not agent.leaving:
         agent.news.clear()
         agent.beat()
         agent.news.wait(0.5 if agent.registered else 0.1)
+    agent.unregister()
 
 
 if __name__ == "__main__":

@@ -111,8 +111,10 @@ class Master(Operator):
             raise Answer(307, "", {"Location": f"//{self.leader}"})
         self._authenticate(request, path)
         if path == "/metrics/snapshot":
+            self.must_be_let("get_endpoints")
             return self.metrics()
         if path == "/flags":
+            self.must_be_let("view_flags")
             return {"flags": self.flags}
         if not self.leads:
             self._must_have_leader()
@@ -123,7 +125,7 @@ class Master(Operator):
             "/state": self.state,
             "/slaves": self.slaves,
             "/frameworks": lambda: {"frameworks": self.shown_frameworks(), "completed_frameworks": []},
-            "/tasks": lambda: {"tasks": [self.task(row) for row in self.tasks.values()]},
+            "/tasks": lambda: {"tasks": [self.task(row) for row in self.visible()]},
             "/maintenance/status": self.maintenance_status,
         }
         if path in routes:
@@ -131,7 +133,7 @@ class Master(Operator):
                 raise Answer(405)
             return routes[path]()
         if path == "/maintenance/schedule":
-            return self.set_schedule(request.json()) if request.method == "POST" else self.registry["schedule"]
+            return self.set_schedule(request.json()) if request.method == "POST" else self.schedule_told()
         if path in ("/machine/down", "/machine/up"):
             return self.machines(path.rpartition("/")[2], request.json())
         if path == "/api/v1":
@@ -145,13 +147,14 @@ class Master(Operator):
             raise Answer(503, "No leader elected")
 
     def _authenticate(self, request: Request, path: str) -> None:
+        self.principal = None
         realm = "readwrite" if path == "/api/v1" or path.startswith(("/maintenance", "/machine")) else "readonly"
         if path.startswith("/stand-in/") or self.flags.get(f"authenticate_http_{realm}") not in ("true", "1"):
             return
         login = request.login()
         if not login or not login[1] or self.credentials.get(login[0]) != login[1]:
             raise Answer(401, "", {"WWW-Authenticate": f'Basic realm="mesos-master-{realm}"'})
-        self.denied = self.denied_to(login[0])
+        self.principal = login[0]
 
     # What is told.
 
@@ -196,6 +199,10 @@ class Master(Operator):
             "statuses": [{"state": row["state"], "timestamp": row["since"]}],
         }
 
+    def visible(self) -> list[dict[str, Any]]:
+        """The tasks that the one who asks may see."""
+        return list(self.tasks.values()) if self.may(self.principal, "view_tasks") else []
+
     def slaves(self) -> dict[str, Any]:
         recovered = [
             {"id": key, **{name: info[name] for name in ("hostname", "port", "attributes")}}
@@ -205,8 +212,8 @@ class Master(Operator):
 
     def shown_frameworks(self) -> list[dict[str, Any]]:
         found = []
-        for framework in self.frameworks.values():
-            mine = [row for row in self.tasks.values() if row["framework_id"] == framework["id"]]
+        for framework in self.frameworks.values() if self.may(self.principal, "view_frameworks") else ():
+            mine = [row for row in self.visible() if row["framework_id"] == framework["id"]]
             away = [row for row in mine if row["state"] == "TASK_UNREACHABLE"]
             found.append(
                 {

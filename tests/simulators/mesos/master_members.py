@@ -56,7 +56,7 @@ class Members:
         self.tasks: dict[str, Row] = {}
         self.elected_time = self.start
         self.numbers = {"agent": 0, "framework": 0}
-        self.credentials = self._credentials()
+        self.credentials, self.acls = self._credentials(), self._acls()
         self.ping_s = grammar.seconds(flags["agent_ping_timeout"]) * int(flags["max_agent_ping_timeouts"])
         self.return_s = grammar.seconds(flags["agent_reregister_timeout"])
 
@@ -77,21 +77,22 @@ class Members:
             grammar.die("Failed to parse credentials file: not a JSON object")
         return {row["principal"]: row.get("secret", "") for row in told.get("credentials", [])}
 
-    def denied_to(self, principal: str) -> frozenset[str]:
-        """The names of the ACLs that forbid this principal what they are about."""
+    def _acls(self) -> Row:
         acls = json.loads(grammar.read(self.flags["acls"])) if "acls" in self.flags else {}
-        found = set()
         for name, entries in acls.items():
-            if name == "permissive":
-                continue
-            for entry in entries:
-                who = entry["principals"]
-                if who.get("type") == "ANY" or principal in who.get("values", []):
-                    what = next(value for key, value in entry.items() if key != "principals")
-                    if what.get("type") == "NONE":
-                        found.add(name)
-                    break
-        return frozenset(found)
+            for entry in entries if name != "permissive" else []:
+                if "principals" not in entry or len(entry) < 2:
+                    grammar.die(f"Failed to load flag 'acls': Missing required fields in {name}: {json.dumps(entry)}")
+        return dict(acls)
+
+    def may(self, principal: str | None, action: str) -> bool:
+        """Whether the first of the action's ACLs that is about this principal lets it, or else all that is not said."""
+        for entry in self.acls.get(action, []):
+            who = entry["principals"]
+            if who.get("type") == "ANY" or principal in who.get("values", []):
+                what = next(value for key, value in entry.items() if key != "principals")
+                return bool(what.get("type") != "NONE")
+        return bool(self.acls.get("permissive", True))
 
     def _trusted(self, flag: str, credential: Row | None) -> str:
         """unauthenticated, refused, or nothing if all is well."""
@@ -128,11 +129,11 @@ class Members:
         wrong = self._trusted("authenticate_agents", told.get("credential"))
         if wrong:
             return {"answer": wrong}
-        principal = (told.get("credential") or {}).get("principal", "")
+        principal = (told.get("credential") or {}).get("principal")
         agent_id, info, registry = told["agent_id"], told["info"], self.registry
         machine = [info["hostname"], info["ip"]]
         out = agent_id in registry["gone"] or machine in registry["down"]
-        if out or {"register_agents", "register_agent"} & self.denied_to(principal):
+        if out or not self.may(principal, "register_agents"):
             return {"answer": "shutdown"}
         if not agent_id:
             agent_id = f"{self.id}-S{self.numbers['agent']}"
@@ -155,6 +156,11 @@ class Members:
             self.kill_all(agent_id)
         self.look_at_drains()
         return {"answer": "registered", "agent_id": agent_id}
+
+    def in_unregister(self, told: Row) -> Row:
+        if told["agent_id"] in self.registry["agents"]:
+            self.remove(told["agent_id"], "TASK_LOST")
+        return {}
 
     def _report(self, agent_id: str, task: Row) -> None:
         """What an agent says of one of its tasks."""
@@ -193,8 +199,8 @@ class Members:
         wrong = self._trusted("authenticate_frameworks", told.get("credential"))
         if wrong:
             raise Answer(403, f"Framework is not authenticated: {wrong}")
-        principal = (told.get("credential") or {}).get("principal", told.get("principal", ""))
-        if "register_frameworks" in self.denied_to(principal):
+        principal = (told.get("credential") or {}).get("principal")
+        if not self.may(principal, "register_frameworks"):
             raise Answer(403, "Not authorized to use roles")
         framework_id = told.get("id")
         if framework_id in self.completed:
@@ -207,7 +213,7 @@ class Members:
             "id": framework_id,
             **{key: told[key] for key in known if key in told},
             "capabilities": told.get("capabilities", []),
-            "principal": principal,
+            "principal": principal or "",
             "registered_time": self.frameworks.get(framework_id, {}).get("registered_time", time.time()),
             "seen": time.time(),
             "connected": True,
@@ -270,10 +276,12 @@ class Members:
         task, agent = told["task"], self.agents.get(told["agent_id"])
         if agent is None or not self.active(agent):
             raise Answer(400, "the agent is not active")
+        framework = self._framework(told)
+        if not self.may(framework["principal"] or None, "run_tasks"):
+            raise Answer(403, "Not authorized to launch the task")
         used, total = self.used(told["agent_id"]), agent["info"]["resources"]
         if any(total.get(name, 0.0) - used[name] + 1e-9 < task["resources"].get(name, 0.0) for name in used):
             raise Answer(400, "not enough is left")
-        framework = self.frameworks[told["framework_id"]]
         row = {
             **task,
             "framework_id": told["framework_id"],

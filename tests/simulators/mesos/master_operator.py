@@ -20,10 +20,14 @@ def _duration_ns(told: Any) -> int:
 
 
 class Operator(Members):
-    # The ACLs that forbid the one who asks what they are about.
-    denied: frozenset[str] = frozenset()
+    # Who asks.
+    principal: str | None = None
 
     # The operator API.
+
+    def must_be_let(self, action: str) -> None:
+        if not self.may(self.principal, action):
+            raise Answer(403)
 
     def operator(self, request: Request) -> Any:
         if request.method != "POST":
@@ -44,8 +48,7 @@ class Operator(Members):
             return {"type": kind, "get_health": {"healthy": True}}
         if kind not in known:
             raise Answer(501 if kind.isupper() else 400, f"Failed to validate master::Call: {kind}")
-        if known[kind] in self.denied:
-            raise Answer(403)
+        self.must_be_let(known[kind])
         body = told.get(kind.lower())
         if not isinstance(body, dict) or "value" not in body.get("agent_id", {}):
             raise Answer(400, f"Failed to validate master::Call: Expecting '{kind.lower()}' with an agent_id")
@@ -109,8 +112,7 @@ class Operator(Members):
         return {(row.get("hostname", ""), row.get("ip", "")) for window in windows for row in window["machine_ids"]}
 
     def set_schedule(self, told: Any) -> str:
-        if "update_maintenance_schedules" in self.denied:
-            raise Answer(403)
+        self.must_be_let("update_maintenance_schedules")
         seen = set()
         for window in told.get("windows", []):
             if not window.get("machine_ids"):
@@ -132,15 +134,22 @@ class Operator(Members):
         self.save()
         return ""
 
+    def schedule_told(self) -> dict[str, Any]:
+        # Who may not see it sees an empty one.
+        return dict(self.registry["schedule"]) if self.may(self.principal, "get_maintenance_schedules") else {}
+
     def maintenance_status(self) -> dict[str, Any]:
         down = [tuple(row) for row in self.registry["down"]]
         draining = sorted(self._scheduled() - set(down))
+        if not self.may(self.principal, "get_maintenance_statuses"):
+            return {}
         return {
             "draining_machines": [{"id": {"hostname": name, "ip": ip}, "statuses": []} for name, ip in draining],
             "down_machines": [{"hostname": name, "ip": ip} for name, ip in down],
         }
 
     def machines(self, way: str, rows: list[dict[str, str]]) -> str:
+        self.must_be_let("start_maintenances" if way == "down" else "stop_maintenances")
         for row in rows:
             machine = [row.get("hostname", ""), row.get("ip", "")]
             if way == "down":

@@ -286,3 +286,59 @@ def test_packing_gives_the_same_bytes_again(tmp_path):
         "mesos-1.11.0-stand-in.tar.gz",
         "marathon-1.10.26-stand-in.tar.gz",
     ]
+
+
+ANYBODY = {"principals": {"type": "ANY"}}
+
+
+@pytest.mark.parametrize(
+    ("acls", "denied"),
+    [
+        ({"drain_agents": [{**ANYBODY, "agents": {"type": "NONE"}}]}, {"drain"}),
+        ({"drain_agents": [{"principals": {"values": ["else"]}, "agents": {"type": "NONE"}}]}, set()),
+        ({"permissive": False}, {"drain", "flags", "metrics", "agent", "framework"}),
+        (
+            {"permissive": False, "drain_agents": [{**ANYBODY, "agents": {"type": "ANY"}}]},
+            {"flags", "metrics", "agent", "framework"},
+        ),
+    ],
+)
+def test_acls_forbid_what_they_say_and_without_permissive_all_that_they_do_not_say(tmp_path, acls, denied):
+    one = Cluster(tmp_path, f"--acls={json.dumps(acls)}")
+    try:
+        agent = one.agent("a")
+        if "agent" in denied:
+            assert agent.ended()[0] == 0
+        else:
+            one.registered("a")
+        found = {"agent"} & denied
+        asked = {
+            "drain": lambda: one.ask("/api/v1", call("DRAIN_AGENT", "nobody")),
+            "flags": lambda: one.ask("/flags"),
+            "metrics": lambda: one.ask("/metrics/snapshot"),
+            "framework": lambda: one.framework(),
+        }
+        for name, ask in asked.items():
+            try:
+                ask()
+            except urllib.error.HTTPError as told:
+                found |= {name} if told.code == 403 else set()
+        assert found == denied
+    finally:
+        one.stop()
+
+
+def test_an_acl_with_a_missing_field_stops_the_master(tmp_path):
+    acls = {"drain_agents": [{"principals": {"type": "ANY"}}]}
+    code, told = refused("master", f"--work_dir={tmp_path}", "--ip=127.0.0.1", f"--acls={json.dumps(acls)}")
+    assert (code, "drain_agents" in told) == (1, True)
+
+
+def test_an_agent_that_is_told_to_leave_unregisters_and_takes_its_tasks_along(cluster):
+    agent = cluster.agent("a")
+    framework = cluster.framework()
+    cluster.launch(framework, cluster.registered("a")["id"], "job", "sleep 1000")
+    assert agent.stop(signal.SIGUSR1) == 0
+    assert cluster.slave("a") is None
+    assert cluster.task("job")["state"] == "TASK_LOST"
+    assert (cluster.base / "a/meta/slaves/latest").is_symlink()
