@@ -1,26 +1,25 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The stand-in for mesos-agent: GPUs, checkpoint and reconfiguration, tasks as local processes."""
+"""The stand-in for mesos-agent: GPUs, checkpoint and reconfiguration, the way to the leading master."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import threading
-import time
 import urllib.error
-from pathlib import Path
 from typing import Any
 
+import ensemble
 import grammar
 import web
+from agent_tasks import Tasks
 from web import Answer, Request
 
 
@@ -49,8 +48,22 @@ def _cards() -> list[str]:
     return cards
 
 
-def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> None:
-    """Checks gpus, the list of cards and the isolators, and fills in gpus where neither is given."""
+def _device_files() -> None:
+    """What the isolator needs of /dev beside the cards. Cards that only a variable names have none."""
+    if "STAND_IN_GPUS" in os.environ:
+        return
+    isolator = "Failed to create a containerizer: Could not create isolator 'gpu/nvidia'"
+    if not os.path.exists("/dev/nvidiactl"):
+        grammar.die(f"{isolator}: Failed to obtain device ID for '/dev/nvidiactl': No such file or directory")
+    if not os.path.exists("/dev/nvidia-uvm"):
+        # It makes the node itself if it can.
+        made = shutil.which("nvidia-modprobe") and subprocess.run(["nvidia-modprobe", "-u", "-c", "0"]).returncode == 0
+        if not made or not os.path.exists("/dev/nvidia-uvm"):
+            grammar.die(f"{isolator}: Failed to obtain device ID for '/dev/nvidia-uvm': No such file or directory")
+
+
+def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int]:
+    """Checks gpus, the list of cards and the isolators, and fills in gpus where neither is given. Gives the cards."""
     isolation = flags["isolation"].split(",")
     doubled = sorted({name for name in isolation if isolation.count(name) > 1})
     if doubled:
@@ -59,13 +72,13 @@ def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> None:
     if "gpu/nvidia" not in isolation:
         if listed is not None:
             grammar.die("'--nvidia_gpus_devices' can only be specified if the `--isolation` flag contains 'gpu/nvidia'")
-        return
+        return []
     if "filesystem/linux" not in isolation:
         grammar.die("The 'filesystem/linux' isolator must be enabled in order to use the 'gpu/nvidia' isolator")
     if "cgroups/devices" not in isolation:
         grammar.abort("Check failed: the 'cgroups/devices' isolator is not enabled")
     if gpus == 0 and listed is None:
-        return
+        return []
     if (gpus is None) != (listed is None):
         grammar.die("The `gpus` resource and '--nvidia_gpu_devices' must be specified together")
     cards = _cards()
@@ -81,32 +94,36 @@ def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> None:
             grammar.die("'--resources' and '--nvidia_gpu_devices' specify different numbers of GPU devices")
         if gpus > len(cards) or max(indices) >= len(cards):
             grammar.die("The number of GPUs requested is greater than the number of GPUs available on the machine")
+    if indices:
+        _device_files()
     for index in indices:
         if cards[index] != "ok":
             grammar.die(f"Failed to create a containerizer: nvml::deviceGetHandleByIndex: {cards[index]}")
     resources["gpus"] = float(len(indices))
+    return indices
 
 
-class Agent:
+class Agent(Tasks):
     def __init__(self, flags: dict[str, str]) -> None:
-        self.flags = flags
-        self.meta = Path(flags["work_dir"]) / "meta/slaves"
+        super().__init__(flags)
+        self.bind, ip, hostname = web.addresses(flags)
         resources = {"cpus": 4.0, "mem": 4096.0, "disk": 10000.0, "ports": "[31000-32000]"}
         resources.update(grammar.resources(flags.get("resources", "")))
         attributes = grammar.attributes(flags.get("attributes", ""))
-        _gpu_resources(flags, resources)
-        self.info = {
-            "hostname": flags.get("hostname", socket.gethostname()),
-            "ip": flags.get("ip", "127.0.0.1"),
+        self.cards = sorted(_gpu_resources(flags, resources))
+        self.info: dict[str, Any] = {
+            "hostname": hostname,
+            "ip": ip,
             "port": int(flags["port"]),
             "resources": resources,
             "attributes": attributes,
         }
         self.credential = self._credential()
-        self.id = ""
-        self.tasks: dict[str, dict[str, Any]] = {}
         self.registered = False
+        # Who leads, as host:port; None while nobody is known to.
+        self.leader: str | None = None
         self._recover()
+        self.detect()
 
     def _credential(self) -> dict[str, str] | None:
         if "credential" not in self.flags:
@@ -131,7 +148,7 @@ class Agent:
         else:
             self._additive(first)
         self.id = latest.resolve().name
-        self.tasks = json.loads((latest / "tasks.json").read_text(encoding="utf-8"))
+        self.recover_tasks()
 
     def _additive(self, first: dict[str, Any]) -> None:
         """The check is against what was registered first, not against the last start."""
@@ -152,98 +169,80 @@ class Agent:
         place.mkdir(parents=True, exist_ok=True)
         if not (place / "slave.info").exists():
             (place / "slave.info").write_text(json.dumps(self.info), encoding="utf-8")
-        self._keep_tasks()
+        self.keep()
         latest = self.meta / "latest"
         if not latest.is_symlink():
             latest.symlink_to(self.id)
 
-    def _keep_tasks(self) -> None:
-        part = self.meta / self.id / "tasks.part"
-        part.write_text(json.dumps(self.tasks), encoding="utf-8")
-        part.replace(part.with_name("tasks.json"))
-
-    # Tasks.
-
-    def run(self, task: dict[str, Any]) -> dict[str, Any]:
-        sandbox = Path(self.flags["work_dir"]) / "slaves" / self.id / task["id"]
-        shutil.rmtree(sandbox, ignore_errors=True)
-        sandbox.mkdir(parents=True)
-        with (sandbox / "stdout").open("wb") as out, (sandbox / "stderr").open("wb") as errors:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", task["cmd"]],
-                cwd=sandbox,
-                env={**os.environ, **task.get("env", {}), "MESOS_SANDBOX": str(sandbox)},
-                stdout=out,
-                stderr=errors,
-                start_new_session=True,
-            )
-        self.tasks[task["id"]] = {**task, "state": "TASK_RUNNING", "pid": process.pid}
-        self._keep_tasks()
-        threading.Thread(target=self._reap, args=(task["id"], process), daemon=True).start()
-        return {}
-
-    def _reap(self, task_id: str, process: subprocess.Popen[bytes]) -> None:
-        status = process.wait()
-        with web.LOCK:
-            self._ended(task_id, "TASK_FINISHED" if status == 0 else "TASK_FAILED")
-
-    def _ended(self, task_id: str, state: str) -> None:
-        task = self.tasks[task_id]
-        task["state"] = "TASK_KILLED" if task["state"] == "TASK_KILLING" else state
-        self._keep_tasks()
-
-    def kill(self, told: dict[str, Any]) -> dict[str, Any]:
-        task = self.tasks.get(told["task_id"])
-        if task is None or task["state"] != "TASK_RUNNING":
-            return {}
-        task["state"] = "TASK_KILLING"
-        self._signal(task, signal.SIGTERM)
-        timer = threading.Timer(told["grace_s"], self._signal, (task, signal.SIGKILL))
-        timer.daemon = True
-        timer.start()
-        return {}
-
-    @staticmethod
-    def _signal(task: dict[str, Any], number: int) -> None:
-        try:
-            os.killpg(task["pid"], number)
-        except ProcessLookupError:
-            return
-
     # The way to the master.
+
+    def detect(self) -> None:
+        master = self.flags["master"]
+        if not ensemble.names_zookeeper(master):
+            self.leader = master.strip().rpartition("@")[2]
+            return
+        ensemble.Group(
+            ensemble.url(master, "Failed to create a master detector"),
+            "json.info_",
+            grammar.seconds(self.flags["zk_session_timeout"]),
+            self._detected,
+            lambda why: grammar.end(f"Failed to detect a master: {why}"),
+        ).start()
+
+    def _detected(self, members: ensemble.Members | None, _: str | None) -> None:
+        first = next(iter(members.values()), None) if members else None
+        address = json.loads(first)["address"] if first else None
+        leader = f"{address['ip']}:{address['port']}" if address else None
+        if leader != self.leader:
+            print(f"New master detected at master@{leader}" if leader else "Lost leading master", flush=True)
+            self.leader, self.registered = leader, False
+            self.news.set()
 
     def beat(self) -> None:
         """One registration or heartbeat. Exits where the master refuses this agent."""
-        for task_id, task in list(self.tasks.items()):
-            # Of tasks that were started by the program before this one, nobody waits for the end.
-            if task["state"] in ("TASK_RUNNING", "TASK_KILLING") and not Path(f"/proc/{task['pid']}").exists():
-                with web.LOCK:
-                    self._ended(task_id, "TASK_LOST" if task["state"] == "TASK_RUNNING" else "TASK_KILLED")
-        body = {
-            "agent_id": self.id,
-            "info": self.info,
-            "tasks": list(self.tasks.values()),
-            "credential": self.credential,
-        }
+        leader = self.leader
+        if leader is None:
+            return
+        with web.LOCK:
+            self.look()
+            body = {
+                "agent_id": self.id,
+                "info": self.info,
+                "tasks": list(self.tasks.values()),
+                "credential": self.credential,
+            }
         try:
-            told = web.call(f"http://{self.flags['master']}/stand-in/register", body)
+            told = web.call(f"http://{leader}/stand-in/register", body)
         except (urllib.error.URLError, OSError):
             return
         if told["answer"] == "refused":
-            print("Master refused authentication", file=sys.stderr, flush=True)
-            os._exit(1)
+            grammar.end(f"Master master@{leader} refused authentication")
         if told["answer"] == "shutdown":
             for task in self.tasks.values():
-                if task["state"] == "TASK_RUNNING":
-                    self._signal(task, signal.SIGKILL)
+                self.signal(task, signal.SIGKILL)
             os._exit(0)
-        if told["answer"] == "registered":
+        if told["answer"] == "registered" and leader == self.leader:
             with web.LOCK:
                 self.id, self.registered = told["agent_id"], True
                 self._checkpoint()
 
+    # Set by a signal, and seen at the next beat: a handler must not touch a lock.
+    leaving = False
+
+    def leave(self) -> None:
+        self.leaving = True
+
+    def unregister(self) -> None:
+        """Ends the tasks and the program; the master forgets the agent, which keeps its checkpoint."""
+        for task in self.tasks.values():
+            self.signal(task, signal.SIGKILL)
+        with contextlib.suppress(urllib.error.URLError, OSError):
+            web.call(f"http://{self.leader}/stand-in/unregister", {"agent_id": self.id})
+        os._exit(0)
+
     def handle(self, request: Request) -> Any:
-        path = request.path.removeprefix("/slave(1)")
+        path = request.path
+        path = path[len("/slave(1)") :] if path.startswith("/slave(1)") else path
         if path == "/health":
             return ""
         if path == "/state":
@@ -267,13 +266,15 @@ def main() -> None:
     if "work_dir" not in flags:
         grammar.die("Missing required option: --work_dir")
     agent = Agent(flags)
-    web.serve(agent.info["ip"], agent.info["port"], agent.handle)
+    web.serve(agent.bind, agent.info["port"], agent.handle)
     # Tasks live on: the unit kills the agent's process only.
-    for number in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, lambda *_: os._exit(0))
-    while True:
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGUSR1, lambda *_: agent.leave())
+    while not agent.leaving:
+        agent.news.clear()
         agent.beat()
-        time.sleep(0.1)
+        agent.news.wait(0.5 if agent.registered else 0.1)
+    agent.unregister()
 
 
 if __name__ == "__main__":

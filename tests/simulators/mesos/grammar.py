@@ -40,6 +40,20 @@ def abort(text: str) -> NoReturn:
     os.abort()
 
 
+def end(text: str) -> NoReturn:
+    """Ends the program from any of its threads."""
+    print(text, file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def seconds(text: str) -> float:
+    """A duration that was checked, such as 75secs or 10mins."""
+    found = re.fullmatch(r"([-\d.]+)([a-z]+)", text)
+    assert found, text
+    units = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "secs": 1, "mins": 60, "hrs": 3600, "days": 86400, "weeks": 604800}
+    return float(found[1]) * units[found[2]]
+
+
 def load(program: str, arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
     """Flag -> text, from --name=value and MESOS_NAME. The command line wins; an unknown variable is passed over."""
     rows = FLAGS[program]
@@ -56,7 +70,8 @@ def load(program: str, arguments: list[str], environment: dict[str, str]) -> dic
         name = variable[len("MESOS_") :].lower()
         if variable.startswith("MESOS_") and (name in rows or name in aliases):
             given.setdefault(name, value)
-    flags = {name: str(row["default"]) for name, row in rows.items() if row["default"] is not None}
+    told = {name: row["default"] for name, row in rows.items() if row["default"] is not None}
+    flags = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in told.items()}
     loaded: dict[str, str] = {}
     for name, value in given.items():
         plain = name[3:] if name.startswith("no-") else name
@@ -73,9 +88,21 @@ def load(program: str, arguments: list[str], environment: dict[str, str]) -> dic
         if kind == "bool" and via and value:
             die(f"Failed to load boolean flag '{plain}'{via} with value '{value}'")
         text = ("false" if via else "true") if kind == "bool" and not value else str(value)
+        text = text if kind == "path" else fetched(flag, text)
         _check(flag, rows[flag], text)
         flags[flag] = text
     return flags
+
+
+def fetched(flag: str, text: str) -> str:
+    """What a file:// holds is the value, and is what /flags tells. Flags that are paths do not come here."""
+    if not text.startswith("file://"):
+        return text
+    try:
+        return Path(text[len("file://") :]).read_text(encoding="utf-8")
+    except OSError as why:
+        told = f"Error reading file '{text[len('file://') :]}': {why.strerror}"
+        die(f"Failed to load flag '{flag}': Failed to load value '{text}': {told}")
 
 
 def _check(flag: str, row: dict[str, Any], text: str) -> None:

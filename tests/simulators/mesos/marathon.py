@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The stand-in for Marathon: apps, their versions, deployments, tasks and the queue, over HTTP.
 
-It asks no Mesos master. How the next deployments go is said by POST /stand-in/next: a list of objects with `polls`
-(how often /v2/deployments is asked before the deployment is over; default 1), `health` (pass or fail), `fails` (the
-message of tasks that fail) and `fits` (reasons for which offers are refused). Each deployment takes one; those after
-the last go well.
+With STAND_IN_ALONE (or STAND_IN_LEADER) in the environment it asks no Mesos master and no ZooKeeper. How the next
+deployments go is then said by POST /stand-in/next: a list of objects with `polls` (how often /v2/deployments is asked
+before the deployment is over; default 1), `health` (pass or fail), `fails` (the message of tasks that fail) and `fits`
+(reasons for which offers are refused). Each deployment takes one; those after the last go well.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import sys
 import urllib.error
 import urllib.parse
@@ -21,9 +22,11 @@ import urllib.request
 import uuid
 from typing import Any
 
+import grammar
 import marathon_flags
 import web
 from marathon_apps import Apps, canonical
+from marathon_live import Live
 from web import Answer, Request
 
 VERSION = "1.10.26"
@@ -32,22 +35,31 @@ NOT_IMITATED = re.compile(
 )
 
 
-class Marathon(Apps):
-    def __init__(self, flags: dict[str, str]) -> None:
-        features = set(filter(None, flags.get("enable_features", "").split(",")))
-        super().__init__(features, flags.get("mesos_role", "*"))
-        self.flags = flags
-        self.address = f"{flags.get('http_address', '127.0.0.1')}:{flags['http_port']}"
-        # host:port of another one that leads, or nothing at all for an election without an end.
-        self.leader = os.environ.get("STAND_IN_LEADER", self.address)
-        self.framework = f"{uuid.uuid4()}-0000"
-        self.log: list[str] = []
+def _features(flags: dict[str, str]) -> set[str]:
+    return set(filter(None, flags.get("enable_features", "").split(",")))
 
-    # Requests.
 
-    def handle(self, request: Request) -> Any:
-        if request.path.startswith("/stand-in/"):
-            return getattr(self, "in_" + request.path.removeprefix("/stand-in/"))(request)
+def _must_have_libmesos() -> None:
+    """Marathon loads Mesos' library before all else, and ends without it."""
+    named = os.environ.get("MESOS_NATIVE_JAVA_LIBRARY") or os.environ.get("MESOS_NATIVE_LIBRARY")
+    places = [*os.environ.get("LD_LIBRARY_PATH", "").split(":"), "/usr/lib64", "/lib64", "/lib", "/usr/lib"]
+    if named and not os.path.exists(named):
+        grammar.die(f"java.lang.UnsatisfiedLinkError: Can't load library: {named}")
+    if not named and not any(os.path.exists(os.path.join(place, "libmesos.so")) for place in places if place):
+        grammar.die("java.lang.UnsatisfiedLinkError: no mesos in java.library.path")
+
+
+class Http(Apps):
+    """What Marathon answers, whatever its apps run on."""
+
+    flags: dict[str, str]
+    address: str
+    # Who leads, as host:port; empty while nobody does.
+    leader: str
+    framework: str
+    log: list[str]
+
+    def answer(self, request: Request) -> Any:
         self._authenticate(request)
         if request.path == "/ping":
             return "pong"
@@ -103,7 +115,7 @@ class Marathon(Apps):
             if request.method == "POST":
                 return self.create(self._json(request), force)
             raise Answer(501, "the stand-in takes one app at a time")
-        return self._of_app(request, path.removeprefix("/v2/apps/"), query, force)
+        return self._of_app(request, path[len("/v2/apps/") :], query, force)
 
     def _of_app(self, request: Request, rest: str, query: dict[str, str], force: bool) -> Any:
         found = re.fullmatch(r"(.+?)/(tasks|versions)(?:/+([^/]+))?", rest)
@@ -160,7 +172,46 @@ class Marathon(Apps):
     def tasks_told(self) -> Any:
         return {"tasks": [task for app_id in sorted(self.tasks) for task in self.tasks[app_id]]}
 
-    # What the tests say and ask.
+
+class Cluster(Http, Live):
+    """On a real ZooKeeper and the stand-ins for Mesos."""
+
+    def __init__(self, flags: dict[str, str]) -> None:
+        name = flags.get("hostname") or socket.gethostname()
+        super().__init__(flags, _features(flags), f"{name}:{flags['http_port']}")
+        self.log = []
+
+    @property
+    def leader(self) -> str:
+        return self.store.leader
+
+    def handle(self, request: Request) -> Any:
+        if self.leader == self.address and not self.ready and request.path != "/ping":
+            raise Answer(503, "Could not determine the current leader")
+        try:
+            return self.answer(request)
+        finally:
+            # Before the answer goes out, ZooKeeper has what it says.
+            if request.method != "GET":
+                self.keep()
+
+
+class Alone(Http):
+    """Without a cluster: deployments go as the tests say. See the top of this file."""
+
+    def __init__(self, flags: dict[str, str]) -> None:
+        super().__init__(_features(flags), flags.get("mesos_role", "*"))
+        self.flags = flags
+        self.address = f"{flags.get('http_address', '127.0.0.1')}:{flags['http_port']}"
+        # host:port of another one that leads, or nothing at all for an election without an end.
+        self.leader = os.environ.get("STAND_IN_LEADER", self.address)
+        self.framework = f"{uuid.uuid4()}-0000"
+        self.log = []
+
+    def handle(self, request: Request) -> Any:
+        if request.path.startswith("/stand-in/"):
+            return getattr(self, "in_" + request.path[len("/stand-in/") :])(request)
+        return self.answer(request)
 
     def in_next(self, request: Request) -> Any:
         self.next = request.json()
@@ -187,9 +238,15 @@ class Marathon(Apps):
 def main() -> None:
     flags = marathon_flags.load(sys.argv[1:], dict(os.environ))
     flags["http_port"] = flags.get("http_port", "8080")
-    marathon = Marathon(flags)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    web.serve(flags.get("http_address", "127.0.0.1"), int(flags["http_port"]), marathon.handle)
+    if {"STAND_IN_ALONE", "STAND_IN_LEADER"} & set(os.environ):
+        alone = Alone(flags)
+        web.serve(flags.get("http_address", "127.0.0.1"), int(flags["http_port"]), alone.handle)
+    else:
+        _must_have_libmesos()
+        cluster = Cluster(flags)
+        web.serve(flags.get("http_address", "0.0.0.0"), int(flags["http_port"]), cluster.handle)
+        cluster.start()
     while True:
         signal.pause()
 

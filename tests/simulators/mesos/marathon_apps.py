@@ -56,7 +56,7 @@ class Apps:
     def now(self) -> str:
         """A version. No two are the same."""
         self._last = max(time.time(), self._last + 0.001)
-        told = datetime.datetime.fromtimestamp(self._last, datetime.UTC)
+        told = datetime.datetime.fromtimestamp(self._last, datetime.timezone.utc)
         return told.strftime("%Y-%m-%dT%H:%M:%S.") + f"{told.microsecond // 1000:03d}Z"
 
     def _must(self, app_id: str) -> App:

@@ -1,88 +1,131 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The stand-in for mesos-master: one leader, agents, frameworks, drains and maintenance."""
+"""The stand-in for mesos-master: the election, HTTP, and what is told of everything."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import socket
 import sys
 import threading
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
+import ensemble
 import grammar
 import web
+from master_members import blank
+from master_operator import Operator
+from replicated_log import PATH as LOG
+from replicated_log import Log
 from web import Answer, Request
 
 VERSION = "1.11.0"
+ELECTED = "Elected as the leading master!"
+LOST = "Lost leadership... committing suicide!"
 
 
-def _duration_ns(told: Any) -> int:
-    """A google.protobuf.Duration. Of {"nanoseconds":N} nothing is read, which is no grace at all."""
-    if not isinstance(told, dict):
-        raise Answer(400, "Failed to convert JSON into Call protobuf: Not expecting a JSON string or number")
-    return int(told.get("seconds", 0)) * 10**9 + int(told.get("nanos", 0))
-
-
-class Master:
+class Master(Operator):
     def __init__(self, flags: dict[str, str]) -> None:
-        self.flags = flags
-        self.id, self.start = str(uuid.uuid4()), time.time()
-        self.ip, self.port = flags.get("ip", "127.0.0.1"), int(flags["port"])
-        # Who else leads, as host:port; then this one only redirects.
-        self.leader = os.environ.get("STAND_IN_LEADER")
-        self.credentials = self._credentials()
-        self.registry_file = Path(flags["work_dir"]) / "registry.json"
-        self.agents: dict[str, dict[str, Any]] = {}
-        self.frameworks: dict[str, dict[str, Any]] = {}
-        self.tasks: dict[str, dict[str, Any]] = {}
-        # What outlives the program: drains by agent id, agents that are gone, the schedule, machines that are down.
-        self.registry: dict[str, Any] = {"drains": {}, "deactivated": [], "gone": [], "schedule": {}, "down": []}
-        if self.registry_file.exists():
-            self.registry = json.loads(self.registry_file.read_text(encoding="utf-8"))
-
-    def _credentials(self) -> dict[str, str]:
-        if "credentials" not in self.flags:
-            return {}
-        try:
-            told = json.loads(grammar.read(self.flags["credentials"]))
-        except ValueError as why:
-            grammar.die(f"Failed to parse credentials file: {why}")
-        if not isinstance(told, dict):
-            grammar.die("Failed to parse credentials file: not a JSON object")
-        return {row["principal"]: row.get("secret", "") for row in told.get("credentials", [])}
+        super().__init__(flags)
+        self.bind, self.ip, self.hostname = web.addresses(flags)
+        self.port = int(flags["port"])
+        self.address = f"{self.ip}:{self.port}"
+        self.log = Log(flags, self.address)
+        # Who leads: host:port, or None while nobody does. Without ZooKeeper it is this one, or what the variable says.
+        self.leader: str | None = os.environ.get("STAND_IN_LEADER") or f"{self.hostname}:{self.port}"
+        self.leads = "STAND_IN_LEADER" not in os.environ
+        # Whether it has what those before it wrote down.
+        self.ready = False
 
     def save(self) -> None:
-        part = self.registry_file.with_suffix(".part")
-        part.write_text(json.dumps(self.registry), encoding="utf-8")
-        part.replace(self.registry_file)
+        if self.flags["registry"] == "replicated_log":
+            self.log.store(self.registry)
+
+    # The election.
+
+    def info(self) -> dict[str, Any]:
+        """MasterInfo, as it stands in ZooKeeper."""
+        whole = int.from_bytes(socket.inet_aton(self.ip), "little")
+        return {
+            "address": {"hostname": self.hostname, "ip": self.ip, "port": self.port},
+            "capabilities": [{"type": name} for name in ("AGENT_UPDATE", "AGENT_DRAINING", "QUOTA_V2")],
+            "hostname": self.hostname,
+            "id": self.id,
+            "ip": whole,
+            "pid": f"master@{self.address}",
+            "port": self.port,
+            "version": VERSION,
+        }
+
+    def contend(self, where: ensemble.Url) -> None:
+        self.leads, self.leader = False, None
+        if self.flags["registry"] == "replicated_log":
+            self.log.meet(self.flags, where)
+        ensemble.Group(
+            where,
+            "json.info_",
+            grammar.seconds(self.flags["zk_session_timeout"]),
+            self._detected,
+            lambda why: grammar.end(f"Failed to contend: {why}"),
+            json.dumps(self.info()).encode(),
+        ).start()
+
+    def _detected(self, members: ensemble.Members | None, own: str | None) -> None:
+        first = next(iter(members), None) if members else None
+        leads = first is not None and first == own
+        if self.leads and not leads:
+            # Without the lock: who waits for a quorum holds it.
+            grammar.end(LOST)
+        info = json.loads(members[first]) if members and first else None
+        self.leader = f"{info['address']['hostname']}:{info['address']['port']}" if info else None
+        if leads and not self.leads:
+            self.leads, self.elected_time = True, time.time()
+            print(ELECTED, flush=True)
+            threading.Thread(target=self.recover, daemon=True).start()
+
+    def recover(self) -> None:
+        if self.flags["registry"] == "replicated_log":
+            told = self.log.fetch()
+            with web.LOCK:
+                self.registry = {**blank(), **(told or {})}
+                # So that a quorum has what this one begins with.
+                self.save()
+        self.ready = True
 
     # Requests.
 
     def handle(self, request: Request) -> Any:
-        path = request.path.removeprefix("/master") or "/"
+        path = request.path
+        path = path[len("/master") :] or "/" if path.startswith("/master") else path
         if path == "/health":
             return ""
         if path == "/version":
             return {"version": VERSION}
         if path == "/redirect":
-            raise Answer(307, "", {"Location": f"//{self.leader or f'{self.ip}:{self.port}'}"})
+            self._must_have_leader()
+            raise Answer(307, "", {"Location": f"//{self.leader}"})
         self._authenticate(request, path)
         if path == "/metrics/snapshot":
+            self.must_be_let("get_endpoints")
             return self.metrics()
         if path == "/flags":
+            self.must_be_let("view_flags")
             return {"flags": self.flags}
-        if self.leader:
+        if not self.leads:
+            self._must_have_leader()
             raise Answer(307, "", {"Location": f"//{self.leader}{request.path}"})
+        if not self.ready:
+            raise Answer(503, "Master has not finished recovery")
         routes = {
             "/state": self.state,
-            "/slaves": lambda: {"slaves": [self.shown(row) for row in self.agents.values()], "recovered_slaves": []},
-            "/tasks": lambda: {"tasks": [self.task(row) for row in self.tasks.values()]},
+            "/slaves": self.slaves,
+            "/frameworks": lambda: {"frameworks": self.shown_frameworks(), "completed_frameworks": []},
+            "/tasks": lambda: {"tasks": [self.task(row) for row in self.visible()]},
             "/maintenance/status": self.maintenance_status,
         }
         if path in routes:
@@ -90,51 +133,30 @@ class Master:
                 raise Answer(405)
             return routes[path]()
         if path == "/maintenance/schedule":
-            return self.set_schedule(request.json()) if request.method == "POST" else self.registry["schedule"]
+            return self.set_schedule(request.json()) if request.method == "POST" else self.schedule_told()
         if path in ("/machine/down", "/machine/up"):
             return self.machines(path.rpartition("/")[2], request.json())
         if path == "/api/v1":
             return self.operator(request)
         if path.startswith("/stand-in/"):
-            return getattr(self, "in_" + path.removeprefix("/stand-in/"))(request.json())
+            return getattr(self, "in_" + path[len("/stand-in/") :])(request.json())
         raise Answer(404)
 
+    def _must_have_leader(self) -> None:
+        if self.leader is None:
+            raise Answer(503, "No leader elected")
+
     def _authenticate(self, request: Request, path: str) -> None:
+        self.principal = None
         realm = "readwrite" if path == "/api/v1" or path.startswith(("/maintenance", "/machine")) else "readonly"
         if path.startswith("/stand-in/") or self.flags.get(f"authenticate_http_{realm}") not in ("true", "1"):
             return
         login = request.login()
         if not login or not login[1] or self.credentials.get(login[0]) != login[1]:
             raise Answer(401, "", {"WWW-Authenticate": f'Basic realm="mesos-master-{realm}"'})
-        acls = json.loads(grammar.read(self.flags["acls"])) if "acls" in self.flags else {}
-        self.denied = self._denied(acls, login[0])
-
-    denied: frozenset[str] = frozenset()
-
-    @staticmethod
-    def _denied(acls: dict[str, Any], principal: str) -> frozenset[str]:
-        found = set()
-        for name, entries in acls.items():
-            if name == "permissive":
-                continue
-            for entry in entries:
-                who = entry["principals"]
-                if who.get("type") == "ANY" or principal in who.get("values", []):
-                    what = next(value for key, value in entry.items() if key != "principals")
-                    if what.get("type") == "NONE":
-                        found.add(name)
-                    break
-        return frozenset(found)
+        self.principal = login[0]
 
     # What is told.
-
-    def used(self, agent_id: str) -> dict[str, float]:
-        total = {"cpus": 0.0, "mem": 0.0, "disk": 0.0, "gpus": 0.0}
-        for task in self.tasks.values():
-            if task["agent_id"] == agent_id and not task["done"]:
-                for name in total:
-                    total[name] += task["resources"].get(name, 0.0)
-        return total
 
     def shown(self, row: dict[str, Any]) -> dict[str, Any]:
         info = row["info"]
@@ -152,7 +174,7 @@ class Master:
             "offered_resources": {"cpus": 0.0, "mem": 0.0, "disk": 0.0, "gpus": 0.0},
             "reserved_resources": {},
             "unreserved_resources": total,
-            "active": row["id"] not in self.registry["deactivated"],
+            "active": self.active(row),
             "deactivated": row["id"] in self.registry["deactivated"],
             "version": VERSION,
             "capabilities": ["MULTI_ROLE", "AGENT_DRAINING"],
@@ -177,315 +199,100 @@ class Master:
             "statuses": [{"state": row["state"], "timestamp": row["since"]}],
         }
 
-    def state(self) -> dict[str, Any]:
-        frameworks = []
-        for framework in self.frameworks.values():
-            mine = [row for row in self.tasks.values() if row["framework_id"] == framework["id"]]
-            frameworks.append(
+    def visible(self) -> list[dict[str, Any]]:
+        """The tasks that the one who asks may see."""
+        return list(self.tasks.values()) if self.may(self.principal, "view_tasks") else []
+
+    def slaves(self) -> dict[str, Any]:
+        recovered = [
+            {"id": key, **{name: info[name] for name in ("hostname", "port", "attributes")}}
+            for key, info in self.recovered().items()
+        ]
+        return {"slaves": [self.shown(row) for row in self.agents.values()], "recovered_slaves": recovered}
+
+    def shown_frameworks(self) -> list[dict[str, Any]]:
+        found = []
+        for framework in self.frameworks.values() if self.may(self.principal, "view_frameworks") else ():
+            mine = [row for row in self.visible() if row["framework_id"] == framework["id"]]
+            away = [row for row in mine if row["state"] == "TASK_UNREACHABLE"]
+            found.append(
                 {
                     **framework,
-                    "active": True,
-                    "connected": True,
-                    "tasks": [self.task(row) for row in mine if not row["done"]],
+                    "active": framework["connected"],
+                    "tasks": [self.task(row) for row in mine if not row["done"] and row not in away],
                     "completed_tasks": [self.task(row) for row in mine if row["done"]],
-                    "unreachable_tasks": [],
+                    "unreachable_tasks": [self.task(row) for row in away],
                 }
             )
-        slaves = [self.shown(row) for row in self.agents.values()]
+        return found
+
+    def state(self) -> dict[str, Any]:
+        slaves = self.slaves()
+        active = sum(row["active"] for row in slaves["slaves"])
         return {
             "version": VERSION,
             "start_time": self.start,
-            "elected_time": self.start,
+            "elected_time": self.elected_time,
             "id": self.id,
-            "pid": f"master@{self.ip}:{self.port}",
-            "hostname": self.flags.get("hostname", self.ip),
-            "leader": f"master@{self.ip}:{self.port}",
-            "leader_info": {"id": self.id, "hostname": self.ip, "port": self.port, "pid": f"master@{self.ip}"},
-            "activated_slaves": float(sum(row["active"] for row in slaves)),
-            "deactivated_slaves": float(sum(not row["active"] for row in slaves)),
-            "unreachable_slaves": 0.0,
+            "pid": f"master@{self.address}",
+            "hostname": self.hostname,
+            **({"cluster": self.flags["cluster"]} if "cluster" in self.flags else {}),
+            "leader": f"master@{self.address}",
+            "leader_info": {key: self.info()[key] for key in ("id", "pid", "port", "hostname")},
+            "activated_slaves": float(active),
+            "deactivated_slaves": float(len(slaves["slaves"]) - active),
+            "unreachable_slaves": float(len(self.registry["unreachable"])),
             "flags": self.flags,
-            "slaves": slaves,
-            "recovered_slaves": [],
-            "frameworks": frameworks,
-            "completed_frameworks": [],
+            **slaves,
+            "frameworks": self.shown_frameworks(),
+            "completed_frameworks": list(self.completed.values()),
             "orphan_tasks": [],
             "unregistered_frameworks": [],
         }
 
     def metrics(self) -> dict[str, float]:
         running = [row for row in self.tasks.values() if not row["done"]]
-        off = set(self.registry["deactivated"])
+        active = sum(self.active(row) for row in self.agents.values())
+        connected = sum(row["connected"] for row in self.agents.values())
         return {
-            "master/elected": 0.0 if self.leader else 1.0,
+            "master/elected": float(self.leads),
             "master/uptime_secs": time.time() - self.start,
-            "registrar/log/recovered": 1.0,
-            "registrar/log/ensemble_size": 1.0,
-            "master/slaves_active": float(sum(name not in off for name in self.agents)),
-            "master/slaves_inactive": float(sum(name in off for name in self.agents)),
+            "registrar/log/recovered": float(self.log.voting),
+            "registrar/log/ensemble_size": float(len(self.log.members)),
+            "master/slaves_active": float(active),
+            "master/slaves_inactive": float(len(self.agents) - active),
+            "master/slaves_connected": float(connected),
+            "master/slaves_disconnected": float(len(self.agents) - connected),
+            "master/slaves_unreachable": float(len(self.registry["unreachable"])),
+            "master/frameworks_connected": float(sum(row["connected"] for row in self.frameworks.values())),
             "master/gpus_total": sum(row["info"]["resources"].get("gpus", 0.0) for row in self.agents.values()),
             "master/gpus_used": sum(row["resources"].get("gpus", 0.0) for row in running),
             "master/tasks_running": float(len(running)),
         }
-
-    # The operator API.
-
-    def operator(self, request: Request) -> Any:
-        if request.method != "POST":
-            raise Answer(405)
-        if request.headers.get("Content-Type") != "application/json":
-            raise Answer(415, "Expecting 'Content-Type' of application/json")
-        told = request.json()
-        if not isinstance(told, dict) or "type" not in told:
-            raise Answer(400, "Failed to validate master::Call: Expecting 'type' to be present")
-        kind = told["type"]
-        known = {
-            "DRAIN_AGENT": "drain_agents",
-            "DEACTIVATE_AGENT": "deactivate_agents",
-            "REACTIVATE_AGENT": "reactivate_agents",
-            "MARK_AGENT_GONE": "mark_agents_gone",
-        }
-        if kind == "GET_HEALTH":
-            return {"type": kind, "get_health": {"healthy": True}}
-        if kind not in known:
-            raise Answer(501 if kind.isupper() else 400, f"Failed to validate master::Call: {kind}")
-        if known[kind] in self.denied:
-            raise Answer(403)
-        body = told.get(kind.lower())
-        if not isinstance(body, dict) or "value" not in body.get("agent_id", {}):
-            raise Answer(400, f"Failed to validate master::Call: Expecting '{kind.lower()}' with an agent_id")
-        raise Answer(200, getattr(self, kind.lower())(body["agent_id"]["value"], body) or "")
-
-    def _must_know(self, agent_id: str) -> dict[str, Any]:
-        if agent_id not in self.agents:
-            raise Answer(400, f"Agent {agent_id} not found")
-        return self.agents[agent_id]
-
-    def drain_agent(self, agent_id: str, body: dict[str, Any]) -> None:
-        grace = _duration_ns(body.get("max_grace_period", {"seconds": 0}))
-        agent = self._must_know(agent_id)
-        if self._machine(agent) in self._scheduled():
-            raise Answer(400, f"Agent {agent_id} is part of a maintenance schedule under machine")
-        config = {"max_grace_period": {"nanoseconds": grace}, "mark_gone": bool(body.get("mark_gone", False))}
-        self.registry["drains"][agent_id] = {"state": "DRAINING", "config": config, "since": time.time()}
-        self._deactivate(agent_id)
-        for task in self.tasks.values():
-            if task["agent_id"] == agent_id and not task["done"]:
-                self._kill(task, grace / 10**9)
-        self.look_at_drains()
-
-    def _deactivate(self, agent_id: str) -> None:
-        if agent_id not in self.registry["deactivated"]:
-            self.registry["deactivated"].append(agent_id)
-        self.save()
-
-    def deactivate_agent(self, agent_id: str, body: dict[str, Any]) -> None:
-        self._must_know(agent_id)
-        self._deactivate(agent_id)
-
-    def reactivate_agent(self, agent_id: str, body: dict[str, Any]) -> None:
-        if agent_id not in self.registry["deactivated"]:
-            raise Answer(400, "Agent is not deactivated")
-        if self.registry["drains"].get(agent_id, {}).get("state") == "DRAINING":
-            raise Answer(400, f"Agent {agent_id} is still in the DRAINING state")
-        self.registry["deactivated"].remove(agent_id)
-        self.registry["drains"].pop(agent_id, None)
-        self.save()
-
-    def mark_agent_gone(self, agent_id: str, body: dict[str, Any]) -> None:
-        if agent_id in self.registry["gone"]:
-            return
-        if agent_id not in self.agents:
-            raise Answer(404, "Agent not found")
-        self.registry["gone"].append(agent_id)
-        del self.agents[agent_id]
-        for task in self.tasks.values():
-            if task["agent_id"] == agent_id and not task["done"]:
-                task.update(state="TASK_GONE_BY_OPERATOR", done=True, since=time.time())
-        self.save()
-
-    def look_at_drains(self) -> None:
-        """DRAINING becomes DRAINED when the last task is gone."""
-        for agent_id, drain in list(self.registry["drains"].items()):
-            busy = any(row["agent_id"] == agent_id and not row["done"] for row in self.tasks.values())
-            if drain["state"] == "DRAINING" and agent_id in self.agents and not busy:
-                drain["state"] = "DRAINED"
-                if drain["config"]["mark_gone"]:
-                    self.mark_agent_gone(agent_id, {})
-                self.save()
-
-    # Maintenance.
-
-    @staticmethod
-    def _machine(agent: dict[str, Any]) -> tuple[str, str]:
-        return agent["info"]["hostname"], agent["info"]["ip"]
-
-    def _scheduled(self) -> set[tuple[str, str]]:
-        windows = self.registry["schedule"].get("windows", [])
-        return {(row.get("hostname", ""), row.get("ip", "")) for window in windows for row in window["machine_ids"]}
-
-    def set_schedule(self, told: Any) -> str:
-        if "update_maintenance_schedules" in self.denied:
-            raise Answer(403)
-        seen = set()
-        for window in told.get("windows", []):
-            if not window.get("machine_ids"):
-                raise Answer(400, "List of machines in the maintenance window is empty")
-            duration = int(window["unavailability"].get("duration", {}).get("nanoseconds", 0))
-            if duration < 0:
-                raise Answer(400, "Unavailability 'duration' is negative")
-            for row in window["machine_ids"]:
-                machine = (row.get("hostname", ""), row.get("ip", ""))
-                if machine == ("", ""):
-                    raise Answer(400, "Both 'hostname' and 'ip' for a machine are empty")
-                if machine in seen:
-                    raise Answer(400, f"Machine '{row}' appears more than once in the schedule")
-                seen.add(machine)
-        missing = [row for row in self.registry["down"] if tuple(row) not in seen]
-        if missing:
-            raise Answer(400, f"Machine '{missing[0]}' is deactivated and cannot be removed from the schedule")
-        self.registry["schedule"] = told
-        self.save()
-        return ""
-
-    def maintenance_status(self) -> dict[str, Any]:
-        down = [tuple(row) for row in self.registry["down"]]
-        draining = sorted(self._scheduled() - set(down))
-        return {
-            "draining_machines": [{"id": {"hostname": name, "ip": ip}, "statuses": []} for name, ip in draining],
-            "down_machines": [{"hostname": name, "ip": ip} for name, ip in down],
-        }
-
-    def machines(self, way: str, rows: list[dict[str, str]]) -> str:
-        for row in rows:
-            machine = [row.get("hostname", ""), row.get("ip", "")]
-            if way == "down":
-                if tuple(machine) not in self._scheduled() or machine in self.registry["down"]:
-                    raise Answer(400, f"Machine '{row}' is not in DRAINING mode and cannot be brought down")
-                self.registry["down"].append(machine)
-                for agent_id in [key for key, agent in self.agents.items() if list(self._machine(agent)) == machine]:
-                    del self.agents[agent_id]
-            else:
-                if machine not in self.registry["down"]:
-                    raise Answer(400, f"Machine '{row}' is not in DOWN mode and cannot be brought up")
-                self.registry["down"].remove(machine)
-                windows = self.registry["schedule"].get("windows", [])
-                for window in windows:
-                    window["machine_ids"] = [
-                        one for one in window["machine_ids"] if [one.get("hostname", ""), one.get("ip", "")] != machine
-                    ]
-                self.registry["schedule"] = {"windows": [window for window in windows if window["machine_ids"]]}
-        self.save()
-        return ""
-
-    # Between the stand-ins only.
-
-    def in_register(self, told: dict[str, Any]) -> dict[str, Any]:
-        """Registration and heartbeat of an agent, which also brings the states of its tasks."""
-        if self.flags.get("authenticate_agents") in ("true", "1"):
-            given = told.get("credential")
-            if given is None:
-                return {"answer": "unauthenticated"}
-            if self.credentials.get(given["principal"]) != given["secret"]:
-                return {"answer": "refused"}
-        agent_id = (
-            told["agent_id"] or f"{self.id}-S{len(self.agents) + len(self.registry['gone'])}-{uuid.uuid4().hex[:6]}"
-        )
-        machine = [told["info"]["hostname"], told["info"]["ip"]]
-        if agent_id in self.registry["gone"] or machine in self.registry["down"]:
-            return {"answer": "shutdown"}
-        old = [key for key, row in self.agents.items() if key != agent_id and list(self._machine(row)) == machine]
-        for key in old:
-            if self.agents[key]["info"]["port"] == told["info"]["port"]:
-                del self.agents[key]
-        row = self.agents.setdefault(agent_id, {"id": agent_id, "registered": time.time()})
-        row["info"] = told["info"]
-        for task in told["tasks"]:
-            mine = self.tasks.setdefault(
-                task["id"], {**task, "agent_id": agent_id, "done": False, "since": time.time()}
-            )
-            if mine["state"] != task["state"] and not mine["done"]:
-                ended = task["state"] not in ("TASK_STAGING", "TASK_RUNNING", "TASK_KILLING")
-                mine.update(state=task["state"], done=ended, since=time.time())
-        self.look_at_drains()
-        return {"answer": "registered", "agent_id": agent_id}
-
-    def in_framework(self, told: dict[str, Any]) -> dict[str, Any]:
-        framework_id = told.get("id") or f"{self.id}-{len(self.frameworks):04d}"
-        self.frameworks[framework_id] = {
-            "id": framework_id,
-            "name": told["name"],
-            "capabilities": told.get("capabilities", []),
-        }
-        return {"id": framework_id}
-
-    def in_offers(self, told: dict[str, Any]) -> list[dict[str, Any]]:
-        """What is free on each active agent. One with GPUs is offered only to who can use them, by default."""
-        capable = "GPU_RESOURCES" in self.frameworks[told["framework_id"]]["capabilities"]
-        offers = []
-        for row in self.agents.values():
-            total = row["info"]["resources"]
-            hidden = (
-                total.get("gpus", 0) > 0 and not capable and self.flags["filter_gpu_resources"] not in ("false", "0")
-            )
-            if row["id"] in self.registry["deactivated"] or hidden:
-                continue
-            used = self.used(row["id"])
-            free = {name: total.get(name, 0.0) - used[name] for name in used}
-            info = row["info"]
-            offers.append(
-                {"agent_id": row["id"], "resources": free, **{k: info[k] for k in ("hostname", "attributes")}}
-            )
-        return offers
-
-    def in_launch(self, told: dict[str, Any]) -> dict[str, Any]:
-        task, agent = told["task"], self.agents.get(told["agent_id"])
-        used = self.used(told["agent_id"])
-        if agent is None or told["agent_id"] in self.registry["deactivated"]:
-            raise Answer(400, "the agent is not active")
-        if any(
-            agent["info"]["resources"].get(name, 0.0) - used[name] < task["resources"].get(name, 0.0) for name in used
-        ):
-            raise Answer(400, "not enough is left")
-        row = {
-            **task,
-            "framework_id": told["framework_id"],
-            "agent_id": told["agent_id"],
-            "state": "TASK_STAGING",
-            "done": False,
-            "since": time.time(),
-        }
-        self.tasks[task["id"]] = row
-        info = agent["info"]
-        # Outside of the lock: the agent tells the state of its tasks in the meantime.
-        threading.Thread(target=web.call, args=(f"http://{info['ip']}:{info['port']}/stand-in/run", row)).start()
-        return {"id": task["id"]}
-
-    def in_kill(self, told: dict[str, Any]) -> dict[str, Any]:
-        self._kill(self.tasks[told["task_id"]], float(told.get("grace_s", 3.0)))
-        return {}
-
-    def _kill(self, task: dict[str, Any], grace_s: float) -> None:
-        agent = self.agents.get(task["agent_id"])
-        if agent:
-            info, body = agent["info"], {"task_id": task["id"], "grace_s": grace_s}
-            url = f"http://{info['ip']}:{info['port']}/stand-in/kill"
-            threading.Thread(target=web.call, args=(url, body)).start()
 
 
 def main() -> None:
     flags = grammar.load("master", sys.argv[1:], dict(os.environ))
     if "work_dir" not in flags:
         grammar.die("--work_dir needed for replicated log based registry")
-    if "zk" in flags:
-        if "quorum" not in flags:
-            grammar.die("Need to specify --quorum for replicated log based registry when using ZooKeeper")
-        grammar.die("this stand-in has no ZooKeeper: start it without --zk")
+    if "zk" in flags and "quorum" not in flags and flags["registry"] == "replicated_log":
+        grammar.die("Need to specify --quorum for replicated log based registry when using ZooKeeper")
+    where = ensemble.url(flags["zk"], "Failed to create a master contender") if "zk" in flags else None
     Path(flags["work_dir"]).mkdir(parents=True, exist_ok=True)
     master = Master(flags)
-    web.serve(master.ip, master.port, master.handle)
+    if where is None:
+        master.log.alone()
+        master.recover()
+    web.serve(master.bind, master.port, master.handle, {LOG: master.log.handle})
+    # A master that is told to stop leaves its node in ZooKeeper to the end of the session.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    signal.pause()
+    if where is not None:
+        master.contend(where)
+    while True:
+        time.sleep(1)
+        with web.LOCK:
+            if master.leads and master.ready:
+                master.tick()
 
 
 if __name__ == "__main__":

@@ -6,12 +6,18 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
+import os
+import socket
+import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+import grammar
 
 LOCK = threading.RLock()
 
@@ -45,8 +51,31 @@ class Request:
         return user, secret
 
 
-def serve(ip: str, port: int, handle: Callable[[Request], Any]) -> ThreadingHTTPServer:
-    """Starts to answer. `handle` returns what is sent as JSON, or raises Answer."""
+def addresses(flags: dict[str, str]) -> tuple[str, str, str]:
+    """What to listen on, and the address and name that others are told, as libprocess finds them."""
+    bind = flags.get("ip") or os.environ.get("LIBPROCESS_IP", "")
+    if "ip_discovery_command" in flags:
+        found = subprocess.run(["/bin/sh", "-c", flags["ip_discovery_command"]], stdout=subprocess.PIPE, text=True)
+        bind = found.stdout.strip()
+    try:
+        own = flags.get("advertise_ip") or bind or socket.gethostbyname(socket.gethostname())
+    except OSError as why:
+        grammar.die(f"Failed to obtain the IP address for '{socket.gethostname()}': {why}")
+    name = flags.get("hostname", "")
+    if not name and flags["hostname_lookup"] in ("true", "1"):
+        with contextlib.suppress(OSError):
+            name = socket.gethostbyaddr(own)[0]
+    return bind or "0.0.0.0", own, name or own
+
+
+def serve(
+    ip: str,
+    port: int,
+    handle: Callable[[Request], Any],
+    unlocked: dict[str, Callable[[Request], Any]] | None = None,
+) -> ThreadingHTTPServer:
+    """Starts to answer. `handle` returns what is sent as JSON, or raises Answer. Paths in `unlocked` do not wait."""
+    free = unlocked or {}
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -55,8 +84,11 @@ def serve(ip: str, port: int, handle: Callable[[Request], Any]) -> ThreadingHTTP
             length = int(self.headers.get("Content-Length") or 0)
             request = Request(self.command, self.path, self.headers, self.rfile.read(length))
             try:
-                with LOCK:
-                    reply = Answer(200, handle(request))
+                if request.path in free:
+                    reply = Answer(200, free[request.path](request))
+                else:
+                    with LOCK:
+                        reply = Answer(200, handle(request))
             except Answer as told:
                 reply = told
             text = reply.body if isinstance(reply.body, str) else json.dumps(reply.body)

@@ -21,7 +21,7 @@ class Site:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         known = ["--master", "zk://127.0.0.1:2181/mesos", f"--http_port={self.port}", f"--enable_features={features}"]
-        self.program = Program("marathon", [*known, *flags], env)
+        self.program = Program("marathon", [*known, *flags], {"STAND_IN_ALONE": "1", **(env or {})})
         until(lambda: self.ask("GET", "/ping")[0])
 
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> tuple[int, Any]:

@@ -65,7 +65,8 @@ class Program:
 class Cluster:
     def __init__(self, base: Path, *flags: str, env: dict[str, str] | None = None) -> None:
         self.base, self.port = base, free_port()
-        self.flags = [f"--work_dir={base}/master", f"--port={self.port}", *flags]
+        self.flags = [f"--work_dir={base}/master", f"--port={self.port}", "--ip=127.0.0.1", "--no-hostname_lookup"]
+        self.flags += flags
         self.env = env
         self.agents: list[Program] = []
         self.url = f"http://127.0.0.1:{self.port}"
@@ -76,7 +77,12 @@ class Cluster:
         until(lambda: self.ask("/version"))
 
     def agent(self, name: str, *flags: str, gpus: str = "", port: int = 0) -> Program:
-        known = [f"--master=127.0.0.1:{self.port}", f"--work_dir={self.base}/{name}", f"--hostname={name}"]
+        known = [
+            "--ip=127.0.0.1",
+            f"--master=127.0.0.1:{self.port}",
+            f"--work_dir={self.base}/{name}",
+            f"--hostname={name}",
+        ]
         program = Program("agent", [*known, f"--port={port or free_port()}", *flags], {"STAND_IN_GPUS": gpus})
         self.agents.append(program)
         return program

@@ -66,7 +66,12 @@ def test_every_flag_with_numbers_or_choices_is_refused_with_another_value():
 
 def test_variables_are_flags_and_an_empty_one_is_a_toggle():
     port = str(free_port())
-    variables = {"MARATHON_CHECKPOINT": "", "MARATHON_HTTP_PORT": port, "MARATHON_APP_ID": "/outer"}
+    variables = {
+        "STAND_IN_ALONE": "1",
+        "MARATHON_CHECKPOINT": "",
+        "MARATHON_HTTP_PORT": port,
+        "MARATHON_APP_ID": "/outer",
+    }
     program = Program("marathon", ["--http_address=127.0.0.1", MASTER], variables)
     other = Site()
     other.url = f"http://127.0.0.1:{port}"

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster, Program, free_port, until
+from tests.unit.simulators.mesos_daemons import packed
 
 FLAGS = json.loads((PROGRAMS / "flags.json").read_text(encoding="utf-8"))
 GPU = "--isolation=filesystem/linux,cgroups/devices,gpu/nvidia"
@@ -59,6 +60,10 @@ def test_one_flag_of_each_kind_is_refused_with_a_bad_value(program):
         assert (code, told.split(":")[0]) == (1, f"Failed to load flag '{name}'")
 
 
+# The work_dir is not made before the URL is read.
+ZK = ["--quorum=2", "--work_dir=/no/such/place", "--ip=127.0.0.1"]
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -68,6 +73,9 @@ def test_one_flag_of_each_kind_is_refused_with_a_bad_value(program):
         (["--agent_ping_timeout=1secs", "--slave_ping_timeout=1secs"], "is already loaded via name"),
         (["--port"], "Missing value"),
         (["--zk=zk://a:1/m", "--work_dir=/tmp"], "Need to specify --quorum"),
+        ([*ZK, "--zk=zk://a:1/"], "Expecting a (chroot) path for ZooKeeper ('/' is not supported)"),
+        ([*ZK, "--zk=a:1/mesos"], "Expecting 'zk://' at the beginning of the URL"),
+        ([*ZK, "--zk=file:///no/such/file"], "Error reading file '/no/such/file': No such file or directory"),
     ],
 )
 def test_flags_are_refused_in_the_words_of_the_real_master(flags, told):
@@ -269,3 +277,68 @@ def test_an_agent_with_a_wrong_secret_exits_and_one_without_keeps_trying(tmp_pat
         assert none.process.poll() is None
     finally:
         one.stop()
+
+
+def test_packing_gives_the_same_bytes_again(tmp_path):
+    first, second = packed(tmp_path / "a"), packed(tmp_path / "b")
+    assert {name: row["sha256"] for name, row in first.items()} == {name: row["sha256"] for name, row in second.items()}
+    assert [Path(row["path"]).name for row in first.values()] == [
+        "mesos-1.11.0-stand-in.tar.gz",
+        "marathon-1.10.26-stand-in.tar.gz",
+    ]
+
+
+ANYBODY = {"principals": {"type": "ANY"}}
+
+
+@pytest.mark.parametrize(
+    ("acls", "denied"),
+    [
+        ({"drain_agents": [{**ANYBODY, "agents": {"type": "NONE"}}]}, {"drain"}),
+        ({"drain_agents": [{"principals": {"values": ["else"]}, "agents": {"type": "NONE"}}]}, set()),
+        ({"permissive": False}, {"drain", "flags", "metrics", "agent", "framework"}),
+        (
+            {"permissive": False, "drain_agents": [{**ANYBODY, "agents": {"type": "ANY"}}]},
+            {"flags", "metrics", "agent", "framework"},
+        ),
+    ],
+)
+def test_acls_forbid_what_they_say_and_without_permissive_all_that_they_do_not_say(tmp_path, acls, denied):
+    one = Cluster(tmp_path, f"--acls={json.dumps(acls)}")
+    try:
+        agent = one.agent("a")
+        if "agent" in denied:
+            assert agent.ended()[0] == 0
+        else:
+            one.registered("a")
+        found = {"agent"} & denied
+        asked = {
+            "drain": lambda: one.ask("/api/v1", call("DRAIN_AGENT", "nobody")),
+            "flags": lambda: one.ask("/flags"),
+            "metrics": lambda: one.ask("/metrics/snapshot"),
+            "framework": lambda: one.framework(),
+        }
+        for name, ask in asked.items():
+            try:
+                ask()
+            except urllib.error.HTTPError as told:
+                found |= {name} if told.code == 403 else set()
+        assert found == denied
+    finally:
+        one.stop()
+
+
+def test_an_acl_with_a_missing_field_stops_the_master(tmp_path):
+    acls = {"drain_agents": [{"principals": {"type": "ANY"}}]}
+    code, told = refused("master", f"--work_dir={tmp_path}", "--ip=127.0.0.1", f"--acls={json.dumps(acls)}")
+    assert (code, "drain_agents" in told) == (1, True)
+
+
+def test_an_agent_that_is_told_to_leave_unregisters_and_takes_its_tasks_along(cluster):
+    agent = cluster.agent("a")
+    framework = cluster.framework()
+    cluster.launch(framework, cluster.registered("a")["id"], "job", "sleep 1000")
+    assert agent.stop(signal.SIGUSR1) == 0
+    assert cluster.slave("a") is None
+    assert cluster.task("job")["state"] == "TASK_LOST"
+    assert (cluster.base / "a/meta/slaves/latest").is_symlink()

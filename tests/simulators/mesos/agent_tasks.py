@@ -1,0 +1,242 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tasks of the stand-in for mesos-agent: local processes that outlive it, with their health checks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import web
+
+ALIVE = ("TASK_RUNNING", "TASK_KILLING")
+# Runs the task and leaves its status in a file, as the executor would tell it to an agent that was restarted.
+EXECUTOR = (
+    'trap : TERM; "$@" & while :; do wait $!; s=$?; kill -0 $! 2>/dev/null || break; done; echo $s >"$STAND_IN_END"'
+)
+Task = dict[str, Any]
+
+
+def _born(pid: int) -> str:
+    """When a process started, so that another with its number is not taken for it; empty if it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+class Tasks:
+    def __init__(self, flags: dict[str, str]) -> None:
+        self.flags = flags
+        self.work, self.meta = Path(flags["work_dir"]), Path(flags["work_dir"]) / "meta/slaves"
+        self.id = ""
+        self.tasks: dict[str, Task] = {}
+        # NVML's indices of the cards that may be given out.
+        self.cards: list[int] = []
+        # Set when there is something to tell the master.
+        self.news = threading.Event()
+
+    def keep(self) -> None:
+        part = self.meta / self.id / "tasks.part"
+        ended = [key for key, task in self.tasks.items() if task["state"] not in ALIVE]
+        for key in ended[:-100]:
+            del self.tasks[key]
+        part.write_text(json.dumps(self.tasks), encoding="utf-8")
+        part.replace(part.with_name("tasks.json"))
+
+    def recover_tasks(self) -> None:
+        kept = self.meta / self.id / "tasks.json"
+        self.tasks = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+        for task in self.tasks.values():
+            if task["state"] in ALIVE and task.get("check"):
+                threading.Thread(target=self._checked, args=(task["id"],), daemon=True).start()
+
+    def sandbox(self, task_id: str) -> Path:
+        return self.work / "slaves" / self.id / task_id
+
+    # Start and end.
+
+    def _why_not(self, task: Task) -> str:
+        """What keeps a task with a container from being started here."""
+        container = task.get("container") or {}
+        enabled = self.flags["containerizers"].split(",")
+        if container.get("type", "MESOS").lower() not in enabled:
+            return (
+                f"None of the enabled containerizers ({', '.join(enabled)}) could create a container for the provided "
+                "TaskInfo/ExecutorInfo message"
+            )
+        image = (container.get("docker") or {}).get("image")
+        if image and container["type"] == "MESOS" and "docker" not in self.flags.get("image_providers", "").lower():
+            return "Failed to launch container: Unsupported container image type: DOCKER"
+        if not task.get("cmd") and not task.get("args"):
+            return "Failed to launch container: this stand-in runs no program that only the image names"
+        return ""
+
+    def run(self, task: Task) -> dict[str, Any]:
+        if task["id"] in self.tasks:
+            return {}
+        why = self._why_not(task)
+        taken = {card for row in self.tasks.values() if row["state"] in ALIVE for card in row.get("cards", [])}
+        free = [card for card in self.cards if card not in taken]
+        wanted = int(task["resources"].get("gpus", 0))
+        if self.cards and wanted > len(free):
+            why = f"Failed to launch container: Requested {wanted} gpus but only {len(free)} available"
+        # The lowest first, as the real one does it.
+        row = self.tasks[task["id"]] = {**task, "state": "TASK_RUNNING", "cards": free[:wanted], "pid": 0}
+        if not why:
+            try:
+                self._start(row)
+            except OSError as error:
+                why = f"Failed to launch container: {error}"
+        if why:
+            row.update(state="TASK_FAILED", reason="REASON_CONTAINER_LAUNCH_FAILED", message=why)
+        self.keep()
+        self.news.set()
+        return {}
+
+    def _start(self, task: Task) -> None:
+        sandbox = self.sandbox(task["id"])
+        shutil.rmtree(sandbox, ignore_errors=True)
+        sandbox.mkdir(parents=True)
+        argv = ["/bin/sh", "-c", task["cmd"]] if task.get("cmd") else list(task["args"])
+        user = task.get("user") if self.flags["switch_user"] in ("true", "1") and os.getuid() == 0 else None
+        account = None
+        if user and user != "root":
+            try:
+                account = pwd.getpwnam(user)
+            except KeyError:
+                raise OSError(f"Failed to get user information for '{user}'") from None
+            os.chown(sandbox, account.pw_uid, account.pw_gid)
+        with (sandbox / "stdout").open("wb") as out, (sandbox / "stderr").open("wb") as errors:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", EXECUTOR, "executor", *argv],
+                cwd=sandbox,
+                env=self._environment(task),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=errors,
+                start_new_session=True,
+                user=account.pw_uid if account else None,
+                group=account.pw_gid if account else None,
+                extra_groups=[] if account else None,
+            )
+        task.update(pid=process.pid, born=_born(process.pid))
+        threading.Thread(target=self._reap, args=(task["id"], process), daemon=True).start()
+        if task.get("check"):
+            threading.Thread(target=self._checked, args=(task["id"],), daemon=True).start()
+
+    def _environment(self, task: Task) -> dict[str, str]:
+        """What the agent has, without its own settings, and what the task brings. Cards by NVML's index."""
+        own = ("MESOS_", "LIBPROCESS_", "STAND_IN_")
+        sandbox = self.sandbox(task["id"])
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith(own)},
+            **task.get("env", {}),
+            "MESOS_SANDBOX": str(sandbox),
+            "MESOS_TASK_ID": task["id"],
+            "STAND_IN_END": str(sandbox / ".end"),
+            **({"STAND_IN_CARDS": ",".join(map(str, task["cards"]))} if task["cards"] else {}),
+        }
+
+    def _reap(self, task_id: str, process: subprocess.Popen[bytes]) -> None:
+        process.wait()
+        with web.LOCK:
+            self.look()
+
+    def look(self) -> None:
+        """Which tasks ended, those among them that an agent before this one started."""
+        for task_id, task in self.tasks.items():
+            if task["state"] in ALIVE and (not task.get("born") or _born(task["pid"]) != task["born"]):
+                self._ended(task_id)
+
+    def _ended(self, task_id: str) -> None:
+        task, told = self.tasks[task_id], self.sandbox(task_id) / ".end"
+        status = told.read_text(encoding="utf-8").strip() if told.exists() else ""
+        if task["state"] == "TASK_KILLING":
+            task["state"] = "TASK_FAILED" if task.get("unhealthy") else "TASK_KILLED"
+        elif status == "0":
+            task["state"] = "TASK_FINISHED"
+        else:
+            task["state"] = "TASK_FAILED"
+            task["message"] = f"Command exited with status {status}" if status else "Command terminated with a signal"
+        # What the task left running goes with it.
+        self.signal({**task, "state": "TASK_KILLING"}, signal.SIGKILL)
+        self.keep()
+        self.news.set()
+
+    def kill(self, told: dict[str, Any]) -> dict[str, Any]:
+        task = self.tasks.get(told["task_id"])
+        if task is None or task["state"] != "TASK_RUNNING":
+            return {}
+        task["state"] = "TASK_KILLING"
+        self.signal(task, signal.SIGTERM)
+        timer = threading.Timer(told["grace_s"], self.signal, (task, signal.SIGKILL))
+        timer.daemon = True
+        timer.start()
+        self.keep()
+        self.news.set()
+        return {}
+
+    @staticmethod
+    def signal(task: Task, number: int) -> None:
+        if task["state"] in ALIVE and task.get("pid"):
+            try:
+                os.killpg(task["pid"], number)
+            except (ProcessLookupError, PermissionError):
+                return
+
+    # Health checks that Mesos does (COMMAND and MESOS_…).
+
+    def _checked(self, task_id: str) -> None:
+        task = self.tasks[task_id]
+        check, started, failed = task["check"], time.monotonic(), 0
+        time.sleep(check["delay_s"])
+        while task["state"] == "TASK_RUNNING":
+            well = self._well(task, check)
+            with web.LOCK:
+                if task["state"] != "TASK_RUNNING":
+                    return
+                failed = 0 if well else failed + 1
+                young = time.monotonic() - started < check["grace_s"] and not task.get("healthy")
+                if well != task.get("healthy") and (well or not young):
+                    task["healthy"] = well
+                    self.news.set()
+                if 0 < check["failures"] <= failed and not young:
+                    task.update(unhealthy=True, message="Health check failed", reason="REASON_TASK_UNHEALTHY")
+                    self.kill({"task_id": task_id, "grace_s": 3.0})
+            time.sleep(check["interval_s"])
+
+    def _well(self, task: Task, check: dict[str, Any]) -> bool:
+        try:
+            if check["kind"] == "COMMAND":
+                done = subprocess.run(
+                    ["/bin/sh", "-c", check["command"]],
+                    cwd=self.sandbox(task["id"]),
+                    env=self._environment(task),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    timeout=check["timeout_s"],
+                )
+                return done.returncode == 0
+            if check["kind"] == "TCP":
+                with socket.create_connection((check["host"], check["port"]), check["timeout_s"]):
+                    return True
+            url = f"{check['kind'].lower()}://{check['host']}:{check['port']}{check['path']}"
+            with urllib.request.urlopen(url, timeout=check["timeout_s"]) as reply:
+                return 200 <= int(reply.status) < 400
+        except (OSError, subprocess.SubprocessError, urllib.error.URLError):
+            return False
