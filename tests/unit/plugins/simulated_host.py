@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import site
 import subprocess
 import sys
 from collections.abc import Callable
@@ -45,6 +46,10 @@ for line in sys.stdin:
 """
 
 
+# Hosts have a Python of their own, which may be older than the controller's.
+TARGET_PYTHON = os.environ.get("TARGET_PYTHON", sys.executable)
+
+
 class Looker:
     """A process with the simulated library, which takes looks at one host after the other.
 
@@ -56,6 +61,7 @@ class Looker:
         self.environment = {
             **os.environ,
             "LD_LIBRARY_PATH": str(library),
+            "PYTHONPATH": site.getsitepackages()[0],
             "NVML_SIMULATOR_SCENARIO": str(self.scenario),
         }
         self.process: subprocess.Popen[str] | None = None
@@ -63,7 +69,7 @@ class Looker:
     def ask(self, **question: Any) -> dict[str, Any]:
         if self.process is None:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", LOOKER],
+                [TARGET_PYTHON, "-c", LOOKER],
                 env=self.environment,
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
@@ -163,7 +169,7 @@ class SimulatedHost(FakeHost):
     def python(self, code: str, *arguments: str) -> Any:
         """What a program with the simulated library in its search path prints as JSON."""
         done = subprocess.run(
-            [sys.executable, "-c", code, *arguments],
+            [TARGET_PYTHON, "-c", code, *arguments],
             env={**self.looker.environment, "SIMULATED_ROOT": self.path},
             cwd=ROOT,
             check=False,
