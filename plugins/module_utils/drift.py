@@ -170,7 +170,7 @@ def _at_one_version(wanted: list[Item], installed: packages.Packages) -> list[It
     if not there:
         return wanted
     version = f"{max(there, key=packages.numbers)}*"
-    return [{**item, "version": version} if item in together else item for item in wanted]
+    return [{**item, "version": version, "narrowed": True} if item in together else item for item in wanted]
 
 
 def packages_drift(wanted: list[Item], installed: packages.Packages) -> list[Item]:

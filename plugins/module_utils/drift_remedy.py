@@ -125,6 +125,11 @@ def remedy(desired: Item, found: Item) -> Item:
         "unhold": [item["name"] for item in doing("unhold")],
         "install": [package_spec(item, manager) for item in doing("install")],
         "remove": [item["name"] for item in doing("remove")],
+        # Ansible's module takes either packages to install or packages to remove, and of the versions that a pin allows
+        # only the newest; apt-get itself takes all of it.
+        "at_once": bool(
+            doing("install") and (doing("remove") or any(item.get("narrowed") for item in doing("install")))
+        ),
         # As apt-get takes both at once: what is to go has a minus behind its name.
         "transaction": [package_spec(item, manager) for item in doing("install")]
         + [f"{item['name']}-" for item in doing("remove")],

@@ -50,8 +50,19 @@ def test_packages_go_and_come_in_one_transaction(host):
     assert done["unhold"] == ["kept", "old"]
     assert done["transaction"] == ["new=550.*", "kept=550.*", "old-"]
     assert done["hold"] == ["new", "kept"]
+    assert done["at_once"] is True
     assert done["touches_packages"] is True
     assert done["touches_sources"] is False
+
+
+def test_a_version_that_is_not_the_newest_is_asked_of_apt_get_itself(host):
+    """Of the versions that a pin allows, Ansible's module finds only the newest."""
+    host.package("libcuda1", "570.124.06-1")
+    missing = {"name": "nvidia-fabricmanager-570", "version": "570.*", "together": True}
+    document = {"packages": [{"name": "libcuda1", "version": "570.*", "together": True}, missing]}
+    done = remedy(host, document)
+    assert (done["at_once"], done["transaction"]) == (True, ["nvidia-fabricmanager-570=570.124.06*"])
+    assert remedy(host, {"packages": [missing]})["at_once"] is False
 
 
 def test_dnf_wants_versions_behind_a_dash():
