@@ -108,9 +108,18 @@ def test_a_reboot_exchanges_a_driver_that_is_in_use(role: Role, nvidia: dict[str
     role.is_converged(wanted)
 
 
-def test_absent_takes_fabric_manager_too(role: Role, nvidia: dict[str, Any], switches: None) -> None:
+@pytest.fixture
+def older_driver(role: Role, nvidia: dict[str, Any]) -> None:
+    """Not the newest of its branch, and no Fabric Manager: the host has no NVSwitches yet."""
+    role.converge({**nvidia, "nvidia_driver_version": OLDER})
+
+
+def test_fabric_manager_comes_at_the_drivers_version_and_goes_with_it(
+    role: Role, nvidia: dict[str, Any], older_driver: None, switches: None
+) -> None:
     role.converge(nvidia)
-    is_served_by("nvidia-fabricmanager-570", NEWER)
+    is_served_by("nvidia-fabricmanager-570", OLDER)
+    role.is_converged(nvidia)
     gone = {**nvidia, "nvidia_driver_state": "absent"}
     role.converge(gone)
     nothing_is_left()
