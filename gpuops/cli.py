@@ -13,6 +13,7 @@ from gpuops.fetch.cli import fetch, manifest
 from gpuops.inventory.cli import inventory
 from gpuops.place import place
 from gpuops.probe import probe
+from gpuops.up import up
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -39,6 +40,7 @@ def main(
     """Build and look after a GPU cluster on bare metal."""
 
 
+app.command()(up)
 app.command()(manifest)
 app.command()(fetch)
 app.command()(inventory)

@@ -106,6 +106,7 @@ class Run:
     ) -> None:
         self.started = now
         self.ended: float | None = None
+        self.cut = False
         self.expected = dict(expected or {})
         self.hosts: dict[str, Host] = {}
         self.failures: list[Failure] = []
@@ -187,7 +188,9 @@ class Run:
         self._waiting.pop(name, None)
         self._tell(failure)
 
-    def finished(self, now: float) -> None:
+    def finished(self, now: float, cut: bool = False) -> None:
+        """The run is over; ``cut`` if somebody stopped it."""
+        self.cut = cut
         self._flush()
         self._charge(now)
         self.stage = ""

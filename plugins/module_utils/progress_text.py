@@ -224,7 +224,7 @@ def summary(run: progress.Run, width: int, most: int | None = 40) -> list[Line]:
     counts = run.counts()
     total: Line = [
         ("plain", f"{_hosts(counts['hosts'])} in {clock(run.elapsed(run.started))}: "),
-        ("good", f"{counts['ok']} done"),
+        ("changed", f"{counts['ok']} stopped on the way") if run.cut else ("good", f"{counts['ok']} done"),
         ("plain", f" ({counts['changed']} changed)" if counts["changed"] else " (nothing changed)"),
     ]
     for kind in ("failed", "unreachable"):
