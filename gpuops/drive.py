@@ -112,9 +112,7 @@ def drive(
             _conclude(record, run, rc, stopper.count > 0)
             status = status_of(run, rc, record.interrupted)
             broken = {} if run.hosts else {"said": "\n".join(said[-12:])}
-            shown.ended(
-                run, {**about, "status": status, "hosts": record.hosts, "seconds": record.seconds, **broken}
-            )
+            shown.ended(run, {**about, "status": status, "hosts": record.hosts, "seconds": record.seconds, **broken})
     finally:
         if record.rc is None:
             _conclude(record, run, rc, interrupted=True)
