@@ -12,6 +12,7 @@ from gpuops import __version__
 from gpuops.fetch.cli import fetch, manifest
 from gpuops.inventory.cli import inventory
 from gpuops.place import place
+from gpuops.plan_command import plan_command
 from gpuops.probe import probe
 from gpuops.up import up
 
@@ -40,6 +41,7 @@ def main(
     """Build and look after a GPU cluster on bare metal."""
 
 
+app.command("plan")(plan_command)
 app.command()(up)
 app.command()(manifest)
 app.command()(fetch)

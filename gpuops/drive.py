@@ -33,6 +33,7 @@ class Outcome:
     run: progress.Run
     directory: Path
     said: str
+    redact: Callable[[str], str]
 
 
 def status_of(run: progress.Run, rc: int, interrupted: bool) -> int:
@@ -118,7 +119,7 @@ def drive(
             _conclude(record, run, rc, interrupted=True)
         kept.save(record)
         kept.close()
-    return Outcome(status, record, run, kept.directory, kept.redact("\n".join(said[-12:])))
+    return Outcome(status, record, run, kept.directory, kept.redact("\n".join(said[-12:])), kept.redact)
 
 
 def _conclude(record: records.Record, run: progress.Run, rc: int, interrupted: bool) -> None:

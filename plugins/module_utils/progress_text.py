@@ -106,13 +106,14 @@ def failure_lines(failure: progress.Failure, width: int) -> list[Line]:
         [("bad", f"✗ {failure.host}"), ("plain", f" {word}{where} after {clock(failure.after)}: {failure.task}")]
     ]
     for cause, remedy in explain(failure.host, failure.kind, failure.result):
-        lines += _wrapped("  cause:  ", cause, width)
+        lines += wrapped("  cause:  ", cause, width)
         if remedy:
-            lines += _wrapped("  remedy: ", remedy, width, "changed")
+            lines += wrapped("  remedy: ", remedy, width, "changed")
     return lines
 
 
-def _wrapped(head: str, text: str, width: int, style: str = "plain") -> list[Line]:
+def wrapped(head: str, text: str, width: int, style: str = "plain") -> list[Line]:
+    """Text in as many lines as it takes, behind a head that stands before the first."""
     room = max(20, width - len(head))
     rows, row = [], ""
     for word in text.split():
