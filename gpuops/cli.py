@@ -10,6 +10,7 @@ import typer
 
 from gpuops import __version__
 from gpuops.fetch.cli import fetch, manifest
+from gpuops.init.command import init
 from gpuops.inventory.cli import inventory
 from gpuops.place import place
 from gpuops.plan_command import plan_command
@@ -41,6 +42,7 @@ def main(
     """Build and look after a GPU cluster on bare metal."""
 
 
+app.command()(init)
 app.command("plan")(plan_command)
 app.command()(up)
 app.command()(manifest)

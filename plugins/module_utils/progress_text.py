@@ -36,7 +36,16 @@ _IMPERATIVE = re.compile(
     r"(?<=[.;:] )(?=(?:Add|Change|Check|Choose|Correct|End|Free|Give|Install|Keep|Look|Make|Mend|Name|Put|Reboot|"
     r"Remove|Run|See|Set|Start|Stop|Take|Use|Wait|Write)\b)"
 )
-_UNREACHABLE = "see that `ssh {host}` gets in as the inventory says (ansible_host, ansible_user), then run it again"
+# What ssh says of a host that it does not get into, and what to do about it.
+_REACH = (
+    (
+        "host key verification failed",
+        "compare the host's key at its console and accept it with `ssh {host}`, or with ssh-keyscan for many hosts",
+    ),
+    ("permission denied", "give the account ansible_user your public key there (ssh-copy-id), or name another account"),
+    ("could not resolve hostname", "set ansible_host to its address, or give its name to the name service"),
+    ("", "see that `ssh {host}` gets in as the inventory says (ansible_host, ansible_user), then run it again"),
+)
 _CENSORED = "take no_log off for one run to see what it said, or look at the host"
 _UNKNOWN = "run it again for this host alone, with --limit {host} -vvv"
 _LONGEST = 2000
@@ -47,7 +56,9 @@ def explain(host: str, kind: str, result: Any) -> list[tuple[str, str]]:
     if not isinstance(result, dict):
         result = {"msg": str(result)}
     if kind == progress.UNREACHABLE:
-        return [(_flat(_said(result)) or "the host cannot be reached", _UNREACHABLE.format(host=host))]
+        said = _flat(_said(result)) or "the host cannot be reached"
+        remedy = next(remedy for words, remedy in _REACH if words in said.lower())
+        return [(said, remedy.format(host=host))]
     if "censored" in result:
         return [("what failed is hidden by no_log", _CENSORED)]
     text = _said(result)
@@ -60,6 +71,8 @@ def explain(host: str, kind: str, result: Any) -> list[tuple[str, str]]:
         return [(_flat(parts[0]), _flat(parts[1]))]
     if len(parts) > 2:
         return [(_flat(_MARKER.sub(" → ", text)), "")]
+    if "missing sudo password" in text.lower():
+        return [(_flat(text), "give --ask-become-pass, or let the account use sudo without a password")]
     parts = _IMPERATIVE.split(_flat(text), maxsplit=1)
     if len(parts) == 2:
         return [(parts[0].rstrip(" ;:"), parts[1])]
