@@ -15,6 +15,7 @@ from gpuops.inventory.cli import inventory
 from gpuops.place import place
 from gpuops.plan_command import plan_command
 from gpuops.probe import probe
+from gpuops.status_command import status_command
 from gpuops.up import up
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -45,6 +46,7 @@ def main(
 app.command()(init)
 app.command("plan")(plan_command)
 app.command()(up)
+app.command("status")(status_command)
 app.command()(manifest)
 app.command()(fetch)
 app.command()(inventory)
