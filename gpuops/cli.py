@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from gpuops import __version__
+from gpuops.doctor_command import doctor_command
 from gpuops.fetch.cli import fetch, manifest
 from gpuops.init.command import init
 from gpuops.inventory.cli import inventory
@@ -47,6 +48,7 @@ app.command()(init)
 app.command("plan")(plan_command)
 app.command()(up)
 app.command("status")(status_command)
+app.command("doctor")(doctor_command)
 app.command()(manifest)
 app.command()(fetch)
 app.command()(inventory)

@@ -138,7 +138,8 @@ def _mesos_lines(part: Mapping[str, Any], width: int) -> list[Line]:
     if part["leader"]:
         used = sum(row["gpus_used"] for row in part["agents"])
         has = sum(row["gpus"] for row in part["agents"])
-        text = f": led by {part['leader']}; {len(part['agents'])} {'agent' if len(part['agents']) == 1 else 'agents'}, {used:g} of {has:g} GPUs in use"
+        agents = "1 agent" if len(part["agents"]) == 1 else f"{len(part['agents'])} agents"
+        text = f": led by {part['leader']}; {agents}, {used:g} of {has:g} GPUs in use"
     out = [_head("mesos", part, text)]
     out += _problem(part["problem"], width) if part["problem"] else []
     out += [[("changed", f"    {row['host']} is {row['state']}")] for row in part["agents"] if row["state"] != "active"]
