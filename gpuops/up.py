@@ -19,7 +19,7 @@ TagsOption = Annotated[
 ]
 WordsArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- OPTIONS]", help="Further options of ansible-playbook, after --.", show_default=False),
+    typer.Argument(metavar="-- OPTIONS", help="Further options of ansible-playbook, after --.", show_default=False),
 ]
 
 
