@@ -28,6 +28,9 @@ SYMBOLS = {
 # For terminals that have ASCII only.
 ASCII = {"✓": "+", "±": "c", "▸": ">", "✗": "X", "·": ".", "…": "~"}
 
+# Stages where there is little room.
+_BRIEF = {"preflight": "check", "containers": "engine", "storage": "store", "scheduler": "sched"}
+
 # Between the cause and the remedy in what the roles and modules of the collection say.
 _MARKER = re.compile(r"\s*\b(?:Remedy|To do):\s*")
 _NUMBERED = re.compile(r"^\d+\. (?P<cause>.*?)\n\s+Remedy: (?P<remedy>.*?)$", re.MULTILINE)
@@ -188,11 +191,11 @@ def _interesting(run: progress.Run, most: int) -> list[str]:
 def matrix(run: progress.Run, stages: list[str], names: list[str], now: float, width: int) -> list[Line]:
     """Hosts and stages, and what each host is doing or where it ended."""
     first = min(max(len(name) for name in names), max(8, width // 4))
-    wide = first + sum(max(len(stage), 6) + 2 for stage in stages) + 30 <= width
-    columns = [max(len(stage), 6) if wide else min(len(stage), 6) for stage in stages]
-    header = " " * first + "".join(
-        "  " + stage[:size].ljust(size) if wide else " " + stage[:size] for stage, size in zip(stages, columns)
-    )
+    wide = first + sum(max(len(stage), 8) + 2 for stage in stages) + 30 <= width
+    titles = stages if wide else [_BRIEF.get(stage, stage)[:6] for stage in stages]
+    columns = [max(len(title), 8) if wide else len(title) for title in titles]
+    gap = "  " if wide else " "
+    header = " " * first + "".join(gap + title.ljust(size) for title, size in zip(titles, columns))
     lines: list[Line] = [[("faint", header[:width])]]
     for name in names:
         host = run.hosts[name]
@@ -202,7 +205,7 @@ def matrix(run: progress.Run, stages: list[str], names: list[str], now: float, w
             style, symbol = SYMBOLS[state]
             seconds = host.seconds.get(stage, 0.0)
             text = f"{symbol} {clock(seconds)}" if wide and state and seconds >= 1 else symbol
-            line.append((style, ("  " if wide else " ") + text.ljust(size)[: max(size, len(text))]))
+            line.append((style, gap + text.ljust(size)))
         line.append(_doing(host, now))
         lines.append(_clip(line, width))
     return lines
