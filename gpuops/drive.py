@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,12 +38,15 @@ class Outcome:
 
 
 def status_of(run: progress.Run, rc: int, interrupted: bool) -> int:
-    """The exit status of a run; Ansible's own tells the two kinds of hosts apart only in its last play."""
+    """The exit status of a run; Ansible's own tells the two kinds of hosts apart only in its last play.
+
+    A run that came to no host is a failure: somebody has mistyped a name.
+    """
     if interrupted:
         return INTERRUPTED
     counts = run.counts()
     status = (FAILED if counts["failed"] else 0) | (UNREACHABLE if counts["unreachable"] else 0)
-    return status or (BROKEN if rc else DONE)
+    return status or (BROKEN if rc or not run.hosts else DONE)
 
 
 def drive(
@@ -68,6 +72,8 @@ def drive(
     shown = shown_as(kept.redact)
 
     def told(failure: progress.Failure) -> None:
+        # Before anything wraps its lines, which would take a secret apart.
+        failure.result = json.loads(kept.redact(json.dumps(failure.result, default=str)))
         row = screen.failure_row(failure)
         kept.event({"event": "failure", "after": round(failure.after, 1), **row})
         shown.failure(failure)
@@ -112,6 +118,8 @@ def drive(
             run.finished(time.monotonic(), cut=stopper.count > 0)
             _conclude(record, run, rc, stopper.count > 0)
             status = status_of(run, rc, record.interrupted)
+            if not run.hosts and not rc:
+                said.append("No host has a task to do: see whether --limit and --tags are names that there are.")
             broken = {} if run.hosts else {"said": "\n".join(said[-12:])}
             shown.ended(run, {**about, "status": status, "hosts": record.hosts, "seconds": record.seconds, **broken})
     finally:

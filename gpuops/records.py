@@ -7,6 +7,7 @@ How long the next run will take and where it may go on are read from it.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -105,6 +106,28 @@ class Run:
 
 def _private(path: Path) -> TextIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
+
+
+class Busy(Exception):
+    """Another run of gpuops is at work on the site."""
+
+
+def lock(remembered: Path) -> TextIO:
+    """Held until it is closed, or its process ends. Raises Busy, OSError."""
+    remembered.mkdir(mode=0o700, exist_ok=True)
+    file = os.fdopen(os.open(remembered / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as taken:
+        owner = file.read().strip() or "unknown"
+        file.close()
+        raise Busy(
+            f"another gpuops up is at work on this site, process {owner}. Wait until it ends, or stop it with Ctrl-C"
+        ) from taken
+    file.truncate(0)
+    file.write(f"{os.getpid()}\n")
+    file.flush()
+    return file
 
 
 def begin(remembered: Path, secrets: set[str]) -> Run:

@@ -116,15 +116,20 @@ def up(
         typer.echo("gpuops up: the last run brought every host to its end, so there is nothing to resume", err=True)
         return
     try:
-        outcome = drive.drive(
-            site,
-            lambda redact: screen.choose(as_json, redact),
-            limit=limit,
-            tags=tags,
-            playbook=playbook,
-            options=words or [],
-            passwords=answers(words or []),
-        )
+        passwords = answers(words or [])
+        with records.lock(site.remembered):
+            outcome = drive.drive(
+                site,
+                lambda redact: screen.choose(as_json, redact),
+                limit=limit,
+                tags=tags,
+                playbook=playbook,
+                options=words or [],
+                passwords=passwords,
+            )
+    except records.Busy as busy:
+        typer.echo(f"gpuops up: {busy}", err=True)
+        raise typer.Exit(drive.BROKEN) from busy
     except OSError as failure:
         typer.echo(f"gpuops up: {site.remembered} cannot be written: {failure.strerror}", err=True)
         raise typer.Exit(drive.BROKEN) from failure

@@ -15,6 +15,7 @@ import sys
 
 import pytest
 
+from gpuops import records
 from tests.unit.gpuops.conftest import DEAD, HERE
 
 # A host fails as long as there is a file named after it.
@@ -142,6 +143,27 @@ def test_nothing_to_resume_and_resume_with_a_limit(bench):
     assert "leave them out" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["--tags", "nothing"], ["--limit", "nobody"]])
+def test_a_name_that_matches_nothing_is_no_success(bench, words):
+    bench.hosts(good=HERE)
+    bench.playbook(PLAYBOOK)
+    done = bench.call("up", "-p", "play.yml", *words)
+    assert done.returncode == 1
+    assert "Ansible came to no host" in done.stderr
+
+
+def test_two_runs_do_not_get_in_each_others_way(bench):
+    bench.hosts(good=HERE)
+    bench.playbook(PLAYBOOK)
+    remembered = bench.path / ".gpuops"
+    with records.lock(remembered):
+        done = bench.call("up", "-p", "play.yml")
+        assert done.returncode == 1
+        assert f"another gpuops up is at work on this site, process {os.getpid()}" in done.stderr
+        assert not (remembered / "runs").exists()
+    assert bench.call("up", "-p", "play.yml").returncode == 0
+
+
 SECRET = "correct-horse-battery-staple"
 LEAKY = """
 - name: Leak
@@ -184,7 +206,7 @@ def test_secrets_are_neither_shown_nor_kept(bench):
         shown += done.stdout + done.stderr
     assert "no such key: ********" in shown
     kept = [path for path in (bench.path / ".gpuops").rglob("*") if path.is_file()]
-    assert {path.name for path in kept} == {"run.json", "output.log", "events.jsonl", "hosts.retry"}
+    assert {path.name for path in kept} == {"run.json", "output.log", "events.jsonl", "hosts.retry", "lock"}
     for text in (shown, *(path.read_text() for path in kept)):
         assert SECRET not in text
         assert generated not in text
@@ -278,14 +300,13 @@ def test_control_c_stops_and_says_how_to_go_on(bench):
     assert events(done)[-1]["hosts"] == {"good": "done", "other": "done"}
 
 
-@pytest.mark.parametrize("kept", [20])
-def test_the_oldest_runs_are_pruned(bench, kept):
+def test_the_oldest_runs_are_pruned(bench):
     bench.hosts(good=HERE)
-    bench.playbook("- hosts: all\n  gather_facts: false\n  tasks: [{meta: noop}]\n")
+    bench.playbook("- hosts: all\n  gather_facts: false\n  tasks: [{ping: }]\n")
     runs = bench.path / ".gpuops" / "runs"
     for number in range(30):
         (runs / f"20200101T0000{number:02}Z").mkdir(parents=True)
     assert bench.call("up", "-p", "play.yml").returncode == 0
     names = [path.name for path in bench.runs()]
-    assert len(names) == kept
+    assert len(names) == 20
     assert names[0] == "20200101T000011Z"
