@@ -17,6 +17,7 @@ from gpuops.inventory.cli import inventory
 from gpuops.place import place
 from gpuops.plan_command import plan_command
 from gpuops.probe import probe
+from gpuops.report.command import report
 from gpuops.status_command import status_command
 from gpuops.up import up
 
@@ -89,6 +90,7 @@ app.command("plan")(plan_command)
 app.command()(up)
 app.command("status")(status_command)
 app.command("doctor")(doctor_command)
+app.command()(report)
 app.command()(manifest)
 app.command()(fetch)
 app.command()(inventory)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress
-from gpuops import records, runner, screen
+from gpuops import records, runner, screen, told
 from gpuops.feed import Feed
 from gpuops.site import Site, secrets
 
@@ -71,15 +71,16 @@ def drive(
     kept = records.begin(site.remembered, secrets(site) | set((passwords or {}).values()))
     shown = shown_as(kept.redact)
 
-    def told(failure: progress.Failure) -> None:
+    def tell(failure: progress.Failure) -> None:
         # Before anything wraps its lines, which would take a secret apart.
         failure.result = json.loads(kept.redact(json.dumps(failure.result, default=str)))
         row = screen.failure_row(failure)
         kept.event({"event": "failure", "after": round(failure.after, 1), **row})
         shown.failure(failure)
 
-    run = progress.Run(time.monotonic(), expected, told)
+    run = progress.Run(time.monotonic(), expected, tell)
     feed = Feed(run)
+    facts = told.Told()
     said: list[str] = []
 
     def take(event: Mapping[str, Any]) -> None:
@@ -92,6 +93,7 @@ def drive(
         feed.take(event, time.monotonic())
         if (play, stage) != (run.play, run.stage) and run.stage:
             kept.event({"event": "stage", "stage": run.stage, "play": run.play, "at": round(time.time(), 1)})
+        facts.take(event)
         if also:
             also(event)
         shown.event(run, str(event.get("event")))
@@ -125,6 +127,7 @@ def drive(
     finally:
         if record.rc is None:
             _conclude(record, run, rc, interrupted=True)
+        kept.document(told.FILE, facts.hosts)
         kept.save(record)
         kept.close()
     return Outcome(status, record, run, kept.directory, kept.redact("\n".join(said[-12:])), kept.redact)
@@ -137,6 +140,10 @@ def _conclude(record: records.Record, run: progress.Run, rc: int, interrupted: b
     record.stages = {stage: round(seconds, 1) for stage, seconds in run.stage_seconds.items()}
     record.changed = run.counts()["changed"]
     for name, host in run.hosts.items():
+        record.cells[name] = dict(host.cells)
+        record.spans[name] = {
+            stage: [round(moment - run.started, 1) for moment in span] for stage, span in host.spans.items() if stage
+        }
         if host.failure is not None and host.out:
             record.hosts[name] = host.failure.kind
         else:

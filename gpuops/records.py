@@ -35,6 +35,8 @@ class Record:
     :ivar started: seconds since the epoch.
     :ivar stages: how long each stage took, in seconds.
     :ivar hosts: what became of each host: done, failed, unreachable or unfinished.
+    :ivar cells: what became of each host at each stage, as progress has it.
+    :ivar spans: when each host began and left each stage, in seconds since the run began.
     """
 
     playbook: str
@@ -48,6 +50,8 @@ class Record:
     stages: dict[str, float] = field(default_factory=dict)
     hosts: dict[str, str] = field(default_factory=dict)
     changed: int = 0
+    cells: dict[str, dict[str, str]] = field(default_factory=dict)
+    spans: dict[str, dict[str, list[float]]] = field(default_factory=dict)
 
     @property
     def kind(self) -> tuple[str, str, bool]:
@@ -88,6 +92,11 @@ class Run:
     def event(self, row: Mapping[str, Any]) -> None:
         self._events.write(self.redact(json.dumps(row)) + "\n")
         self._events.flush()
+
+    def document(self, name: str, content: Any) -> None:
+        """Write a further file of the run."""
+        with _private(self.directory / name) as file:
+            file.write(self.redact(json.dumps(content)))
 
     def save(self, record: Record) -> None:
         """Write what is known; at the beginning too, so that a run that is killed is one that can be gone on with."""

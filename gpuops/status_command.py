@@ -8,7 +8,7 @@ import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,16 +55,30 @@ def _members(content: Mapping[str, Any], group: str, seen: set[str]) -> list[str
 
 
 def look(
-    site: Site, groups: Mapping[str, list[str]], limit: str, words: Sequence[str], passwords: Mapping[str, str]
+    site: Site,
+    groups: Mapping[str, list[str]],
+    limit: str,
+    words: Sequence[str],
+    passwords: Mapping[str, str],
+    also: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> tuple[dict[str, Any], runner.Stopper]:
-    """One look at the site; the stopper tells whether somebody asked to end."""
+    """One look at the site; the stopper tells whether somebody asked to end.
+
+    :param also: is given every event too.
+    """
     reader = status.Reader(groups)
+
+    def take(event: Mapping[str, Any]) -> None:
+        reader.take(event)
+        if also:
+            also(event)
+
     stopper = runner.Stopper(lambda count: None)
     with tempfile.TemporaryDirectory(prefix="gpuops-status-") as private:
         runner.run(
             site,
             Path(private) / "ansible-runner",
-            reader.take,
+            take,
             stopper,
             playbook=PLAYBOOK,
             limit=limit,

@@ -71,9 +71,10 @@ class Host:
     :ivar since: when it began that.
     :ivar cells: what became of it, by stage.
     :ivar seconds: how long it has worked, by stage.
+    :ivar spans: when it began a stage and when it was last heard of there, by stage.
     """
 
-    __slots__ = ("cells", "changed", "failure", "rebooting", "seconds", "since", "stage", "task")
+    __slots__ = ("cells", "changed", "failure", "rebooting", "seconds", "since", "spans", "stage", "task")
 
     def __init__(self) -> None:
         self.task = ""
@@ -84,6 +85,7 @@ class Host:
         self.failure: Failure | None = None
         self.cells: dict[str, str] = {}
         self.seconds: dict[str, float] = {}
+        self.spans: dict[str, list[float]] = {}
 
     @property
     def out(self) -> bool:
@@ -148,6 +150,8 @@ class Run:
         host.task = task
         host.stage = stage
         host.since = now
+        if stage not in host.spans:
+            host.spans[stage] = [now, now]
         host.rebooting = action in REBOOT_ACTIONS
 
     def host_done(self, name: str, kind: str, stage: str, now: float) -> None:
@@ -157,6 +161,7 @@ class Run:
             host = self.hosts[name] = Host()
         if host.task:
             host.seconds[stage] = host.seconds.get(stage, 0.0) + now - host.since
+            host.spans[host.stage][1] = now
             host.task = ""
             host.rebooting = False
         if kind is CHANGED:
@@ -176,6 +181,7 @@ class Run:
         host = self.hosts.setdefault(name, Host())
         if host.task:
             host.seconds[stage] = host.seconds.get(stage, 0.0) + now - host.since
+            host.spans[host.stage][1] = now
         host.task = ""
         host.rebooting = False
         failure = Failure(name, stage, task, kind, result, now - self.started)

@@ -206,7 +206,14 @@ def test_secrets_are_neither_shown_nor_kept(bench):
         shown += done.stdout + done.stderr
     assert "no such key: ********" in shown
     kept = [path for path in (bench.path / ".gpuops").rglob("*") if path.is_file()]
-    assert {path.name for path in kept} == {"run.json", "output.log", "events.jsonl", "hosts.retry", "lock"}
+    assert {path.name for path in kept} == {
+        "run.json",
+        "output.log",
+        "events.jsonl",
+        "hosts.retry",
+        "hosts.json",
+        "lock",
+    }
     for text in (shown, *(path.read_text() for path in kept)):
         assert SECRET not in text
         assert generated not in text
