@@ -82,7 +82,7 @@ def timeline(run: Mapping[str, Any] | None, most: int = 60) -> str:
     left, width, row = 130, 720, 22
     height = row * len(names) + 34
     parts = [
-        f'<svg class="timeline" viewBox="0 0 {left + width + 10} {height}" role="img" '
+        f'<svg class="timeline" viewBox="0 0 {left + width + 40} {height}" role="img" '
         f'aria-label="When each host was at which stage; the table says how long stages took">'
     ]
     for number in range(5):

@@ -7,7 +7,12 @@ import copy
 import html.parser
 import itertools
 import json
+import os
 import re
+import shutil
+import struct
+import subprocess
+import zlib
 from xml.etree import ElementTree
 
 import pytest
@@ -241,3 +246,47 @@ def test_as_it_is_called(bench):
     done = bench.call("report", "--output", "play.yml/report.html")
     assert done.returncode == 1
     assert "cannot be written" in done.stderr
+
+
+def chromium():
+    """A Chromium that can be called without a screen; GPUOPS_CHROMIUM names one that is not on the path."""
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    return os.environ.get("GPUOPS_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+def corner(png):
+    """(width, colour of the pixel in the corner) of a screenshot."""
+    width, _height, depth, kind = struct.unpack(">IIBB", png[16:26])
+    assert (depth, kind) in ((8, 2), (8, 6))
+    data, place = b"", 8
+    while place < len(png):
+        (length,) = struct.unpack(">I", png[place : place + 4])
+        if png[place + 4 : place + 8] == b"IDAT":
+            data += png[place + 8 : place + 8 + length]
+        place += length + 12
+    # Whatever its filter, the first pixel of the first line has no neighbours to be told from.
+    return width, "#" + zlib.decompress(data)[1:4].hex()
+
+
+@pytest.mark.parametrize("width", [420, 1280])
+@pytest.mark.parametrize(("scheme", "colour"), [(0, "#0d1117"), (1, "#ffffff")], ids=["dark", "light"])
+def test_a_browser_draws_it(site, tmp_path, width, scheme, colour):
+    program = chromium()
+    if not program:
+        pytest.skip("no Chromium is installed here to draw the page")
+    (tmp_path / "report.html").write_text(page.html(site))
+    done = subprocess.run(
+        [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+        + [f"--user-data-dir={tmp_path}/profile", f"--window-size={width},2000"]
+        + [f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={tmp_path}/page.png"]
+        + [f"file://{tmp_path}/report.html"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert corner((tmp_path / "page.png").read_bytes()) == (width, colour)
+    # Nothing of the page was refused by its own policy, and no file was missing.
+    assert "Refused" not in done.stderr
+    assert "ERR_" not in done.stderr
