@@ -276,10 +276,13 @@ def test_a_browser_draws_it(site, tmp_path, width, scheme, colour):
         pytest.skip("no Chromium is installed here to draw the page")
     (tmp_path / "report.html").write_text(page.html(site))
     done = subprocess.run(
-        [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-        + [f"--user-data-dir={tmp_path}/profile", f"--window-size={width},2000"]
-        + [f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={tmp_path}/page.png"]
-        + [f"file://{tmp_path}/report.html"],
+        [
+            program,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+            *(f"--user-data-dir={tmp_path}/profile", f"--window-size={width},2000"),
+            *(f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={tmp_path}/page.png"),
+            f"file://{tmp_path}/report.html",
+        ],
         capture_output=True,
         text=True,
         check=False,
