@@ -161,6 +161,7 @@ class CallbackModule(CallbackBase):
         self._interval = 0.2
         self._stop = threading.Event()
         self._screen = None
+        self._asking = False
         self._verbose = False
         self._diff = False
 
@@ -287,7 +288,7 @@ class CallbackModule(CallbackBase):
             self._screen.print([[("plain", line)] for line in text.splitlines()])
 
     def _draw(self, now):
-        if self._screen.live and now - self._drawn >= self._interval:
+        if self._screen.live and not self._asking and now - self._drawn >= self._interval:
             self._drawn = now
             width, height = self._screen.size()
             self._screen.draw(progress_text.live(self._run, now, width - 1, height - 2))
@@ -306,4 +307,17 @@ class CallbackModule(CallbackBase):
                 self._screen.erase()
             return display(*args, **kwargs)
 
+        def without_picture(ask):
+            def asking(*args, **kwargs):
+                self._screen.erase()
+                self._asking = True
+                try:
+                    return ask(*args, **kwargs)
+                finally:
+                    self._asking = False
+
+            return asking
+
         self._display.display = after_erasing
+        for name in ("prompt_until", "do_var_prompt"):
+            setattr(self._display, name, without_picture(getattr(self._display, name)))

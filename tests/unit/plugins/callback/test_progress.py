@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -10,6 +11,8 @@ import re
 import select
 import subprocess
 import sys
+import termios
+import time
 
 import pytest
 
@@ -136,8 +139,9 @@ def test_differences_are_shown_when_asked_for(play):
     assert not (play.directory / "file").exists()
 
 
-def on_a_terminal(play, hosts, playbook, columns=100):
-    """What the program writes to a terminal of its own."""
+def on_a_terminal(play, hosts, playbook, columns=100, answers=()):
+    """What the program writes to a terminal of its own; answers are (what it asks, what is typed then)."""
+    open_questions = list(answers)
     (play.directory / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
     (play.directory / "play.yml").write_text(playbook)
     ours, theirs = pty.openpty()
@@ -154,9 +158,12 @@ def on_a_terminal(play, hosts, playbook, columns=100):
         [BIN / "ansible-playbook", "-i", "hosts.json", "play.yml"],
         cwd=play.directory,
         env=environment,
-        stdin=subprocess.DEVNULL,
+        stdin=theirs,
         stdout=theirs,
         stderr=theirs,
+        start_new_session=True,
+        # As of a terminal that somebody works at: its programs can be asked.
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     ) as process:
         os.close(theirs)
         written = b""
@@ -169,6 +176,10 @@ def on_a_terminal(play, hosts, playbook, columns=100):
             if not chunk:
                 break
             written += chunk
+            if open_questions and open_questions[0][0] in written.decode(errors="replace"):
+                # Long enough for a picture to come over the question.
+                time.sleep(2.5)
+                os.write(ours, open_questions.pop(0)[1].encode())
     os.close(ours)
     return process.returncode, written.decode()
 
@@ -232,3 +243,30 @@ def test_no_line_is_wider_than_the_terminal(play, columns):
     assert rc == 0
     plain = re.sub(r"\x1b\[[\d;]*[A-Za-z]", "", written)
     assert max(len(line) for line in re.split(r"[\r\n]+", plain)) <= columns
+
+
+QUESTION = """
+- name: Ask
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Wait a little
+      ansible.builtin.command: sleep 1
+      changed_when: false
+    - name: Ask for a word
+      ansible.builtin.pause:
+        prompt: What is the word
+      register: said
+    - name: Repeat it
+      ansible.builtin.fail:
+        msg: "the word is {{ said.user_input }}. Remedy: forget it"
+"""
+
+
+def test_a_question_stays_on_the_screen_until_it_is_answered(play):
+    rc, written = on_a_terminal(play, {"good": HERE}, QUESTION, answers=[("What is the word", "sesame\r")])
+    assert rc == 2
+    assert "the word is sesame" in " ".join(written.split())
+    # Nothing was drawn between the question and the answer.
+    asked = written.split("What is the word", 1)[1]
+    assert "so far" not in asked.split("sesame", 1)[0]
