@@ -67,8 +67,9 @@ class Redactor:
     """Takes secrets out of text."""
 
     def __init__(self, secrets: set[str]) -> None:
-        # The longer first: a secret may be part of another.
-        self._secrets = sorted(secrets, key=len, reverse=True)
+        # As they are, and as JSON has them. The longer first: a secret may be part of another.
+        forms = {form for secret in secrets for form in (secret, json.dumps(secret)[1:-1])}
+        self._secrets = sorted(forms, key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
         for secret in self._secrets:

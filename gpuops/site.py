@@ -130,8 +130,10 @@ def _values(content: Any) -> Iterator[str]:
     if isinstance(content, str):
         yield from (line.strip() for line in content.splitlines())
     elif isinstance(content, dict):
-        for value in content.values():
-            yield from _values(value)
+        for key, value in content.items():
+            # The UUID of a cluster is no secret, and whoever reads an error needs it.
+            if not str(key).endswith("fsid"):
+                yield from _values(value)
     elif isinstance(content, list):
         for value in content:
             yield from _values(value)

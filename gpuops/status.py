@@ -27,8 +27,12 @@ STORAGE, ZOOKEEPER, MESOS = "ceph_mons", "zookeeper", "mesos_masters"
 class Reader:
     """Takes the events, one by one; ``document`` is what they amount to."""
 
-    def __init__(self, groups: Mapping[str, Iterable[str]]) -> None:
-        """:param groups: the hosts of the inventory's groups."""
+    def __init__(self, groups: Mapping[str, Iterable[str]], partial: bool = False) -> None:
+        """
+        :param groups: the hosts of the inventory's groups.
+        :param partial: only some hosts were asked, so one that is silent is none to worry about.
+        """
+        self._partial = partial
         self._groups = {name: list(hosts) for name, hosts in groups.items()}
         self._nodes: dict[str, dict[str, Any]] = {}
         self._processes: dict[str, list[dict[str, Any]]] = {}
@@ -54,7 +58,9 @@ class Reader:
 
     def document(self, now: float) -> dict[str, Any]:
         """The state as its schema says."""
-        names = list(dict.fromkeys([*self._groups.get(NODES, []), *self._nodes]))
+        heard = {**self._nodes, **self._unreached}
+        names = [name for name in self._groups.get(NODES, []) if name in heard or not self._partial]
+        names += [name for name in self._nodes if name not in names]
         mesos = self._mesos()
         nodes = [self._node(name) for name in names]
         parts = {"storage": self._storage(), "zookeeper": self._zookeeper(), "mesos": mesos}
@@ -121,13 +127,16 @@ class Reader:
             }
         return {"cause": "nothing was heard of it", "remedy": f"run `gpuops doctor {hosts[0]}`" if hosts else ""}
 
+    def _has(self, group: str) -> bool:
+        """Whether a part of the site was to be asked."""
+        hosts = self._groups.get(group, [])
+        return bool(hosts) and (not self._partial or any(host in self._unreached for host in hosts))
+
     def _asked(self, group: str, action: str, key: str) -> tuple[dict[str, Any] | None, dict[str, str] | None]:
         """(the answer of a module, why there is none): both None where the site has no such group."""
-        if not self._groups.get(group):
-            return None, None
         result = self._answers.get(action)
         if result is None:
-            return None, self._silent(group)
+            return None, self._silent(group) if self._has(group) else None
         if key in result:
             return result, None
         ((cause, remedy), *_more) = progress_text.explain(group, progress.FAILED, result)

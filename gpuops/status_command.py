@@ -66,7 +66,7 @@ def look(
 
     :param also: is given every event too.
     """
-    reader = status.Reader(groups)
+    reader = status.Reader(groups, partial=bool(limit))
 
     def take(event: Mapping[str, Any]) -> None:
         reader.take(event)
@@ -120,8 +120,6 @@ def status_command(
         site = find(inventory)
         passwords = answers(given)
         groups = groups_of(site, given)
-        if limit:
-            groups[status.NODES] = []
     except SiteError as wrong:
         typer.echo(f"gpuops status: {wrong}", err=True)
         raise typer.Exit(drive.USAGE) from wrong

@@ -55,8 +55,6 @@ def report(
         site = find(inventory)
         passwords = answers(given)
         groups = groups_of(site, given)
-        if limit:
-            groups["gpu_cluster"] = []
     except SiteError as wrong:
         typer.echo(f"gpuops report: {wrong}", err=True)
         raise typer.Exit(drive.USAGE) from wrong

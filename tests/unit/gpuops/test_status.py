@@ -167,6 +167,16 @@ def test_it_works_while_parts_are_down_and_says_which():
     assert "the module broke" in said
 
 
+def test_of_some_hosts_only_those_are_told():
+    reader = status.Reader(GROUPS, partial=True)
+    for event in (ok("g1", "gpu_facts", **facts()), unreachable("g2")):
+        reader.take(event)
+    document = reader.document(1000.0)
+    jsonschema.validate(document, SCHEMA)
+    assert [(node["name"], node["state"]) for node in document["nodes"]] == [("g1", "ok"), ("g2", "unreachable")]
+    assert document["storage"] is None
+
+
 def test_a_site_without_storage_and_scheduler():
     document = read([ok("g1", "gpu_facts", **facts())], {"gpu_cluster": ["g1"]})
     assert (document["storage"], document["zookeeper"], document["mesos"]) == (None, None, None)

@@ -221,6 +221,13 @@ def test_secrets_are_neither_shown_nor_kept(bench):
     assert stat.S_IMODE((bench.path / ".gpuops").stat().st_mode) == 0o700
 
 
+def test_a_secret_is_found_in_whatever_form():
+    redact = records.Redactor({'pass"word\\1', "longer-secret", "longer-secret-still"})
+    assert redact('a pass"word\\1 b') == "a ******** b"
+    assert json.loads(redact(json.dumps({"a": 'x pass"word\\1'}))) == {"a": "x ********"}
+    assert redact("longer-secret-still, longer-secret") == "********, ********"
+
+
 def test_a_password_is_asked_for_and_passed_on(bench):
     bench.hosts(good=HERE)
     bench.playbook("- hosts: all\n  gather_facts: false\n  tasks: [{debug: {msg: '{{ vault_key | length }}'}}]\n")
