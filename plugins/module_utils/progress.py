@@ -22,9 +22,11 @@ STAGES = {
     "gpu_verify": "verify",
     "gpu_agent": "agent",
     "zookeeper": "scheduler",
+    "mesos_common": "scheduler",
     "mesos_master": "scheduler",
     "mesos_agent": "scheduler",
     "marathon": "scheduler",
+    "gpu_reconciler": "reconciler",
     "ceph_common": "storage",
     "ceph_mon": "storage",
     "ceph_mgr": "storage",
@@ -33,7 +35,7 @@ STAGES = {
     "cephfs_client": "storage",
     "cephfs_homes": "storage",
 }
-ORDER = ("preflight", "driver", "cuda", "containers", "verify", "agent", "storage", "scheduler")
+ORDER = ("preflight", "driver", "cuda", "containers", "verify", "agent", "storage", "scheduler", "reconciler")
 
 # It works for other roles, so what it does belongs to the stage that is under way.
 SHARED_ROLE = "common"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
+from tests.unit.project.tree import role_names
 
 
 class Story:
@@ -66,6 +67,12 @@ def test_a_stage_is_what_several_roles_do():
     assert story.run.stage_seconds == {"preflight": 1, "driver": 9, "containers": 1, "monitoring": 1}
     assert story.run.hosts["g1"].seconds["driver"] == 9
     assert [story.run.cell("g1", stage) for stage in story.run.stages()] == [OK, CHANGED, OK, OK]
+
+
+def test_every_role_has_a_place_among_the_stages():
+    """A new role is a column of its own until somebody says where it belongs."""
+    assert set(role_names()) - {progress.SHARED_ROLE} <= set(progress.STAGES)
+    assert set(progress.STAGES.values()) == set(progress.ORDER)
 
 
 def test_a_play_without_roles_is_a_stage_and_one_that_only_sorts_is_none():
