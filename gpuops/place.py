@@ -159,7 +159,14 @@ def place(
     allow_unknown: Annotated[bool, typer.Option(help="Use cards also whose health is not known.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Choose nodes and cards for a task, and say why; the exit code is 1 if no node fits."""
+    """Choose nodes and cards for a task, and say why; the exit code is 1 if no node fits.
+
+    Examples:
+
+      gpuops place --nodes inventories/mysite/.gpus.jsonl --gpus 4 --model 'h100*' --links nvlink
+
+      gpuops place --nodes nodes.json --app train.json > pinned.json
+    """
     given = {
         "gpus": gpus,
         "gpu_part": gpu_part,

@@ -36,7 +36,14 @@ def probe(
         bool, typer.Option(help="Count the Xids that are still in the kernel's log, which a reset does not remove.")
     ] = True,
 ) -> None:
-    """Judge this host's cards by one look; the exit code is 0 ok, 1 degraded, 2 fatal, 3 unknown."""
+    """Judge this host's cards by one look; the exit code is 0 ok, 1 degraded, 2 fatal, 3 unknown.
+
+    Examples:
+
+      gpuops probe
+
+      gpuops probe --json --policy policy.yml
+    """
     site = _read_policy(policy)
     try:
         found = health_probe.probe(site, deadline_s=timeout, log="/dev/kmsg" if kernel_log else None)

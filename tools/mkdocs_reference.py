@@ -136,6 +136,7 @@ def constants_of(path: Path) -> dict[str, Any]:
 KINDS = {
     "modules": ("Module", "Modules"),
     "inventory": ("Inventory plugin", "Inventory plugins"),
+    "callback": ("Callback plugin", "Callback plugins"),
     "filter": ("Filter", "Filters"),
     "test": ("Test", "Tests"),
 }

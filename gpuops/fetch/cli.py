@@ -17,7 +17,12 @@ def manifest(
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("manifest.json"),
     extra_vars: Annotated[list[str] | None, typer.Option("--extra-vars", "-e", help="As in ansible-playbook.")] = None,
 ) -> None:
-    """Note everything that the hosts of an inventory have yet to install. Changes nothing on them."""
+    """Note everything that the hosts of an inventory have yet to install. Changes nothing on them.
+
+    Examples:
+
+      gpuops manifest --inventory inventories/mysite --output manifest.json
+    """
     try:
         found = manifests.from_inventory(inventory, extra_vars or [])
     except manifests.ManifestError as error:
@@ -35,7 +40,12 @@ def fetch(
     security: Annotated[str, typer.Option(help="URI of its archive of security updates.")] = "",
     proxy: Annotated[str, typer.Option(help="Proxy for apt.")] = "",
 ) -> None:
-    """Fill a mirror from a manifest, on a machine that reaches the archives. What is there is not fetched again."""
+    """Fill a mirror from a manifest, on a machine that reaches the archives. What is there is not fetched again.
+
+    Examples:
+
+      gpuops fetch manifest.json mirror
+    """
     try:
         debian.need_tools()
         wanted = manifests.load(manifest_file)

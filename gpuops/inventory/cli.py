@@ -25,7 +25,14 @@ def inventory(
         bool, typer.Option("--from-cache", help="Take Ansible's fact cache instead of asking the hosts.")
     ] = False,
 ) -> None:
-    """Write a snapshot of the hosts' cards, which the inventory plugin baremetal.gpu.gpus reads."""
+    """Write a snapshot of the hosts' cards, which the inventory plugin baremetal.gpu.gpus reads.
+
+    Examples:
+
+      gpuops inventory --inventory inventories/mysite
+
+      gpuops inventory --inventory inventories/mysite --limit gpu_nodes_a100
+    """
     target = output or (site if site.is_dir() else site.parent) / DEFAULT_NAME
     source = snapshot.from_cache if from_cache else snapshot.from_hosts
     try:

@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why a host fails: findings from the events of the playbook baremetal.gpu.doctor, each with evidence and remedy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.progress_text import Line
+
+# Causes and their exit statuses, from what everything else depends on to what depends on the rest. The first that is
+# found is the one that gpuops doctor ends with.
+CAUSES = {
+    "name": (10, "its name or address cannot be resolved"),
+    "network": (11, "it does not answer on the network"),
+    "host_key": (12, "its SSH host key is not known or has changed"),
+    "login": (13, "SSH does not let the account in"),
+    "become": (14, "the account may not become root"),
+    "python": (15, "Ansible cannot run its modules there"),
+    "preflight": (20, "preflight found what is in the way"),
+    "driver": (30, "the driver cannot be asked"),
+    "card_fatal": (31, "a card or the host is judged fatal"),
+    "card_degraded": (32, "a card or the host is judged degraded"),
+    "agent": (33, "the agent is not at work"),
+    "unit": (40, "a unit of systemd failed"),
+    "left_over": (41, "an earlier run left something to be done"),
+    "last_run": (50, "the last run failed there, and nothing is found now"),
+    "unknown": (60, "the host could not be examined"),
+}
+
+# What ssh and sudo say, in small letters -> cause.
+_SAYINGS = (
+    ("could not resolve", "name"),
+    ("name or service not known", "name"),
+    ("host key verification failed", "host_key"),
+    ("remote host identification has changed", "host_key"),
+    ("permission denied", "login"),
+    ("too many authentication failures", "login"),
+    ("missing sudo password", "become"),
+    ("incorrect sudo password", "become"),
+    ("a password is required", "become"),
+    ("may not run sudo", "become"),
+    ("not in the sudoers", "become"),
+    ("connection refused", "network"),
+    ("timed out", "network"),
+    ("no route to host", "network"),
+    ("network is unreachable", "network"),
+    ("connection closed", "network"),
+    ("connection reset", "network"),
+    ("no python", "python"),
+    ("python3: not found", "python"),
+    ("python3: no such file", "python"),
+    ("interpreter", "python"),
+)
+_REMEDIES = {
+    "name": "set ansible_host of {host} to its address, or give its name to the name service",
+    "network": "see at its console or its BMC whether {host} is switched on and its sshd runs; then its cable, "
+    "VLAN and firewall, and ansible_host and ansible_port",
+    "host_key": "compare the host's key at its console; then `ssh-keygen -R ADDRESS` takes the old one away and "
+    "`ssh {host}` accepts the new one",
+    "login": "give the account ansible_user your public key there (ssh-copy-id), or name another account or key",
+    "become": "give --ask-become-pass after --, or let the account use sudo without a password",
+    "python": "install python3 there, or set ansible_python_interpreter of {host}",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """:ivar cause: a key of CAUSES. ``evidence``: what it was seen by."""
+
+    cause: str
+    text: str
+    evidence: str
+    remedy: str
+
+
+class Reader:
+    """Takes the events of a run for one host; ``findings`` is what they amount to."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        self.found: list[Finding] = []
+        self.checked: list[str] = []
+        self._units: list[str] = []
+        self._said: dict[str, str] = {}
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        data = event.get("event_data") or {}
+        kind = event.get("event")
+        if data.get("host") != self.host or kind not in (
+            "runner_on_ok",
+            "runner_on_failed",
+            "runner_on_unreachable",
+        ):
+            return
+        result = data.get("res") or {}
+        action = str(data.get("task_action", "")).removeprefix("baremetal.gpu.")
+        task = str(data.get("task", ""))
+        if kind == "runner_on_unreachable":
+            self._add(self._access(result, progress.UNREACHABLE))
+        elif action == "gpu_preflight_info":
+            self._preflight(result, kind == "runner_on_failed")
+        elif action == "gpu_facts":
+            self._facts(result)
+        elif task == "Ask systemd for units that failed":
+            self.checked.append("units of systemd")
+            self._units = [line.split()[0] for line in str(result.get("stdout") or "").splitlines() if line.split()]
+        elif task == "Read what these units said last":
+            self._said = {
+                str(row.get("item")): " | ".join(str(row.get("stdout") or "").splitlines())
+                for row in result.get("results") or []
+            }
+        elif task == "Ask systemd for the agent":
+            self._agent(str(result.get("stdout") or ""))
+        elif task == "Look for what earlier runs left behind":
+            self._left_over(str(result.get("stdout") or ""))
+
+    def findings(self, last_failure: Mapping[str, Any] | None = None) -> list[Finding]:
+        """Everything that was found, the cause that others may follow from first.
+
+        :param last_failure: what the last run told of the host, as events.jsonl has it.
+        """
+        units = [
+            Finding(
+                "unit",
+                f"{unit} failed",
+                self._said.get(unit) or "systemctl list-units --failed",
+                f"see `journalctl -u {unit}` there, mend the cause, and `systemctl restart {unit}`",
+            )
+            for unit in self._units
+        ]
+        rows = [*self.found, *units]
+        if not rows and not self.checked:
+            rows = [
+                Finding(
+                    "unknown",
+                    "nothing was heard of the host",
+                    "no check ran",
+                    f"run `ansible {self.host} -m ansible.builtin.ping -vvv`",
+                )
+            ]
+        if not rows and last_failure:
+            reasons = last_failure.get("reasons") or [{}]
+            rows = [
+                Finding(
+                    "last_run",
+                    f"the last run failed in {last_failure.get('stage') or 'no stage'}: {reasons[0].get('cause', '')}",
+                    f"task: {last_failure.get('task')}",
+                    str(reasons[0].get("remedy") or "run it again"),
+                )
+            ]
+        order = list(CAUSES)
+        return sorted(rows, key=lambda row: order.index(row.cause))
+
+    def _add(self, finding: Finding) -> None:
+        if finding not in self.found:
+            self.found.append(finding)
+
+    def _access(self, result: Mapping[str, Any], kind: str) -> Finding:
+        ((said, remedy), *_more) = progress_text.explain(self.host, kind, dict(result))
+        small = f"{said} {result.get('module_stderr', '')} {result.get('module_stdout', '')}".lower()
+        otherwise = "network" if kind == progress.UNREACHABLE else "unknown"
+        cause = next((name for words, name in _SAYINGS if words in small), otherwise)
+        return Finding(cause, CAUSES[cause][1], said, _REMEDIES.get(cause, remedy).format(host=self.host))
+
+    def _preflight(self, result: Mapping[str, Any], failed: bool) -> None:
+        if "problems" not in result:
+            if failed:
+                self._add(self._access(result, progress.FAILED))
+            return
+        self.checked.append("preflight")
+        for row in result["problems"]:
+            value = row.get("value")
+            evidence = row["code"] if value in ("", None) else f"{row['code']}: {value}"
+            self._add(Finding("preflight", str(row["message"]), evidence, str(row["remedy"])))
+
+    def _facts(self, result: Mapping[str, Any]) -> None:
+        facts = (result.get("ansible_facts") or {}).get("gpu")
+        if not isinstance(facts, dict):
+            if not self.found:
+                self._add(self._access(result, progress.FAILED))
+            return
+        self.checked.append("driver and cards")
+        error = (facts.get("driver") or {}).get("nvml_error")
+        if error and facts.get("present"):
+            self._add(Finding("driver", str(error.get("text")), str(error.get("name")), str(error.get("remedy") or "")))
+        health = facts.get("health") or {}
+        for who, part in [("the host", health), *((_card(card), card) for card in health.get("devices") or [])]:
+            for row in part.get("reasons") or []:
+                cause = "card_fatal" if row.get("verdict") == "fatal" else "card_degraded"
+                text = f"{who}: {row.get('text') or row.get('code')}"
+                self._add(Finding(cause, text, _evidence(row), f"{row.get('remedy')} (action: {row.get('action')})"))
+
+    def _agent(self, said: str) -> None:
+        state = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        if not state:
+            return
+        self.checked.append("agent")
+        if state.get("UnitFileState") == "enabled" and state.get("ActiveState") not in ("active", "activating"):
+            self._add(
+                Finding(
+                    "agent",
+                    CAUSES["agent"][1],
+                    f"baremetal-gpu-agent.service is {state.get('ActiveState')}",
+                    "see `journalctl -u baremetal-gpu-agent` there, then `systemctl restart baremetal-gpu-agent`",
+                )
+            )
+
+    def _left_over(self, said: str) -> None:
+        self.checked.append("records of earlier runs")
+        for line in said.splitlines():
+            path, _colon, content = line.partition(":")
+            name = path.rpartition("/")[2]
+            if name == "drained":
+                self._add(
+                    Finding(
+                        "left_over",
+                        "work is off the host",
+                        content,
+                        f"`gpuops up --limit {self.host}` gives it work again, once nothing else is wrong",
+                    )
+                )
+            elif name:
+                self._add(
+                    Finding(
+                        "left_over",
+                        f"{name} is due since a run was cut",
+                        line,
+                        f"`gpuops up --limit {self.host}` finishes it",
+                    )
+                )
+
+
+def _card(card: Mapping[str, Any]) -> str:
+    for key in ("index", "pci_address", "uuid"):
+        if card.get(key) is not None:
+            return f"card {card[key]}"
+    return "a card"
+
+
+def _evidence(row: Mapping[str, Any]) -> str:
+    evidence = row.get("evidence") or {}
+    parts = [f"{row.get('code')}"]
+    if evidence.get("value") is not None:
+        parts.append(f"value {evidence['value']}")
+    if evidence.get("threshold") is not None:
+        parts.append(f"threshold {evidence['threshold']}")
+    if evidence.get("xids"):
+        parts.append("Xids " + ", ".join(f"{number}: {count}" for number, count in evidence["xids"].items()))
+    if isinstance(evidence.get("since"), (int, float)):
+        parts.append("since " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(evidence["since"])))
+    return ", ".join(parts)
+
+
+def exit_status(findings: list[Finding]) -> int:
+    return CAUSES[findings[0].cause][0] if findings else 0
+
+
+def as_json(host: str, reader: Reader, findings: list[Finding]) -> dict[str, Any]:
+    return {
+        "host": host,
+        "status": exit_status(findings),
+        "checked": reader.checked,
+        "findings": [asdict(row) for row in findings],
+    }
+
+
+def lines(host: str, reader: Reader, findings: list[Finding], width: int) -> list[Line]:
+    """The findings in words."""
+    out: list[Line] = []
+    for row in findings:
+        out.append([("bad", f"{row.cause}: "), ("plain", host)])
+        out += progress_text.wrapped("  cause:    ", row.text, width)
+        out += progress_text.wrapped("  evidence: ", row.evidence, width, "faint")
+        out += progress_text.wrapped("  remedy:   ", row.remedy, width, "changed")
+    if findings:
+        if len(findings) > 1:
+            out.append([("plain", ""), ("faint", "Begin with the first: others may follow from it.")])
+    else:
+        out.append([("good", f"{host}: nothing was found")])
+    if reader.checked:
+        out.append([("faint", f"checked: {', '.join(reader.checked)}")])
+    return out

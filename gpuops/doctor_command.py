@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``gpuops doctor HOST``: why a host fails."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpuops import doctor, drive, records, runner, screen
+from gpuops.inventory.snapshot import InventoryError, hosts_of
+from gpuops.records import Redactor
+from gpuops.site import InventoryOption, Site, SiteError, find, secrets
+from gpuops.up import WordsArgument, answers
+
+PLAYBOOK = "baremetal.gpu.doctor"
+
+
+def last_failure(site: Site, host: str) -> dict[str, Any] | None:
+    """What the last run that came to the host told of its failure; None if it went well there."""
+    for path, record in reversed(records.earlier(site.remembered)):
+        if record.check or host not in record.hosts:
+            continue
+        if record.hosts[host] not in ("failed", "unreachable"):
+            return None
+        try:
+            rows = [json.loads(line) for line in (path / records.EVENTS).read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError):
+            return None
+        told = [row for row in rows if row.get("event") == "failure" and row.get("host") == host]
+        return told[-1] if told else None
+    return None
+
+
+def doctor_command(
+    host: Annotated[str, typer.Argument(help="A host of the inventory.")],
+    inventory: InventoryOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    words: WordsArgument = None,
+) -> None:
+    """Examine a host and tell why it fails: cause, evidence and remedy.
+
+    Looks at the way to the host, at preflight, driver, cards and agent, at
+    units that failed, and at what earlier runs left behind. Changes nothing.
+
+    Exit status: 0 nothing was found, 64 wrong options, 130 Ctrl-C; otherwise
+    that of the first cause: 10 name, 11 network, 12 host_key, 13 login,
+    14 become, 15 python, 20 preflight, 30 driver, 31 card_fatal,
+    32 card_degraded, 33 agent, 40 unit, 41 left_over, 50 last_run, 60 unknown.
+
+    Examples:
+
+      gpuops doctor a100-3
+
+      gpuops doctor a100-3 --json -- --ask-become-pass
+    """
+    try:
+        site = find(inventory)
+        _everyone, chosen = hosts_of(site.inventory, host)
+    except (SiteError, InventoryError) as wrong:
+        typer.echo(f"gpuops doctor: {wrong}", err=True)
+        raise typer.Exit(drive.USAGE) from wrong
+    if chosen != [host]:
+        names = ", ".join(chosen[:5])
+        typer.echo(f"gpuops doctor: {host} is no single host but {names}; name one of them", err=True)
+        raise typer.Exit(drive.USAGE)
+    reader = doctor.Reader(host)
+    stopper = runner.Stopper(lambda count: None)
+    passwords = answers(words or [])
+    redact = Redactor(secrets(site) | set(passwords.values()))
+    with tempfile.TemporaryDirectory(prefix="gpuops-doctor-") as private:
+        runner.run(
+            site,
+            Path(private) / "ansible-runner",
+            reader.take,
+            stopper,
+            playbook=PLAYBOOK,
+            limit=host,
+            options=["-e", "target_hosts=all", *(words or [])],
+            passwords=passwords,
+        )
+    if stopper.count:
+        raise typer.Exit(drive.INTERRUPTED)
+    findings = reader.findings(last_failure(site, host))
+    if as_json:
+        print(redact(json.dumps(doctor.as_json(host, reader, findings), indent=2)))
+    else:
+        shown = screen.Quiet(redact)
+        shown.lines(doctor.lines(host, reader, findings, shown.width))
+    raise typer.Exit(doctor.exit_status(findings))

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From the events of ansible-runner to what is known of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+
+FAIL_ACTIONS = ("fail", "ansible.builtin.fail", "ansible.legacy.fail")
+
+
+class Feed:
+    """Takes events one by one. Pure: the time is given, nothing is printed."""
+
+    def __init__(self, run: progress.Run) -> None:
+        self.run = run
+        self._stages: dict[str, str] = {}
+
+    def take(self, event: Mapping[str, Any], now: float) -> None:
+        data = event.get("event_data") or {}
+        kind = event.get("event")
+        task = data.get("task_uuid", "")
+        if kind == "playbook_on_task_start":
+            self._stages[task] = self.run.task_started(data.get("task", ""), data.get("role", ""), now)
+            return
+        if kind == "playbook_on_play_start":
+            self._stages.clear()
+            self.run.play_started(data.get("name", ""), now)
+            return
+        host = data.get("host")
+        if not host or not str(kind).startswith("runner_on_"):
+            return
+        stage = self._stages.get(task, self.run.stage)
+        if kind == "runner_on_start":
+            self.run.host_started(host, data.get("task", ""), stage, data.get("task_action", ""), now)
+        elif kind == "runner_on_ok":
+            changed = (data.get("res") or {}).get("changed")
+            self.run.host_done(host, progress.CHANGED if changed else progress.OK, stage, now)
+        elif kind == "runner_on_skipped":
+            self.run.host_done(host, progress.SKIPPED, stage, now)
+        elif kind in ("runner_on_failed", "runner_on_unreachable"):
+            if data.get("ignore_errors") or data.get("ignore_unreachable"):
+                self.run.host_done(host, progress.OK, stage, now)
+                return
+            word = progress.FAILED if kind == "runner_on_failed" else progress.UNREACHABLE
+            # Events do not say of a task whether there is a rescue for it. The shared role has one for all that it
+            # does, and explains there.
+            rescued = (
+                word == progress.FAILED
+                and progress.short(data.get("role", "")) == progress.SHARED_ROLE
+                and data.get("task_action") not in FAIL_ACTIONS
+            )
+            self.run.host_failed(host, word, data.get("task", ""), stage, data.get("res"), now, rescued)

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a site is to be, as its operator says it: by options, by a file or by answering questions."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+CONTROLLER, GPU, STORAGE, CPU = ROLES = ("controller", "gpu", "storage", "cpu")
+ENGINES = ("docker", "podman", "containerd", "none")
+REBOOT = ("refused", "allowed")
+KEYS = (
+    "user",
+    "become",
+    "private_key",
+    "hosts",
+    "public_network",
+    "cluster_network",
+    "engine",
+    "reboot",
+    "use_free_disks",
+    "users",
+    "variables",
+)
+HOST_KEYS = ("address", "port", "role", "roles", "disks", "variables")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$")
+_RANGE = re.compile(r"\[(\d+):(\d+)\]")
+MOST = 10000
+
+
+class AnswersError(Exception):
+    """The answers are no site; ``problems`` are all that is wrong, each with what to do."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = list(problems)
+
+
+@dataclass
+class Host:
+    """:ivar disks: those that become OSDs; None if nothing was said of them."""
+
+    name: str
+    roles: tuple[str, ...]
+    address: str = ""
+    port: int = 0
+    disks: list[str] | None = None
+    variables: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Answers:
+    """A site. ``variables`` are Ansible's, for all hosts, such as how to reach them."""
+
+    hosts: list[Host]
+    user: str = ""
+    become: bool = True
+    private_key: str = ""
+    public_network: str = ""
+    cluster_network: str = ""
+    engine: str = "docker"
+    reboot: str = "refused"
+    use_free_disks: bool = False
+    users: list[str] = field(default_factory=list)
+    variables: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, role: str) -> list[Host]:
+        return [host for host in self.hosts if role in host.roles]
+
+
+def expand(text: str) -> list[str]:
+    """``gpu[01:04]`` as four names; with as many digits as the first number is written with. Raises ValueError."""
+    match = _RANGE.search(text)
+    if not match:
+        return [text]
+    first, last = int(match[1]), int(match[2])
+    if last < first or last - first >= MOST:
+        raise ValueError(f"{text}: from {match[1]} to {match[2]} is no range")
+    numbers = [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
+    return [name for number in numbers for name in expand(text[: match.start()] + number + text[match.end() :])]
+
+
+def named(words: Sequence[str], role: str) -> dict[str, dict[str, Any]]:
+    """Hosts from words such as ``gpu[1:4]=192.0.2.[31:34]``, as the answers file has them. Raises ValueError."""
+    hosts: dict[str, dict[str, Any]] = {}
+    for word in words:
+        left, _equals, right = word.partition("=")
+        names, addresses = expand(left), expand(right) if right else []
+        if addresses and len(addresses) != len(names):
+            raise ValueError(f"{word}: {len(names)} names and {len(addresses)} addresses")
+        for number, name in enumerate(names):
+            hosts[name] = {"roles": [role], **({"address": addresses[number]} if addresses else {})}
+    return hosts
+
+
+def merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Answers of two sources; of a host that both name, the roles of both."""
+    hosts: dict[str, Any] = {}
+    for source in (first.get("hosts") or {}, second.get("hosts") or {}):
+        if not isinstance(source, Mapping):
+            return {**first, **second, "hosts": source}
+        for name, row in source.items():
+            before, now = hosts.get(name) or {}, row or {}
+            if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+                hosts[name] = now
+                continue
+            roles = dict.fromkeys([*_roles(before), *_roles(now)])
+            hosts[name] = {**before, **now, "roles": list(roles)}
+            hosts[name].pop("role", None)
+    return {**first, **second, "hosts": hosts}
+
+
+def _roles(row: Mapping[str, Any]) -> list[str]:
+    given = row.get("roles", row.get("role")) or []
+    return [str(role) for role in given] if isinstance(given, list) else [str(given)]
+
+
+def read(content: Any) -> Answers:
+    """Answers from the content of a file. Raises AnswersError with everything that is wrong."""
+    if not isinstance(content, Mapping):
+        raise AnswersError([f"the answers are {type(content).__name__}, not a mapping with {', '.join(KEYS)}"])
+    wrong = [f"{key} is unknown; there are {', '.join(KEYS)}" for key in content if key not in KEYS]
+    rows = content.get("hosts") or {}
+    if not isinstance(rows, Mapping):
+        raise AnswersError([*wrong, "hosts is no mapping of names; write `hosts: {gpu1: {role: gpu}}`"])
+    hosts = [_host(str(name), row if row is not None else {}, wrong) for name, row in rows.items()]
+    if not hosts:
+        wrong.append("no host is named; give --gpu, --storage, --controller or --cpu, or hosts in the answers file")
+    _unique(hosts, wrong)
+    for key, choices in (("engine", ENGINES), ("reboot", REBOOT)):
+        if content.get(key) is not None and content[key] not in choices:
+            wrong.append(f"{key} is {content[key]!r}; take one of {', '.join(choices)}")
+    for key in ("public_network", "cluster_network"):
+        _check_network(key, content.get(key), wrong)
+    wrong += [
+        f"{key} is {content[key]!r}; write true or false"
+        for key in ("become", "use_free_disks")
+        if not isinstance(content.get(key, True), bool)
+    ]
+    if not isinstance(content.get("variables") or {}, Mapping):
+        wrong.append("variables is no mapping; write Ansible's variables for all hosts")
+    if not isinstance(content.get("users") or [], list):
+        wrong.append("users is no list; write the names of those who get a home")
+    if wrong:
+        raise AnswersError(wrong)
+    plain = {key: content[key] for key in KEYS if key != "hosts" and content.get(key) is not None}
+    return Answers(hosts=hosts, **plain)
+
+
+def _host(name: str, row: Any, wrong: list[str]) -> Host:
+    if not isinstance(row, Mapping):
+        wrong.append(f"host {name}: {row!r} is no mapping; write `{name}: {{role: gpu, address: 192.0.2.31}}`")
+        return Host(name, ())
+    if not _NAME.match(name):
+        wrong.append(f"host {name!r}: a name has letters, digits and . _ - only")
+    wrong += [f"host {name}: {key} is unknown; there are {', '.join(HOST_KEYS)}" for key in row if key not in HOST_KEYS]
+    roles = tuple(_roles(row))
+    if not roles or any(role not in ROLES for role in roles):
+        wrong.append(f"host {name}: its role is {', '.join(roles) or 'not said'}; take of {', '.join(ROLES)}")
+    port = row.get("port") or 0
+    if not isinstance(port, int) or not 0 <= port < 65536:
+        wrong.append(f"host {name}: port is {port!r}; write a number below 65536")
+        port = 0
+    disks = row.get("disks")
+    if disks is not None and not (isinstance(disks, list) and all(str(disk).startswith("/dev/") for disk in disks)):
+        wrong.append(f"host {name}: disks are {disks!r}; list paths such as /dev/disk/by-id/wwn-0x5000c500a1b2c110")
+        disks = None
+    variables = row.get("variables") or {}
+    if not isinstance(variables, Mapping):
+        wrong.append(f"host {name}: variables is no mapping")
+        variables = {}
+    return Host(name, roles, str(row.get("address") or ""), port, disks, dict(variables))
+
+
+def _unique(hosts: Sequence[Host], wrong: list[str]) -> None:
+    seen: dict[tuple[str, int], str] = {}
+    for host in hosts:
+        if host.address:
+            other = seen.setdefault((host.address, host.port), host.name)
+            if other != host.name:
+                wrong.append(f"host {host.name}: {host.address} is the address of {other} too; correct one of them")
+
+
+def _check_network(key: str, value: Any, wrong: list[str]) -> None:
+    if not value:
+        return
+    try:
+        ipaddress.ip_network(str(value))
+    except ValueError as error:
+        wrong.append(f"{key} is {value!r}: {error}; write a network such as 192.0.2.0/24")

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a report says, gathered from what is remembered of runs and from one look at the site."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuops import __version__, records, told
+from gpuops.site import Site
+
+VERSION = 1
+# 10^9 bytes per second and lane in one direction, by generation of PCI Express, line coding taken off.
+PCIE_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
+
+
+class Facts:
+    """Takes the events of baremetal.gpu.status: the facts of each host's cards."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, dict[str, Any]] = {}
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        data = event.get("event_data") or {}
+        if event.get("event") != "runner_on_ok" or data.get("task_action") != "baremetal.gpu.gpu_facts":
+            return
+        facts = ((data.get("res") or {}).get("ansible_facts") or {}).get("gpu")
+        if isinstance(facts, dict):
+            self.hosts[str(data.get("host"))] = facts
+
+
+def memory_nominal(card: Mapping[str, Any]) -> float | None:
+    """What the card's memory can do, in 10^9 bytes per second: two transfers a clock over the whole bus."""
+    clock, bits = card.get("memory_clock_mhz"), card.get("memory_bus_bits")
+    return clock * 2 * bits / 8 / 1000 if clock and bits else None
+
+
+def pcie_nominal(pcie: Mapping[str, Any] | None) -> float | None:
+    """What the card's link can do in one direction, in 10^9 bytes per second, as it is trained now."""
+    lane = PCIE_LANE_GB_S.get((pcie or {}).get("generation") or 0)
+    width = (pcie or {}).get("width")
+    return lane * width if lane and width else None
+
+
+def last_run(site: Site) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any]]]:
+    """(the last real run with its failures, what it told of its hosts); hosts that an earlier run told of keep that."""
+    runs = [(path, record) for path, record in records.earlier(site.remembered) if not record.check]
+    known: dict[str, dict[str, Any]] = {}
+    for path, _record in runs:
+        for host, row in (told.load(path / told.FILE) or {}).items():
+            known.setdefault(host, {}).update(row)
+    if not runs:
+        return None, known
+    path, record = runs[-1]
+    return {
+        "playbook": record.playbook,
+        "limit": "" if record.limit.startswith("@") else record.limit,
+        "resumed": record.limit.startswith("@"),
+        "tags": record.tags,
+        "started": record.started,
+        "seconds": record.seconds,
+        "interrupted": record.interrupted,
+        "stages": record.stages,
+        "hosts": record.hosts,
+        "cells": record.cells,
+        "spans": record.spans,
+        "failures": _failures(path),
+    }, known
+
+
+def _failures(path: Path) -> list[dict[str, Any]]:
+    try:
+        rows = [json.loads(line) for line in (path / records.EVENTS).read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return []
+    keys = ("host", "kind", "stage", "task", "reasons")
+    return [{key: row.get(key) for key in keys} for row in rows if row.get("event") == "failure"]
+
+
+def gather(site: Site, status: Mapping[str, Any], facts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The whole report as data. ``status`` is the document of gpuops status."""
+    run, known = last_run(site)
+    hosts = [
+        host(node, facts.get(node["name"], {}), known.get(node["name"], {}), run) for node in status.get("nodes", [])
+    ]
+    return {
+        "version": VERSION,
+        "gpuops": __version__,
+        "site": site.directory.parent.name if site.directory.name == "inventory" else site.directory.name,
+        "time": round(time.time(), 1),
+        "state": status["state"],
+        "not_seen": status["not_seen"],
+        "hosts": hosts,
+        "storage": status["storage"],
+        "zookeeper": status["zookeeper"],
+        "mesos": status["mesos"],
+        "run": run,
+    }
+
+
+def host(
+    node: Mapping[str, Any], facts: Mapping[str, Any], known: Mapping[str, Any], run: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """One host: its state now, its plan, its cards with what was measured beside what is nominal."""
+    verify = known.get("verify") or {}
+    plan = known.get("plan") or {}
+    measured = {card.get("uuid"): card for card in verify.get("devices") or []}
+    links = {card.get("uuid"): card for card in facts.get("devices") or []}
+    cards = [
+        {**card, "verification": verification(measured.get(card["uuid"]), links.get(card["uuid"], {}).get("pcie"))}
+        for card in node["cards"]
+    ]
+    name = node["name"]
+    return {
+        "name": name,
+        "state": node["state"],
+        "problem": node["problem"],
+        "reasons": node["reasons"],
+        "plan": [str(step) for step in plan.get("steps") or []],
+        "system": (plan.get("os") or {}).get("key"),
+        "driver": {key: (facts.get("driver") or {}).get(key) for key in ("loaded", "branch", "flavour", "cuda")},
+        "cards": cards,
+        "topology": facts.get("topology"),
+        "verified": None if not verify else {"ok": bool(verify.get("ok")), "causes": verify.get("causes") or []},
+        "stages": (run or {}).get("cells", {}).get(name, {}),
+    }
+
+
+def verification(measured: Mapping[str, Any] | None, pcie: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What was proved of a card, rates in 10^9 bytes per second; None for one that was not verified."""
+    if not measured:
+        return None
+    copy = measured.get("copy") or {}
+    return {
+        "ok": bool(measured.get("ok")),
+        "host_to_device_gb_s": copy.get("host_to_device_gb_s"),
+        "device_to_host_gb_s": copy.get("device_to_host_gb_s"),
+        "pcie_nominal_gb_s": _rounded(pcie_nominal(pcie)),
+        "device_to_device_gb_s": copy.get("device_to_device_gb_s"),
+        # A byte that is copied on the card is read and written.
+        "copy_nominal_gb_s": _rounded(_half(memory_nominal(measured))),
+        "kernel_ok": bool((measured.get("kernel") or {}).get("ok")),
+    }
+
+
+def _half(value: float | None) -> float | None:
+    return None if value is None else value / 2
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``gpuops report``: the record of the site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpuops import drive
+from gpuops.records import Redactor
+from gpuops.report import collect, junit, page
+from gpuops.site import InventoryOption, SiteError, find, secrets
+from gpuops.status_command import groups_of, look
+from gpuops.up import LimitOption, WordsArgument, answers
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as failure:
+        typer.echo(f"gpuops report: {path} cannot be written: {failure.strerror}", err=True)
+        raise typer.Exit(drive.BROKEN) from failure
+    typer.echo(path)
+
+
+def report(
+    inventory: InventoryOption = None,
+    limit: LimitOption = "",
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write it; .json and .xml are written beside it.")
+    ] = Path("report.html"),
+    words: WordsArgument = None,
+) -> None:
+    """Write the record of the site: HTML for people, JSON and JUnit for programs.
+
+    Looks at the site as gpuops status does, and adds what is remembered of the
+    last runs: plans, verification with measured rates, and when each host was
+    at which stage. The HTML file needs no network and no other file.
+
+    Exit status: 0 written, 1 it cannot be written, 64 wrong options, 130 Ctrl-C.
+
+    Examples:
+
+      gpuops report
+
+      gpuops report --output /srv/www/mysite.html
+    """
+    given = words or []
+    try:
+        site = find(inventory)
+        passwords = answers(given)
+        groups = groups_of(site, given)
+    except SiteError as wrong:
+        typer.echo(f"gpuops report: {wrong}", err=True)
+        raise typer.Exit(drive.USAGE) from wrong
+    facts = collect.Facts()
+    document, stopper = look(site, groups, limit, given, passwords, facts.take)
+    if stopper.count:
+        raise typer.Exit(drive.INTERRUPTED)
+    redact = Redactor(secrets(site) | set(passwords.values()))
+    found: Mapping[str, Any] = json.loads(redact(json.dumps(collect.gather(site, document, facts.hosts))))
+    _write(output, page.html(found))
+    _write(output.with_suffix(".json"), json.dumps(found, indent=1) + "\n")
+    _write(output.with_suffix(".xml"), junit.junit(found))

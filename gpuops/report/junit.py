@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A report as JUnit XML, which every CI server shows: a suite for each host, a case for each stage and card."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from xml.etree import ElementTree
+
+BAD_STATES = ("fatal", "degraded", "unknown", "unreachable")
+
+
+def _case(
+    suite: ElementTree.Element, name: str, problem: str = "", kind: str = "failure", seconds: float = 0.0
+) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=suite.get("name", ""), name=name, time=f"{seconds:.1f}")
+    if kind == "skipped":
+        ElementTree.SubElement(case, "skipped")
+    elif problem:
+        row = ElementTree.SubElement(case, kind, message=_xml(problem.splitlines()[0]))
+        row.text = _xml(problem)
+
+
+def _xml(text: str) -> str:
+    """Without the signs that XML cannot hold."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
+
+
+def _suite(root: ElementTree.Element, name: str) -> ElementTree.Element:
+    return ElementTree.SubElement(root, "testsuite", name=name)
+
+
+def _reasons(row: Mapping[str, Any]) -> str:
+    return "\n".join(f"{reason['text'] or reason['code']}. Remedy: {reason['remedy']}" for reason in row["reasons"])
+
+
+def _problem(row: Mapping[str, Any]) -> str:
+    problem = row.get("problem")
+    return f"{problem['cause']}. Remedy: {problem['remedy']}" if problem else ""
+
+
+def junit(report: Mapping[str, Any]) -> str:
+    """The text of the file."""
+    root = ElementTree.Element("testsuites", name=f"gpuops report of {report['site']}")
+    run = report["run"] or {}
+    failures = {(row["host"], row["stage"]): row for row in run.get("failures") or []}
+    for host in report["hosts"]:
+        suite = _suite(root, host["name"])
+        for stage, state in host["stages"].items():
+            row = failures.get((host["name"], stage))
+            why = "\n".join(f"{item['cause']}. Remedy: {item['remedy']}" for item in (row or {}).get("reasons") or [])
+            bad = state in ("failed", "unreachable")
+            span = (run.get("spans") or {}).get(host["name"], {}).get(stage, [0, 0])
+            kind = "skipped" if state == "skipped" else "failure"
+            _case(suite, f"stage {stage}", (why or state) if bad else "", kind, span[1] - span[0])
+        bad = host["state"] in BAD_STATES
+        why = (
+            _problem(host)
+            or _reasons(host)
+            or ("" if any(card["reasons"] for card in host["cards"]) else host["state"])
+        )
+        _case(suite, "host", why if bad else "")
+        for card in host["cards"]:
+            name = f"card {card['index'] if card['index'] is not None else card['address'] or card['uuid']}"
+            _case(suite, f"{name} healthy", _reasons(card) or (card["verdict"] if card["verdict"] != "ok" else ""))
+            proof = card["verification"]
+            if proof:
+                _case(suite, f"{name} computes", "" if proof["ok"] else "the card did not pass its verification")
+    for name in ("storage", "zookeeper", "mesos"):
+        part = report[name]
+        if part is not None:
+            said = _problem(part) or "\n".join([*part.get("checks", []), *part.get("problems", [])]) or part["state"]
+            _case(_suite(root, name), name, "" if part["state"] == "ok" else said)
+    for suite in root:
+        suite.set("tests", str(len(suite)))
+        suite.set("failures", str(len(suite.findall("testcase/failure"))))
+        suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

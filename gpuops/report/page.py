@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A report as one HTML file, which needs nothing beside it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import progress_text
+from gpuops import status_text
+from gpuops.report import drawings
+
+# A state is told by a sign and a word, so that nobody depends on colours.
+SIGNS = {
+    **dict.fromkeys(("ok", "done"), "✓"),
+    "changed": "±",
+    **dict.fromkeys(("degraded", "unknown"), "!"),
+    **dict.fromkeys(("fatal", "failed", "unreachable"), "✗"),
+    **dict.fromkeys(("skipped", "no_gpu"), "-"),
+}
+WORDS = {"no_gpu": "no GPU"}
+
+
+def moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def models(cards: list[Mapping[str, Any]]) -> str:
+    names = [str(card["model"] or "unknown card") for card in cards]
+    return ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
+
+
+def html(report: Mapping[str, Any]) -> str:
+    """The text of the file."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        undefined=jinja2.StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(moment=moment, clock=progress_text.clock, size=status_text.size)
+    hosts = [
+        {
+            **host,
+            "cards_count": len(host["cards"]),
+            "models": models(host["cards"]),
+            "pairs": drawings.pairs(host["topology"]),
+            "drawing": drawings.topology(host["name"], host["topology"]),
+        }
+        for host in report["hosts"]
+    ]
+    return environment.get_template("report.html.j2").render(
+        report={**report, "hosts": hosts},
+        signs=SIGNS,
+        words=WORDS,
+        timeline=drawings.timeline(report["run"]),
+        key=drawings.stage_classes(report["run"]),
+    )

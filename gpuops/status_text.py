@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state of a site in words, from the document of gpuops.status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.progress_text import Line
+from gpuops.status import DEGRADED, FATAL, NO_GPU, OK, UNKNOWN, UNREACHABLE
+
+STYLES = {OK: "good", NO_GPU: "faint", DEGRADED: "changed", FATAL: "bad", UNKNOWN: "changed", UNREACHABLE: "bad"}
+
+
+def size(count: float | None) -> str:
+    """Bytes for people, in powers of 1024."""
+    if count is None:
+        return "?"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} PiB"
+
+
+def lines(document: Mapping[str, Any], width: int) -> list[Line]:
+    """The state in words."""
+    out = _node_lines(document["nodes"], width)
+    tasks = (document["mesos"] or {}).get("tasks") or []
+    for name in ("storage", "zookeeper", "mesos"):
+        part = document[name]
+        if part is not None:
+            out.append([("plain", "")])
+            out += _PARTS[name](part, width)
+    if tasks:
+        out += [_task_line(task) for task in tasks]
+    out += [[("plain", "")], _total(document)]
+    return out
+
+
+def _node_lines(nodes: Iterable[Mapping[str, Any]], width: int) -> list[Line]:
+    rows = list(nodes)
+    if not rows:
+        return [[("faint", "no nodes: the inventory has no group gpu_cluster")]]
+    first = max(4, *(len(row["name"]) for row in rows))
+    out: list[Line] = [[("faint", f"{'NODE':<{first}}  {'STATE':<11}  {'DRIVER':<11}  CARDS")]]
+    for row in rows:
+        cards = _cards(row["cards"])
+        head = f"{row['name']:<{first}}  "
+        out.append(
+            [
+                ("plain", head),
+                (STYLES.get(row["state"], "plain"), f"{row['state']:<11}"),
+                ("plain", f"  {row['driver'] or '-':<11}  {cards}"),
+            ]
+        )
+        if row["problem"]:
+            out += _problem(row["problem"], width)
+        for item in row["reasons"]:
+            out += _reason("the host", item, width)
+        for card in row["cards"]:
+            who = f"card {card['index'] if card['index'] is not None else card['address'] or card['uuid']}"
+            for item in card["reasons"]:
+                out += _reason(who, item, width)
+            for user in card["users"]:
+                memory = "" if user["memory_mib"] is None else f", {user['memory_mib']} MiB"
+                out.append([("faint", f"    {who}: "), ("plain", f"{user['name']} (process {user['pid']}{memory})")])
+            if card["processes"] and not card["users"]:
+                out.append([("faint", f"    {who}: "), ("plain", f"{card['processes']} processes")])
+    return out
+
+
+def _cards(cards: Iterable[Mapping[str, Any]]) -> str:
+    models: dict[str, list[Mapping[str, Any]]] = {}
+    for card in cards:
+        models.setdefault(card["model"] or "card", []).append(card)
+    words = []
+    for model, rows in models.items():
+        busy = sum(1 for row in rows if row["processes"])
+        words.append(f"{len(rows)}x {model}" + (f", {busy} busy" if busy else ", idle"))
+    return "; ".join(words) or "-"
+
+
+def _reason(who: str, item: Mapping[str, Any], width: int) -> list[Line]:
+    style = STYLES.get(str(item["verdict"]), "plain")
+    return [
+        *progress_text.wrapped(f"    {who}: ", f"{item['text'] or item['code']} [{item['code']}]", width, style),
+        *progress_text.wrapped("      remedy: ", str(item["remedy"]), width),
+    ]
+
+
+def _problem(problem: Mapping[str, str], width: int) -> list[Line]:
+    out = progress_text.wrapped("    cause:  ", problem["cause"], width, "bad")
+    return out + (progress_text.wrapped("    remedy: ", problem["remedy"], width) if problem["remedy"] else [])
+
+
+def _head(name: str, part: Mapping[str, Any], text: str) -> Line:
+    return [("plain", f"{name:<10} "), (STYLES[part["state"]], part["state"]), ("plain", text)]
+
+
+def _storage_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+    osds, room = part["osds"], part["capacity"]
+    text = ""
+    if osds:
+        text += (
+            f": {len(part['monitors'])} monitors in quorum, {osds['up']} of {osds['total']} OSDs up, {osds['in']} in"
+        )
+    if room:
+        share = 100 * room["used_bytes"] / room["total_bytes"] if room["total_bytes"] else 0
+        text += f"; {size(room['used_bytes'])} of {size(room['total_bytes'])} used ({share:.0f} %)"
+    out = [_head("storage", part, text)]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    for check in part["checks"]:
+        out += progress_text.wrapped("    ", check, width, "changed")
+    for home in part["homes"]:
+        quota = f" of {size(home['quota_bytes'])}" if home["quota_bytes"] else ", no quota"
+        out.append([("faint", "    home "), ("plain", f"{home['name']}: {size(home['used_bytes'])}{quota}")])
+    return out
+
+
+def _zookeeper_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+    serving = sum(1 for row in part["servers"] if row["state"] == "serving")
+    text = ""
+    if part["servers"]:
+        quorum = f"quorum, led by {part['leader']}" if part["quorum"] else "NO QUORUM"
+        text = f": {quorum}; {serving} of {len(part['servers'])} servers serve"
+    out = [_head("zookeeper", part, text)]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    for problem in part["problems"]:
+        out += progress_text.wrapped("    ", problem, width, "changed")
+    return out
+
+
+def _mesos_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+    text = ""
+    if part["leader"]:
+        used = sum(row["gpus_used"] for row in part["agents"])
+        has = sum(row["gpus"] for row in part["agents"])
+        agents = "1 agent" if len(part["agents"]) == 1 else f"{len(part['agents'])} agents"
+        text = f": led by {part['leader']}; {agents}, {used:g} of {has:g} GPUs in use"
+    out = [_head("mesos", part, text)]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    out += [[("changed", f"    {row['host']} is {row['state']}")] for row in part["agents"] if row["state"] != "active"]
+    return out
+
+
+def _task_line(task: Mapping[str, Any]) -> Line:
+    gpus = f", {task['gpus']:g} GPUs" if task["gpus"] else ""
+    return [
+        ("faint", "    task "),
+        ("plain", f"{task['name']} of {task['framework']} on {task['host']}{gpus}: {task['state']}"),
+    ]
+
+
+_PARTS = {"storage": _storage_lines, "zookeeper": _zookeeper_lines, "mesos": _mesos_lines}
+
+
+def _total(document: Mapping[str, Any]) -> Line:
+    when = time.strftime("%H:%M:%S", time.localtime(document["time"]))
+    line: Line = [("plain", "the site is "), (STYLES[document["state"]], document["state"]), ("faint", f" at {when}")]
+    if document["not_seen"]:
+        line.append(("bad", f"; not seen: {', '.join(document['not_seen'])}"))
+    return line

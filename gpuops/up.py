@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``gpuops up``: bring the site to what its inventory says."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuops import drive, records, runner, screen
+from gpuops.site import InventoryOption, Site, SiteError, find
+
+LimitOption = Annotated[str, typer.Option("--limit", "-l", help="Only these hosts or groups.")]
+TagsOption = Annotated[
+    str, typer.Option("--tags", "-t", help="Only these stages: preflight, driver, cuda, containers, verify, …")
+]
+WordsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="-- OPTIONS", help="Further options of ansible-playbook, after --.", show_default=False),
+]
+
+
+PlaybookOption = Annotated[
+    str, typer.Option("--playbook", "-p", help="Another playbook, a file or a name such as baremetal.gpu.verify.")
+]
+
+
+class NothingLeft(Exception):
+    """There is nothing to go on with."""
+
+
+def playbook_named(given: str) -> str:
+    """A file by its whole path, since ansible-runner works in a directory of its own; a name as it is."""
+    return str(Path(given).resolve()) if Path(given).is_file() else given
+
+
+def answers(words: Sequence[str]) -> dict[str, str]:
+    """Passwords for the questions that these options have Ansible ask; it is not on the terminal itself."""
+    wanted = dict(runner.ASKED[word] for word in words if word in runner.ASKED)
+    return {pattern: typer.prompt(question, hide_input=True) for pattern, question in wanted.items()}
+
+
+def resumed(site: Site, playbook: str, limit: str, tags: str) -> tuple[str, str]:
+    """(limit, tags) that go on where the last run of the playbook stopped. Raises NothingLeft, SiteError."""
+    if limit or tags:
+        raise SiteError("--resume takes --limit and --tags from the run that it goes on with; leave them out")
+    runs = [
+        (path, record)
+        for path, record in records.earlier(site.remembered)
+        if not record.check and record.playbook == playbook
+    ]
+    if not runs:
+        raise SiteError(f"no run of {playbook} is remembered, so there is nothing to resume. Run `gpuops up`")
+    path, record = runs[-1]
+    if record.rc == 0 and not record.interrupted:
+        raise NothingLeft
+    if record.interrupted or record.rc is None or not record.left():
+        # The run was cut, perhaps before some hosts were come to: all of it again. What is done is found done.
+        return record.limit, record.tags
+    return f"@{path / records.RETRY}", record.tags
+
+
+def go_on(outcome: drive.Outcome, inventory: Path | None) -> str:
+    """What to do next after a run that did not come to a good end."""
+    words = ["gpuops", "up", *(["-i", str(inventory)] if inventory else [])]
+    if outcome.record.playbook != runner.SITE_PLAYBOOK:
+        words += ["-p", outcome.record.playbook]
+    command = shlex.join([*words, "--resume"])
+    if outcome.status == drive.INTERRUPTED:
+        return f"stopped. What is done stays; go on with `{command}`"
+    left = outcome.record.left()
+    if left:
+        named = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+        return f"to do: mend what is said above, then `{command}` runs {named} again"
+    return ""
+
+
+def up(
+    inventory: InventoryOption = None,
+    limit: LimitOption = "",
+    tags: TagsOption = "",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the hosts that the last run did not bring to its end.")
+    ] = False,
+    playbook: PlaybookOption = runner.SITE_PLAYBOOK,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")] = False,
+    words: WordsArgument = None,
+) -> None:
+    """Bring the site to what its inventory says: preflight, node, agent and storage, as baremetal.gpu.site does.
+
+    Exit status: 0 every host is done, 2 hosts failed, 4 hosts could not be
+    reached, 6 both, 1 Ansible came to no host, 64 wrong options, 130 Ctrl-C.
+
+    Examples:
+
+      gpuops up
+
+      gpuops up --limit gpu_nodes_a100 --tags driver
+
+      gpuops up --resume
+
+      gpuops up -- -e gpu_verify_expected=4 --ask-vault-pass
+    """
+    try:
+        site = find(inventory)
+        playbook = playbook_named(playbook)
+        if resume:
+            limit, tags = resumed(site, playbook, limit, tags)
+    except SiteError as wrong:
+        typer.echo(f"gpuops up: {wrong}", err=True)
+        raise typer.Exit(drive.USAGE) from wrong
+    except NothingLeft:
+        typer.echo("gpuops up: the last run brought every host to its end, so there is nothing to resume", err=True)
+        return
+    try:
+        passwords = answers(words or [])
+        with records.lock(site.remembered):
+            outcome = drive.drive(
+                site,
+                lambda redact: screen.choose(as_json, redact),
+                limit=limit,
+                tags=tags,
+                playbook=playbook,
+                options=words or [],
+                passwords=passwords,
+            )
+    except records.Busy as busy:
+        typer.echo(f"gpuops up: {busy}", err=True)
+        raise typer.Exit(drive.BROKEN) from busy
+    except OSError as failure:
+        typer.echo(f"gpuops up: {site.remembered} cannot be written: {failure.strerror}", err=True)
+        raise typer.Exit(drive.BROKEN) from failure
+    if outcome.status and not as_json:
+        if not outcome.run.hosts and outcome.status != drive.INTERRUPTED:
+            typer.echo(f"gpuops up: Ansible came to no host. It said:\n{outcome.said}", err=True)
+        else:
+            typer.echo(go_on(outcome, inventory))
+        typer.echo(f"output and events: {outcome.directory}")
+    raise typer.Exit(outcome.status)

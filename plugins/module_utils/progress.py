@@ -1,0 +1,302 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is known of a run of Ansible: which host is at which stage, what failed, and how long each stage took.
+
+Fed with events, one call each, by the callback plugin progress and by gpuops; both show it with progress_text. Times
+are seconds of any clock that only goes forward; the caller reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+# The stage that a role belongs to. What is not here is a stage of its own.
+STAGES = {
+    "gpu_preflight": "preflight",
+    "nouveau": "driver",
+    "nvidia_driver": "driver",
+    "gpu_device_nodes": "driver",
+    "cuda": "cuda",
+    "container_runtime": "containers",
+    "gpu_verify": "verify",
+    "gpu_agent": "agent",
+    "zookeeper": "scheduler",
+    "mesos_common": "scheduler",
+    "mesos_master": "scheduler",
+    "mesos_agent": "scheduler",
+    "marathon": "scheduler",
+    "gpu_reconciler": "reconciler",
+    "ceph_common": "storage",
+    "ceph_mon": "storage",
+    "ceph_mgr": "storage",
+    "ceph_osd": "storage",
+    "ceph_mds": "storage",
+    "cephfs_client": "storage",
+    "cephfs_homes": "storage",
+}
+ORDER = ("preflight", "driver", "cuda", "containers", "verify", "agent", "storage", "scheduler", "reconciler")
+
+# It works for other roles, so what it does belongs to the stage that is under way.
+SHARED_ROLE = "common"
+
+# Plays that only prepare those that follow.
+QUIET_PLAYS = ("Sort hosts by what is in them",)
+
+# What became of a host at a stage. The later in this list, the more it says: a stage with one change is changed.
+SKIPPED, OK, CHANGED, RUNNING, FAILED, UNREACHABLE = "skipped", "ok", "changed", "running", "failed", "unreachable"
+_RANK = {name: rank for rank, name in enumerate((SKIPPED, OK, CHANGED, FAILED, UNREACHABLE))}
+REBOOT_ACTIONS = ("reboot", "ansible.builtin.reboot", "ansible.legacy.reboot")
+
+
+class Failure:
+    """A host that did not get through a task.
+
+    :ivar result: what the task returned, for progress_text.explain.
+    :ivar recovered: the host went on afterwards, because the playbook provides for the failure.
+    """
+
+    def __init__(self, host: str, stage: str, task: str, kind: str, result: Any, after: float) -> None:
+        self.host = host
+        self.stage = stage
+        self.task = task
+        self.kind = kind
+        self.result = result
+        self.after = after
+        self.recovered = False
+
+
+class Host:
+    """What is known of a host.
+
+    :ivar task: what it is doing, empty between tasks.
+    :ivar since: when it began that.
+    :ivar cells: what became of it, by stage.
+    :ivar seconds: how long it has worked, by stage.
+    :ivar spans: when it began a stage and when it was last heard of there, by stage.
+    """
+
+    __slots__ = ("cells", "changed", "failure", "rebooting", "seconds", "since", "spans", "stage", "task")
+
+    def __init__(self) -> None:
+        self.task = ""
+        self.since = 0.0
+        self.stage = ""
+        self.rebooting = False
+        self.changed = 0
+        self.failure: Failure | None = None
+        self.cells: dict[str, str] = {}
+        self.seconds: dict[str, float] = {}
+        self.spans: dict[str, list[float]] = {}
+
+    @property
+    def out(self) -> bool:
+        """Whether Ansible has left it out of the rest of the run."""
+        return self.failure is not None and not self.failure.recovered
+
+
+class Run:
+    """A run, by what has been said of it so far.
+
+    :param expected: how long each stage took in earlier runs, in seconds; for what remains.
+    :param on_failure: called once for each failure, when it is certain to be worth telling.
+    """
+
+    def __init__(
+        self,
+        now: float,
+        expected: dict[str, float] | None = None,
+        on_failure: Callable[[Failure], None] | None = None,
+    ) -> None:
+        self.started = now
+        self.ended: float | None = None
+        self.cut = False
+        self.expected = dict(expected or {})
+        self.hosts: dict[str, Host] = {}
+        self.failures: list[Failure] = []
+        self.stage_seconds: dict[str, float] = {}
+        self.play = ""
+        self.stage = ""
+        self.task = ""
+        self._on_failure = on_failure
+        self._mark = now
+        self._last_known = ""
+        self._waiting: dict[str, Failure] = {}
+
+    # What happens
+
+    def play_started(self, name: str, now: float) -> None:
+        self._flush()
+        self._charge(now)
+        for host in self.hosts.values():
+            host.task = ""
+        self.play = name
+        self.stage = ""
+        self.task = ""
+
+    def task_started(self, name: str, role: str, now: float) -> str:
+        """Returns the task's stage."""
+        self._charge(now)
+        self.stage = self._stage_of(role)
+        self.task = name
+        return self.stage
+
+    def host_started(self, name: str, task: str, stage: str, action: str, now: float) -> None:
+        host = self.hosts.get(name)
+        if host is None:
+            host = self.hosts[name] = Host()
+        elif host.failure is not None and not host.failure.recovered:
+            # A rescue or a handler: it was not left out.
+            host.failure.recovered = True
+            host.cells[host.failure.stage] = OK
+        host.task = task
+        host.stage = stage
+        host.since = now
+        if stage not in host.spans:
+            host.spans[stage] = [now, now]
+        host.rebooting = action in REBOOT_ACTIONS
+
+    def host_done(self, name: str, kind: str, stage: str, now: float) -> None:
+        """A task went well on a host: ``kind`` is ok, changed or skipped."""
+        host = self.hosts.get(name)
+        if host is None:
+            host = self.hosts[name] = Host()
+        if host.task:
+            host.seconds[stage] = host.seconds.get(stage, 0.0) + now - host.since
+            host.spans[host.stage][1] = now
+            host.task = ""
+            host.rebooting = False
+        if kind is CHANGED:
+            host.changed += 1
+        if stage:
+            before = host.cells.get(stage)
+            if before is not kind and (before is None or _RANK[kind] > _RANK[before]):
+                host.cells[stage] = kind
+
+    def host_failed(
+        self, name: str, kind: str, task: str, stage: str, result: Any, now: float, rescued: bool = False
+    ) -> None:
+        """A task failed on a host, or the host could not be reached: ``kind`` is failed or unreachable.
+
+        Where the playbook has a rescue for it, nothing is told before it is clear that the rescue did not come.
+        """
+        host = self.hosts.setdefault(name, Host())
+        if host.task:
+            host.seconds[stage] = host.seconds.get(stage, 0.0) + now - host.since
+            host.spans[host.stage][1] = now
+        host.task = ""
+        host.rebooting = False
+        failure = Failure(name, stage, task, kind, result, now - self.started)
+        host.failure = failure
+        if stage:
+            host.cells[stage] = kind
+        if rescued:
+            self._waiting[name] = failure
+            return
+        self._waiting.pop(name, None)
+        self._tell(failure)
+
+    def finished(self, now: float, cut: bool = False) -> None:
+        """The run is over; ``cut`` if somebody stopped it."""
+        self.cut = cut
+        self._flush()
+        self._charge(now)
+        self.stage = ""
+        self.ended = now
+        for host in self.hosts.values():
+            host.task = ""
+
+    # What it amounts to
+
+    def stages(self) -> list[str]:
+        """The stages that are known of, in the order in which a host goes through them."""
+        seen = dict.fromkeys(self.expected)
+        seen.update(dict.fromkeys(self.stage_seconds))
+        for host in self.hosts.values():
+            seen.update(dict.fromkeys(host.cells))
+        if self.stage:
+            seen[self.stage] = None
+        known = [name for name in ORDER if name in seen]
+        return known + [name for name in seen if name and name not in ORDER]
+
+    def cell(self, name: str, stage: str) -> str:
+        """What became of a host at a stage, or running; empty if it has not come to it."""
+        host = self.hosts[name]
+        if host.task and host.stage == stage:
+            return RUNNING
+        return host.cells.get(stage, "")
+
+    def elapsed(self, now: float) -> float:
+        return (self.ended if self.ended is not None else now) - self.started
+
+    def remaining(self, now: float) -> float | None:
+        """Seconds until the end if each stage takes as long as it did in earlier runs. None where nothing is known."""
+        if not self.expected or self.ended is not None:
+            return None
+        left = 0.0
+        for stage, seconds in self.expected.items():
+            spent = self.stage_seconds.get(stage, 0.0)
+            if stage == self.stage:
+                spent += now - self._mark
+            elif spent and self._is_before(stage):
+                continue
+            left += max(0.0, seconds - spent)
+        return left
+
+    def lasting_failures(self) -> list[Failure]:
+        """The failures for which hosts were left out, one for each host."""
+        return [host.failure for host in self.hosts.values() if host.failure is not None and host.out]
+
+    def counts(self) -> dict[str, int]:
+        """How many hosts are done, failed and unreachable, and how many of those done were changed."""
+        kinds = [host.failure.kind if host.failure is not None and host.out else OK for host in self.hosts.values()]
+        changed = sum(1 for host in self.hosts.values() if host.changed and not host.out)
+        return {
+            "hosts": len(kinds),
+            "ok": kinds.count(OK),
+            "changed": changed,
+            "failed": kinds.count(FAILED),
+            "unreachable": kinds.count(UNREACHABLE),
+        }
+
+    # Inside
+
+    def _is_before(self, stage: str) -> bool:
+        order = self.stages()
+        return self.stage in order and order.index(stage) < order.index(self.stage)
+
+    def _stage_of(self, role: str) -> str:
+        name = short(role)
+        if name and name != SHARED_ROLE:
+            stage = STAGES.get(name, name)
+            if stage in ORDER:
+                self._last_known = stage
+            return stage
+        if self.stage or self.play in QUIET_PLAYS:
+            return self.stage
+        # Tasks between roles belong to the stage before; a play that has no roles is a stage.
+        return self._last_known or self.play
+
+    def _charge(self, now: float) -> None:
+        """Time that has passed goes to the stage that was under way."""
+        if self.stage:
+            self.stage_seconds[self.stage] = self.stage_seconds.get(self.stage, 0.0) + now - self._mark
+        self._mark = now
+
+    def _tell(self, failure: Failure) -> None:
+        self.failures.append(failure)
+        if self._on_failure:
+            self._on_failure(failure)
+
+    def _flush(self) -> None:
+        """What no explanation followed is told as it was."""
+        waiting, self._waiting = self._waiting, {}
+        for name, failure in waiting.items():
+            host = self.hosts[name]
+            if host.failure is failure and not failure.recovered:
+                self._tell(failure)
+
+
+def short(role: str) -> str:
+    """A role's name without that of its collection."""
+    return role.rpartition(".")[2]

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpuops doctor: findings from results, which are made up after those of the modules, and as it is called."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import progress_text
+from gpuops import doctor
+from tests.unit.gpuops.conftest import DEAD, HERE
+from tests.unit.project.tree import ROOT
+
+
+def event(kind, action="ansible.builtin.command", task="Task", host="g1", **result):
+    data = {"host": host, "task": task, "task_action": action, "res": result}
+    return {"event": f"runner_on_{kind}", "event_data": data}
+
+
+FACTS, PREFLIGHT = "baremetal.gpu.gpu_facts", "baremetal.gpu.gpu_preflight_info"
+UNITS, SAID = "Ask systemd for units that failed", "Read what these units said last"
+AGENT, LEFT = "Ask systemd for the agent", "Look for what earlier runs left behind"
+
+
+def gpu(**more):
+    return {"ansible_facts": {"gpu": {"present": True, "driver": {}, "health": {"reasons": [], "devices": []}, **more}}}
+
+
+def well():
+    return [
+        event("ok", PREFLIGHT, problems=[]),
+        event("ok", FACTS, **gpu()),
+        event("ok", task=UNITS, stdout=""),
+        event("ok", task=AGENT, stdout="UnitFileState=enabled\nActiveState=active\n"),
+        event("ok", task=LEFT, stdout=""),
+    ]
+
+
+def examine(*events, last=None):
+    reader = doctor.Reader("g1")
+    for row in events:
+        reader.take(row)
+    return reader, reader.findings(last)
+
+
+def test_nothing_is_found_on_a_host_that_is_well():
+    reader, findings = examine(*well())
+    assert findings == []
+    assert doctor.exit_status(findings) == 0
+    said = [progress_text.plain(line) for line in doctor.lines("g1", reader, findings, 100)]
+    assert said[0] == "g1: nothing was found"
+    assert said[1].startswith("checked: preflight, driver and cards")
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("ssh: Could not resolve hostname g1: Name or service not known", "name"),
+        ("ssh: connect to host 192.0.2.1 port 22: No route to host", "network"),
+        ("ssh: connect to host 192.0.2.1 port 22: Connection timed out", "network"),
+        ("Host key verification failed.", "host_key"),
+        ("admin@192.0.2.1: Permission denied (publickey,password).", "login"),
+        ("Missing sudo password", "become"),
+        ("something new", "network"),
+    ],
+)
+def test_why_a_host_is_not_reached(said, cause):
+    _reader, findings = examine(event("unreachable", msg=f"Failed to connect to the host via ssh: {said}"))
+    assert [row.cause for row in findings] == [cause]
+    assert doctor.exit_status(findings) == doctor.CAUSES[cause][0]
+    assert said in findings[0].evidence
+    assert findings[0].remedy
+
+
+def test_sudo_and_python_are_told_from_a_sick_host():
+    for words, cause in (("Missing sudo password", "become"), ("/bin/sh: 1: /usr/bin/python3: not found", "python")):
+        _reader, findings = examine(
+            event("failed", PREFLIGHT, msg=words), event("ok", FACTS, msg=words, failed_when_result=False)
+        )
+        assert [row.cause for row in findings] == [cause]
+
+
+def test_the_first_cause_decides_and_all_are_told():
+    problem = {"code": "disk_full", "message": "no room on /usr", "value": "200 MiB", "remedy": "free 3 GiB"}
+    reason = {
+        "code": "pcie_width",
+        "verdict": "degraded",
+        "text": "the PCIe link has 8 of 16 lanes",
+        "action": "inspect",
+        "remedy": "reseat the card",
+        "evidence": {"value": 8, "threshold": 16, "since": 1790000000.0},
+    }
+    health = {"reasons": [], "devices": [{"index": 2, "reasons": [reason]}]}
+    reader, findings = examine(
+        event("ok", task=LEFT, stdout="/var/lib/baremetal-gpu/pending/drained:reboot because of nouveau\n"),
+        event("ok", task=AGENT, stdout="UnitFileState=enabled\nActiveState=failed\n"),
+        event("ok", task=UNITS, stdout="docker.service loaded failed failed Docker\n"),
+        event("ok", task=SAID, results=[{"item": "docker.service", "stdout": "no space left\nexit 1"}]),
+        event("ok", FACTS, **gpu(health=health)),
+        event("ok", PREFLIGHT, problems=[problem]),
+    )
+    assert [row.cause for row in findings] == ["preflight", "card_degraded", "agent", "unit", "left_over"]
+    assert doctor.exit_status(findings) == 20
+    assert findings[0].evidence == "disk_full: 200 MiB"
+    assert findings[1].text == "card 2: the PCIe link has 8 of 16 lanes"
+    assert findings[1].evidence.startswith("pcie_width, value 8, threshold 16, since 2026-")
+    assert findings[3].evidence == "no space left | exit 1"
+    assert findings[4].evidence == "reboot because of nouveau"
+    said = "\n".join(progress_text.plain(line) for line in doctor.lines("g1", reader, findings, 100))
+    assert "  remedy:   free 3 GiB" in said
+    assert "Begin with the first" in said
+
+
+def test_a_driver_that_does_not_answer():
+    error = {"name": "driver_not_loaded", "text": "Driver Not Loaded", "remedy": "load it with modprobe nvidia"}
+    _reader, findings = examine(event("ok", FACTS, **gpu(driver={"nvml_error": error})))
+    assert [(row.cause, row.evidence) for row in findings] == [("driver", "driver_not_loaded")]
+    # A host without cards needs none.
+    assert examine(event("ok", FACTS, **gpu(present=False, driver={"nvml_error": error})))[1] == []
+
+
+def test_the_last_failure_counts_where_nothing_else_is_found():
+    last = {"stage": "cuda", "task": "Install", "reasons": [{"cause": "mirror was away", "remedy": "try again"}]}
+    _reader, findings = examine(*well(), last=last)
+    assert [(row.cause, row.remedy) for row in findings] == [("last_run", "try again")]
+    _reader, findings = examine(event("ok", task=UNITS, stdout="x.service loaded failed failed X\n"), last=last)
+    assert [row.cause for row in findings] == ["unit"]
+
+
+def test_silence_is_no_health():
+    _reader, findings = examine()
+    assert [row.cause for row in findings] == ["unknown"]
+
+
+def test_the_exit_statuses_are_documented_where_people_look(bench):
+    page = (ROOT / "docs/gpuops.md").read_text()
+    shown = " ".join(bench.call("doctor", "--help").stdout.split())
+    for cause, (number, _text) in doctor.CAUSES.items():
+        assert re.search(rf"^\| {number} \| `{cause}` \|", page, re.MULTILINE), cause
+        assert f"{number} {cause}" in shown
+    assert len({number for number, _text in doctor.CAUSES.values()}) == len(doctor.CAUSES)
+
+
+def test_as_it_is_called(bench):
+    bench.hosts(here=HERE, dead=DEAD)
+    done = bench.call("doctor", "dead", "--json")
+    assert done.returncode == 11, done.stdout + done.stderr
+    document = json.loads(done.stdout)
+    assert document["findings"][0]["cause"] == "network"
+    assert "Connection refused" in document["findings"][0]["evidence"]
+    done = bench.call("doctor", "here", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == document["status"]
+    assert "preflight" in document["checked"]
+    assert "driver and cards" in document["checked"]
+
+
+@pytest.mark.parametrize("host", ["nobody", "all"])
+def test_a_name_that_is_no_single_host(bench, host):
+    bench.hosts(here=HERE, dead=DEAD)
+    done = bench.call("doctor", host)
+    assert done.returncode == 64
+    assert host in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpuops report: HTML, JSON and JUnit from a made-up site, and as it is called."""
+
+from __future__ import annotations
+
+import copy
+import html.parser
+import itertools
+import json
+import os
+import re
+import shutil
+import struct
+import subprocess
+import zlib
+from xml.etree import ElementTree
+
+import pytest
+
+from gpuops import records, told
+from gpuops.report import collect, drawings, junit, page
+from gpuops.site import Site
+from tests.unit.gpuops.conftest import HERE
+from tests.unit.gpuops.test_status import GROUPS, REASON, facts, ok, read, well
+
+HOSTILE = "<script>alert(1)</script>"
+TOPOLOGY = {
+    "scores": [[None, 1250], [1250, None]],
+    "kinds": {"1250": {"nvlinks": 12, "pcie": "pix"}},
+}
+
+
+def verified(card, good=True):
+    return {
+        "uuid": card["uuid"],
+        "ok": good,
+        "memory_clock_mhz": 1215,
+        "memory_bus_bits": 5120,
+        "copy": {"host_to_device_gb_s": 24.1, "device_to_host_gb_s": 25.2, "device_to_device_gb_s": 640.0},
+        "kernel": {"ok": good},
+    }
+
+
+@pytest.fixture
+def site(tmp_path):
+    """A site of which one run is remembered: g1 passed, g2 failed in cuda."""
+    events = well()
+    events[0] = ok("g1", "gpu_facts", **facts("fatal", **REASON))
+    gpu = {
+        event["event_data"]["host"]: copy.deepcopy(event["event_data"]["res"]["ansible_facts"]["gpu"])
+        for event in events[:2]
+    }
+    gpu["g1"]["topology"] = TOPOLOGY
+    run = records.begin(tmp_path / ".gpuops", set())
+    run.event(
+        {
+            "event": "failure",
+            "host": "g2",
+            "kind": "failed",
+            "stage": "cuda",
+            "task": HOSTILE,
+            "reasons": [{"cause": "the mirror was away", "remedy": "try again"}],
+        }
+    )
+    run.document(
+        told.FILE,
+        {
+            "g1": {
+                "plan": {"steps": ["install driver 570"], "os": {"key": "debian-13"}},
+                "verify": {"ok": True, "causes": [], "devices": [verified(card) for card in gpu["g1"]["devices"]]},
+            }
+        },
+    )
+    run.save(
+        records.Record(
+            "baremetal.gpu.site",
+            started=1000.0,
+            seconds=100.0,
+            rc=2,
+            stages={"preflight": 5.0, "cuda": 90.0},
+            hosts={"g1": "done", "g2": "failed"},
+            cells={"g1": {"preflight": "ok", "cuda": "skipped"}, "g2": {"preflight": "ok", "cuda": "failed"}},
+            spans={"g1": {"preflight": [0, 5]}, "g2": {"preflight": [0, 5], "cuda": [5, 100]}},
+        )
+    )
+    run.close()
+    return collect.gather(Site(tmp_path), read(events, GROUPS), gpu)
+
+
+def test_what_is_measured_stands_beside_what_is_nominal(site):
+    host = site["hosts"][0]
+    proof = host["cards"][0]["verification"]
+    assert (proof["host_to_device_gb_s"], proof["device_to_device_gb_s"]) == (24.1, 640.0)
+    # 1215 MHz, two transfers a clock, 5120 bits: 1555 GB/s, of which a copy gets half.
+    assert proof["copy_nominal_gb_s"] == 777.6
+    # The made-up cards have 16 lanes; a lane's rate is that of its generation.
+    generation = facts()["ansible_facts"]["gpu"]["devices"][0]["pcie"]["generation"]
+    assert proof["pcie_nominal_gb_s"] == round(16 * collect.PCIE_LANE_GB_S[generation], 1)
+    assert host["plan"] == ["install driver 570"]
+    assert host["system"] == "debian-13"
+    assert site["hosts"][1]["verified"] is None
+
+
+class Reader(html.parser.HTMLParser):
+    """What a browser would find: elements that are closed in order, ids, references and text."""
+
+    VOID = ("meta",)
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.references, self.tags, self.text = [], [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.tags.append((tag, given))
+        self.ids += [given["id"]] if "id" in given else []
+        self.references += [given[name] for name in ("href", "src", "action", "data") if name in given]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture
+def browser(site):
+    reader = Reader()
+    reader.feed(page.html(site))
+    assert reader.open == []
+    return reader
+
+
+def test_the_page_says_what_matters(browser):
+    text = " ".join(" ".join(browser.text).split())
+    for words in (
+        "✗ fatal",
+        "install driver 570",
+        "the card has fallen off the bus",
+        "Remedy: reboot the host",
+        "12 NVLinks",
+        "777.6",
+        "the mirror was away",
+        "try again",
+        "1.0 TiB of 4.0 TiB used",
+        "quorum, led by c1:2181",
+        "1m30s",
+    ):
+        assert words in text, words
+
+
+def test_the_page_needs_nothing_else_and_runs_nothing(browser, site):
+    assert browser.references
+    assert all(reference.startswith("#") and reference[1:] in browser.ids for reference in browser.references)
+    assert {tag for tag, _given in browser.tags}.isdisjoint({"script", "link", "img", "iframe", "object"})
+    assert not [name for _tag, given in browser.tags for name in given if name.startswith("on")]
+    written = page.html(site)
+    assert "url(" not in written
+    # What hosts and tasks are called is text, whatever it is.
+    assert HOSTILE not in written
+    assert "&lt;script&gt;" in written
+
+
+def test_the_page_is_accessible(browser):
+    assert browser.tags[0] == ("html", {"lang": "en"})
+    assert len(set(browser.ids)) == len(browser.ids)
+    headings = [int(tag[1]) for tag, _given in browser.tags if re.fullmatch("h[1-6]", tag)]
+    assert headings[0] == 1
+    assert all(after - before <= 1 for before, after in itertools.pairwise(headings))
+    assert [given for tag, given in browser.tags if tag == "th" and "scope" not in given] == []
+    drawn = [given for tag, given in browser.tags if tag == "svg"]
+    assert drawn
+    assert all(given.get("role") == "img" and given.get("aria-label") for given in drawn)
+    tables = [tag for tag, _given in browser.tags if tag in ("table", "caption")]
+    assert tables == ["table", "caption"] * (len(tables) // 2)
+
+
+def luminance(colour):
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_text_has_the_contrast_that_wcag_asks_for(site, scheme):
+    """Level AA: 4.5 to 1 for text, on the page and on its bands."""
+    schemes = re.findall(r":root \{(.*?)\}", page.html(site), re.DOTALL)
+    assert len(schemes) == 2
+    colours = dict(re.findall(r"--(\w+): (#\w{6})", schemes[scheme]))
+    for name in ("text", "soft", "ok", "degraded", "bad", "link"):
+        for ground in ("page", "band"):
+            light, dark = sorted((luminance(colours[name]), luminance(colours[ground])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, ground)
+
+
+def test_junit_has_a_case_for_every_stage_and_card(site):
+    root = ElementTree.fromstring(junit.junit(site))
+    suites = {suite.get("name"): suite for suite in root}
+    assert set(suites) == {"g1", "g2", "cpu1", "storage", "zookeeper", "mesos"}
+    failed = {
+        (suite.get("name"), case.get("name")): case.find("failure").get("message")
+        for suite in root
+        for case in suite
+        if case.find("failure") is not None
+    }
+    assert failed == {
+        ("g1", "card 0 healthy"): "the card has fallen off the bus. Remedy: reboot the host",
+        ("g2", "stage cuda"): "the mirror was away. Remedy: try again",
+    }
+    assert suites["g1"].find("testcase[@name='stage cuda']/skipped") is not None
+    assert suites["g1"].find("testcase[@name='card 1 computes']") is not None
+    assert (suites["g2"].get("tests"), suites["g2"].get("failures")) == (str(len(suites["g2"])), "1")
+
+
+def test_pairs_are_told_in_words():
+    assert drawings.pairs(TOPOLOGY) == [(0, 1, "nvlink", "12 NVLinks")]
+    pcie = {"scores": [[None, 10], [10, None]], "kinds": {"10": {"nvlinks": 0, "pcie": "sys"}}}
+    assert drawings.pairs(pcie) == [(0, 1, "pcie-sys", "different NUMA nodes")]
+    assert drawings.pairs(None) == []
+    assert drawings.topology("g1", {"scores": [[None]], "kinds": {}}) == ""
+
+
+def test_a_site_of_which_nothing_is_known(tmp_path):
+    nothing = collect.gather(Site(tmp_path), read([], {"gpu_cluster": ["g1"]}), {})
+    assert nothing["run"] is None
+    assert "not yet" in page.html(nothing)
+    assert ElementTree.fromstring(junit.junit(nothing)).find("testsuite").get("name") == "g1"
+
+
+def test_as_it_is_called(bench):
+    bench.inventory.write_text(json.dumps({"all": {"children": {"gpu_cluster": {"hosts": {"here": HERE}}}}}))
+    bench.playbook("- hosts: all\n  gather_facts: false\n  tasks: [{ping: }]\n")
+    assert bench.call("up", "-p", "play.yml").returncode == 0
+    done = bench.call("report", "--output", "out/mine.html")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["out/mine.html", "out/mine.json", "out/mine.xml"]
+    content = json.loads((bench.path / "out/mine.json").read_text())
+    assert content["run"]["hosts"] == {"here": "done"}
+    assert content["hosts"][0]["name"] == "here"
+    assert content["site"] in (bench.path / "out/mine.html").read_text()
+    done = bench.call("report", "--output", "play.yml/report.html")
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr
+
+
+def chromium():
+    """A Chromium that can be called without a screen; GPUOPS_CHROMIUM names one that is not on the path."""
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    return os.environ.get("GPUOPS_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+
+
+def corner(png):
+    """(width, colour of the pixel in the corner) of a screenshot."""
+    width, _height, depth, kind = struct.unpack(">IIBB", png[16:26])
+    assert (depth, kind) in ((8, 2), (8, 6))
+    data, place = b"", 8
+    while place < len(png):
+        (length,) = struct.unpack(">I", png[place : place + 4])
+        if png[place + 4 : place + 8] == b"IDAT":
+            data += png[place + 8 : place + 8 + length]
+        place += length + 12
+    # Whatever its filter, the first pixel of the first line has no neighbours to be told from.
+    return width, "#" + zlib.decompress(data)[1:4].hex()
+
+
+@pytest.mark.parametrize("width", [420, 1280])
+@pytest.mark.parametrize(("scheme", "colour"), [(0, "#0d1117"), (1, "#ffffff")], ids=["dark", "light"])
+def test_a_browser_draws_it(site, tmp_path, width, scheme, colour):
+    program = chromium()
+    if not program:
+        pytest.skip("no Chromium is installed here to draw the page")
+    (tmp_path / "report.html").write_text(page.html(site))
+    done = subprocess.run(
+        [
+            program,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+            *(f"--user-data-dir={tmp_path}/profile", f"--window-size={width},2000"),
+            *(f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={tmp_path}/page.png"),
+            f"file://{tmp_path}/report.html",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert corner((tmp_path / "page.png").read_bytes()) == (width, colour)
+    # Nothing of the page was refused by its own policy, and no file was missing.
+    assert "Refused" not in done.stderr
+    assert "ERR_" not in done.stderr

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpuops status: from answers of the modules to the document and the words, and as it is called.
+
+The answers are made up after what the modules document; the facts of cards are those of the made-up fleet.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+
+import jsonschema
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import progress_text
+from gpuops import status, status_text
+from tests.bench import made_up_fleet
+from tests.unit.gpuops.conftest import DEAD, HERE
+from tests.unit.project.tree import ROOT
+
+SCHEMA = json.loads(status.SCHEMA.read_text())
+GROUPS = {
+    "gpu_cluster": ["g1", "g2", "cpu1"],
+    "ceph_mons": ["s1", "s2"],
+    "zookeeper": ["c1", "c2", "c3"],
+    "mesos_masters": ["c1"],
+}
+CLUSTER = {
+    "fsid": "5d1c3c5e-0000-4000-8000-000000000000",
+    "mons": ["s1", "s2"],
+    "osds": [{"id": 0, "uuid": "a", "up": True, "in": True}, {"id": 1, "uuid": "b", "up": False, "in": True}],
+    "health": {"status": "HEALTH_WARN", "checks": {"OSD_DOWN": "1 osds down"}},
+}
+DF = {"stats": {"total_bytes": 4 << 40, "total_used_raw_bytes": 1 << 40, "total_avail_bytes": 3 << 40}}
+SERVERS = [
+    {"host": "c1", "port": 2181, "state": "serving", "mode": "leader"},
+    {"host": "c2", "port": 2181, "state": "serving", "mode": "follower"},
+    {"host": "c3", "port": 2181, "state": "unreachable", "mode": None},
+]
+AGENTS = [{"id": "A1", "hostname": "g1", "state": "active", "resources": {"gpus": 2}, "used_resources": {"gpus": 1}}]
+TASKS = [
+    {"id": "t", "name": "train", "framework": "marathon", "agent_id": "A1", "state": "TASK_RUNNING"}
+    | {"resources": {"gpus": 1}}
+]
+
+
+def ok(host, action, task="Task", **result):
+    return {
+        "event": "runner_on_ok",
+        "event_data": {"host": host, "task": task, "task_action": f"baremetal.gpu.{action}", "res": result},
+    }
+
+
+def facts(verdict="ok", **reasons):
+    """A node with two cards, of which the first one is as is said."""
+    gpu = copy.deepcopy(made_up_fleet.facts_of(0))
+    gpu["devices"] = gpu["devices"][:2]
+    for card in gpu["devices"]:
+        card["process_count"] = 0
+    gpu["health"] = {
+        "verdict": verdict,
+        "reasons": [],
+        "devices": [{"uuid": card["uuid"], "verdict": "ok", "reasons": []} for card in gpu["devices"]],
+    }
+    if reasons:
+        gpu["health"]["devices"][0] |= {"verdict": verdict, "reasons": [{"verdict": verdict, **reasons}]}
+    return {"ansible_facts": {"gpu": gpu}}
+
+
+def unreachable(host, message="no route to host"):
+    return {"event": "runner_on_unreachable", "event_data": {"host": host, "res": {"msg": message}}}
+
+
+def well():
+    return [
+        ok("g1", "gpu_facts", **facts()),
+        ok("g2", "gpu_facts", **facts()),
+        ok("cpu1", "gpu_facts", ansible_facts={"gpu": {"present": False, "devices": [], "health": None}}),
+        ok("s1", "ceph_cluster_info", cluster={**CLUSTER, "health": {"status": "HEALTH_OK", "checks": {}}}),
+        ok("s1", "command", "Ask how full the storage is", stdout=json.dumps(DF)),
+        ok("s1", "ceph_subvolume_info", subvolumes={"alice": {"size": 200 << 30, "used": 1 << 30}, "bob": {"used": 0}}),
+        ok("c1", "zookeeper_info", complete=True, quorum=True, leader="c1:2181", servers=SERVERS[:2], problems=[]),
+        ok("c1", "mesos_state_info", leader="http://c1:5050", agents=AGENTS, tasks=TASKS),
+    ]
+
+
+def read(events, groups=GROUPS):
+    reader = status.Reader(groups)
+    for event in events:
+        reader.take(event)
+    document = reader.document(1000.0)
+    jsonschema.validate(document, SCHEMA)
+    return document
+
+
+def text(document, width=100):
+    return "\n".join(progress_text.plain(line) for line in status_text.lines(document, width))
+
+
+def test_a_site_that_is_well():
+    document = read(well())
+    assert document["state"] == "ok"
+    assert document["not_seen"] == []
+    assert [node["state"] for node in document["nodes"]] == ["ok", "ok", "no_gpu"]
+    assert status.EXIT[document["state"]] == 0
+    said = text(document)
+    assert re.search(r"^g1 +ok +\d+\.\d+.* +2x .*, idle$", said, re.MULTILINE)
+    assert "storage    ok: 2 monitors in quorum, 1 of 2 OSDs up, 2 in; 1.0 TiB of 4.0 TiB used (25 %)" in said
+    assert "home alice: 1.0 GiB of 200 GiB" in said
+    assert "home bob: 0 B, no quota" in said
+    assert "zookeeper  ok: quorum, led by c1:2181; 2 of 2 servers serve" in said
+    assert "mesos      ok: led by http://c1:5050; 1 agent, 1 of 2 GPUs in use" in said
+    assert "task train of marathon on g1, 1 GPUs: TASK_RUNNING" in said
+
+
+REASON = {"code": "xid_79", "text": "the card has fallen off the bus", "action": "reboot", "remedy": "reboot the host"}
+
+
+def test_a_sick_card_is_told_with_its_remedy():
+    events = [ok("g1", "gpu_facts", **facts("fatal", **REASON)), *well()[1:]]
+    document = read(events)
+    assert document["state"] == "fatal"
+    assert document["nodes"][0]["cards"][0]["reasons"][0]["code"] == "xid_79"
+    said = text(document)
+    assert "card 0: the card has fallen off the bus [xid_79]" in said
+    assert "remedy: reboot the host" in said
+
+
+def test_who_uses_which_card():
+    events = well()
+    cards = events[0]["event_data"]["res"]["ansible_facts"]["gpu"]["devices"]
+    cards[0]["process_count"] = 1
+    cards[1]["process_count"] = 3
+    listed = f"{cards[0]['uuid']}, 4711, /usr/bin/python train.py, --fast, 1234\nNo devices were found\n"
+    events.append(ok("g1", "command", "Ask who computes", stdout=listed))
+    document = read(events)
+    assert document["nodes"][0]["cards"][0]["users"] == [
+        {"pid": 4711, "name": "/usr/bin/python train.py, --fast", "memory_mib": 1234}
+    ]
+    said = text(document, 160)
+    assert "card 0: /usr/bin/python train.py, --fast (process 4711, 1234 MiB)" in said
+    # Where nvidia-smi does not say who, there is at least how many.
+    assert "card 1: 3 processes" in said
+    assert ", 2 busy" in said
+
+
+def test_it_works_while_parts_are_down_and_says_which():
+    events = [
+        unreachable("g2"),
+        *[unreachable(host) for host in GROUPS["ceph_mons"]],
+        ok("g1", "gpu_facts", msg="the module broke"),
+        ok("c1", "zookeeper_info", complete=False, quorum=False, leader=None, servers=SERVERS, problems=["no leader"]),
+        ok("c1", "mesos_state_info", msg="no master leads: refused. To do: start the masters"),
+    ]
+    document = read(events)
+    states = {node["name"]: node["state"] for node in document["nodes"]}
+    # The run ended before it came to cpu1.
+    assert states == {"g1": "unknown", "g2": "unreachable", "cpu1": "unknown"}
+    assert document["not_seen"] == ["g1 (unknown)", "g2 (unreachable)", "cpu1 (unknown)", "storage", "mesos"]
+    assert "none of s1, s2 can be reached: no route to host" in document["storage"]["problem"]["cause"]
+    assert document["zookeeper"]["state"] == "fatal"
+    assert document["mesos"]["problem"] == {"cause": "no master leads: refused.", "remedy": "start the masters"}
+    assert document["state"] == "fatal"
+    said = text(document)
+    assert "NO QUORUM; 2 of 3 servers serve" in said
+    assert "the module broke" in said
+
+
+def test_of_some_hosts_only_those_are_told():
+    reader = status.Reader(GROUPS, partial=True)
+    for event in (ok("g1", "gpu_facts", **facts()), unreachable("g2")):
+        reader.take(event)
+    document = reader.document(1000.0)
+    jsonschema.validate(document, SCHEMA)
+    assert [(node["name"], node["state"]) for node in document["nodes"]] == [("g1", "ok"), ("g2", "unreachable")]
+    assert document["storage"] is None
+
+
+def test_a_site_without_storage_and_scheduler():
+    document = read([ok("g1", "gpu_facts", **facts())], {"gpu_cluster": ["g1"]})
+    assert (document["storage"], document["zookeeper"], document["mesos"]) == (None, None, None)
+    assert "storage" not in text(document)
+
+
+@pytest.mark.parametrize("change", [{"state": "fine"}, {"version": 2}, {"nodes": [{}]}, {"more": 1}])
+def test_the_schema_is_strict(change):
+    """What tells that a document is right must refuse one that is not."""
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**read(well()), **change}, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (200 << 30, "200 GiB"), (1 << 50, "1.0 PiB")]
+)
+def test_sizes(count, words):
+    assert status_text.size(count) == words
+
+
+def test_as_it_is_called(bench):
+    bench.inventory.write_text(
+        json.dumps(
+            {
+                "all": {
+                    "children": {
+                        "gpu_cluster": {"hosts": {"here": HERE, "dead": DEAD}},
+                        "zookeeper": {"hosts": {"here": {}}},
+                        "ceph_mons": {"hosts": {"dead": {}}},
+                    }
+                }
+            }
+        )
+    )
+    done = bench.call("status", "--json")
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, SCHEMA)
+    assert done.returncode == status.EXIT[document["state"]] != 0
+    nodes = {node["name"]: node for node in document["nodes"]}
+    assert nodes["dead"]["state"] == "unreachable"
+    assert "Connection refused" in nodes["dead"]["problem"]["cause"]
+    assert document["storage"]["state"] == "unreachable"
+    assert document["zookeeper"]["servers"][0]["host"] == "here"
+    assert document["mesos"] is None
+    done = bench.call("status", "--limit", "here")
+    assert "dead" not in done.stdout.split("storage")[0]
+    # A look is no run: nothing is kept of it.
+    assert not (bench.path / ".gpuops").exists()
+
+
+def test_the_schema_is_printed(bench):
+    done = bench.call("status", "--schema")
+    assert json.loads(done.stdout) == SCHEMA
+
+
+def test_the_published_schema_is_this_one():
+    assert json.loads((ROOT / "docs/gpuops-status.schema.json").read_text()) == SCHEMA

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpuops up, as it is called, with playbooks that run on this machine alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from gpuops import records
+from tests.unit.gpuops.conftest import DEAD, HERE
+
+# A host fails as long as there is a file named after it.
+PLAYBOOK = """
+- name: First things
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Look at the disk
+      ansible.builtin.stat:
+        path: "{{ playbook_dir }}/{{ inventory_hostname }}.full"
+      register: disk
+    - name: Stop where it is full
+      ansible.builtin.fail:
+        msg: "{{ inventory_hostname }}: the disk is full. Remedy: free some space"
+      when: disk.stat.exists
+    - name: Change something
+      ansible.builtin.command: "true"
+"""
+SLOW = """
+- name: Slow things
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Wait for the post
+      ansible.builtin.command: sleep 600
+    - name: Never come to
+      ansible.builtin.command: touch {{ playbook_dir }}/came
+"""
+
+
+def events(done):
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_failures_are_told_with_their_remedy_and_only_those_hosts_are_resumed(bench):
+    bench.hosts(good=HERE, bad=HERE, dead=DEAD)
+    bench.playbook(PLAYBOOK)
+    (bench.path / "bad.full").touch()
+    done = bench.call("up", "-p", "play.yml")
+    assert done.returncode == 6, done.stdout + done.stderr
+    assert "✗ bad failed in First things" in done.stdout
+    assert "  cause:  the disk is full.\n  remedy: free some space\n" in done.stdout
+    assert "✗ dead unreachable" in done.stdout
+    assert re.search(r"3 hosts in \d+s: 1 done \(1 changed\), 1 failed, 1 unreachable", done.stdout)
+    command = re.search(r"`gpuops (up .*--resume)` runs bad, dead again", done.stdout)
+    assert bench.record()["hosts"] == {"good": "done", "bad": "failed", "dead": "unreachable"}
+
+    # One of the two was mended; the command that was given is the one that goes on.
+    (bench.path / "bad.full").unlink()
+    done = bench.call(*command[1].split(), "--json")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert events(done)[-1]["hosts"] == {"bad": "done", "dead": "unreachable"}
+    # And then the other.
+    bench.hosts(good=HERE, bad=HERE, dead=HERE)
+    done = bench.call("up", "-p", "play.yml", "--resume", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert events(done)[-1]["hosts"] == {"dead": "done"}
+    done = bench.call("up", "-p", "play.yml", "--resume")
+    assert done.returncode == 0
+    assert "nothing to resume" in done.stderr
+    assert len(bench.runs()) == 3
+
+
+def test_events_for_programs(bench):
+    bench.hosts(good=HERE, bad=HERE)
+    bench.playbook(PLAYBOOK)
+    (bench.path / "bad.full").touch()
+    done = bench.call("up", "-p", "play.yml", "--limit", "all", "--json")
+    assert done.returncode == 2
+    assert done.stderr == ""
+    rows = events(done)
+    assert [row["event"] for row in rows] == ["start", "stage", "failure", "end"]
+    assert rows[0]["limit"] == "all"
+    assert rows[1]["stage"] == "First things"
+    assert rows[2] == {
+        "event": "failure",
+        "host": "bad",
+        "kind": "failed",
+        "stage": "First things",
+        "task": "Stop where it is full",
+        "reasons": [{"cause": "the disk is full.", "remedy": "free some space"}],
+    }
+    assert rows[3]["status"] == 2
+    assert rows[3]["hosts"] == {"good": "done", "bad": "failed"}
+
+
+def test_the_time_of_earlier_runs_is_what_the_next_expects(bench):
+    bench.hosts(good=HERE)
+    bench.playbook(PLAYBOOK.replace('"true"', "sleep 1"))
+    assert events(bench.call("up", "-p", "play.yml", "--json"))[0]["expected_seconds"] is None
+    rows = events(bench.call("up", "-p", "play.yml", "--json"))
+    assert rows[0]["expected_seconds"] >= 1
+    assert rows[1]["remaining_seconds"] > 0
+
+
+def test_a_playbook_that_comes_to_no_host(bench):
+    bench.hosts(good=HERE)
+    bench.playbook("- hosts: all\n  tasks: [{no_such_module: }]\n")
+    done = bench.call("up", "-p", "play.yml")
+    assert done.returncode == 1
+    assert "Ansible came to no host" in done.stderr
+    assert "no_such_module" in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_without_a_site_it_says_how_to_make_one(bench):
+    (bench.path / "ansible.cfg").unlink()
+    done = bench.call("up")
+    assert done.returncode == 64
+    assert "--inventory" in done.stderr
+    assert "gpuops init" in done.stderr
+    done = bench.call("up", "-i", "nowhere")
+    assert done.returncode == 64
+    assert "nowhere does not exist" in done.stderr
+
+
+def test_nothing_to_resume_and_resume_with_a_limit(bench):
+    bench.hosts(good=HERE)
+    done = bench.call("up", "--resume")
+    assert done.returncode == 64
+    assert "nothing to resume" in done.stderr
+    done = bench.call("up", "--resume", "--limit", "good")
+    assert done.returncode == 64
+    assert "leave them out" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--tags", "nothing"], ["--limit", "nobody"]])
+def test_a_name_that_matches_nothing_is_no_success(bench, words):
+    bench.hosts(good=HERE)
+    bench.playbook(PLAYBOOK)
+    done = bench.call("up", "-p", "play.yml", *words)
+    assert done.returncode == 1
+    assert "Ansible came to no host" in done.stderr
+
+
+def test_two_runs_do_not_get_in_each_others_way(bench):
+    bench.hosts(good=HERE)
+    bench.playbook(PLAYBOOK)
+    remembered = bench.path / ".gpuops"
+    with records.lock(remembered):
+        done = bench.call("up", "-p", "play.yml")
+        assert done.returncode == 1
+        assert f"another gpuops up is at work on this site, process {os.getpid()}" in done.stderr
+        assert not (remembered / "runs").exists()
+    assert bench.call("up", "-p", "play.yml").returncode == 0
+
+
+SECRET = "correct-horse-battery-staple"
+LEAKY = """
+- name: Leak
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Say it aloud
+      ansible.builtin.debug:
+        msg: "the key is {{ vault_key }} and {{ generated }}"
+    - name: Fail with it
+      ansible.builtin.fail:
+        msg: "no such key: {{ vault_key }}, {{ generated }}. Remedy: use {{ generated }}"
+"""
+
+
+def test_secrets_are_neither_shown_nor_kept(bench):
+    """Even where a playbook says them aloud: those of .secrets and of the vault, of which the password is in a file."""
+    generated = "AQD1WfNnJ8SVLhAAVvWhbG9jYWw9PQ=="
+    bench.hosts(good={**HERE, "generated": generated})
+    bench.playbook(LEAKY)
+    (bench.path / ".secrets").mkdir()
+    (bench.path / ".secrets" / "ceph.json").write_text(json.dumps({"keys": {"client.admin": generated}}))
+    (bench.path / "password").write_text("the password of the vault\n")
+    (bench.path / "ansible.cfg").write_text("[defaults]\ninventory = hosts.json\nvault_password_file = password\n")
+    vault = bench.path / "group_vars" / "all"
+    vault.mkdir(parents=True)
+    (vault / "vault.yml").write_text(f"vault_key: {SECRET}\n")
+    encrypted = subprocess.run(
+        ["ansible-vault", "encrypt", str(vault / "vault.yml")],
+        cwd=bench.path,
+        env=bench.environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert encrypted.returncode == 0, encrypted.stderr
+    shown = ""
+    for words in ([], ["--json"], ["--", "-vvv"]):
+        done = bench.call("up", "-p", "play.yml", *words)
+        assert done.returncode == 2
+        shown += done.stdout + done.stderr
+    assert "no such key: ********" in shown
+    kept = [path for path in (bench.path / ".gpuops").rglob("*") if path.is_file()]
+    assert {path.name for path in kept} == {
+        "run.json",
+        "output.log",
+        "events.jsonl",
+        "hosts.retry",
+        "hosts.json",
+        "lock",
+    }
+    for text in (shown, *(path.read_text() for path in kept)):
+        assert SECRET not in text
+        assert generated not in text
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in kept)
+    assert stat.S_IMODE((bench.path / ".gpuops").stat().st_mode) == 0o700
+
+
+def test_a_secret_is_found_in_whatever_form():
+    redact = records.Redactor({'pass"word\\1', "longer-secret", "longer-secret-still"})
+    assert redact('a pass"word\\1 b') == "a ******** b"
+    assert json.loads(redact(json.dumps({"a": 'x pass"word\\1'}))) == {"a": "x ********"}
+    assert redact("longer-secret-still, longer-secret") == "********, ********"
+
+
+def test_a_password_is_asked_for_and_passed_on(bench):
+    bench.hosts(good=HERE)
+    bench.playbook("- hosts: all\n  gather_facts: false\n  tasks: [{debug: {msg: '{{ vault_key | length }}'}}]\n")
+    (bench.path / "password").write_text("sesame-open-up\n")
+    vault = bench.path / "group_vars" / "all"
+    vault.mkdir(parents=True)
+    (vault / "vault.yml").write_text(f"vault_key: {SECRET}\n")
+    subprocess.run(
+        ["ansible-vault", "encrypt", "--vault-password-file", "password", str(vault / "vault.yml")],
+        cwd=bench.path,
+        env=bench.environment(),
+        capture_output=True,
+        check=True,
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuops", "up", "-p", "play.yml", "--", "--ask-vault-pass"],
+        input="sesame-open-up\n",
+        cwd=bench.path,
+        env=bench.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "sesame" not in "".join(path.read_text() for path in bench.runs()[-1].iterdir())
+
+
+def follow(bench, words, answer):
+    """Call gpuops on a terminal; ``answer`` is given the process and what was written so far, again and again."""
+    ours, theirs = pty.openpty()
+    environment = {**bench.environment(), "TERM": "xterm", "COLUMNS": "100", "LINES": "30"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "gpuops", *words],
+        cwd=bench.path,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        written = b""
+        while True:
+            select.select([ours], [], [])
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # how a terminal ends
+                break
+            if not chunk:
+                break
+            written += chunk
+            answer(process, written.decode(errors="replace"))
+    os.close(ours)
+    return process.returncode, written.decode(errors="replace")
+
+
+def test_control_c_stops_and_says_how_to_go_on(bench):
+    bench.hosts(good=HERE, other=HERE)
+    bench.playbook(SLOW)
+    sent = []
+
+    def stop(process, written):
+        if "2 busy" in written and not sent:
+            sent.append(True)
+            process.send_signal(signal.SIGINT)
+
+    rc, written = follow(bench, ["up", "-p", "play.yml"], stop)
+    assert rc == 130, written
+    assert re.search(r"good.*Wait for the post", written)
+    assert "stopping: Ansible ends what it is at" in written
+    assert "2 stopped on the way" in written
+    assert "What is done stays; go on with `gpuops up" in written
+    assert "Traceback" not in written
+    assert bench.record()["interrupted"] is True
+    assert bench.record()["hosts"] == {"good": "unfinished", "other": "unfinished"}
+    assert not (bench.path / "came").exists()
+    # Nothing of Ansible is left behind.
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(bench.path) not in left
+    # The whole run is gone on with, not only the hosts of which something was heard.
+    bench.playbook(PLAYBOOK)
+    done = bench.call("up", "-p", "play.yml", "--resume", "--json")
+    assert done.returncode == 0, done.stdout
+    assert events(done)[-1]["hosts"] == {"good": "done", "other": "done"}
+
+
+def test_the_oldest_runs_are_pruned(bench):
+    bench.hosts(good=HERE)
+    bench.playbook("- hosts: all\n  gather_facts: false\n  tasks: [{ping: }]\n")
+    runs = bench.path / ".gpuops" / "runs"
+    for number in range(30):
+        (runs / f"20200101T0000{number:02}Z").mkdir(parents=True)
+    assert bench.call("up", "-p", "play.yml").returncode == 0
+    names = [path.name for path in bench.runs()]
+    assert len(names) == 20
+    assert names[0] == "20200101T000011Z"
