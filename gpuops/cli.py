@@ -20,6 +20,7 @@ from gpuops.probe import probe
 from gpuops.report.command import report
 from gpuops.status_command import status_command
 from gpuops.up import up
+from gpuops.reconcile.cli import clear, reconcile
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -96,6 +97,8 @@ app.command()(fetch)
 app.command()(inventory)
 app.command()(probe)
 app.command()(place)
+app.command()(reconcile)
+app.command()(clear)
 
 # The lab builds its machines' simulated cards from the sources, so it belongs to a checkout.
 if CHECKOUT.joinpath("tests", "simulators").is_dir():

@@ -114,10 +114,9 @@ def _new_agent(node: Node, agent: Mapping[str, Any], order: Mapping[str, Any]) -
 def _silent(memory: Mapping[str, Any], agent: Mapping[str, Any], policy: Policy, now: float) -> Decision:
     if not memory["known"]:
         return Decision()
-    for_s = now - memory["silent"]
-    why = f"suspected: its GPU agent has no session for {for_s:.0f} s"
-    if policy.silent != "deactivate" or agent["state"] != "active" or for_s < policy.suspect_s:
-        return Decision(None, "suspected: its GPU agent has no session")
+    why = "suspected: its GPU agent has no session"
+    if policy.silent != "deactivate" or agent["state"] != "active" or now - memory["silent"] < policy.suspect_s:
+        return Decision(None, why)
     return Decision(Step("deactivate", why, agent["id"], None, 0, {"silent_since": memory["silent"]}))
 
 
