@@ -136,7 +136,7 @@ class Driver:
         memory = self.memories[host] = reconcile.begin(memory, step, now)
         row = self.journal.write(host, "begin", number=memory["number"], **memory["intent"]["step"])
         self._save(host, row)
-        if step.kind == "deactivate":
+        if step.kind == "deactivate" and not step.for_others:
             self._save_fleet(reconcile_fleet.fenced(self.fleet, host, self.policy, now))
         started = time.monotonic()
         error, refused = self._perform(host, step)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import socket
 import sys
@@ -13,7 +14,16 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, health_text, nvml, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    agent_orders,
+    agent_zookeeper,
+    health_probe,
+    health_text,
+    mesos_replace,
+    node_orders,
+    nvml,
+    snapshot,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import ResultFile, Textfile
 from ansible_collections.baremetal.gpu.plugins.module_utils.facts_health import AGENT_CONFIG, AGENT_RESULT, STALE_AFTER
@@ -48,6 +58,9 @@ def agent(config: dict[str, Any]) -> int:
     publishers: list[Any] = [ResultFile(config.get("result", AGENT_RESULT))]
     if config.get("textfile"):
         publishers.append(Textfile(config["textfile"]))
+    if config.get("zookeeper"):
+        where = agent_zookeeper.Settings(**config["zookeeper"])
+        publishers.append(agent_zookeeper.ZooKeeper(where, functools.partial(agent_orders.describe, where.host)))
     # Loaded before the child is forked, which then shares it.
     binding = nvml.load_binding(None)
     Agent(settings, lambda: snapshot.Reader(binding, settings.root), publishers).run()
@@ -134,6 +147,26 @@ def clear(config: dict[str, Any], device: str | None, code: str | None) -> int:
     return 0 if cleared else 1
 
 
+def order(config: dict[str, Any]) -> int:
+    """Carry out what the reconciler has ordered, until nothing is left to be done."""
+    told = config.get("orders", {})
+    place = mesos_replace.Place(**told.get("place", {}))
+    settings = node_orders.Settings(allowed=tuple(told.get("allowed", ())), place=place)
+    done: dict[str, Any] = {}
+    while True:
+        try:
+            devices = read_result(config)["facts"]["devices"]
+        except (OSError, ValueError, KeyError):
+            devices = []
+        answer = node_orders.obey(settings, devices)
+        say(json.dumps(answer))
+        if answer == done or not answer or answer["state"] == "running":
+            break
+        done = answer
+    ask_agent(config, {"do": "publish"})
+    return 0
+
+
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuops", description="The health of this host's NVIDIA cards.")
     parser.add_argument("--config", default=AGENT_CONFIG, help="configuration of the agent (default: %(default)s)")
@@ -151,6 +184,7 @@ def arguments() -> argparse.ArgumentParser:
     one.add_argument("code", nargs="?", help="code of the fault; by default all")
     commands.add_parser("look", help="have the agent look at once, also at what it looks at once an hour")
     commands.add_parser("agent", help="run the agent; systemd does this")
+    commands.add_parser("order", help="carry out the reconciler's order that lies here; systemd does this, as root")
     commands.add_parser("fact", help="print the facts of the last look, for Ansible")
     return parser
 
@@ -168,6 +202,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return fact(config)
     if asked.command == "clear":
         return clear(config, asked.device, asked.code)
+    if asked.command == "order":
+        return order(config)
     ask_agent(config, {"do": "look"})
     return 0
 

@@ -16,7 +16,7 @@ decides, not how far the one before seemed to be. Mesos does not tell who draine
 ours is written down before the call, and everything else belongs to somebody else and is left as it is.
 
 The way of a node: `deactivate`, so that nothing new lands while the jobs of the healthy cards end; `drain` once it is
-empty; an `order` to the node, which stops the agent, takes its checkpoint away, lists other cards and starts it; the
+empty; an `order` to the node, which stops the agent, lists other cards, takes its checkpoint away and starts it; the
 agent comes back under a new id. All times are Unix seconds.
 """
 
@@ -72,8 +72,8 @@ def _decide(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
     if agent["id"] in memory["retired"]:
         return Decision(None, f"agent {agent['id']} has given its place to a new one, which has not registered yet")
     if memory["carry"] and agent["state"] == "active":
-        why = "somebody else had drained the agent before this one"
-        return Decision(Step("drain", why, agent["id"], None, int(memory["carry"]["grace_s"]), {}, True))
+        carry, why = memory["carry"], "somebody else had taken out the agent before this one"
+        return Decision(Step(carry["how"], why, agent["id"], None, int(carry["grace_s"]), {}, True))
     if node.verdict is None:
         return _silent(memory, agent, policy, now)
     cards = look(node.verdict, agent, memory["cards"], memory["well"], policy, now)

@@ -43,7 +43,7 @@ def empty(host: str) -> dict[str, Any]:
         "failed": None,
         # Since when the node is fenced, and for what.
         "fenced": None,
-        # The grace of a drain of somebody else's that has to go over to the next agent id.
+        # How somebody else took out an agent that is about to give its place to the next id: {how, grace_s}.
         "carry": None,
         # UUID -> {resets, reboots, at, quarantine}.
         "cards": {},
@@ -80,8 +80,13 @@ def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
         # Whoever brought it back: what happens to it from now on is not of our making.
         new["ours"].pop(agent["id"], None)
     order = new["order"]
+    if order is None and agent["id"] not in new["retired"] and agent["state"] != "active":
+        # Whoever took out the agent that came after has his way with it.
+        new["carry"] = None
     if order and order["agent_id"] == agent["id"]:
-        new["carry"] = {"grace_s": agent["grace_s"] or 0} if foreign_drain(new, agent) else None
+        others = agent["state"] != "active" and not is_ours(new, agent)
+        how = "deactivate" if agent["state"] == "deactivated" else "drain"
+        new["carry"] = {"how": how, "grace_s": agent["grace_s"] or 0} if others else None
     return new
 
 
@@ -150,7 +155,7 @@ def begin(memory: Mapping[str, Any], step: Step, now: float) -> dict[str, Any]:
             "grace_s": step.grace_s,
             "before": None if again else before,
         }
-    if step.kind == "deactivate" and new["fenced"] is None:
+    if step.kind == "deactivate" and new["fenced"] is None and not step.for_others:
         new["fenced"] = {"at": now, "agent_id": step.agent_id, "why": step.why}
     if step.kind == "order" and not resent and step.order is not None:
         new["order"] = {**step.order, "id": f"{new['host']}-{new['number']}-{now:.0f}", "at": now}
@@ -188,7 +193,7 @@ def end(memory: Mapping[str, Any], error: str | None, now: float, refused: bool 
         if refused and kind == "deactivate" and not new["ours"]:
             new["fenced"] = None
         return new
-    if kind == "drain" and step["for_others"]:
+    if step["for_others"]:
         new.update(carry=None, fenced=None)
     if kind == "reactivate":
         new["ours"].pop(agent_id, None)

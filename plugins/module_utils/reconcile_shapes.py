@@ -98,18 +98,19 @@ class Step:
     order: Mapping[str, Any] | None = None
     grace_s: int = 0
     evidence: Mapping[str, Any] = field(default_factory=dict)
-    # A drain that somebody else had put on the agent that this one took the place of.
+    # What somebody else had done to the agent that this one took the place of.
     for_others: bool = False
 
     def told(self) -> dict[str, Any]:
         """As the journal and the log have it."""
         row: dict[str, Any] = {"kind": self.kind, "why": self.why, "evidence": dict(self.evidence)}
+        row["for_others"] = self.for_others
         if self.agent_id:
             row["agent_id"] = self.agent_id
         if self.order is not None:
             row["order"] = dict(self.order)
         if self.kind == "drain":
-            row.update(grace_s=self.grace_s, for_others=self.for_others)
+            row["grace_s"] = self.grace_s
         return row
 
 

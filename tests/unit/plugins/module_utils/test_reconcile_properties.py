@@ -4,8 +4,9 @@
 Never a task on a fatal card after it was fenced, never undone what others took out, never an agent started with another
 list under tasks; and when it all calms down, every card that is well is given out again.
 
-What Mesos cannot tell is left out: others that bring our agent back and take it out again before we looked, or that
-deactivate it just while we are killed between writing down the same and doing it.
+What Mesos cannot tell is left out: others that bring our agent back and take it out again before we looked, that take
+it out between our look and the end of an order that has begun, or that deactivate it just while we are killed between
+writing down the same and doing it.
 """
 
 from __future__ import annotations
@@ -95,6 +96,7 @@ class Sequences(RuleBasedStateMachine):
         self.world.round()
         if not self.is_open():
             self.world.others_deactivate()
+            self.world.round()
 
     @rule()
     def others_reactivate(self) -> None:
