@@ -40,13 +40,13 @@ NEW_SESSION = (0, bytes(16))
 
 @dataclass
 class Settings:
-    """`servers` are {host, port}; `path` as the reconciler has it; `host` the name that Mesos' agent has here.
+    """`servers` are host:port; `path` as the reconciler has it; `host` the name that Mesos' agent has here.
 
     `credentials` names a JSON file of mode 0600, {user, password}. Times are in seconds; after `silent_s` without a
     word of the agent the session is given up.
     """
 
-    servers: list[dict[str, Any]]
+    servers: list[str]
     host: str
     path: str = "/baremetal-gpu"
     credentials: str | None = None
@@ -158,13 +158,14 @@ class Child:
         """With any of the servers. Raises Failure."""
         said = []
         for server in random.sample(self.settings.servers, len(self.settings.servers)):
-            host, port, session_ms = server["host"], server["port"], int(self.settings.session_s * 1000)
+            host, _colon, port = server.rpartition(":")
+            session_ms = int(self.settings.session_s * 1000)
             try:
-                return LiveSession(host, port, self.settings.timeout_s, session_ms, self.resume or NEW_SESSION)
+                return LiveSession(host, int(port), self.settings.timeout_s, session_ms, self.resume or NEW_SESSION)
             except (OSError, Failure) as why:
                 if isinstance(why, Failure) and why.code == EXPIRED:
                     raise
-                said.append(f"{host}:{port}: {why}")
+                said.append(f"{server}: {why}")
         raise Failure(f"no server of ZooKeeper gave a session: {'; '.join(said)}")
 
     def _put(self, session: LiveSession, data: bytes) -> None:

@@ -27,7 +27,7 @@ from tests.unit.simulators.mesos_cluster import until
 AGENT = """
 import sys, time
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_zookeeper import Settings, ZooKeeper
-one = ZooKeeper(Settings([{"host": "127.0.0.1", "port": int(sys.argv[1])}], "n1", sys.argv[2]), lambda told: told)
+one = ZooKeeper(Settings(["127.0.0.1:" + sys.argv[1]], "n1", sys.argv[2]), lambda told: told)
 one.publish({"verdict": "ok"})
 print(one.process, flush=True)
 time.sleep(600)
@@ -47,7 +47,7 @@ def client(zookeeper: LocalZooKeeper, tmp_path: Path) -> Iterator[KazooClient]:
 
 def settings(zookeeper: LocalZooKeeper, path: Path, **more: Any) -> Settings:
     # The first server is not there; any of them will do.
-    servers = [{"host": "127.0.0.1", "port": port} for port in (free_port(), zookeeper.port)]
+    servers = [f"127.0.0.1:{port}" for port in (free_port(), zookeeper.port)]
     return Settings(servers, "n1", f"/{path.name}", **{"session_s": 3.0, **more})
 
 
@@ -115,7 +115,7 @@ def test_a_lost_connection_does_not_lose_the_verdict(zookeeper, client, publishe
 
 
 def test_without_a_server_the_agent_goes_on_and_says_so(tmp_path):
-    one = ZooKeeper(Settings([{"host": "127.0.0.1", "port": free_port()}], "n1"), lambda told: told)
+    one = ZooKeeper(Settings([f"127.0.0.1:{free_port()}"], "n1"), lambda told: told)
     one.publish({"verdict": "ok"})
     until(lambda: one.hear() == [] and one.problem)
     with pytest.raises(OSError, match=r"no server of ZooKeeper gave a session: 127\.0\.0\.1"):
