@@ -21,6 +21,7 @@ from gpuops.report.command import report
 from gpuops.status_command import status_command
 from gpuops.up import up
 from gpuops.reconcile.cli import clear, reconcile
+from gpuops.reconcile import clear, reconcile
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 

@@ -24,6 +24,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import health, kerne
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import Inbox
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_prober import Prober
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
+from ansible_collections.baremetal.gpu.plugins.module_utils.service_manager import notify, watchdog_interval
 
 SCHEMA = 1
 REQUEST_AT_MOST = 4096
@@ -42,23 +43,6 @@ class Settings:
     start_deadline_s: float = 90.0
     policy: dict[str, Any] = field(default_factory=dict)
     root: str = "/"
-
-
-def notify(state: str) -> None:
-    """Tell systemd, if it started this process. Source: sd_notify(3)."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
-    # Where nobody listens any more, the agent's work does not depend on it.
-    with socket.socket(socket.AF_UNIX, kind) as to, contextlib.suppress(OSError):
-        to.sendto(state.encode("utf-8"), "\0" + address[1:] if address.startswith("@") else address)
-
-
-def watchdog_interval() -> float | None:
-    """How often systemd wants to hear of the process: twice in the time after which it would kill it."""
-    microseconds = os.environ.get("WATCHDOG_USEC")
-    return int(microseconds) / 2e6 if microseconds else None
 
 
 class Agent:

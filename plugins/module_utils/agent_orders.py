@@ -16,12 +16,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import listed
 
 SCHEMA = 1
 ORDER = "order.json"
 CLEARED = "cleared.json"
 ANSWER = "/var/lib/baremetal-gpu/orders/answer.json"
-LISTED = "/var/lib/baremetal-gpu/listed.json"
 REMIND_S = 30.0
 _OF_REASON = ("code", "verdict", "action", "text")
 
@@ -36,11 +36,8 @@ def read(path: str) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def describe(host: str, result: Mapping[str, Any], listed: str = LISTED, answer: str = ANSWER) -> dict[str, Any]:
-    """What is published of the agent's result; see reconcile_cards.py. `listed` and `answer` are files.
-
-    The list is only told if it was written down: `listed` holds {gpus: [UUID]}.
-    """
+def describe(host: str, environment: str, result: Mapping[str, Any], answer: str = ANSWER) -> dict[str, Any]:
+    """What is published of the agent's result; see reconcile_cards.py. `environment` and `answer` are files."""
     health = result["health"] or {"verdict": "unknown", "since": None, "reasons": [], "devices": []}
     told = read(answer)
     return {
@@ -58,7 +55,7 @@ def describe(host: str, result: Mapping[str, Any], listed: str = LISTED, answer:
             }
             for row in health["devices"]
         ],
-        "listed": read(listed).get("gpus"),
+        "listed": listed(environment),
         "order": {key: told[key] for key in ("id", "state", "error") if key in told} or None,
     }
 

@@ -25,6 +25,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import w
 
 # Runs a program: (exit status, what it said).
 Run = Callable[[Iterable[str]], "tuple[int, str]"]
+# How the role mesos_agent names the cards beside their indices.
+UUIDS = "BAREMETAL_GPU_UUIDS"
 _GPUS = re.compile(r"(^|;)\s*gpus(\([^)]*\))?\s*:[^;]*")
 
 
@@ -34,13 +36,11 @@ class Refused(Exception):
 
 @dataclass
 class Place:
-    """Where the agent is: systemd unit, work_dir, the file with its environment, where its list is written down, and
-    the URL of its own HTTP."""
+    """Where the agent is: systemd unit, work_dir, the file with its environment, and the URL of its own HTTP."""
 
     unit: str = "mesos-agent.service"
-    work_dir: str = "/var/lib/mesos"
-    environment: str = "/etc/mesos/agent.env"
-    listed: str = "/var/lib/baremetal-gpu/listed.json"
+    work_dir: str = "/var/lib/mesos/agent"
+    environment: str = "/etc/baremetal-gpu/mesos/agent.env"
     url: str = "http://127.0.0.1:5051"
     start_s: float = 60.0
 
@@ -55,40 +55,64 @@ def latest(work_dir: str) -> str | None:
         raise Refused(f"{work_dir}/meta/slaves/latest is no link: {why.strerror}. To do: look at work_dir") from why
 
 
-def environment(text: str, gpus: Iterable[int]) -> str:
-    """The environment file with these indices: MESOS_RESOURCES says as many gpus, and the list names them."""
-    numbers = sorted(gpus)
-    lines, seen = [], False
-    for line in text.splitlines():
-        name, equals, value = line.partition("=")
-        name = name.strip()
-        if name == "MESOS_NVIDIA_GPU_DEVICES":
-            continue
-        if name == "MESOS_RESOURCES" and equals:
-            seen = True
-            quote = value[:1] if value[:1] in ("'", '"') and value[-1:] == value[:1] else ""
-            inner = value[1:-1] if quote else value
-            if inner.lstrip().startswith(("[", "file:", "/")):
-                raise Refused(
-                    "MESOS_RESOURCES is JSON or a file, which is not edited. To do: give name:value;name:value"
-                )
-            kept = _GPUS.sub("", inner).strip("; ")
-            line = f"{name}={quote}{kept}{';' if kept else ''}gpus:{len(numbers)}{quote}"
-        lines.append(line)
-    if not seen:
-        raise Refused("MESOS_RESOURCES is not in the agent's environment. To do: run the role mesos_agent")
-    if numbers:
-        lines.append(f"MESOS_NVIDIA_GPU_DEVICES={','.join(str(number) for number in numbers)}")
+def listed(path: str) -> list[str] | None:
+    """UUIDs of the cards that the agent is started with; None where its environment does not name them."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError:
+        return None
+    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    if UUIDS not in found:
+        return None
+    return [uuid for uuid in found[UUIDS].strip("'\"").split(",") if uuid]
+
+
+def environment(text: str, cards: Mapping[int, str]) -> str:
+    """The environment file with these cards, index -> UUID. What else is in it stays, in its order."""
+    lines = text.splitlines()
+    names = [line.partition("=")[0] for line in lines]
+    for needed in ("MESOS_RESOURCES", "MESOS_ISOLATION"):
+        if needed not in names:
+            raise Refused(f"{needed} is not in the agent's environment. To do: run the role mesos_agent")
+    if cards and "gpu/nvidia" not in lines[names.index("MESOS_ISOLATION")]:
+        raise Refused("the agent was started without the isolator gpu/nvidia. To do: run the role mesos_agent")
+    resources = lines[names.index("MESOS_RESOURCES")].partition("=")[2]
+    numbers = sorted(cards)
+    changed = {
+        "MESOS_RESOURCES": _resources(resources, len(numbers)),
+        "MESOS_NVIDIA_GPU_DEVICES": ",".join(str(number) for number in numbers) or None,
+        UUIDS: ",".join(cards[number] for number in numbers),
+    }
+    for name, value in changed.items():
+        if name in names:
+            place = names.index(name)
+            del lines[place], names[place]
+        else:
+            # The role writes them by name.
+            place = next((place for place, other in enumerate(names) if other > name), len(names))
+        if value is not None:
+            lines.insert(place, f"{name}={value}")
+            names.insert(place, name)
     return "\n".join(lines) + "\n"
 
 
-def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Today's indices of the cards. Raises Refused for one that does not answer."""
-    known = {row["uuid"]: row["index"] for row in devices if row.get("uuid") and row.get("index") is not None}
-    missing = sorted(set(uuids) - set(known))
+def _resources(value: str, gpus: int) -> str:
+    quote = value[:1] if value[:1] in ("'", '"') and value[-1:] == value[:1] else ""
+    inner = value[1:-1] if quote else value
+    if inner.lstrip().startswith(("[", "file:", "/")):
+        raise Refused("MESOS_RESOURCES is JSON or a file, which is not edited. To do: give name:value;name:value")
+    kept = _GPUS.sub("", inner).strip("; ")
+    return f"{quote}{kept}{';' if kept else ''}gpus:{gpus}{quote}"
+
+
+def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+    """Today's index -> UUID of the cards. Raises Refused for one that does not answer."""
+    today = {row["uuid"]: int(row["index"]) for row in devices if row.get("uuid") and row.get("index") is not None}
+    missing = sorted(set(uuids) - set(today))
     if missing:
         raise Refused(f"{', '.join(missing)} have no index now. To do: look at `gpuops status` on the host")
-    return sorted(known[uuid] for uuid in uuids)
+    return {today[uuid]: uuid for uuid in uuids}
 
 
 def tasks_of_agent(url: str, timeout_s: float = 5.0) -> list[str]:
@@ -136,8 +160,7 @@ class Replacement:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.place, self.agent_id, self.run, self.sleep = place, agent_id, run, sleep
-        self.uuids = sorted(uuids)
-        self.numbers = indices(self.uuids, devices)
+        self.cards = indices(uuids, devices)
 
     def needed(self) -> bool:
         """Whether the agent's file has another list, or it has the old id."""
@@ -153,7 +176,7 @@ class Replacement:
             ) from why
 
     def _wanted(self) -> str:
-        return environment(self._text(), self.numbers)
+        return environment(self._text(), self.cards)
 
     def check(self) -> None:
         """Raises Refused where the agent is another one than was drained, or has tasks."""
@@ -179,7 +202,6 @@ class Replacement:
         # The list goes first: cut in between, the agent refuses to start, and gives nobody a card that is to go.
         mode = os.stat(self.place.environment).st_mode & 0o7777
         write_atomically(self.place.environment, wanted, mode, durable=True)
-        write_atomically(self.place.listed, json.dumps({"gpus": self.uuids}) + "\n", durable=True)
         if latest(self.place.work_dir) is not None:
             directory = os.path.join(self.place.work_dir, "meta/slaves")
             os.unlink(os.path.join(directory, "latest"))

@@ -60,7 +60,9 @@ def agent(config: dict[str, Any]) -> int:
         publishers.append(Textfile(config["textfile"]))
     if config.get("zookeeper"):
         where = agent_zookeeper.Settings(**config["zookeeper"])
-        publishers.append(agent_zookeeper.ZooKeeper(where, functools.partial(agent_orders.describe, where.host)))
+        environment = mesos_replace.Place(**config.get("mesos", {})).environment
+        describe = functools.partial(agent_orders.describe, where.host, environment)
+        publishers.append(agent_zookeeper.ZooKeeper(where, describe))
     # Loaded before the child is forked, which then shares it.
     binding = nvml.load_binding(None)
     Agent(settings, lambda: snapshot.Reader(binding, settings.root), publishers).run()
@@ -149,9 +151,8 @@ def clear(config: dict[str, Any], device: str | None, code: str | None) -> int:
 
 def order(config: dict[str, Any]) -> int:
     """Carry out what the reconciler has ordered, until nothing is left to be done."""
-    told = config.get("orders", {})
-    place = mesos_replace.Place(**told.get("place", {}))
-    settings = node_orders.Settings(allowed=tuple(told.get("allowed", ())), place=place)
+    place = mesos_replace.Place(**config.get("mesos", {}))
+    settings = node_orders.Settings(allowed=tuple(config.get("orders", ())), place=place)
     done: dict[str, Any] = {}
     while True:
         try:

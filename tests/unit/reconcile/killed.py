@@ -11,8 +11,8 @@ import signal
 import sys
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_driver import Driver
 from gpuops.cli import app
-from gpuops.reconcile.driver import Driver
 
 KIND, POINT = sys.argv[1:3]
 perform = Driver._perform

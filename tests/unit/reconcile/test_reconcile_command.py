@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuops.reconcile.settings import SECRETS
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import SECRETS
 from tests.local_zookeeper import ROOT, LocalZooKeeper
 from tests.unit.reconcile.site import Site
 from tests.unit.simulators.mesos_cluster import until

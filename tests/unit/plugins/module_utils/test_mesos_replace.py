@@ -14,7 +14,12 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_replace, node_orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import Place, Refused
 
-ENVIRONMENT = 'MESOS_WORK_DIR=/x\nMESOS_RESOURCES="cpus:4;gpus:3;ports:[31000-32000]"\nMESOS_NVIDIA_GPU_DEVICES=0,1,2\n'
+ENVIRONMENT = """BAREMETAL_GPU_UUIDS=GPU-0,GPU-1,GPU-2
+MESOS_ISOLATION=cgroups/devices,filesystem/linux,gpu/nvidia
+MESOS_NVIDIA_GPU_DEVICES=0,1,2
+MESOS_RESOURCES="cpus:4;ports:[31000-32000];gpus:3"
+MESOS_WORK_DIR=/x
+"""
 DEVICES = [{"uuid": f"GPU-{number}", "index": number} for number in range(3)]
 
 
@@ -39,7 +44,6 @@ class Host:
         self.place = Place(
             work_dir=str(base / "work"),
             environment=str(self.environment),
-            listed=str(base / "listed.json"),
             url="http://127.0.0.1:9",
             start_s=1,
         )
@@ -90,10 +94,10 @@ def test_the_agent_is_stopped_loses_its_checkpoint_and_starts_with_the_new_list(
     assert host.obey() == {"id": "n1-1", "state": "done", "boot_id": "boot-1"}
     assert host.said == ["systemctl stop mesos-agent.service", "systemctl start mesos-agent.service"]
     assert host.latest() == "S1"
-    assert host.environment.read_text() == (
-        'MESOS_WORK_DIR=/x\nMESOS_RESOURCES="cpus:4;ports:[31000-32000];gpus:2"\nMESOS_NVIDIA_GPU_DEVICES=0,2\n'
-    )
-    assert json.loads(Path(host.place.listed).read_text()) == {"gpus": ["GPU-0", "GPU-2"]}
+    assert host.environment.read_text() == ENVIRONMENT.replace("0,GPU-1,GPU-2", "0,GPU-2").replace(
+        "0,1,2", "0,2"
+    ).replace("gpus:3", "gpus:2")
+    assert mesos_replace.listed(host.place.environment) == ["GPU-0", "GPU-2"]
 
 
 def test_an_order_is_carried_out_once(host):
@@ -192,24 +196,46 @@ def test_a_second_one_at_the_same_time_is_refused(host):
 
 
 @pytest.mark.parametrize(
-    ("before", "numbers", "after"),
+    ("cards", "resources", "more"),
     [
-        ("MESOS_RESOURCES=cpus:4", [1], "MESOS_RESOURCES=cpus:4;gpus:1\nMESOS_NVIDIA_GPU_DEVICES=1"),
-        ("MESOS_RESOURCES='gpus(*):2;mem:9'", [], "MESOS_RESOURCES='mem:9;gpus:0'"),
-        ("MESOS_RESOURCES=gpus:4", [3, 0], "MESOS_RESOURCES=gpus:2\nMESOS_NVIDIA_GPU_DEVICES=0,3"),
+        ({1: "GPU-1"}, "cpus:4;gpus:1", "MESOS_NVIDIA_GPU_DEVICES=1\n"),
+        ({}, "cpus:4;gpus:0", ""),
+        ({3: "GPU-3", 0: "GPU-0"}, "cpus:4;gpus:2", "MESOS_NVIDIA_GPU_DEVICES=0,3\n"),
     ],
 )
-def test_the_environment_keeps_all_but_the_list(before, numbers, after):
-    assert mesos_replace.environment(before, numbers) == f"{after}\n"
-    assert mesos_replace.environment(after, numbers) == f"{after}\n"
+def test_the_environment_keeps_all_but_the_list_and_stays_in_order(cards, resources, more):
+    before = "MESOS_ISOLATION=gpu/nvidia\nMESOS_RESOURCES='gpus(*):2;cpus:4'\nMESOS_WORK_DIR=/x\n"
+    uuids = ",".join(cards[number] for number in sorted(cards))
+    after = mesos_replace.environment(before, cards)
+    assert after == (
+        f"BAREMETAL_GPU_UUIDS={uuids}\nMESOS_ISOLATION=gpu/nvidia\n{more}MESOS_RESOURCES='{resources}'\nMESOS_WORK_DIR=/x\n"
+    )
+    assert mesos_replace.environment(after, cards) == after
 
 
-@pytest.mark.parametrize("text", ["MESOS_RESOURCES=[{}]", "MESOS_RESOURCES=file:///x", "MESOS_WORK_DIR=/x"])
-def test_an_environment_that_cannot_be_edited_is_refused(text):
-    with pytest.raises(Refused, match="To do"):
-        mesos_replace.environment(text, [0])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("MESOS_ISOLATION=gpu/nvidia\nMESOS_RESOURCES=[{}]", "is JSON or a file"),
+        ("MESOS_ISOLATION=gpu/nvidia\nMESOS_RESOURCES=file:///x", "is JSON or a file"),
+        ("MESOS_ISOLATION=cgroups/cpu\nMESOS_RESOURCES=cpus:4", "without the isolator gpu/nvidia"),
+        ("MESOS_ISOLATION=gpu/nvidia", "MESOS_RESOURCES is not in"),
+    ],
+)
+def test_an_environment_that_cannot_be_edited_is_refused(text, why):
+    with pytest.raises(Refused, match=why):
+        mesos_replace.environment(text, {0: "GPU-0"})
 
 
 def test_a_card_without_an_index_is_refused():
     with pytest.raises(Refused, match="GPU-9 have no index"):
         mesos_replace.indices(["GPU-9"], DEVICES)
+
+
+def test_a_list_that_nobody_wrote_down_is_not_known(tmp_path):
+    file = tmp_path / "agent.env"
+    assert mesos_replace.listed(str(file)) is None
+    file.write_text("MESOS_RESOURCES=gpus:2\n")
+    assert mesos_replace.listed(str(file)) is None
+    file.write_text("BAREMETAL_GPU_UUIDS=\n")
+    assert mesos_replace.listed(str(file)) == []

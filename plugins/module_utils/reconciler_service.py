@@ -1,3 +1,5 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The reconciler as a service: waits to lead, follows the verdicts, and gives the lead back when it is told to stop."""
 
@@ -12,15 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kazoo.client import KazooState
-from kazoo.exceptions import LockTimeout
-
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent import notify
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed, Operator, http_transport
-from gpuops.reconcile.driver import Driver
-from gpuops.reconcile.journal import Journal
-from gpuops.reconcile.settings import Settings
-from gpuops.reconcile.store import UNREACHABLE, NotLeading, Store
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_driver import Driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_journal import Journal
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_store import UNREACHABLE, NotLeading, Store
+from ansible_collections.baremetal.gpu.plugins.module_utils.service_manager import notify
 
 PAUSE_S = 1.0
 # Nodes that fail together are told of within a moment; the breaker is to see them together.
@@ -48,20 +47,20 @@ class Service:
         self.hosts: set[str] = set()
         self.asked = False
         self.name = f"{socket.gethostname()}:{os.getpid()}"
-        self.store.client.add_listener(self._state)
+        self.store.listen(self._state)
 
     def stop(self) -> None:
         """May be called by a signal's handler."""
         self.stopping.set()
         self.events.put(("wake", None))
 
-    def _state(self, state: str) -> None:
-        if state == KazooState.CONNECTED:
+    def _state(self, connected: bool, lost: bool) -> None:
+        if connected:
             self.connected.set()
         else:
             self.connected.clear()
-            if state == KazooState.LOST:
-                self.lost.set()
+        if lost:
+            self.lost.set()
         self.events.put(("wake", None))
 
     def halted(self) -> bool:
@@ -76,19 +75,22 @@ class Service:
         notify("READY=1\nSTATUS=waits to lead")
         try:
             while not self.stopping.is_set():
-                try:
-                    self._contend()
-                except NotLeading as why:
-                    self._complain(str(why))
-                    self.stopping.wait(PAUSE_S)
-                except UNREACHABLE as why:
-                    self._complain(f"ZooKeeper: {type(why).__name__} {why}".strip())
-                    self.stopping.wait(PAUSE_S)
-                    # A place in the queue of which we do not know would make us wait for ourselves.
-                    self.store.renew()
+                self._try()
         finally:
             notify("STOPPING=1")
             self.store.close()
+
+    def _try(self) -> None:
+        try:
+            self._contend()
+        except NotLeading as why:
+            self._complain(str(why))
+            self.stopping.wait(PAUSE_S)
+        except UNREACHABLE as why:
+            self._complain(f"ZooKeeper: {type(why).__name__} {why}".strip())
+            self.stopping.wait(PAUSE_S)
+            # A place in the queue of which we do not know would make us wait for ourselves.
+            self.store.renew()
 
     def _complain(self, why: str) -> None:
         self.journal.write("*", "problem", why=why)
@@ -96,18 +98,16 @@ class Service:
     def _contend(self) -> None:
         self.lost.clear()
         self.store.prepare()
-        lock = self.store.client.Lock(f"{self.settings.path}/election", self.name)
-        while not self.stopping.is_set():
-            with contextlib.suppress(LockTimeout):
-                if lock.acquire(timeout=PAUSE_S):
-                    break
+        place = self.store.place(self.name)
+        while not self.stopping.is_set() and not self.store.take(place, PAUSE_S):
+            pass
         try:
-            if lock.is_acquired:
+            if place.is_acquired:
                 self._lead()
         finally:
             with contextlib.suppress(*UNREACHABLE):
-                lock.cancel()
-                lock.release()
+                place.cancel()
+                place.release()
             notify("STATUS=waits to lead")
 
     def _lead(self) -> None:
@@ -206,17 +206,15 @@ class Service:
                 self._driver().turn()
                 return True
             self.store.prepare()
-            lock = self.store.client.Lock(f"{self.settings.path}/election", self.name)
-            try:
-                lock.acquire(timeout=PAUSE_S)
-            except LockTimeout:
+            place = self.store.place(self.name)
+            if not self.store.take(place, PAUSE_S):
                 return False
             try:
                 driver = self._driver()
                 self._serve(driver)
                 driver.turn()
             finally:
-                lock.release()
+                place.release()
             return True
         finally:
             self.store.close()

@@ -1,3 +1,5 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One line for everything that the reconciler decides, begins and ends: in a file, and for systemd's journal."""
 

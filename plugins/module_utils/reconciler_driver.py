@@ -1,5 +1,7 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Takes the steps that module_utils/reconcile.py decides: written down, taken, written down."""
+"""Takes the steps that reconcile.py decides: written down, taken, written down."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any, Protocol
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_operator, reconcile, reconcile_fleet
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed, Operator
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Node, Policy, Step
-from gpuops.reconcile.journal import Journal
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_journal import Journal
 
 LAST = 20
 # A node is looked at again at once after a step, but not for ever: the others wait.
@@ -18,7 +20,7 @@ STEPS_IN_A_ROW = 6
 
 
 class Places(Protocol):
-    """Where the driver writes; see store.py."""
+    """Where the driver writes; see reconciler_store.py."""
 
     def save_node(self, host: str, row: dict[str, Any]) -> None: ...
 

@@ -1,3 +1,5 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The reconciler's nodes in ZooKeeper.
 
@@ -20,19 +22,26 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.recipe.watchers import ChildrenWatch, DataWatch
-from kazoo.retry import KazooRetry
-from kazoo.security import make_acl, make_digest_acl
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import Settings, Wrong
 
-from gpuops.reconcile.settings import Settings, Wrong
+try:
+    from kazoo.client import KazooClient, KazooState
+    from kazoo.exceptions import BadVersionError, KazooException, LockTimeout, NodeExistsError, NoNodeError
+    from kazoo.handlers.threading import KazooTimeoutError
+    from kazoo.recipe.watchers import ChildrenWatch, DataWatch
+    from kazoo.retry import KazooRetry
+    from kazoo.security import make_digest_acl
+
+    # What the client raises when it cannot tell whether something was done.
+    UNREACHABLE: tuple[type[Exception], ...] = (KazooException, KazooTimeoutError)
+    WHY_NOT = ""
+except ImportError as missing:
+    UNREACHABLE = ()
+    WHY_NOT = f"the Python library kazoo is not here ({missing}). To do: install the package python3-kazoo"
+
 
 # Its complaints about a lost connection come as states too.
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
-# What the client raises when it cannot tell whether something was done.
-UNREACHABLE = (KazooException, KazooTimeoutError)
 
 
 class NotLeading(Exception):
@@ -40,13 +49,15 @@ class NotLeading(Exception):
 
 
 class Store:
-    """`secrets` are those of settings.py."""
+    """`secrets` are those of reconciler_settings.py."""
 
     def __init__(self, settings: Settings, secrets: dict[str, str]) -> None:
+        if WHY_NOT:
+            raise Wrong(WHY_NOT)
         self.path = settings.path
         user, password = secrets.get("zookeeper_user"), secrets.get("zookeeper_password")
         self.acl: list[Any] | None = None
-        self.agents = secrets.get("zookeeper_agents_id")
+        self.agents = (secrets.get("zookeeper_agents_user"), secrets.get("zookeeper_agents_password"))
         if user and password:
             self.acl = [make_digest_acl(user, password, all=True)]
         self.client = KazooClient(
@@ -59,6 +70,26 @@ class Store:
             randomize_hosts=True,
         )
         self._versions: dict[str, int] = {}
+
+    def listen(self, changed: Callable[[bool, bool], None]) -> None:
+        """Call it with whether there is a connection, and whether the session is over."""
+
+        def listener(state: str) -> None:
+            changed(state == KazooState.CONNECTED, state == KazooState.LOST)
+
+        self.client.add_listener(listener)
+
+    def place(self, name: str) -> Any:
+        """A place in the queue of those who want to lead; see `take`."""
+        return self.client.Lock(f"{self.path}/election", name)
+
+    @staticmethod
+    def take(place: Any, timeout_s: float) -> bool:
+        """Whether the lead is ours within this time."""
+        try:
+            return bool(place.acquire(timeout=timeout_s))
+        except LockTimeout:
+            return False
 
     def open(self, timeout_s: float = 15.0) -> None:
         """Raises Wrong where no server gives a session."""
@@ -93,9 +124,9 @@ class Store:
 
     def _for_agents(self, **what: bool) -> list[Any] | None:
         """All for us, and this for the agents. Without a user of their own they log in as we do."""
-        if self.acl is None or self.agents is None:
+        if self.acl is None or None in self.agents:
             return self.acl
-        return [*self.acl, make_acl("digest", self.agents, **what)]
+        return [*self.acl, make_digest_acl(*self.agents, **what)]
 
     def _ensure(self, path: str, acl: list[Any] | None) -> None:
         try:

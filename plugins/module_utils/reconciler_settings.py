@@ -1,3 +1,5 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the reconciler is told by its file, and the secrets in the other one."""
 
@@ -14,9 +16,15 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Policy
 
 CONFIG = Path("/etc/baremetal-gpu/reconciler.json")
-# zookeeper_agents_id is what ACLs call the user of the nodes' agents: user:checksum, see `digest_id` of
-# zookeeper_client.py. Without it they log in as the reconciler does.
-SECRETS = ("zookeeper_user", "zookeeper_password", "zookeeper_agents_id", "mesos_principal", "mesos_secret")
+# Without a user of their own, the nodes' agents log in to ZooKeeper as the reconciler does.
+SECRETS = (
+    "zookeeper_user",
+    "zookeeper_password",
+    "zookeeper_agents_user",
+    "zookeeper_agents_password",
+    "mesos_principal",
+    "mesos_secret",
+)
 
 
 class Wrong(Exception):
@@ -44,7 +52,12 @@ class Settings:
 
 def load(path: Path, mode: str | None = None) -> Settings:
     """The settings in a JSON file; `mode` takes the place of the policy's. Raises Wrong."""
-    told = _object(path)
+    return settings_of(_object(path), str(path), mode)
+
+
+def settings_of(told: Mapping[str, Any], path: str, mode: str | None = None) -> Settings:
+    """The settings as the file `path` has them. Raises Wrong."""
+    told = dict(told)
     policy = dict(told.pop("policy", {}))
     if mode is not None:
         policy["mode"] = mode
@@ -100,7 +113,7 @@ def _object(path: Path) -> dict[str, Any]:
     return told
 
 
-def _known(path: Path, prefix: str, told: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+def _known(path: str, prefix: str, told: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
     names = [one.name for one in fields(kind)]
     unknown = sorted(set(told) - set(names))
     if unknown:

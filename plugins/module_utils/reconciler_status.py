@@ -1,3 +1,5 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the reconciler knows of every node, for people."""
 
@@ -6,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from gpuops.reconcile.store import Store
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_store import Store
 
 
 def overview(store: Store) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def table(found: dict[str, Any]) -> str:
         cards = "?" if row["listed"] is None else str(len(row["listed"]))
         rows.append((host, row["verdict"] or "silent", cards, stage(row["memory"]), ago))
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows]
     for host, row in found["nodes"].items():
         memory = row["memory"] or {}
         for uuid, counts in sorted((memory.get("cards") or {}).items()):
