@@ -44,6 +44,16 @@ class Place:
     url: str = "http://127.0.0.1:5051"
     start_s: float = 60.0
 
+    @property
+    def pending(self) -> str:
+        """A file that is there while a change goes on."""
+        return os.path.join(self.work_dir, "baremetal-gpu-cards.json")
+
+    @property
+    def lock(self) -> str:
+        """Held by who changes the agent."""
+        return os.path.join(self.work_dir, "baremetal-gpu-cards.lock")
+
 
 def latest(work_dir: str) -> str | None:
     """The id that the agent will come back with; None if it will register anew."""
@@ -53,6 +63,17 @@ def latest(work_dir: str) -> str | None:
         return None
     except OSError as why:
         raise Refused(f"{work_dir}/meta/slaves/latest is no link: {why.strerror}. To do: look at work_dir") from why
+
+
+def pending(place: Place) -> dict[str, Any] | None:
+    """What a change that was cut has left, {agent_id}; None if none was, or if another agent has come since."""
+    try:
+        with open(place.pending, encoding="utf-8") as file:
+            told = json.load(file)
+    except (OSError, ValueError):
+        return None
+    mine = isinstance(told, dict) and latest(place.work_dir) in (None, told.get("agent_id"))
+    return told if mine else None
 
 
 def listed(path: str) -> list[str] | None:
@@ -148,12 +169,13 @@ def living(work_dir: str, agent_id: str, proc: str = "/proc") -> list[int]:
 
 
 class Replacement:
-    """`agent_id` is the drained agent, `uuids` the cards that the next one lists, `devices` all cards of this host."""
+    """`agent_id` is the drained agent, None where there is none with a checkpoint; `uuids` are the cards that the next
+    one lists, `devices` all cards of this host."""
 
     def __init__(
         self,
         place: Place,
-        agent_id: str,
+        agent_id: str | None,
         uuids: Iterable[str],
         devices: Iterable[Mapping[str, Any]],
         run: Run,
@@ -162,9 +184,9 @@ class Replacement:
         self.place, self.agent_id, self.run, self.sleep = place, agent_id, run, sleep
         self.cards = indices(uuids, devices)
 
-    def needed(self) -> bool:
-        """Whether the agent's file has another list, or it has the old id."""
-        return latest(self.place.work_dir) == self.agent_id or self._text() != self._wanted()
+    def differs(self) -> bool:
+        """Whether the agent's environment has another list."""
+        return self._text() != self._wanted()
 
     def _text(self) -> str:
         try:
@@ -193,9 +215,12 @@ class Replacement:
         """All of it; with `reboot` the host boots in the place of the start. Raises Refused."""
         self.check()
         wanted = self._wanted()
+        # Who is cut from here on finds the agent stopped, and knows by this that it is our doing.
+        write_atomically(self.place.pending, json.dumps({"agent_id": self.agent_id}) + "\n", durable=True)
         self._systemctl("stop")
-        alive = living(self.place.work_dir, self.agent_id)
+        alive = living(self.place.work_dir, self.agent_id) if self.agent_id else []
         if alive:
+            os.unlink(self.place.pending)
             # Somebody has brought the agent back in between, and a job has started.
             self._systemctl("start")
             raise Refused(f"processes {', '.join(map(str, alive))} of its tasks live. To do: drain it, or leave it")
@@ -207,9 +232,11 @@ class Replacement:
             os.unlink(os.path.join(directory, "latest"))
             _sync(directory)
         if reboot:
+            os.unlink(self.place.pending)
             self._do(["systemctl", "reboot"])
             return
         self._systemctl("start")
+        os.unlink(self.place.pending)
         self._wait()
 
     def _wait(self) -> None:

@@ -24,7 +24,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import w
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import Place, Refused, Replacement, Run
 
 KINDS = ("replace", "reset", "reboot")
-LOCK = "/run/baremetal-gpu-orders.lock"
 COMMAND_S = 300
 
 
@@ -34,7 +33,6 @@ class Settings:
 
     order: str = "/var/lib/baremetal-gpu/agent/order.json"
     answer: str = ANSWER
-    lock: str = LOCK
     allowed: tuple[str, ...] = ("replace",)
     place: Place = field(default_factory=Place)
     root: str = "/"
@@ -54,9 +52,9 @@ def run(argv: Iterable[str]) -> tuple[int, str]:
 
 
 @contextmanager
-def alone(path: str) -> Iterator[None]:
+def alone(place: Place) -> Iterator[None]:
     """Only one at a time changes the agent of this host. Raises Refused where another one is at it."""
-    with open(path, "w", encoding="utf-8") as lock:
+    with open(place.lock, "w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as why:
@@ -74,7 +72,7 @@ def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run =
     boot = snapshot.boot_id(settings.root)
     answer: dict[str, Any] = {"id": order["id"], "state": "running", "boot_id": before.get("boot_id", boot)}
     try:
-        with alone(settings.lock):
+        with alone(settings.place):
             if before.get("id") != order["id"]:
                 if order.get("withdrawn"):
                     raise Refused("withdrawn")

@@ -50,7 +50,6 @@ class Host:
         self.settings = node_orders.Settings(
             order=str(base / "order.json"),
             answer=str(base / "orders/answer.json"),
-            lock=str(base / "lock"),
             allowed=node_orders.KINDS,
             place=self.place,
             root=str(base),
@@ -188,9 +187,9 @@ def test_a_unit_that_does_not_come_back_is_told(host):
 
 def test_a_second_one_at_the_same_time_is_refused(host):
     with (
-        node_orders.alone(host.settings.lock),
+        node_orders.alone(host.place),
         pytest.raises(Refused, match="another change"),
-        node_orders.alone(host.settings.lock),
+        node_orders.alone(host.place),
     ):
         raise AssertionError
 
@@ -239,3 +238,16 @@ def test_a_list_that_nobody_wrote_down_is_not_known(tmp_path):
     assert mesos_replace.listed(str(file)) is None
     file.write_text("BAREMETAL_GPU_UUIDS=\n")
     assert mesos_replace.listed(str(file)) == []
+
+
+def test_a_cut_is_known_until_another_agent_has_come(host):
+    assert mesos_replace.pending(host.place) is None
+    host.order()
+    host.cut_at = "systemctl stop"
+    with pytest.raises(Cut):
+        host.obey()
+    assert mesos_replace.pending(host.place) == {"agent_id": "S0"}
+    (host.meta / "latest").unlink()
+    assert mesos_replace.pending(host.place) == {"agent_id": "S0"}
+    host.register()
+    assert mesos_replace.pending(host.place) is None
