@@ -22,7 +22,7 @@ author: baremetal.gpu contributors (@baremetal-gpu)
 EXAMPLES = r"""
 - name: Refuse settings that make no sense
   ansible.builtin.assert:
-    that: ({'zookeeper': 'zk1:2181', 'masters': ['http://master1:5050']} | baremetal.gpu.reconciler_problems) == ''
+    that: (reconciler_settings | baremetal.gpu.reconciler_problems) == ''
 """
 
 RETURN = r"""

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Hand-made: as much of systemctl as a stand-in of the Mesos agent needs. AGENT_SITE is a file with what is where."""
 

@@ -9,12 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import agent_zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import SECRETS
 from tests.local_zookeeper import ROOT, LocalZooKeeper
-from tests.unit.reconcile.site import Site
+from tests.unit.reconcile.site import ISOLATION, Site
 from tests.unit.simulators.mesos_cluster import until
 
 WAY = ["deactivate", "drain", "order", "settle", "close"]
@@ -234,3 +238,52 @@ def test_settings_that_cannot_be_used_are_refused_with_the_remedy(tmp_path):
     config.write_text(json.dumps({"zookeeper": "z:1", "masters": ["http://m:1"], "policy": {"breaker_share": 2}}))
     assert "breaker_share is 2" in run()
     assert "mode is 'maybe'" in run("--mode", "maybe")
+
+
+def test_it_logs_in_to_both_and_agents_may_do_no_more_than_they_need(site: Make, tmp_path):
+    secret = tmp_path / "secret"
+    secret.touch(0o600)
+    secret.write_text(
+        json.dumps(
+            {
+                "zookeeper_user": "reconciler",
+                "zookeeper_password": "hidden-1",
+                "zookeeper_agents_user": "agents",
+                "zookeeper_agents_password": "hidden-2",
+                "mesos_principal": "operator",
+                "mesos_secret": "hidden-3",
+            }
+        )
+    )
+    masters = tmp_path / "credentials.json"
+    masters.write_text('{"credentials": [{"principal": "operator", "secret": "hidden-3"}]}')
+    one = site("--authenticate_http_readwrite=true", f"--credentials={masters}", credentials=str(secret))
+    one.client.delete(f"{one.path}/verdicts")
+    one.client.delete(one.path)
+    reconciler = one.leading()
+    login = tmp_path / "agents.json"
+    login.touch(0o600)
+    login.write_text('{"user": "agents", "password": "hidden-2"}')
+    one.cluster.agent("n1", ISOLATION, "--resources=gpus:1", "--nvidia_gpu_devices=0", gpus="ok")
+    one.cluster.registered("n1")
+    where = agent_zookeeper.Settings([one.zookeeper.address], "n1", one.path, str(login))
+    publisher = agent_zookeeper.ZooKeeper(where, lambda told: told)
+    sick = {"uuid": "GPU-0", "index": 0, "pci_address": "0", "verdict": "fatal", "reasons": []}
+    publisher.publish({"verdict": "fatal", "reasons": [], "devices": [sick], "listed": ["GPU-0"], "order": None})
+    until(lambda: one.cluster.slave("n1")["deactivated"])
+    anyone, agent = KazooClient(one.zookeeper.address), KazooClient(one.zookeeper.address)
+    anyone.start()
+    agent.start()
+    agent.add_auth("digest", "agents:hidden-2")
+    for client, path in ((anyone, "verdicts"), (anyone, "requests"), (agent, "requests"), (agent, "orders")):
+        with pytest.raises(NoAuthError):
+            client.create(f"{one.path}/{path}/n2", b"{}")
+    for client in (anyone, agent):
+        with pytest.raises(NoAuthError):
+            client.get(f"{one.path}/journal/n1")
+        client.stop()
+        client.close()
+    publisher.close()
+    shown = Path(f"/proc/{reconciler.pid}/cmdline").read_bytes().decode() + one.journal.read_text()
+    shown += (one.base / "reconciler.log").read_text()
+    assert "hidden" not in shown
