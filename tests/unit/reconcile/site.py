@@ -20,7 +20,7 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
-from tests.local_zookeeper import ROOT, LocalZooKeeper
+from tests.local_zookeeper import ROOT, LocalEnsemble, LocalZooKeeper
 from tests.unit.simulators.mesos_cluster import Cluster, Program, free_port, until
 
 ISOLATION = "--isolation=cgroups/cpu,cgroups/devices,filesystem/linux,gpu/nvidia"
@@ -138,7 +138,7 @@ class SomeNode:
 
 
 class Site:
-    def __init__(self, base: Path, zookeeper: LocalZooKeeper, *flags: str, **settings: Any) -> None:
+    def __init__(self, base: Path, zookeeper: LocalZooKeeper | LocalEnsemble, *flags: str, **settings: Any) -> None:
         self.base, self.zookeeper = base, zookeeper
         # Each site has a part of the server for itself.
         self.path = f"/{base.name}"

@@ -114,6 +114,15 @@ def test_a_lost_connection_does_not_lose_the_verdict(zookeeper, client, publishe
     assert (after.ephemeralOwner, after.czxid) == (before.ephemeralOwner, before.czxid)
 
 
+def test_a_host_that_is_cut_off_loses_its_verdict_and_gives_it_again_afterwards(client, publisher, tmp_path):
+    publisher.publish({"verdict": "ok"})
+    until(lambda: found(client, tmp_path))
+    os.kill(publisher.process, signal.SIGSTOP)
+    until(lambda: found(client, tmp_path) is None)
+    os.kill(publisher.process, signal.SIGCONT)
+    until(lambda: found(client, tmp_path) == {"verdict": "ok"})
+
+
 def test_without_a_server_the_agent_goes_on_and_says_so(tmp_path):
     one = ZooKeeper(Settings([f"127.0.0.1:{free_port()}"], "n1"), lambda told: told)
     one.publish({"verdict": "ok"})

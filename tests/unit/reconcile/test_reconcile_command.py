@@ -17,7 +17,7 @@ from kazoo.exceptions import NoAuthError
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import agent_zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import SECRETS
-from tests.local_zookeeper import ROOT, LocalZooKeeper
+from tests.local_zookeeper import ROOT, LocalEnsemble, LocalZooKeeper, NotHere
 from tests.unit.reconcile.site import ISOLATION, Site
 from tests.unit.simulators.mesos_cluster import until
 
@@ -287,3 +287,30 @@ def test_it_logs_in_to_both_and_agents_may_do_no_more_than_they_need(site: Make,
     shown = Path(f"/proc/{reconciler.pid}/cmdline").read_bytes().decode() + one.journal.read_text()
     shown += (one.base / "reconciler.log").read_text()
     assert "hidden" not in shown
+
+
+@pytest.mark.slow
+def test_the_leader_of_zookeeper_may_be_killed_while_a_node_is_on_its_way(tmp_path):
+    try:
+        ensemble = LocalEnsemble(tmp_path / "zookeeper")
+    except NotHere as why:
+        pytest.skip(str(why))
+    (tmp_path / "site").mkdir()
+    one = Site(tmp_path / "site", ensemble, session_s=6)
+    try:
+        node = one.node("n1", cards=3)
+        one.leading()
+        one.reconciler()
+        task(one, "n1", 600)
+        node.fault(0)
+        until(lambda: node.state == "deactivated")
+        ensemble.leader().stop(signal.SIGKILL)
+        one.cluster.ask("/stand-in/kill", {"task_id": "job"})
+        until(lambda: one.way("n1")[-1] == "close", 120)
+        assert node.state == "active"
+        assert one.cluster.slave("n1")["resources"]["gpus"] == 2.0
+        ended = [row["kind"] for row in one.entries("end", "n1") if row["result"] == "done"]
+        assert list(dict.fromkeys(ended)) == WAY
+    finally:
+        one.stop()
+        ensemble.stop()
