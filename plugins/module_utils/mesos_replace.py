@@ -152,20 +152,30 @@ def tasks_of_agent(url: str, timeout_s: float = 5.0) -> list[str]:
 
 
 def living(work_dir: str, agent_id: str, proc: str = "/proc") -> list[int]:
-    """Processes of executors that the agent has written down and that live: they outlive it."""
+    """Processes of executors that the agent has written down and that live: they outlive it.
+
+    Source: Mesos, src/slave/paths.hpp. An executor that ended has a sentinel beside it, and none outlives a boot.
+    """
+    meta = os.path.join(work_dir, "meta")
+    booted = [_text(os.path.join(meta, "boot_id")), _text(os.path.join(proc, "sys/kernel/random/boot_id"))]
+    if all(booted) and booted[0] != booted[1]:
+        return []
     found = []
-    pattern = os.path.join(
-        work_dir, "meta/slaves", glob.escape(agent_id), "frameworks/*/executors/*/runs/*/pids/forked.pid"
-    )
-    for path in glob.glob(pattern):
-        try:
-            with open(path, encoding="utf-8") as file:
-                number = int(file.read())
-        except (OSError, ValueError):
-            continue
-        if os.path.exists(os.path.join(proc, str(number))):
-            found.append(number)
+    runs = os.path.join(meta, "slaves", glob.escape(agent_id), "frameworks/*/executors/*/runs/*")
+    for run in glob.glob(runs):
+        number = _text(os.path.join(run, "pids/forked.pid"))
+        ended = os.path.exists(os.path.join(run, "executor.sentinel"))
+        if number.isdigit() and not ended and os.path.exists(os.path.join(proc, number)):
+            found.append(int(number))
     return sorted(set(found))
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
 
 
 class Replacement:

@@ -143,6 +143,16 @@ def test_an_agent_whose_tasks_live_is_started_again_as_it_was(host):
     assert host.environment.read_text() == ENVIRONMENT
 
 
+@pytest.mark.parametrize("over", ["slaves/S0/frameworks/F/executors/E/runs/R/executor.sentinel", "boot_id"])
+def test_a_number_of_a_task_that_is_over_belongs_to_somebody_else_now(host, over):
+    place = host.meta / "S0/frameworks/F/executors/E/runs/R/pids"
+    place.mkdir(parents=True)
+    (place / "forked.pid").write_text(str(os.getpid()))
+    (host.meta.parent / over).write_text("another boot")
+    host.order()
+    assert host.obey()["state"] == "done"
+
+
 def test_an_order_that_was_withdrawn_before_it_began_is_not_carried_out(host):
     host.order(withdrawn=True)
     assert host.obey()["error"] == "withdrawn"
