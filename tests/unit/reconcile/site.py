@@ -31,7 +31,7 @@ OUT = ("deactivated", "draining", "drained")
 class SomeNode:
     """`name` with so many cards, in Mesos and in ZooKeeper."""
 
-    def __init__(self, cluster: Cluster, name: str, cards: int, zookeeper: str, path: str = "/baremetal-gpu") -> None:
+    def __init__(self, cluster: Any, name: str, cards: int, zookeeper: str, path: str = "/baremetal-gpu") -> None:
         self.cluster, self.name, self.path = cluster, name, path
         self.uuids = [f"GPU-{name}-{number}" for number in range(cards)]
         self.fatal: set[str] = set()
