@@ -35,7 +35,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_memory imp
     is_ours,
     lasting,
     observe,
-    open_intent,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_shapes import Decision, Node, Policy, Step
 
@@ -90,25 +89,28 @@ def _with_order(memory: Mapping[str, Any], node: Node) -> Decision:
         )
     if order["kind"] == "replace" and agent is not None and not order.get("withdrawn"):
         if agent["id"] != order["agent_id"]:
-            return _new_agent(node, agent, order)
-        if agent["tasks"] or agent["state"] == "active" or foreign_drain(memory, agent):
+            fence = _new_agent(node, agent, order)
+            if fence is not None:
+                return Decision(fence)
+        elif agent["tasks"] or agent["state"] == "active" or foreign_drain(memory, agent):
             why = f"agent {agent['id']} is {agent['state']} with {len(agent['tasks'])} tasks, and not by us"
             evidence = {"tasks": list(agent["tasks"])}
             return Decision(Step("withdraw", why, agent["id"], {**order, "withdrawn": True}, 0, evidence))
-    if open_intent(memory, "order", "withdraw"):
+    kind = "withdraw" if order.get("withdrawn") else "order"
+    if order.get("sent") != kind:
         # It was cut between the record and the send, so perhaps it was never sent. The node takes an order once.
-        kind = memory["intent"]["step"]["kind"]
         return Decision(Step(kind, "sent again after a cut", order["agent_id"], order))
     return Decision(None, f"order {order['id']} ({order['kind']}) is with the node")
 
 
-def _new_agent(node: Node, agent: Mapping[str, Any], order: Mapping[str, Any]) -> Decision:
+def _new_agent(node: Node, agent: Mapping[str, Any], order: Mapping[str, Any]) -> Step | None:
     """The next agent id is there before the node has answered; a card that fails now is fenced all the same."""
-    if node.verdict is not None and agent["state"] == "active":
-        cards = look({**node.verdict, "listed": order["gpus"]}, agent, {})
-        if cards.bad:
-            return Decision(Step("deactivate", f"fatal: {_named(cards.bad)}", agent["id"], None, 0, cards.evidence()))
-    return Decision(None, f"agent {agent['id']} has registered, and the node has not answered yet")
+    if node.verdict is None or agent["state"] != "active":
+        return None
+    cards = look({**node.verdict, "listed": order["gpus"]}, agent, {})
+    if not cards.bad:
+        return None
+    return Step("deactivate", f"fatal: {_named(cards.bad)}", agent["id"], None, 0, cards.evidence())
 
 
 def _silent(memory: Mapping[str, Any], agent: Mapping[str, Any], policy: Policy, now: float) -> Decision:

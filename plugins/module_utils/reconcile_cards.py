@@ -17,8 +17,34 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_shapes import Policy
 
+SCHEMA = 1
+VERDICTS = ("ok", "degraded", "fatal", "unknown")
 # From the mildest to the last.
 LADDER = ("reset_gpu", "reboot", "rma")
+
+
+def problem(verdict: Mapping[str, Any]) -> str:
+    """Why what a node publishes cannot be used; empty if it can. One node's nonsense must keep nobody else waiting."""
+    if verdict.get("schema") != SCHEMA:
+        return f"it has schema {verdict.get('schema')!r}, and this reconciler reads {SCHEMA}"
+    rows = verdict.get("devices")
+    if not isinstance(rows, list) or not _reasons(verdict.get("reasons")):
+        return "devices and reasons are no lists"
+    for row in rows:
+        if not isinstance(row, dict) or row.get("verdict") not in VERDICTS or not _reasons(row.get("reasons")):
+            return "a device has no verdict or no reasons"
+        if not isinstance(row.get("uuid"), (str, type(None))):
+            return "a UUID is no text"
+    listed, order = verdict.get("listed"), verdict.get("order")
+    if listed is not None and not (isinstance(listed, list) and all(isinstance(uuid, str) for uuid in listed)):
+        return "listed is no list of UUIDs"
+    return "" if isinstance(order, (dict, type(None))) else "order is no answer"
+
+
+def _reasons(rows: Any) -> bool:
+    return isinstance(rows, list) and all(
+        isinstance(row, dict) and isinstance(row.get("code"), str) and row.get("verdict") in VERDICTS for row in rows
+    )
 
 
 @dataclass

@@ -140,7 +140,8 @@ def is_ours(memory: Mapping[str, Any], agent: Mapping[str, Any]) -> bool:
 def begin(memory: Mapping[str, Any], step: Step, now: float) -> dict[str, Any]:
     """The memory to write down before the step is taken. Cut after it, the step may or may not have been taken."""
     new = copy.deepcopy(dict(memory))
-    resent = step.kind in ("order", "withdraw") and new["order"] is not None and open_intent(new, step.kind)
+    order = new["order"]
+    resent = order is not None and (step.kind == "order" or (step.kind == "withdraw" and order.get("withdrawn")))
     if not resent:
         new["number"] += 1
     if new["failed"] and new["failed"]["what"] == step.kind:
@@ -200,6 +201,8 @@ def end(memory: Mapping[str, Any], error: str | None, now: float, refused: bool 
         new["fenced"] = None
     if kind == "close":
         new["fenced"] = None
+    if kind in ("order", "withdraw"):
+        new["order"]["sent"] = kind
     if kind == "settle":
         _settle(new, step["order"], step["evidence"]["answer"], now)
     return new

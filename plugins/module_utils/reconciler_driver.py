@@ -9,7 +9,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_operator, reconcile, reconcile_fleet
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    mesos_operator,
+    reconcile,
+    reconcile_cards,
+    reconcile_fleet,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed, Operator
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Node, Policy, Step
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_journal import Journal
@@ -82,7 +87,15 @@ class Driver:
                     host, f"agents {', '.join(row['id'] for row in found)} have this hostname, so none is touched"
                 )
             where = (host, one["ip"]) if one else None
-            self.nodes[host] = Node(host, self.verdicts.get(host), one, where in scheduled)
+            self.nodes[host] = Node(host, self._verdict(host), one, where in scheduled)
+
+    def _verdict(self, host: str) -> Mapping[str, Any] | None:
+        """What a node publishes, None where that cannot be used."""
+        found = self.verdicts.get(host)
+        why = reconcile_cards.problem(found) if found is not None else ""
+        if why:
+            self._say(f"{host}'s verdict", f"it is passed over: {why}")
+        return None if why else found
 
     def _scheduled(self) -> set[tuple[str, str]]:
         windows = self.operator.schedule().get("windows", [])

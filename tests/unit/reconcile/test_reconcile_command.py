@@ -142,6 +142,20 @@ def test_a_node_that_loses_its_session_is_suspected_and_not_taken_out(site: Make
     assert one.way("n1") == []
 
 
+def test_a_node_that_publishes_nonsense_keeps_nobody_else_waiting(site: Make):
+    one = site()
+    node = one.node("n1")
+    for number, text in enumerate(
+        (b"no JSON", b"[]", b'{"schema": 2}', b'{"schema": 1, "devices": [3], "reasons": []}')
+    ):
+        one.client.create(f"{one.path}/verdicts/bad{number}", text)
+    one.leading()
+    node.fault(0)
+    until(lambda: one.way("n1") == WAY)
+    told = {row["host"] for row in one.entries("wait") if "it is passed over" in row["why"]}
+    assert told == {"bad2's verdict", "bad3's verdict"}
+
+
 def test_zookeeper_and_the_master_may_go_and_come_back(site: Make, zookeeper: LocalZooKeeper):
     one = site()
     node = one.node("n1")
@@ -269,7 +283,8 @@ def test_it_logs_in_to_both_and_agents_may_do_no_more_than_they_need(site: Make,
     where = agent_zookeeper.Settings([one.zookeeper.address], "n1", one.path, str(login))
     publisher = agent_zookeeper.ZooKeeper(where, lambda told: told)
     sick = {"uuid": "GPU-0", "index": 0, "pci_address": "0", "verdict": "fatal", "reasons": []}
-    publisher.publish({"verdict": "fatal", "reasons": [], "devices": [sick], "listed": ["GPU-0"], "order": None})
+    told = {"schema": 1, "verdict": "fatal", "reasons": [], "devices": [sick], "listed": ["GPU-0"], "order": None}
+    publisher.publish(told)
     until(lambda: one.cluster.slave("n1")["deactivated"])
     anyone, agent = KazooClient(one.zookeeper.address), KazooClient(one.zookeeper.address)
     anyone.start()

@@ -82,6 +82,7 @@ class World:
                 for index, uuid in enumerate(self.uuids)
             ]
             verdict = {
+                "schema": 1,
                 "boot_id": str(self.boot),
                 "time": self.now,
                 "verdict": "fatal" if self.fatal else "ok",

@@ -9,6 +9,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import reconcile, reconcile_fleet
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Node, Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_cards import problem
 from tests.unit.plugins.module_utils.reconcile_world import Killed, World
 
 ACT = Policy(mode="act")
@@ -255,6 +256,20 @@ def test_a_drain_of_others_goes_over_to_the_agent_that_takes_its_place(late: boo
     assert one.agent["grace_s"] == 600
 
 
+def test_an_order_that_was_never_sent_is_sent_though_the_agent_has_another_id_by_now():
+    one = world()
+    one.fault("GPU-1")
+    one.round()
+    one.round()
+    with pytest.raises(Killed):
+        one.round("begin")
+    one.restart()
+    one.reboot()
+    one.settle()
+    assert "GPU-1" not in one.listed
+    assert one.memory["order"] is None
+
+
 def test_an_agent_that_comes_back_by_a_reboot_with_the_old_list_is_fenced_again():
     one = world()
     one.launch()
@@ -347,6 +362,27 @@ def test_the_memory_is_json_and_a_policy_names_what_is_wrong_with_it():
     assert Policy().problems() == []
     wrong = Policy(mode="maybe", breaker_share=0, kill_s=-1, repairs=("pray",)).problems()
     assert [text.split(" is ")[0].split(" has ")[0] for text in wrong] == ["mode", "repairs", "breaker_share", "kill_s"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"schema": 2},
+        {"devices": None},
+        {"devices": [3]},
+        {"devices": [{"verdict": "bad", "reasons": []}]},
+        {"devices": [{"verdict": "ok", "reasons": [{}]}]},
+        {"devices": [{"verdict": "ok", "reasons": [], "uuid": 3}]},
+        {"reasons": [{"code": "x"}]},
+        {"listed": "GPU-0"},
+        {"order": "done"},
+    ],
+)
+def test_what_a_node_publishes_is_looked_at_before_it_is_used(change: dict):
+    verdict = world().node().verdict
+    assert verdict is not None
+    assert problem(verdict) == ""
+    assert problem({**verdict, **change}) != ""
 
 
 # --- the fleet ---

@@ -131,5 +131,5 @@ class Sequences(RuleBasedStateMachine):
             assert sorted(world.listed) == world.uuids
 
 
-Sequences.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Sequences.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 test_sequences = Sequences.TestCase
