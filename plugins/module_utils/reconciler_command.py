@@ -11,6 +11,7 @@ import json
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_status im
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_store import UNREACHABLE, Store
 
 FAILED, USAGE_ERROR = 1, 64
+STOP = (signal.SIGTERM, signal.SIGINT)
 _AWAY: tuple[type[Exception], ...] = (Failed, *UNREACHABLE)
 
 
@@ -31,18 +33,25 @@ def _complain(why: object) -> None:
     sys.stderr.write(f"gpuops: {why}\n")
 
 
+def _stop_when_told(service: Service) -> None:
+    signal.sigwait(STOP)
+    service.stop()
+
+
 def run(config: Path, mode: str | None, once: bool) -> int:
     """Lead, or wait to lead, until SIGTERM; with `once` look at all nodes once. The exit status."""
     try:
         settings = reconciler_settings.load(config, mode)
+        if not once:
+            # Before there are threads, which take the mask over: only the one that waits for them is to get them.
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
         service = Service(settings, reconciler_settings.secrets(settings))
         if once:
             if service.once():
                 return 0
             _complain("another reconciler leads, so nothing was done here")
             return FAILED
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: service.stop())
+        threading.Thread(target=_stop_when_told, args=(service,), daemon=True).start()
         service.run()
     except Wrong as why:
         _complain(why)

@@ -46,12 +46,16 @@ class Service:
         # Of what came and was not looked at yet: hosts, and whether an operator asked something.
         self.hosts: set[str] = set()
         self.asked = False
+        # Ours in the queue of those who want to lead.
+        self.place: Any = None
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         self.store.listen(self._state)
 
     def stop(self) -> None:
-        """May be called by a signal's handler."""
+        """From any thread, but not from a signal's handler, which could wait for itself."""
         self.stopping.set()
+        if self.place is not None:
+            self.place.cancel()
         self.events.put(("wake", None))
 
     def _state(self, connected: bool, lost: bool) -> None:
@@ -98,11 +102,9 @@ class Service:
     def _contend(self) -> None:
         self.lost.clear()
         self.store.prepare()
-        place = self.store.place(self.name)
-        while not self.stopping.is_set() and not self.store.take(place, PAUSE_S):
-            pass
+        place = self.place = self.store.place(self.name)
         try:
-            if place.is_acquired:
+            if not self.stopping.is_set() and self.store.take(place):
                 self._lead()
         finally:
             with contextlib.suppress(*UNREACHABLE):

@@ -26,7 +26,14 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings 
 
 try:
     from kazoo.client import KazooClient, KazooState
-    from kazoo.exceptions import BadVersionError, KazooException, LockTimeout, NodeExistsError, NoNodeError
+    from kazoo.exceptions import (
+        BadVersionError,
+        CancelledError,
+        KazooException,
+        LockTimeout,
+        NodeExistsError,
+        NoNodeError,
+    )
     from kazoo.handlers.threading import KazooTimeoutError
     from kazoo.recipe.watchers import ChildrenWatch, DataWatch
     from kazoo.retry import KazooRetry
@@ -84,11 +91,11 @@ class Store:
         return self.client.Lock(f"{self.path}/election", name)
 
     @staticmethod
-    def take(place: Any, timeout_s: float) -> bool:
-        """Whether the lead is ours within this time."""
+    def take(place: Any, timeout_s: float | None = None) -> bool:
+        """Whether the lead is ours within this time; not if the place is given up with `cancel` meanwhile."""
         try:
             return bool(place.acquire(timeout=timeout_s))
-        except LockTimeout:
+        except (LockTimeout, CancelledError):
             return False
 
     def open(self, timeout_s: float = 15.0) -> None:

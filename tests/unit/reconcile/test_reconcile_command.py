@@ -52,7 +52,7 @@ def test_a_fatal_card_goes_out_while_the_other_jobs_run_and_comes_back_when_it_i
     assert begun["evidence"]["fatal"] == {node.uuids[1]: ["xid"]}
 
 
-@pytest.mark.parametrize("point", ["before", "after"])
+@pytest.mark.parametrize("point", ["before", pytest.param("after", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", WAY)
 def test_killed_at_a_step_the_next_one_goes_on(site: Make, kind: str, point: str):
     one = site()
@@ -93,6 +93,15 @@ def test_sigterm_gives_the_lead_back_at_once(site: Make):
     assert first.wait(20) == 0
     # The session of the first one would last for a minute.
     until(lambda: len(one.entries("lead")) == 2, 20)
+
+
+def test_one_that_waits_to_lead_stops_at_once_too(site: Make):
+    one = site(session_s=60)
+    one.leading()
+    second = one.reconciler()
+    until(lambda: len(one.client.get_children(f"{one.path}/election")) == 2)
+    second.terminate()
+    assert second.wait(20) == 0
 
 
 def test_a_drain_by_others_is_left_alone(site: Make):
