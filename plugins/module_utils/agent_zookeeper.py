@@ -258,7 +258,8 @@ class ZooKeeper:
             status = 1
             try:
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                    signal.signal(number, signal.SIG_DFL)
+                    # systemd tells all of the unit at once; this one ends after the agent, with its session.
+                    signal.signal(number, signal.SIG_IGN)
                 signal.set_wakeup_fd(-1)
                 _close_all_but(theirs.fileno())
                 status = Child(self.settings, theirs).serve()
