@@ -21,6 +21,7 @@ SCHEMA = 1
 SKEW_S = 30.0
 # A call that was cut may be with the master for so long, in seconds.
 IN_FLIGHT_S = 15.0
+CALLS = ("deactivate", "drain", "reactivate")
 
 
 def empty(host: str) -> dict[str, Any]:
@@ -29,10 +30,9 @@ def empty(host: str) -> dict[str, Any]:
         "schema": SCHEMA,
         "host": host,
         "number": 0,
-        # Whether it ever published, and since when it does not, or has no agent in Mesos.
+        # Whether it ever published, and since when it does not.
         "known": False,
         "silent": None,
-        "gone": None,
         # UUID -> since when the card is seen well.
         "well": {},
         # Agent id -> {how: deactivate|drain, from, to, grace_s}: taken out by us.
@@ -53,14 +53,13 @@ def empty(host: str) -> dict[str, Any]:
 
 def lasting(memory: Mapping[str, Any]) -> dict[str, Any]:
     """What has to be written down when it changes. Timers are not: they may begin anew after a restart."""
-    return {key: value for key, value in memory.items() if key not in ("well", "silent", "gone")}
+    return {key: value for key, value in memory.items() if key not in ("well", "silent")}
 
 
 def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> dict[str, Any]:
     """The memory with what is seen now. No evidence, such as a node without a session, changes no card."""
     new = copy.deepcopy(dict(memory))
     new["silent"] = None if node.verdict is not None else new["silent"] or now
-    new["gone"] = None if node.agent is not None else new["gone"] or now
     if node.verdict is not None:
         new["known"] = True
         cards = look(node.verdict, node.agent, new["cards"], new["well"], policy, now)
@@ -105,8 +104,7 @@ def _resume(new: dict[str, Any], agent: Mapping[str, Any], now: float) -> None:
         return
     step, state = intent["step"], agent["state"]
     kind = step["kind"]
-    calls = ("deactivate", "drain", "reactivate")
-    if kind in ("settle", "close") or (kind in calls and step["agent_id"] != agent["id"]):
+    if kind in ("settle", "close") or (kind in CALLS and step["agent_id"] != agent["id"]):
         new["intent"] = None
     elif kind in ("deactivate", "drain"):
         made = state in ("draining", "drained") or (kind == "deactivate" and state == "deactivated")
@@ -148,14 +146,10 @@ def begin(memory: Mapping[str, Any], step: Step, now: float) -> dict[str, Any]:
         new["failed"] = None
     if step.kind in ("deactivate", "drain") and not step.for_others:
         before = new["ours"].get(step.agent_id)
-        again = before is not None and before["how"] == step.kind == "drain"
-        new["ours"][step.agent_id] = {
-            "how": step.kind,
-            "from": before["from"] if before and again else now,
-            "to": now,
-            "grace_s": step.grace_s,
-            "before": None if again else before,
-        }
+        row = {"how": step.kind, "from": now, "to": now, "grace_s": step.grace_s, "before": before}
+        if before is not None and before["how"] == step.kind:
+            row.update({key: before[key] for key in ("from", "before")})
+        new["ours"][step.agent_id] = row
     if step.kind == "deactivate" and new["fenced"] is None and not step.for_others:
         new["fenced"] = {"at": now, "agent_id": step.agent_id, "why": step.why}
     if step.kind == "order" and not resent and step.order is not None:
@@ -193,6 +187,9 @@ def end(memory: Mapping[str, Any], error: str | None, now: float, refused: bool 
                 new["ours"][agent_id] = before
         if refused and kind == "deactivate" and not new["ours"]:
             new["fenced"] = None
+        if not refused and kind in CALLS:
+            # The master may still do it, as after a cut.
+            new["intent"] = memory["intent"]
         return new
     if step["for_others"]:
         new.update(carry=None, fenced=None)

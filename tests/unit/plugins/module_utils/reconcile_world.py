@@ -204,7 +204,8 @@ class World:
         self.memory = {**reconcile.empty("n1"), **json.loads(self.written)}
 
     def round(self, kill: str = "") -> Step | None:
-        """One turn of the driver; `kill` is begin or call: after which of them it is killed."""
+        """One turn of the driver; `kill` is begin or call: after which of them it is killed. Or the master does not
+        answer: unheard if nothing came of the call, unanswered if it was done."""
         node = self.node()
         before = reconcile.lasting(self.memory)
         self.memory = reconcile.observe(self.memory, node, self.policy, self.now)
@@ -219,10 +220,11 @@ class World:
         self.log.append(step.kind)
         if kill == "begin":
             raise Killed
-        error = self.perform(step)
+        error = "timed out" if kill == "unheard" else self.perform(step)
         if kill == "call":
             raise Killed
-        self.memory = reconcile.end(self.memory, error, self.now, refused=True)
+        silent = kill.startswith("un")
+        self.memory = reconcile.end(self.memory, "timed out" if silent else error, self.now, refused=not silent)
         self.write()
         return step
 

@@ -291,6 +291,35 @@ def test_what_others_do_after_a_call_that_was_refused_is_not_ours():
     assert memory["failed"]["why"] == "refused"
 
 
+def test_a_call_without_an_answer_is_ours_when_the_master_does_it_later():
+    one = world()
+    one.fault("GPU-1")
+    for _try in range(3):
+        step = reconcile.decide(one.memory, one.node(), ACT, "", one.now).step
+        assert step is not None
+        one.memory = reconcile.end(reconcile.begin(one.memory, step, one.now), "timed out", one.now)
+        one.now += 2
+        one.memory = reconcile.observe(one.memory, one.node(), ACT, one.now)
+    assert one.memory["ours"]["S0"]["before"] is None
+    one.master["S0"]["state"] = "deactivated"
+    one.mend("GPU-1")
+    one.settle()
+    assert one.log == ["reactivate"]
+
+
+def test_a_call_without_an_answer_of_which_nothing_came_is_not_ours_for_ever():
+    one = world()
+    one.fault("GPU-1")
+    step = reconcile.decide(one.memory, one.node(), ACT, "", one.now).step
+    assert step is not None
+    one.memory = reconcile.end(reconcile.begin(one.memory, step, one.now), "timed out", one.now)
+    one.mend("GPU-1")
+    one.settle(turns=2)
+    one.others_deactivate()
+    one.settle()
+    assert one.log == []
+
+
 def test_a_sticky_drain_is_posted_again():
     one = world()
     one.fault("GPU-1")

@@ -39,7 +39,7 @@ class Sequences(RuleBasedStateMachine):
         self.world.now += seconds
         self.world.round()
 
-    @rule(kill=st.sampled_from(["", "begin", "call"]))
+    @rule(kill=st.sampled_from(["", "begin", "call", "unheard", "unanswered"]))
     def reconciler(self, kill: str) -> None:
         self.world.now += 1
         try:
