@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log, snapshot
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import Inbox
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import ANSWER, Inbox
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_prober import Prober
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
 from ansible_collections.baremetal.gpu.plugins.module_utils.service_manager import notify, watchdog_interval
@@ -43,6 +43,8 @@ class Settings:
     start_deadline_s: float = 90.0
     policy: dict[str, Any] = field(default_factory=dict)
     root: str = "/"
+    # Where the program that carries out orders leaves its answer.
+    answer: str = ANSWER
 
 
 class Agent:
@@ -67,7 +69,7 @@ class Agent:
         self.stopping = False
         self.kernel: kernel_log.Log | None = None
         self.parser = kernel_log.Parser(self.boot_id)
-        self.inbox = Inbox(settings.state_directory)
+        self.inbox = Inbox(settings.state_directory, settings.answer)
         self._watched_child: int | None = None
         # Publisher -> its socket, and the number that this had when it was registered.
         self._watched_pipes: dict[Any, tuple[socket.socket, int]] = {}

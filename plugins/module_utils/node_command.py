@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import socket
 import sys
 import time
@@ -61,7 +62,7 @@ def agent(config: dict[str, Any]) -> int:
     if config.get("zookeeper"):
         where = agent_zookeeper.Settings(**config["zookeeper"])
         environment = mesos_replace.Place(**config.get("mesos", {})).environment
-        describe = functools.partial(agent_orders.describe, where.host, environment)
+        describe = functools.partial(agent_orders.describe, where.host, environment, answer=settings.answer)
         publishers.append(agent_zookeeper.ZooKeeper(where, describe))
     # Loaded before the child is forked, which then shares it.
     binding = nvml.load_binding(None)
@@ -152,7 +153,14 @@ def clear(config: dict[str, Any], device: str | None, code: str | None) -> int:
 def order(config: dict[str, Any]) -> int:
     """Carry out what the reconciler has ordered, until nothing is left to be done."""
     place = mesos_replace.Place(**config.get("mesos", {}))
-    settings = node_orders.Settings(allowed=tuple(config.get("orders", ())), place=place)
+    agent_settings = Settings(**config.get("settings", {}))
+    settings = node_orders.Settings(
+        order=os.path.join(agent_settings.state_directory, agent_orders.ORDER),
+        answer=agent_settings.answer,
+        allowed=tuple(config.get("orders", ())),
+        place=place,
+        root=agent_settings.root,
+    )
     done: dict[str, Any] = {}
     while True:
         try:
