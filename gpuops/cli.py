@@ -17,11 +17,10 @@ from gpuops.inventory.cli import inventory
 from gpuops.place import place
 from gpuops.plan_command import plan_command
 from gpuops.probe import probe
+from gpuops.reconcile import clear, reconcile
 from gpuops.report.command import report
 from gpuops.status_command import status_command
 from gpuops.up import up
-from gpuops.reconcile.cli import clear, reconcile
-from gpuops.reconcile import clear, reconcile
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
