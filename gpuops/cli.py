@@ -17,6 +17,7 @@ from gpuops.inventory.cli import inventory
 from gpuops.place import place
 from gpuops.plan_command import plan_command
 from gpuops.probe import probe
+from gpuops.reconcile import clear, reconcile
 from gpuops.report.command import report
 from gpuops.status_command import status_command
 from gpuops.up import up
@@ -96,6 +97,8 @@ app.command()(fetch)
 app.command()(inventory)
 app.command()(probe)
 app.command()(place)
+app.command()(reconcile)
+app.command()(clear)
 
 # The lab builds its machines' simulated cards from the sources, so it belongs to a checkout.
 if CHECKOUT.joinpath("tests", "simulators").is_dir():

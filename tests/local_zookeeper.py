@@ -54,9 +54,9 @@ def classpath() -> str:
 
 
 class LocalZooKeeper:
-    """One server that stands alone; `stop` and `start` keep its data."""
+    """One server, which stands alone; `stop` and `start` keep its data. `more` is added to its configuration."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, more: str = "", wait: bool = True) -> None:
         self.base, self.port = base, free_port()
         self.classpath = classpath()
         self.process: subprocess.Popen[bytes] | None = None
@@ -64,16 +64,16 @@ class LocalZooKeeper:
         (base / "zoo.cfg").write_text(
             f"dataDir={base}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\ntickTime=500\n"
             "minSessionTimeout=1000\nmaxSessionTimeout=60000\nadmin.enableServer=false\nmaxClientCnxns=0\n"
-            "4lw.commands.whitelist=srvr,ruok\n",
+            f"4lw.commands.whitelist=srvr\n{more}",
             encoding="utf-8",
         )
-        self.start()
+        self.start(wait)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    def start(self) -> None:
+    def start(self, wait: bool = True) -> None:
         with (self.base / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -90,22 +90,57 @@ class LocalZooKeeper:
                 stderr=log,
                 env={"PATH": os.environ["PATH"]},
             )
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Until it serves, alone or as a member of a quorum."""
+        assert self.process is not None
         end = time.monotonic() + 60
-        while not self._serves():
+        while not self.mode():
             told = (self.base / "log").read_text(errors="replace")[-500:]
             assert self.process.poll() is None, f"ZooKeeper ended: {told}"
             assert time.monotonic() < end, f"ZooKeeper does not answer: {told}"
             time.sleep(0.1)
 
-    def _serves(self) -> bool:
+    def mode(self) -> str:
+        """standalone, leader or follower; empty while it does not serve."""
         try:
             with socket.create_connection(("127.0.0.1", self.port), 1) as one:
-                one.sendall(b"ruok")
-                return one.recv(4) == b"imok"
+                one.sendall(b"srvr")
+                with one.makefile(encoding="utf-8", errors="replace") as lines:
+                    return next((line.split(": ")[1].strip() for line in lines if line.startswith("Mode: ")), "")
         except OSError:
-            return False
+            return ""
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(number)
             self.process.wait(20)
+
+
+class LocalEnsemble:
+    """Three servers with a quorum."""
+
+    def __init__(self, base: Path) -> None:
+        ports = [(free_port(), free_port()) for _server in range(3)]
+        rows = [f"server.{number}=127.0.0.1:{peer}:{vote}\n" for number, (peer, vote) in enumerate(ports, 1)]
+        more = "initLimit=20\nsyncLimit=10\n" + "".join(rows)
+        self.servers = []
+        for number in range(1, 4):
+            (base / f"{number}/data").mkdir(parents=True)
+            (base / f"{number}/data/myid").write_text(f"{number}\n", encoding="utf-8")
+            self.servers.append(LocalZooKeeper(base / str(number), more, wait=False))
+        for server in self.servers:
+            server.wait()
+
+    @property
+    def address(self) -> str:
+        return ",".join(server.address for server in self.servers)
+
+    def leader(self) -> LocalZooKeeper:
+        return next(server for server in self.servers if server.mode() == "leader")
+
+    def stop(self) -> None:
+        for server in self.servers:
+            server.stop(signal.SIGKILL)

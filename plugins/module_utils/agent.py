@@ -21,8 +21,10 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import ANSWER, Inbox
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_prober import Prober
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
+from ansible_collections.baremetal.gpu.plugins.module_utils.service_manager import notify, watchdog_interval
 
 SCHEMA = 1
 REQUEST_AT_MOST = 4096
@@ -41,29 +43,15 @@ class Settings:
     start_deadline_s: float = 90.0
     policy: dict[str, Any] = field(default_factory=dict)
     root: str = "/"
-
-
-def notify(state: str) -> None:
-    """Tell systemd, if it started this process. Source: sd_notify(3)."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address:
-        return
-    kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC
-    # Where nobody listens any more, the agent's work does not depend on it.
-    with socket.socket(socket.AF_UNIX, kind) as to, contextlib.suppress(OSError):
-        to.sendto(state.encode("utf-8"), "\0" + address[1:] if address.startswith("@") else address)
-
-
-def watchdog_interval() -> float | None:
-    """How often systemd wants to hear of the process: twice in the time after which it would kill it."""
-    microseconds = os.environ.get("WATCHDOG_USEC")
-    return int(microseconds) / 2e6 if microseconds else None
+    # Where the program that carries out orders leaves its answer.
+    answer: str = ANSWER
 
 
 class Agent:
     """``Agent(settings, make_reader, publishers).run()`` until SIGTERM.
 
     `make_reader` returns a snapshot.Reader in the child; `publishers` are those of agent_publish.py or answer alike.
+    One that hears something too has `pipe`, a socket or None, and `hear()`.
     """
 
     def __init__(self, settings: Settings, make_reader: Callable[[], Any], publishers: Iterable[Any]) -> None:
@@ -81,7 +69,10 @@ class Agent:
         self.stopping = False
         self.kernel: kernel_log.Log | None = None
         self.parser = kernel_log.Parser(self.boot_id)
+        self.inbox = Inbox(settings.state_directory, settings.answer)
         self._watched_child: int | None = None
+        # Publisher -> its socket, and the number that this had when it was registered.
+        self._watched_pipes: dict[Any, tuple[socket.socket, int]] = {}
         self._next_look = self._next_slow_look = time.monotonic()
         self._next_watchdog = 0.0
 
@@ -96,6 +87,7 @@ class Agent:
             while not self.stopping:
                 self._look_if_due()
                 self._watch_child()
+                self._watch_pipes()
                 for key, _mask in self.selector.select(self._patience()):
                     key.data()
                 self._check_deadline()
@@ -224,6 +216,26 @@ class Agent:
         self.probe["error"] = error
         self._judge(snapshot.without_nvml(error, self.settings.root), [])
 
+    # --- the reconciler -------------------------------------------------------------------------------------------
+
+    def _watch_pipes(self) -> None:
+        """Keep the selector's list in step with the publishers that hear something, whose sockets come and go."""
+        for publisher in self.publishers:
+            pipe: socket.socket | None = getattr(publisher, "pipe", None)
+            watched = self._watched_pipes.get(publisher)
+            if watched and watched[0] is not pipe:
+                self.selector.unregister(watched[1])
+                del self._watched_pipes[publisher]
+            if pipe is not None and publisher not in self._watched_pipes:
+                self.selector.register(pipe.fileno(), selectors.EVENT_READ, lambda one=publisher: self._heed(one))
+                self._watched_pipes[publisher] = pipe, pipe.fileno()
+
+    def _heed(self, publisher: Any) -> None:
+        for told in publisher.hear():
+            mended = self.inbox.take(told)
+            if mended:
+                self._clear(mended["device"], None)
+
     # --- verdicts -------------------------------------------------------------------------------------------------
 
     def _judge(self, look: dict[str, Any] | None, events: list[dict[str, Any]]) -> None:
@@ -256,6 +268,7 @@ class Agent:
 
     def _publish(self) -> None:
         result = self.result()
+        self.inbox.remind()
         for publisher in self.publishers:
             name = type(publisher).__name__
             try:
@@ -303,12 +316,18 @@ class Agent:
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "clear":
-            self.history, cleared = health.clear(self.history, request.get("device"), request.get("code"))
-            self.prober.retry()
-            self._judge(None, [])
-            return {"cleared": cleared, "health": self.report}
+            return {"cleared": self._clear(request.get("device"), request.get("code")), "health": self.report}
         if request["do"] == "look":
             self._next_look = self._next_slow_look = time.monotonic()
             self.prober.retry()
             return {"asked": True}
-        raise ValueError(f"do is {request['do']}, and can be clear or look")
+        if request["do"] == "publish":
+            self._publish()
+            return {"published": True}
+        raise ValueError(f"do is {request['do']}, and can be clear, look or publish")
+
+    def _clear(self, device: str | None, code: str | None) -> list[dict[str, Any]]:
+        self.history, cleared = health.clear(self.history, device, code)
+        self.prober.retry()
+        self._judge(None, [])
+        return cleared

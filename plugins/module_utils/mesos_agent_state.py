@@ -95,7 +95,8 @@ def change(
     clock: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> dict[str, Any]:
-    """Brings the agent into the state: {changed, action, before, after}. A drain is waited for if `timeout_s` is not 0.
+    """Brings the agent into the state: {changed, action, before, after, ours}. A drain is waited for if `timeout_s` is
+    not 0. `ours`: the agent is out afterwards, or was before in check mode, and the ledger has it.
 
     Raises Failed; where the time is over, with the tasks that are waited for.
     """
@@ -104,7 +105,7 @@ def change(
     action = decide(before, wanted, ours, takeover)
     if action == "drain" and before is not None:
         _not_in_schedule(operator, before)
-    result = {"changed": action is not None, "action": action, "before": before, "after": before}
+    result = {"changed": action is not None, "action": action, "before": before, "after": before, "ours": ours}
     if before is None or check_mode:
         return result
     if before["state"] == "active":
@@ -123,6 +124,7 @@ def change(
         ours = before["id"] in ledger.rows
         _wait(operator, before["id"], ("drained",), end, timeout_s, clock, sleep, grace_s if ours else None)
     result["after"] = mesos_operator.pick(operator.agents(), None, before["id"])
+    result["ours"] = before["id"] in ledger.rows
     return result
 
 

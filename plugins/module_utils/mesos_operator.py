@@ -201,8 +201,9 @@ class Operator:
 
 
 def agent_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What is told of an agent in /slaves or /state: id, hostname, ip, port, state, grace_s, mark_gone, resources,
-    used_resources, attributes. `state` is active, deactivated, draining or drained.
+    """What is told of an agent in /slaves or /state: id, hostname, ip, port, state, grace_s, mark_gone, drain_since,
+    resources, used_resources, attributes. `state` is active, deactivated, draining or drained; `drain_since` is in Unix
+    seconds.
     """
     address = str(row.get("pid", "")).partition("@")[2]
     drain = row.get("drain_info") or {}
@@ -217,6 +218,7 @@ def agent_of(row: Mapping[str, Any]) -> dict[str, Any]:
         "state": str(drain["state"]).lower() if drain.get("state") in ("DRAINING", "DRAINED") else state,
         "grace_s": grace // 10**9 if drain else None,
         "mark_gone": bool(config.get("mark_gone")) if drain else None,
+        "drain_since": row.get("estimated_drain_start_time_seconds") if drain else None,
         "resources": dict(row.get("resources", {})),
         "used_resources": dict(row.get("used_resources", {})),
         "attributes": dict(row.get("attributes", {})),

@@ -6,14 +6,25 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import os
 import socket
 import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, health_text, nvml, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    agent_orders,
+    agent_zookeeper,
+    health_probe,
+    health_text,
+    mesos_replace,
+    node_orders,
+    nvml,
+    snapshot,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import ResultFile, Textfile
 from ansible_collections.baremetal.gpu.plugins.module_utils.facts_health import AGENT_CONFIG, AGENT_RESULT, STALE_AFTER
@@ -48,6 +59,11 @@ def agent(config: dict[str, Any]) -> int:
     publishers: list[Any] = [ResultFile(config.get("result", AGENT_RESULT))]
     if config.get("textfile"):
         publishers.append(Textfile(config["textfile"]))
+    if config.get("zookeeper"):
+        where = agent_zookeeper.Settings(**config["zookeeper"])
+        environment = mesos_replace.Place(**config.get("mesos", {})).environment
+        describe = functools.partial(agent_orders.describe, where.host, environment, answer=settings.answer)
+        publishers.append(agent_zookeeper.ZooKeeper(where, describe))
     # Loaded before the child is forked, which then shares it.
     binding = nvml.load_binding(None)
     Agent(settings, lambda: snapshot.Reader(binding, settings.root), publishers).run()
@@ -134,6 +150,32 @@ def clear(config: dict[str, Any], device: str | None, code: str | None) -> int:
     return 0 if cleared else 1
 
 
+def order(config: dict[str, Any]) -> int:
+    """Carry out what the reconciler has ordered, until nothing is left to be done."""
+    place = mesos_replace.Place(**config.get("mesos", {}))
+    agent_settings = Settings(**config.get("settings", {}))
+    settings = node_orders.Settings(
+        order=os.path.join(agent_settings.state_directory, agent_orders.ORDER),
+        answer=agent_settings.answer,
+        allowed=tuple(config.get("orders", ())),
+        place=place,
+        root=agent_settings.root,
+    )
+    done: dict[str, Any] = {}
+    while True:
+        try:
+            devices = read_result(config)["facts"]["devices"]
+        except (OSError, ValueError, KeyError):
+            devices = []
+        answer = node_orders.obey(settings, devices)
+        say(json.dumps(answer))
+        if answer == done or not answer or answer["state"] == "running":
+            break
+        done = answer
+    ask_agent(config, {"do": "publish"})
+    return 0
+
+
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuops", description="The health of this host's NVIDIA cards.")
     parser.add_argument("--config", default=AGENT_CONFIG, help="configuration of the agent (default: %(default)s)")
@@ -151,6 +193,7 @@ def arguments() -> argparse.ArgumentParser:
     one.add_argument("code", nargs="?", help="code of the fault; by default all")
     commands.add_parser("look", help="have the agent look at once, also at what it looks at once an hour")
     commands.add_parser("agent", help="run the agent; systemd does this")
+    commands.add_parser("order", help="carry out the reconciler's order that lies here; systemd does this, as root")
     commands.add_parser("fact", help="print the facts of the last look, for Ansible")
     return parser
 
@@ -168,6 +211,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return fact(config)
     if asked.command == "clear":
         return clear(config, asked.device, asked.code)
+    if asked.command == "order":
+        return order(config)
     ask_agent(config, {"do": "look"})
     return 0
 

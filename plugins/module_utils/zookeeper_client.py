@@ -24,7 +24,7 @@ SESSION_MS = 10_000
 LARGEST_REPLY = 1 << 20
 
 # https://github.com/apache/zookeeper/blob/master/zookeeper-server/src/main/java/org/apache/zookeeper/KeeperException.java
-NO_NODE, NODE_EXISTS = -101, -110
+NO_NODE, NODE_EXISTS, EXPIRED = -101, -110, -112
 ERRORS = {
     -4: "the connection was lost",
     -102: "not permitted: nobody whose password was given may do that",
@@ -100,19 +100,32 @@ class Session:
     """A session with one server, for use in a `with` statement.
 
     :param timeout: seconds for the connection and for each answer.
+    :param session_ms: how long the session is to outlive its connection; the server says what it grants.
+    :param resume: `id` of a session to take up again.
     :raises OSError: if the server cannot be reached.
     :raises Failure: if it is not a server of ZooKeeper, or serves nobody.
     """
 
-    def __init__(self, host: str, port: int, timeout: float = 10.0) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        timeout: float = 10.0,
+        session_ms: int = SESSION_MS,
+        resume: tuple[int, bytes] = (0, bytes(16)),
+    ) -> None:
         self.xid = 0
         self.connection = socket.create_connection((host, port), timeout)
         try:
-            self._send(struct.pack(">iqiqi", 0, 0, SESSION_MS, 0, 16) + bytes(16) + b"\0")
+            number, password = resume
+            self._send(struct.pack(">iqiqi", 0, 0, session_ms, number, len(password)) + password + b"\0")
             answer = Reader(self._receive())
             answer.number()
-            if answer.number() <= 0:
-                raise Failure("the server gave no session")
+            # What the server grants; nothing for a session that is over.
+            self.session_ms = answer.number()
+            if self.session_ms <= 0:
+                raise Failure("the server gave no session", EXPIRED if number else 0)
+            self.id = answer.number("q"), answer.take(answer.number())
         except BaseException:
             self.connection.close()
             raise
@@ -155,11 +168,14 @@ class Session:
         while True:
             answer = Reader(self._receive())
             number, _zxid, code = answer.number(), answer.number("q"), answer.number()
-            # Others are notices of the server.
             if number == xid:
                 if code:
                     raise Failure(what, code)
                 return answer
+            self._notice(number, answer)
+
+    def _notice(self, number: int, notice: Reader) -> None:
+        """What the server says by itself; here nobody waits for it."""
 
     def authenticate(self, user: str, password: str) -> None:
         """Act as this user too, by the scheme `digest`."""

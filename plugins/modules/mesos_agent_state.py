@@ -99,6 +99,14 @@ action:
   description: What was done, V(drain), V(deactivate), V(reactivate) or V(gone); null for nothing.
   returned: success
   type: str
+before:
+  description: State of the agent before, V(active), V(deactivated), V(draining) or V(drained); null for none.
+  returned: success
+  type: str
+ours:
+  description: Whether the agent is out, and the ledger has it. In check mode, whether the ledger has it now.
+  returned: success
+  type: bool
 agent:
   description: The agent afterwards, null for one that is not registered.
   returned: success
@@ -122,6 +130,9 @@ agent:
     grace_s:
       description: Grace of the drain in seconds, null without one.
       type: int
+    drain_since:
+      description: When the drain began in Unix seconds, null without a drain or where the master does not tell.
+      type: float
     mark_gone:
       description: Whether the agent is gone for good once drained, null without a drain.
       type: bool
@@ -184,6 +195,8 @@ def main() -> None:
     module.exit_json(
         changed=done["changed"],
         action=done["action"],
+        before=before,
+        ours=done["ours"],
         agent=done["after"],
         diff={"before": f"{before}\n", "after": f"{after}\n"},
     )

@@ -82,6 +82,9 @@ agents:
     grace_s:
       description: Grace of the drain in seconds, null without one.
       type: int
+    drain_since:
+      description: When the drain began in Unix seconds, null without a drain or where the master does not tell.
+      type: float
     mark_gone:
       description: Whether the agent is gone for good once drained, null without a drain.
       type: bool

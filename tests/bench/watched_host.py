@@ -67,10 +67,13 @@ def python() -> str:
 
 
 class WatchedHost:
-    """A context in which the agent runs with its default interval. `result()` is what it has published last."""
+    """A context in which the agent runs with its default interval. `result()` is what it has published last.
 
-    def __init__(self, event_pause_ms: int) -> None:
-        self.event_pause_ms = event_pause_ms
+    `more` is added to the agent's configuration.
+    """
+
+    def __init__(self, event_pause_ms: int, more: dict[str, Any] | None = None) -> None:
+        self.event_pause_ms, self.more = event_pause_ms, more or {}
         self._directory = tempfile.TemporaryDirectory(prefix="bench-agent-")
         self.place = Path(self._directory.name)
 
@@ -98,7 +101,8 @@ class WatchedHost:
         program.write_text(bundle.bundle("node_command"), encoding="utf-8")
         config = self.place / "agent.json"
         settings = {"state_directory": str(self.place / "state"), "kernel_log": str(log)}
-        config.write_text(json.dumps({"settings": settings, "textfile": "/run/textfile/gpu.prom"}), encoding="utf-8")
+        told = {"settings": settings, "textfile": "/run/textfile/gpu.prom", **self.more}
+        config.write_text(json.dumps(told), encoding="utf-8")
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", NAMESPACE, "namespace", str(root)]
         command += [python(), "-I", str(program), "--config", str(config), "agent"]
         environment = {

@@ -1,0 +1,99 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the node says to the reconciler, and what the agent does with what it hears.
+
+The agent may write nothing but its own files. So it only lays an order down; systemd sees the file and starts the
+program that carries it out (node_orders.py), which leaves its answer where the agent reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import listed
+
+SCHEMA = 1
+ORDER = "order.json"
+CLEARED = "cleared.json"
+ANSWER = "/var/lib/baremetal-gpu/orders/answer.json"
+REMIND_S = 30.0
+_OF_REASON = ("code", "verdict", "action", "text")
+
+
+def read(path: str) -> dict[str, Any]:
+    """A JSON object from a file; empty where there is none, or no whole one."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            told = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def describe(host: str, environment: str, result: Mapping[str, Any], answer: str = ANSWER) -> dict[str, Any]:
+    """What is published of the agent's result; see reconcile_cards.py. `environment` and `answer` are files."""
+    health = result["health"] or {"verdict": "unknown", "since": None, "reasons": [], "devices": []}
+    told = read(answer)
+    return {
+        "schema": SCHEMA,
+        "host": host,
+        "boot_id": result["boot_id"],
+        # When the verdict came about; the time of each look would make each a new content.
+        "time": health["since"],
+        "verdict": health["verdict"],
+        "reasons": [_reason(row) for row in health["reasons"]],
+        "devices": [
+            {
+                **{key: row[key] for key in ("uuid", "index", "pci_address", "verdict")},
+                "reasons": [_reason(reason) for reason in row["reasons"]],
+            }
+            for row in health["devices"]
+        ],
+        "listed": listed(environment),
+        "order": {key: told[key] for key in ("id", "state", "error") if key in told} or None,
+    }
+
+
+def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: row[key] for key in _OF_REASON}
+
+
+class Inbox:
+    """What was heard from the reconciler, each once, over restarts of the agent too."""
+
+    def __init__(self, directory: str, answer: str = ANSWER) -> None:
+        self.order, self.cleared, self.answer = os.path.join(directory, ORDER), os.path.join(directory, CLEARED), answer
+        self._laid: Mapping[str, Any] | None = None
+        self._laid_at = 0.0
+
+    def take(self, told: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Lays an order down that is new. Gives what an operator says is mended, {device}, where that is new."""
+        order, clear = told.get("order"), told.get("clear")
+        if isinstance(order, dict) and order != self._laid:
+            # After a restart too: what was cut then is taken up again.
+            self._laid = order
+            self._lay()
+        if not isinstance(clear, dict) or clear.get("id") == read(self.cleared).get("id"):
+            return None
+        write_atomically(self.cleared, json.dumps({"id": clear.get("id")}) + "\n", mode=0o600, durable=True)
+        return {"device": clear.get("device")}
+
+    def _lay(self) -> None:
+        answer = read(self.answer)
+        assert self._laid is not None
+        if answer.get("id") == self._laid.get("id") and answer.get("state") != "running":
+            self._laid_at = float("inf")
+            return
+        self._laid_at = time.monotonic()
+        write_atomically(self.order, json.dumps(dict(self._laid)) + "\n", mode=0o600, durable=True)
+
+    def remind(self) -> None:
+        """Lay an order down again that got no answer: systemd may have missed it while it was at another one."""
+        if self._laid is not None and time.monotonic() - self._laid_at >= REMIND_S:
+            self._lay()

@@ -1,0 +1,277 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Mesos agent with another list of cards: stop it, write the list, take its checkpoint away, start it.
+
+An agent does not come back with fewer cards under the id that it had, so it gets a new one. Its tasks would be lost
+with the old one: who calls this has drained it, and it is looked at once more here, before and after the agent is
+stopped. Each part may be done twice, so what was cut is begun again from the start.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import shlex
+import time
+import urllib.request
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
+
+# Runs a program: (exit status, what it said).
+Run = Callable[[Iterable[str]], "tuple[int, str]"]
+# How the role mesos_agent names the cards beside their indices.
+UUIDS = "BAREMETAL_GPU_UUIDS"
+_GPUS = re.compile(r"(^|;)\s*gpus(\([^)]*\))?\s*:[^;]*")
+
+
+class Refused(Exception):
+    """Nothing was changed, or it was put back; the text says why and what to do."""
+
+
+@dataclass
+class Place:
+    """Where the agent is: systemd unit, work_dir, the file with its environment, and the URL of its own HTTP."""
+
+    unit: str = "mesos-agent.service"
+    work_dir: str = "/var/lib/mesos/agent"
+    environment: str = "/etc/baremetal-gpu/mesos/agent.env"
+    url: str = "http://127.0.0.1:5051"
+    start_s: float = 60.0
+
+    @property
+    def pending(self) -> str:
+        """A file that is there while a change goes on."""
+        return os.path.join(self.work_dir, "baremetal-gpu-cards.json")
+
+    @property
+    def lock(self) -> str:
+        """Held by who changes the agent."""
+        return os.path.join(self.work_dir, "baremetal-gpu-cards.lock")
+
+
+def latest(work_dir: str) -> str | None:
+    """The id that the agent will come back with; None if it will register anew."""
+    try:
+        return os.path.basename(os.readlink(os.path.join(work_dir, "meta/slaves/latest")).rstrip("/"))
+    except FileNotFoundError:
+        return None
+    except OSError as why:
+        raise Refused(f"{work_dir}/meta/slaves/latest is no link: {why.strerror}. To do: look at work_dir") from why
+
+
+def pending(place: Place) -> dict[str, Any] | None:
+    """What a change that was cut has left, {agent_id}; None if none was, or if another agent has come since."""
+    try:
+        with open(place.pending, encoding="utf-8") as file:
+            told = json.load(file)
+    except (OSError, ValueError):
+        return None
+    mine = isinstance(told, dict) and latest(place.work_dir) in (None, told.get("agent_id"))
+    return told if mine else None
+
+
+def listed(path: str) -> list[str] | None:
+    """UUIDs of the cards that the agent is started with; None where its environment does not name them."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError:
+        return None
+    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    if UUIDS not in found:
+        return None
+    return [uuid for uuid in found[UUIDS].strip("'\"").split(",") if uuid]
+
+
+def environment(text: str, cards: Mapping[int, str]) -> str:
+    """The environment file with these cards, index -> UUID. What else is in it stays, in its order."""
+    lines = text.splitlines()
+    names = [line.partition("=")[0] for line in lines]
+    for needed in ("MESOS_RESOURCES", "MESOS_ISOLATION"):
+        if needed not in names:
+            raise Refused(f"{needed} is not in the agent's environment. To do: run the role mesos_agent")
+    if cards and "gpu/nvidia" not in lines[names.index("MESOS_ISOLATION")]:
+        raise Refused("the agent was started without the isolator gpu/nvidia. To do: run the role mesos_agent")
+    resources = lines[names.index("MESOS_RESOURCES")].partition("=")[2]
+    numbers = sorted(cards)
+    changed = {
+        "MESOS_RESOURCES": _resources(resources, len(numbers)),
+        "MESOS_NVIDIA_GPU_DEVICES": ",".join(str(number) for number in numbers) or None,
+        UUIDS: ",".join(cards[number] for number in numbers),
+    }
+    for name, value in changed.items():
+        if name in names:
+            place = names.index(name)
+            del lines[place], names[place]
+        else:
+            # The role writes them by name.
+            place = next((place for place, other in enumerate(names) if other > name), len(names))
+        if value is not None:
+            lines.insert(place, f"{name}={value}")
+            names.insert(place, name)
+    return "\n".join(lines) + "\n"
+
+
+def _resources(value: str, gpus: int) -> str:
+    quote = value[:1] if value[:1] in ("'", '"') and value[-1:] == value[:1] else ""
+    inner = value[1:-1] if quote else value
+    if inner.lstrip().startswith(("[", "file:", "/")):
+        raise Refused("MESOS_RESOURCES is JSON or a file, which is not edited. To do: give name:value;name:value")
+    kept = _GPUS.sub("", inner).strip("; ")
+    return f"{quote}{kept}{';' if kept else ''}gpus:{gpus}{quote}"
+
+
+def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+    """Today's index -> UUID of the cards. Raises Refused for one that does not answer."""
+    today = {row["uuid"]: int(row["index"]) for row in devices if row.get("uuid") and row.get("index") is not None}
+    missing = sorted(set(uuids) - set(today))
+    if missing:
+        raise Refused(f"{', '.join(missing)} have no index now. To do: look at `gpuops status` on the host")
+    return {today[uuid]: uuid for uuid in uuids}
+
+
+def tasks_of_agent(url: str, timeout_s: float = 5.0) -> list[str]:
+    """Ids of the tasks that the agent itself tells of; none where it does not answer."""
+    try:
+        with urllib.request.urlopen(f"{url}/state", timeout=timeout_s) as answer:
+            state = json.load(answer)
+    except (OSError, ValueError):
+        return []
+    return [
+        str(task["id"])
+        for framework in state.get("frameworks", [])
+        for executor in framework.get("executors", [])
+        for task in [*executor.get("tasks", []), *executor.get("queued_tasks", [])]
+    ]
+
+
+def living(work_dir: str, agent_id: str, proc: str = "/proc") -> list[int]:
+    """Processes of executors that the agent has written down and that live: they outlive it.
+
+    Source: Mesos, src/slave/paths.hpp. An executor that ended has a sentinel beside it, and none outlives a boot.
+    """
+    meta = os.path.join(work_dir, "meta")
+    booted = [_text(os.path.join(meta, "boot_id")), _text(os.path.join(proc, "sys/kernel/random/boot_id"))]
+    if all(booted) and booted[0] != booted[1]:
+        return []
+    found = []
+    runs = os.path.join(meta, "slaves", glob.escape(agent_id), "frameworks/*/executors/*/runs/*")
+    for run in glob.glob(runs):
+        number = _text(os.path.join(run, "pids/forked.pid"))
+        ended = os.path.exists(os.path.join(run, "executor.sentinel"))
+        if number.isdigit() and not ended and os.path.exists(os.path.join(proc, number)):
+            found.append(int(number))
+    return sorted(set(found))
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, ValueError):
+        return ""
+
+
+class Replacement:
+    """`agent_id` is the drained agent, None where there is none with a checkpoint; `uuids` are the cards that the next
+    one lists, `devices` all cards of this host."""
+
+    def __init__(
+        self,
+        place: Place,
+        agent_id: str | None,
+        uuids: Iterable[str],
+        devices: Iterable[Mapping[str, Any]],
+        run: Run,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.place, self.agent_id, self.run, self.sleep = place, agent_id, run, sleep
+        self.cards = indices(uuids, devices)
+
+    def differs(self) -> bool:
+        """Whether the agent's environment has another list."""
+        return self._text() != self._wanted()
+
+    def _text(self) -> str:
+        try:
+            with open(self.place.environment, encoding="utf-8") as file:
+                return file.read()
+        except OSError as why:
+            raise Refused(
+                f"{self.place.environment} cannot be read: {why.strerror}. To do: run the role mesos_agent"
+            ) from why
+
+    def _wanted(self) -> str:
+        return environment(self._text(), self.cards)
+
+    def check(self) -> None:
+        """Raises Refused where the agent is another one than was drained, or has tasks."""
+        now = latest(self.place.work_dir)
+        if now not in (None, self.agent_id):
+            raise Refused(f"the agent here is {now}, and {self.agent_id} was drained. To do: decide again")
+        self._wanted()
+        if now is not None:
+            tasks = tasks_of_agent(self.place.url)
+            if tasks:
+                raise Refused(f"the agent has tasks: {', '.join(tasks)}. To do: drain it, or leave it")
+
+    def carry_out(self, reboot: bool = False) -> None:
+        """All of it; with `reboot` the host boots in the place of the start. Raises Refused."""
+        self.check()
+        wanted = self._wanted()
+        # Who is cut from here on finds the agent stopped, and knows by this that it is our doing.
+        write_atomically(self.place.pending, json.dumps({"agent_id": self.agent_id}) + "\n", durable=True)
+        self._systemctl("stop")
+        alive = living(self.place.work_dir, self.agent_id) if self.agent_id else []
+        if alive:
+            os.unlink(self.place.pending)
+            # Somebody has brought the agent back in between, and a job has started.
+            self._systemctl("start")
+            raise Refused(f"processes {', '.join(map(str, alive))} of its tasks live. To do: drain it, or leave it")
+        # The list goes first: cut in between, the agent refuses to start, and gives nobody a card that is to go.
+        mode = os.stat(self.place.environment).st_mode & 0o7777
+        write_atomically(self.place.environment, wanted, mode, durable=True)
+        if latest(self.place.work_dir) is not None:
+            directory = os.path.join(self.place.work_dir, "meta/slaves")
+            os.unlink(os.path.join(directory, "latest"))
+            _sync(directory)
+        if reboot:
+            os.unlink(self.place.pending)
+            self._do(["systemctl", "reboot"])
+            return
+        self._systemctl("start")
+        os.unlink(self.place.pending)
+        self._wait()
+
+    def _wait(self) -> None:
+        """Until it has registered, which is when it has an id."""
+        for _turn in range(max(1, int(self.place.start_s * 4))):
+            if latest(self.place.work_dir) is not None:
+                return
+            status, _said = self.run(["systemctl", "is-failed", "--quiet", self.place.unit])
+            if status == 0:
+                raise Refused(f"{self.place.unit} fails with the new list. To do: journalctl -u {self.place.unit}")
+            self.sleep(0.25)
+        raise Refused(f"{self.place.unit} has not registered in {self.place.start_s:g} s. To do: look at its log")
+
+    def _systemctl(self, verb: str) -> None:
+        self._do(["systemctl", verb, self.place.unit])
+
+    def _do(self, argv: list[str]) -> None:
+        status, said = self.run(argv)
+        if status:
+            raise Refused(f"{shlex.join(argv)} ended with {status}: {said.strip()[-300:]}")
+
+
+def _sync(directory: str) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,114 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Carries out the order that the agent has laid down, as root, and leaves the answer for it.
+
+The order of a kind that this host does not allow is refused. One that was cut, by a crash or a boot, is taken up again:
+each of its parts may be done twice. One at a time: a lock keeps a second one, and a playbook, out.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import ANSWER, read
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import Place, Refused, Replacement, Run
+
+KINDS = ("replace", "reset", "reboot")
+COMMAND_S = 300
+
+
+@dataclass
+class Settings:
+    """`allowed` are of KINDS; a reboot comes with a replacement and has to be allowed as well."""
+
+    order: str = "/var/lib/baremetal-gpu/agent/order.json"
+    answer: str = ANSWER
+    allowed: tuple[str, ...] = ("replace",)
+    place: Place = field(default_factory=Place)
+    root: str = "/"
+
+
+def run(argv: Iterable[str]) -> tuple[int, str]:
+    """Run a program: (exit status, output)."""
+    try:
+        done = subprocess.run(
+            list(argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=COMMAND_S
+        )
+    except subprocess.TimeoutExpired:
+        return 124, f"not done after {COMMAND_S} s"
+    except OSError as why:
+        return 127, str(why)
+    return done.returncode, done.stdout
+
+
+@contextmanager
+def alone(place: Place) -> Iterator[None]:
+    """Only one at a time changes the agent of this host. Raises Refused where another one is at it."""
+    with open(place.lock, "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as why:
+            raise Refused("another change of this host's agent is going on. To do: wait for its end") from why
+        yield
+
+
+def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run = run) -> dict[str, Any]:
+    """Carry out the order that lies there, if it has no answer yet: the answer {id, state, error}."""
+    order, before = read(settings.order), read(settings.answer)
+    if not order.get("id"):
+        return before
+    if before.get("id") == order["id"] and before.get("state") != "running":
+        return before
+    boot = snapshot.boot_id(settings.root)
+    answer: dict[str, Any] = {"id": order["id"], "state": "running", "boot_id": before.get("boot_id", boot)}
+    try:
+        with alone(settings.place):
+            if before.get("id") != order["id"]:
+                if order.get("withdrawn"):
+                    raise Refused("withdrawn")
+                answer["boot_id"] = boot
+                _leave(settings, answer)
+            _do(settings, order, list(devices), runner, rebooted=answer["boot_id"] != boot)
+    except Refused as why:
+        answer.update(state="failed", error=str(why))
+    except OSError as why:
+        answer.update(state="failed", error=f"{why.filename}: {why.strerror}")
+    else:
+        waits = order.get("reboot") and answer["boot_id"] == boot
+        answer["state"] = "running" if waits else "done"
+    _leave(settings, answer)
+    return answer
+
+
+def _leave(settings: Settings, answer: Mapping[str, Any]) -> None:
+    os.makedirs(os.path.dirname(settings.answer), mode=0o755, exist_ok=True)
+    write_atomically(settings.answer, json.dumps(answer) + "\n", durable=True)
+
+
+def _do(
+    settings: Settings, order: Mapping[str, Any], devices: list[Mapping[str, Any]], runner: Run, rebooted: bool
+) -> None:
+    kind, reboot = order.get("kind"), bool(order.get("reboot"))
+    for needed in [kind, *(["reboot"] if reboot else [])]:
+        if needed not in settings.allowed:
+            raise Refused(f"{needed} is not allowed on this host. To do: add it to gpu_agent_orders, or do it yourself")
+    if kind == "reset":
+        for uuid in order["gpus"]:
+            status, said = runner(["nvidia-smi", "--gpu-reset", "-i", str(uuid)])
+            if status:
+                raise Refused(f"nvidia-smi --gpu-reset -i {uuid} ended with {status}: {said.strip()[-300:]}")
+        return
+    if reboot and rebooted:
+        # The unit has started the agent at boot, with the new list.
+        return
+    Replacement(settings.place, str(order["agent_id"]), order["gpus"], devices, runner).carry_out(reboot)

@@ -1,0 +1,122 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the reconciler is told by its file, and the secrets in the other one."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Policy
+
+CONFIG = Path("/etc/baremetal-gpu/reconciler.json")
+# Without a user of their own, the nodes' agents log in to ZooKeeper as the reconciler does.
+SECRETS = (
+    "zookeeper_user",
+    "zookeeper_password",
+    "zookeeper_agents_user",
+    "zookeeper_agents_password",
+    "mesos_principal",
+    "mesos_secret",
+)
+
+
+class Wrong(Exception):
+    """A setting that cannot be used; the text names file, value and remedy."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`zookeeper` is host:port,…; `path` the node under which all is kept; `masters` are the URLs of Mesos' masters.
+
+    `credentials` names a JSON file of mode 0600 with some of `SECRETS`. Times are in seconds.
+    """
+
+    zookeeper: str
+    masters: tuple[str, ...]
+    path: str = "/baremetal-gpu"
+    credentials: str | None = None
+    ca_file: str | None = None
+    journal: str = "/var/lib/baremetal-gpu/reconciler/journal.jsonl"
+    poll_s: float = 2.0
+    request_timeout_s: float = 5.0
+    session_s: float = 10.0
+    policy: Policy = field(default_factory=Policy)
+
+
+def load(path: Path, mode: str | None = None) -> Settings:
+    """The settings in a JSON file; `mode` takes the place of the policy's. Raises Wrong."""
+    return settings_of(_object(path), str(path), mode)
+
+
+def settings_of(told: Mapping[str, Any], path: str, mode: str | None = None) -> Settings:
+    """The settings as the file `path` has them. Raises Wrong."""
+    told = dict(told)
+    policy = dict(told.pop("policy", {}))
+    if mode is not None:
+        policy["mode"] = mode
+    if isinstance(policy.get("repairs"), list):
+        policy["repairs"] = tuple(policy["repairs"])
+    try:
+        known = _known(path, "", told, Settings)
+        settings = Settings(**{**known, "policy": Policy(**_known(path, "policy.", policy, Policy))})
+    except TypeError as why:
+        raise Wrong(f"{path}: {why}. To do: give zookeeper and masters") from why
+    if isinstance(settings.masters, str) or not settings.masters or not settings.zookeeper:
+        raise Wrong(f"{path}: masters is {settings.masters!r} and zookeeper {settings.zookeeper!r}. To do: give both")
+    if not settings.path.startswith("/") or settings.path.endswith("/"):
+        raise Wrong(f"{path}: path is {settings.path!r}. To do: begin with a slash and end with a name")
+    problems = settings.policy.problems()
+    if problems:
+        raise Wrong(f"{path}: policy: {'; '.join(problems)}")
+    return settings
+
+
+def secrets(settings: Settings) -> dict[str, str]:
+    """The secrets; none without a file. Raises Wrong where others than the owner could read them."""
+    if settings.credentials is None:
+        return {}
+    path = Path(settings.credentials)
+    try:
+        found = path.stat()
+    except OSError as why:
+        raise Wrong(f"{path} cannot be read: {why.strerror}. To do: run the role gpu_reconciler again") from why
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or found.st_uid != os.geteuid():
+        mode = stat.S_IMODE(found.st_mode)
+        raise Wrong(
+            f"{path} has mode {mode:04o} and owner {found.st_uid}, and holds secrets. "
+            f"To do: chmod 0600 and give it to user {os.geteuid()}"
+        )
+    told = _object(path)
+    unknown = sorted(set(told) - set(SECRETS))
+    if unknown or not all(isinstance(value, str) and value for value in told.values()):
+        raise Wrong(f"{path} is not a mapping of {', '.join(SECRETS)} to text. To do: correct {', '.join(unknown)}")
+    return told
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as why:
+        raise Wrong(f"{path} cannot be read: {why.strerror}. To do: run the role gpu_reconciler") from why
+    except ValueError as why:
+        # Not the reason: it would show a part of the content.
+        raise Wrong(f"{path} is not JSON. To do: write it anew with the role gpu_reconciler") from why
+    if not isinstance(told, dict):
+        raise Wrong(f"{path} is not a JSON object. To do: write it anew with the role gpu_reconciler")
+    return told
+
+
+def _known(path: str, prefix: str, told: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    names = [one.name for one in fields(kind)]
+    unknown = sorted(set(told) - set(names))
+    if unknown:
+        listed = ", ".join(prefix + name for name in unknown)
+        raise Wrong(f"{path}: {listed} not known. To do: use {', '.join(names)}")
+    return {key: tuple(value) if key == "masters" and isinstance(value, list) else value for key, value in told.items()}

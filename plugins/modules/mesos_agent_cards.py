@@ -1,0 +1,151 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mesos_agent_cards
+short_description: Have the Mesos agent of a host give out other cards
+version_added: 0.1.0
+description:
+  - An agent does not come back with fewer cards under the id that it has. So it is stopped, told other cards, loses its
+    checkpoint and starts under a new id.
+  - Its tasks would be lost with the old id. The agent has to be drained before, and is not touched if it is another one
+    than was drained, or has tasks.
+  - A run that was cut is taken up again by the next one.
+options:
+  uuids:
+    description: The cards to give out, at least one.
+    type: list
+    elements: str
+    required: true
+  devices:
+    description: The cards of the host as RV(baremetal.gpu.gpu_facts#module:ansible_facts.gpu.devices) has them.
+    type: list
+    elements: dict
+    required: true
+  agent_id:
+    description: The agent that was drained. Needed where an agent with a checkpoint is to be changed.
+    type: str
+  unit:
+    description: Unit of the agent.
+    type: str
+    default: mesos-agent.service
+  work_dir:
+    description: Its work_dir.
+    type: path
+    default: /var/lib/mesos/agent
+  environment_file:
+    description: The file with its environment, as the role mesos_agent writes it.
+    type: path
+    default: /etc/baremetal-gpu/mesos/agent.env
+  url:
+    description: Where the agent answers on the host itself.
+    type: str
+    default: http://127.0.0.1:5051
+  wait:
+    description: Seconds in which the agent has to register.
+    type: float
+    default: 60
+attributes:
+  check_mode:
+    description: Says whether the list would change, and which agent would have to be drained.
+    support: full
+  diff_mode:
+    description: Shows the lists.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: posix
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Give out the cards that are well
+  baremetal.gpu.mesos_agent_cards:
+    uuids: [GPU-8f6cd1ee-5b3d-4c0a-9e3f-2b1f0d6c7a10]
+    devices: "{{ ansible_facts['gpu'].devices }}"
+    agent_id: "{{ drained.agent.id }}"
+"""
+
+RETURN = r"""
+agent_id:
+  description: The agent before, null for none with a checkpoint.
+  returned: success
+  type: str
+new_agent_id:
+  description: The agent afterwards; the same where nothing was changed.
+  returned: success
+  type: str
+listed:
+  description: The cards that it gave out before, null where its environment does not name them.
+  returned: success
+  type: list
+  elements: str
+resumed:
+  description: Whether a run before this one was cut, so that the agent needs no further drain.
+  returned: success
+  type: bool
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_replace
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import Place, Refused, Replacement
+from ansible_collections.baremetal.gpu.plugins.module_utils.node_orders import alone, run
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "uuids": {"type": "list", "elements": "str", "required": True},
+            "devices": {"type": "list", "elements": "dict", "required": True},
+            "agent_id": {"type": "str"},
+            "unit": {"type": "str", "default": "mesos-agent.service"},
+            "work_dir": {"type": "path", "default": "/var/lib/mesos/agent"},
+            "environment_file": {"type": "path", "default": "/etc/baremetal-gpu/mesos/agent.env"},
+            "url": {"type": "str", "default": "http://127.0.0.1:5051"},
+            "wait": {"type": "float", "default": 60},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    place = Place(given["unit"], given["work_dir"], given["environment_file"], given["url"], given["wait"])
+    try:
+        if not given["uuids"]:
+            raise Refused("no card is to be given out. To do: drain the agent and leave it so")
+        before = mesos_replace.latest(place.work_dir)
+        cut = mesos_replace.pending(place)
+        drained = given["agent_id"] or (cut or {}).get("agent_id")
+        one = Replacement(place, drained, given["uuids"], given["devices"], run)
+        listed = mesos_replace.listed(place.environment)
+        changed = cut is not None or one.differs()
+        if changed and not module.check_mode:
+            if before is not None and drained is None:
+                raise Refused(f"agent {before} has a checkpoint. To do: drain it and give agent_id")
+            with alone(place):
+                one.carry_out()
+        after = mesos_replace.latest(place.work_dir)
+    except Refused as why:
+        module.fail_json(msg=str(why))
+    except OSError as why:
+        module.fail_json(msg=f"{why.filename}: {why.strerror}. To do: look at the file system")
+    module.exit_json(
+        changed=changed,
+        agent_id=before,
+        new_agent_id=after,
+        listed=listed,
+        resumed=cut is not None,
+        diff={
+            "before": "\n".join(listed or ["unknown"]) + "\n",
+            "after": "\n".join(one.cards[number] for number in sorted(one.cards)) + "\n",
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

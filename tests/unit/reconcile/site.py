@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A small site on loopback: a real ZooKeeper, a stand-in master with agents, nodes that publish, and reconcilers.
+
+A node here is hand-made: it publishes the verdicts that a test gives it, and takes orders the way the real one does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+
+from tests.local_zookeeper import ROOT, LocalEnsemble, LocalZooKeeper
+from tests.unit.simulators.mesos_cluster import Cluster, Program, free_port, until
+
+ISOLATION = "--isolation=cgroups/cpu,cgroups/devices,filesystem/linux,gpu/nvidia"
+# One node in Mesos' own words.
+OUT = ("deactivated", "draining", "drained")
+
+
+class SomeNode:
+    """`name` with so many cards, in Mesos and in ZooKeeper."""
+
+    def __init__(self, cluster: Any, name: str, cards: int, zookeeper: str, path: str = "/baremetal-gpu") -> None:
+        self.cluster, self.name, self.path = cluster, name, path
+        self.uuids = [f"GPU-{name}-{number}" for number in range(cards)]
+        self.fatal: set[str] = set()
+        self.listed = list(self.uuids)
+        self.port = free_port()
+        self.answer: dict[str, Any] | None = None
+        self.program = self.start()
+        self.client = KazooClient(zookeeper, timeout=4)
+        self.client.start()
+        self.lock = threading.Lock()
+        self.live = True
+        self.publish()
+        self.client.ensure_path(f"{path}/orders/{name}")
+        self.client.DataWatch(f"{path}/orders/{name}", self.ordered)
+
+    def start(self) -> Program:
+        indices = ",".join(str(self.uuids.index(uuid)) for uuid in self.listed)
+        flags = [ISOLATION, f"--resources=gpus:{len(self.listed)}", f"--nvidia_gpu_devices={indices}"]
+        return self.cluster.agent(self.name, *flags, gpus=",".join("ok" for _uuid in self.uuids), port=self.port)
+
+    def verdict(self) -> dict[str, Any]:
+        reason = {"code": "xid", "verdict": "fatal", "action": "reset_gpu", "text": "Xid 79"}
+        rows = [
+            {
+                "uuid": uuid,
+                "index": index,
+                "pci_address": f"0000:{index:02x}:00.0",
+                "verdict": "fatal" if uuid in self.fatal else "ok",
+                "reasons": [reason] if uuid in self.fatal else [],
+            }
+            for index, uuid in enumerate(self.uuids)
+        ]
+        return {
+            "schema": 1,
+            "host": self.name,
+            "time": time.time(),
+            "boot_id": "1",
+            "verdict": "fatal" if self.fatal else "ok",
+            "reasons": [],
+            "devices": rows,
+            "listed": self.listed,
+            "order": self.answer,
+        }
+
+    def publish(self) -> None:
+        with self.lock:
+            path, data = f"{self.path}/verdicts/{self.name}", json.dumps(self.verdict()).encode()
+            try:
+                self.client.set(path, data)
+            except NoNodeError:
+                self.client.ensure_path(f"{self.path}/verdicts")
+                try:
+                    self.client.create(path, data, ephemeral=True)
+                except NodeExistsError:
+                    self.client.set(path, data)
+
+    def fault(self, number: int) -> None:
+        self.fatal.add(self.uuids[number])
+        self.publish()
+
+    def mend(self, number: int) -> None:
+        self.fatal.discard(self.uuids[number])
+        self.publish()
+
+    def ordered(self, data: bytes | None, _stat: Any) -> bool:
+        order = json.loads(data)["order"] if data else None
+        if order and (self.answer is None or self.answer["id"] != order["id"]):
+            threading.Thread(target=self.obey, args=(order,), daemon=True).start()
+        return self.live
+
+    def obey(self, order: dict[str, Any]) -> None:
+        meta = self.cluster.base / self.name / "meta/slaves/latest"
+        if order.get("withdrawn"):
+            self.answer = {"id": order["id"], "state": "failed", "error": "withdrawn"}
+        elif meta.exists() and meta.resolve().name != order["agent_id"]:
+            self.answer = {"id": order["id"], "state": "failed", "error": f"it is {meta.resolve().name}"}
+        else:
+            self.program.stop()
+            if meta.is_symlink():
+                meta.unlink()
+            self.listed = list(order["gpus"])
+            self.program = self.start()
+            self.answer = {"id": order["id"], "state": "done"}
+        while self.live:
+            try:
+                self.publish()
+                break
+            except KazooException:
+                time.sleep(0.2)
+
+    @property
+    def state(self) -> str:
+        row = self.cluster.slave(self.name)
+        if row is None:
+            return "gone"
+        if "drain_info" in row:
+            return str(row["drain_info"]["state"]).lower()
+        return "deactivated" if row["deactivated"] else "active"
+
+    def stop(self) -> None:
+        self.live = False
+        self.client.stop()
+        self.client.close()
+
+
+class Site:
+    def __init__(self, base: Path, zookeeper: LocalZooKeeper | LocalEnsemble, *flags: str, **settings: Any) -> None:
+        self.base, self.zookeeper = base, zookeeper
+        # Each site has a part of the server for itself.
+        self.path = f"/{base.name}"
+        self.cluster = Cluster(base / "mesos", *flags)
+        self.nodes: list[SomeNode] = []
+        self.reconcilers: list[subprocess.Popen[str]] = []
+        policy = {"mode": "act", "settle_s": 0, "retry_s": 0.5, **settings.pop("policy", {})}
+        self.config = base / "reconciler.json"
+        self.journal = base / "journal.jsonl"
+        self.settings = {
+            "zookeeper": zookeeper.address,
+            "path": self.path,
+            "masters": [self.cluster.url],
+            "journal": str(self.journal),
+            "poll_s": 0.3,
+            "session_s": 2,
+            "policy": policy,
+            **settings,
+        }
+        self.config.write_text(json.dumps(self.settings))
+        self.client = KazooClient(zookeeper.address)
+        self.client.start()
+        self.client.ensure_path(f"{self.path}/verdicts")
+
+    def node(self, name: str, cards: int = 2) -> SomeNode:
+        one = SomeNode(self.cluster, name, cards, self.zookeeper.address, self.path)
+        self.nodes.append(one)
+        until(lambda: one.state == "active")
+        return one
+
+    def reconciler(self, *words: str, program: list[str] | None = None) -> subprocess.Popen[str]:
+        """A process of its own. `program` takes the place of gpuops."""
+        command = program or [sys.executable, "-m", "gpuops", "reconcile"]
+        with (self.base / "reconciler.log").open("a") as log:
+            process = subprocess.Popen(
+                [*command, "--config", str(self.config), *words],
+                cwd=ROOT,
+                stdout=log,
+                stderr=log,
+                text=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+            )
+        self.reconcilers.append(process)
+        return process
+
+    def leading(self, *words: str) -> subprocess.Popen[str]:
+        before = len(self.entries("lead"))
+        process = self.reconciler(*words)
+        until(lambda: len(self.entries("lead")) > before)
+        return process
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "gpuops", *words, "--config", str(self.config)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def entries(self, what: str = "", host: str = "") -> list[dict[str, Any]]:
+        """Lines of the journal."""
+        if not self.journal.exists():
+            return []
+        rows = [json.loads(line) for line in self.journal.read_text().splitlines() if line.endswith("}")]
+        return [row for row in rows if what in ("", row["what"]) and host in ("", row["host"])]
+
+    def way(self, host: str) -> list[str]:
+        """The steps that were begun."""
+        return [row["kind"] for row in self.entries("begin", host)]
+
+    def stop(self) -> None:
+        for process in self.reconcilers:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait(20)
+        for node in self.nodes:
+            node.stop()
+        self.cluster.stop()
+        self.client.stop()
+        self.client.close()
+        shutil.rmtree(self.base / "mesos", ignore_errors=True)
