@@ -52,13 +52,13 @@ class Program:
         )
 
     def ended(self) -> tuple[int, str]:
-        _, told = self.process.communicate(timeout=20)
+        _, told = self.process.communicate(timeout=60)
         return self.process.returncode, told
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=60)
         return self.process.returncode
 
 
