@@ -28,7 +28,7 @@ options:
   given:
     description:
       - Secrets by principal, where the operator keeps them elsewhere, such as in Ansible Vault. Then the file is not
-        used, and all of O(principals) have to be there.
+        used, and all of O(principals) have to be there. They are checked, and not returned.
     type: dict
     default: {}
   held:
@@ -67,7 +67,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 secrets:
-  description: Secret of each principal.
+  description: Secret of each principal in the file; empty where O(given) is not.
   returned: success
   type: dict
 """
@@ -146,7 +146,7 @@ def main() -> None:
         "before": "".join(f"a secret of {name}\n" for name in sorted(kept)),
         "after": "".join(f"a secret of {name}\n" for name in sorted(content)),
     }
-    module.exit_json(changed=bool(missing), secrets=content, diff=diff)
+    module.exit_json(changed=bool(missing), secrets={} if module.params["given"] else content, diff=diff)
 
 
 if __name__ == "__main__":
