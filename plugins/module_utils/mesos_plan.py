@@ -9,7 +9,6 @@ mesos_node_info tells it). Nothing may be written where there is a problem.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -178,7 +177,6 @@ def _source(draft: Draft, source: Mapping[str, Any]) -> None:
             draft.refuse(f"{prefix}_sha256 is {checksum!r}. To do: give the SHA-256 of the file, 64 hex digits")
         place = {"url": source["url"]} if source["url"] else {"source": source["path"]}
         item = {"path": source["file"], "sha256": checksum.lower(), "mode": "0644", "owner": "root", "group": "root"}
-        draft.files.append({"path": os.path.dirname(source["file"]), "state": "directory", "mode": "0755"})
         draft.files.append({**item, **place})
     elif method == "repository" and not source["repository"]:
         draft.refuse(f"{prefix}_repository is empty. To do: describe the repository, or take another method")
