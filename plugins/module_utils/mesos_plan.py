@@ -159,7 +159,8 @@ def _common(draft: Draft) -> None:
             f"its address {address} ({', '.join(node['resolved'][address])}) is none by which others reach it. To do: "
             "correct /etc/hosts, or set mesos_common_address to an IP address of the host"
         )
-    if not node["running"]:
+    # The process of a container is not in the cgroup of its unit.
+    if not (node["running"] and any(source["method"] == "image" for source in asked["sources"])):
         for port, holder in sorted(node["held_ports"].items()):
             draft.refuse(f"port {port} is held by {holder}. To do: stop it, or choose another port")
     for source in asked["sources"]:

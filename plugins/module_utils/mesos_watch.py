@@ -76,6 +76,10 @@ class Cluster:
             return {**seen, **self._agent(numbers)}
         seen["leads"] = numbers.get("master/elected") == 1
         seen["ready"] = numbers.get("registrar/log/recovered") == 1
+        size = int(numbers.get("registrar/log/ensemble_size", 0))
+        if size > len(self.members):
+            # It counts for the quorum, and nobody here restarts or watches it.
+            return {**seen, "why": f"{size} masters share its log, and {len(self.members)} are known. Stop the others"}
         return {**seen, "why": "" if seen["ready"] else "its replicated log has not caught up"}
 
     def _agent(self, numbers: Mapping[str, Any]) -> Seen:

@@ -27,7 +27,7 @@ class Site:
         self.down: set[str] = set()
         self.behind: set[str] = set()
         self.leader = names[0]
-        self.gpus = 4
+        self.gpus, self.size = 4, len(names)
         self.asked: list[dict[str, str]] = []
         self.done: list[str] = []
         self.runs, self.comes_back = True, True
@@ -51,6 +51,7 @@ class Site:
         numbers = {
             "master/elected": float(name == self.leader),
             "registrar/log/recovered": float(name not in self.behind),
+            "registrar/log/ensemble_size": float(self.size),
             "slave/registered": float(name not in self.behind),
             "slave/gpus_total": float(self.gpus),
         }
@@ -116,6 +117,14 @@ def test_one_that_does_not_answer_or_has_no_log_is_named(site: Site) -> None:
 def test_masters_without_a_leader_are_not_complete(site: Site) -> None:
     site.leader = ""
     assert site.cluster().look()["problems"] == ["one of m1, m2, m3 has to lead, and none does"]
+
+
+def test_a_master_that_nobody_knows_keeps_the_others_from_being_restarted(site: Site) -> None:
+    site.size = 4
+    assert "4 masters share its log, and 3 are known" in site.cluster().look()["problems"][0]
+    site.change()
+    with pytest.raises(Refused, match="a restart is due and was not done"):
+        site.step("m2")
 
 
 def test_a_marathon_without_a_leader_says_so(tmp_path: Path) -> None:
