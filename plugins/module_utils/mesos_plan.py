@@ -339,8 +339,7 @@ _OWNERS = {"resources": "reserve", "nvidia_gpu_devices": "exclude_gpus", "image_
 
 def _cgroups(draft: Draft) -> None:
     asked, found = draft.asked, draft.asked["node"]["cgroups"]
-    version = re.match(r"(\d+)\.(\d+)", str(asked["version"]))
-    old = asked["flavour"] == "apache" and bool(version) and (int(version[1]), int(version[2])) < (1, 12)  # type: ignore[index]
+    old = asked["flavour"] == "apache" and mesos_flags.is_older(str(asked["version"]), (1, 12))
     known = CGROUPS["old" if old else "new"]
     name = f"{'Apache Mesos' if asked['flavour'] == 'apache' else 'ClusterD'} {asked['version']}"
     if found == "v2" and "systemd_enable_support" not in asked["flags"]:
