@@ -199,15 +199,20 @@ def _zookeeper(draft: Draft, chroot: str, login: Mapping[str, str], what: str) -
         raise mesos.Refused(f"{what}: {why}") from why
 
 
-def _set_zookeeper(draft: Draft, flag: str) -> None:
-    """The address, in a file of its own where there is a password in it."""
+def _set_zk(draft: Draft) -> None:
+    """The masters' own node, in a file if there is a password: of that Mesos tells the name, not the content."""
     asked = draft.asked
     url = _zookeeper(draft, asked["chroot"], asked["login"], "mesos_common_zookeeper")
     if "@" in url:
         # Without an end of line: what is in the file is the value.
         draft.file(asked["zookeeper_file"], url, "0600", True)
         url = f"file://{asked['zookeeper_file']}"
-    draft.set(flag, url, "mesos_common_zookeeper")
+    draft.set("zk", url, "mesos_common_zookeeper")
+
+
+def _set_master(draft: Draft, chroot: str) -> None:
+    """Where the leading master is found. Whoever looks for it reads its node, and must not be able to write there."""
+    draft.set("master", _zookeeper(draft, chroot, {}, "mesos_common_zookeeper"), "mesos_common_zookeeper")
 
 
 def _set_address(draft: Draft, hostname: str, owner: str) -> None:
@@ -225,7 +230,7 @@ def _master(draft: Draft, variables: Mapping[str, Mapping[str, Any]]) -> None:
     _set_address(draft, asked["address"], "mesos_common_address")
     draft.set("work_dir", asked["work_dir"], "mesos_master_work_dir")
     draft.set("cluster", asked["cluster"], "mesos_common_cluster")
-    draft.attempt(lambda: _set_zookeeper(draft, "zk"))
+    draft.attempt(lambda: _set_zk(draft))
     given = int(asked["quorum"]) or None
     draft.set("quorum", draft.attempt(lambda: mesos.quorum(names, given)) or 1, "mesos_master_quorum")
     draft.notes[MEMBERS] = ",".join(sorted(names))
@@ -281,7 +286,7 @@ def _agent(draft: Draft) -> None:
     asked, node, gpu = draft.asked, draft.asked["node"], draft.asked["gpu"]
     _set_address(draft, asked["hostname"], "mesos_agent_hostname")
     draft.set("work_dir", asked["work_dir"], "mesos_agent_work_dir")
-    draft.attempt(lambda: _set_zookeeper(draft, "master"))
+    draft.attempt(lambda: _set_master(draft, asked["chroot"]))
     if "reconfiguration_policy" not in asked["flags"]:
         # With `equal` not even more memory would be taken.
         draft.settings["reconfiguration_policy"] = "additive"
@@ -368,10 +373,7 @@ def _marathon(draft: Draft) -> None:
     # Masters answer its driver there; without it that is what the host's name stands for, which may be 127.0.1.1.
     draft.libprocess["LIBPROCESS_IP"] = asked["node"]["own_ip"].get(asked["address"])
     draft.attempt(lambda: draft.set("zk", _marathon_zookeeper(draft), "marathon_zookeeper_chroot"))
-    # Whoever looks for the leading master needs to read its node, and has no login there.
-    draft.attempt(
-        lambda: draft.set("master", _zookeeper(draft, asked["mesos_chroot"], {}, "master"), "mesos_common_zookeeper")
-    )
+    draft.attempt(lambda: _set_master(draft, asked["mesos_chroot"]))
     features = [*dict.fromkeys(["gpu_resources", *asked["features"]])]
     draft.set("enable_features", ",".join(features), "marathon_features")
     draft.set("gpu_scheduling_behavior", asked["gpu_scheduling_behavior"], "marathon_gpu_scheduling_behavior")

@@ -100,7 +100,6 @@ def agent(**changes: Any) -> dict[str, Any]:
         "ports": ["31000-32000"],
         "isolation": ["cgroups/cpu", "cgroups/mem", "disk/du", "filesystem/linux", "docker/runtime"],
         "environment_file": "/etc/agent.env",
-        "zookeeper_file": "/etc/agent.zk",
         "credential_file": "/etc/credential.json",
         "gpu": gpu(),
         "node": node(),

@@ -116,7 +116,6 @@ def test_cgroups_are_those_that_the_flavour_lives_with(flavour, version, cgroups
         ({"ports": ["high"]}, "mesos_agent_ports has 'high'"),
         ({"exclude_gpus": ["GPU-9"]}, "GPU-9, not on this host"),
         ({"zookeeper": []}, "ZooKeeper servers [] are not host:port"),
-        ({"login": {"user": "mesos", "password": ""}}, "user without a password"),
         ({"sources": [{**SOURCE, "sha256": "abc"}]}, "mesos_common_sha256 is 'abc'"),
         ({"sources": [{**SOURCE, "url": ""}]}, "one of mesos_common_url and mesos_common_path"),
         ({"sources": [{**SOURCE, "method": "image", "image": "m@sha256:" + "0" * 64}]}, "takes its tasks down"),
@@ -156,6 +155,16 @@ def test_three_masters_need_two_and_show_what_they_are_told():
     assert {row["principal"] for row in credentials["credentials"]} == {"mesos-agent", "marathon", "operator"}
 
 
+def test_the_password_of_the_masters_node_is_in_a_file_and_nobody_else_has_it():
+    login = {"user": "mesos", "password": "zk-password"}
+    found = good(master(login=login))
+    assert variables(found, MASTER)["MESOS_ZK"] == "file:///etc/master.zk"
+    assert file(found, "/etc/master.zk")["content"] == "zk://mesos:zk-password@zk1:2181/mesos"
+    # Agents and Marathon read that node, which everybody may.
+    assert "zk-password" not in json.dumps(good(agent(login=login))["files"])
+    assert variables(good(marathon(login=login)), MARATHON)["MARATHON_MASTER"] == "zk://zk1:2181/mesos"
+
+
 def test_only_those_who_have_to_may_register_drain_and_maintain():
     acls = json.loads(
         file(good(master(secrets={**master()["secrets"], "spark": "s" * 8})), "/etc/acls.json")["content"]
@@ -182,6 +191,7 @@ def test_logins_of_marathon_are_no_principals():
     [
         ({"members": [{"name": "m1"}, {"name": "m2"}], "quorum": 2}, "2 masters (m1, m2) are no better than 1"),
         ({"quorum": 1}, "quorum 1 of 3 masters"),
+        ({"login": {"user": "mesos", "password": ""}}, "user without a password"),
         ({"acls": {"no_such": ["x"]}}, "no ACL no_such"),
         ({"flags": {"quorum": 3}}, "asked for the flag quorum"),
     ],
