@@ -159,8 +159,9 @@ def _common(draft: Draft) -> None:
             f"its address {address} ({', '.join(node['resolved'][address])}) is none by which others reach it. To do: "
             "correct /etc/hosts, or set mesos_common_address to an IP address of the host"
         )
-    # The process of a container is not in the cgroup of its unit.
-    if not (node["running"] and any(source["method"] == "image" for source in asked["sources"])):
+    variable = "MARATHON_HTTP_PORT" if asked["program"] == "marathon" else "MESOS_PORT"
+    # Of one that runs with this port it is its own; the process of a container is not in the cgroup of its unit.
+    if not (node["running"] and node["environment"].get(variable) == str(asked["port"])):
         for port, holder in sorted(node["held_ports"].items()):
             draft.refuse(f"port {port} is held by {holder}. To do: stop it, or choose another port")
     for source in asked["sources"]:
