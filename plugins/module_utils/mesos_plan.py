@@ -319,9 +319,10 @@ def _agent(draft: Draft) -> None:
     ]
     published = mesos_change.attributes(before)
     feed = schedulable.feed(gpu, gpu.get("health"), held_back, kept, site, published)
+    reserve = {name: _number(f"mesos_agent_reserve.{name}", value) for name, value in asked["reserve"].items()}
     capacity = {
-        **mesos_change.steady(node, asked["reserve"], before),
-        "reserve": asked["reserve"],
+        **mesos_change.steady(node, reserve, before),
+        "reserve": reserve,
         "ports": [mesos_change.span(one) for one in asked["ports"]],
     }
     found = draft.attempt(lambda: mesos.agent_settings(draft.host, feed, capacity, asked["isolation"])) or {}
@@ -338,6 +339,13 @@ def _agent(draft: Draft) -> None:
     if asked["authentication"] != "off":
         draft.set("credential", asked["credential_file"], "mesos_common_authentication")
         draft.file(asked["credential_file"], mesos.credential(AGENT, asked["secrets"].get(AGENT, "")), "0600", True)
+
+
+def _number(name: str, value: Any) -> float:
+    """Also of text, which a template makes. Raises mesos.Refused."""
+    if not re.fullmatch(r"\d+(\.\d+)?", str(value), re.ASCII):
+        raise mesos.Refused(f"{name} is {value!r}. To do: give a number from 0 on")
+    return float(value)
 
 
 _OWNERS = {"resources": "reserve", "nvidia_gpu_devices": "exclude_gpus", "image_providers": "isolation"}

@@ -65,6 +65,11 @@ def test_a_host_without_cards_gets_nothing_that_has_to_do_with_any():
     assert "mesos_isolation" in told
 
 
+def test_a_reserve_that_a_template_made_is_a_number():
+    told = variables(good(agent(reserve={"cpus": "1", "mem": "1024", "disk": 5120})), AGENT)
+    assert told["MESOS_RESOURCES"].startswith("cpus:15;mem:62976;disk:494880;")
+
+
 def test_an_agent_whose_operator_keeps_the_cards_looks_for_none():
     told = variables(good(agent(gpu=gpu(card(0)), gpus="none")), AGENT)
     assert told["MESOS_RESOURCES"].endswith(";gpus:0")
@@ -113,6 +118,7 @@ def test_cgroups_are_those_that_the_flavour_lives_with(flavour, version, cgroups
         ({"attributes": {"serial": "0042"}}, "Mesos makes another number"),
         ({"rack": "row 7"}, "attribute rack: 'row 7'"),
         ({"reserve": {"cpus": 16, "mem": 0, "disk": 0}}, "16 are reserved"),
+        ({"reserve": {"cpus": "one"}}, "mesos_agent_reserve.cpus is 'one'"),
         ({"ports": ["high"]}, "mesos_agent_ports has 'high'"),
         ({"exclude_gpus": ["GPU-9"]}, "GPU-9, not on this host"),
         ({"zookeeper": []}, "ZooKeeper servers [] are not host:port"),
