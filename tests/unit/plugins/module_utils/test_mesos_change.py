@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_node
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import plan
 from tests.unit.plugins.mesos_asked import agent, card, file, gpu, node, variables
-from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster
+from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster, until
 
 FOUR = gpu(card(0), card(1), card(2), card(3))
 
@@ -171,6 +171,8 @@ def test_the_agent_takes_what_is_written_and_ends_at_what_is_refused(tmp_path: P
         registered = cluster.registered("gpu1")
         assert registered["resources"]["gpus"] == 4
         assert registered["attributes"]["gpu_model"] == "A100-SXM4-40GB"
+        # The master knows it before it has its checkpoint.
+        until((tmp_path / "agent/meta/slaves/latest").exists)
         first.terminate()
         first.communicate(timeout=20)
         before = written(gpu=FOUR, rack="r1")
