@@ -10,7 +10,7 @@ mesos_node_info tells it). Nothing may be written where there is a problem.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos, mesos_change, mesos_flags, schedulable
@@ -84,31 +84,6 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
         "gpus": len(draft.notes.get(UUIDS, "").split(",")) if draft.notes.get(UUIDS) else 0,
         "joining": draft.joining,
     }
-
-
-# Where the role of a kind leaves what it asked for, and the variables of its own that name an address and a port.
-_KINDS = {
-    "master": ("mesos_master_asked", "mesos_common_address", "port", "mesos_master_port"),
-    "marathon": ("marathon_asked", "mesos_common_address", "port", "marathon_port"),
-    "zookeeper": ("zookeeper_asked", "zookeeper_address", "client_port", "zookeeper_client_port"),
-}
-
-
-def members(hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], kind: str, port: int) -> list[Row]:
-    """``name``, ``address``, ``port`` and ``url`` of each host of a group, as its role asked for or its variables say.
-
-    :param kind: master, marathon or zookeeper.
-    :param port: the one of those that say nothing else.
-    """
-    left, address, key, own_port = _KINDS[kind]
-    rows = []
-    for name in hosts:
-        known = variables[name]
-        asked = known.get(left) or {}
-        told = asked.get("address") or known.get(address) or known.get("ansible_host") or name
-        number = int(asked.get(key) or known.get(own_port) or port)
-        rows.append({"name": name, "address": str(told), "port": number, "url": f"http://{told}:{number}"})
-    return rows
 
 
 class Draft:

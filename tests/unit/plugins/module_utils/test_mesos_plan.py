@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_node
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import members, plan
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_members import members
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import plan
 from tests.unit.plugins.mesos_asked import (
     ADDRESS,
     SOURCE,
