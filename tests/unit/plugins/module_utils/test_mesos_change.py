@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_node
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import plan
 from tests.unit.plugins.mesos_asked import agent, card, file, gpu, node, variables
-from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster, until
+from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster, free_port, until
 
 FOUR = gpu(card(0), card(1), card(2), card(3))
 
@@ -155,7 +155,12 @@ def test_the_agent_takes_what_is_written_and_ends_at_what_is_refused(tmp_path: P
     asked, taken = CHANGES[name]
     cluster = Cluster(tmp_path)
     # Of the plan, all but what ties it to the addresses of the test.
-    own = {"MESOS_MASTER": f"127.0.0.1:{cluster.port}", "MESOS_IP": "127.0.0.1", "MESOS_WORK_DIR": f"{tmp_path}/agent"}
+    own = {
+        "MESOS_MASTER": f"127.0.0.1:{cluster.port}",
+        "MESOS_IP": "127.0.0.1",
+        "MESOS_PORT": str(free_port()),
+        "MESOS_WORK_DIR": f"{tmp_path}/agent",
+    }
 
     def environment(**what: Any) -> dict[str, str]:
         told = variables(plan(agent(**{**what, "authentication": "off"})), "/etc/agent.env")
