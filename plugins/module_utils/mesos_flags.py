@@ -45,7 +45,8 @@ class Flag:
     choices: tuple[str, ...] = ()
 
 
-def _is_older(version: str, than: tuple[int, ...]) -> bool:
+def is_older(version: str, than: tuple[int, ...]) -> bool:
+    """Whether a version such as 1.11.0 is below another. Raises ValueError for what is none."""
     found = re.match(r"\d+(\.\d+)*", version)
     if not found:
         raise ValueError(f"version {version!r} is not one: give it as in 1.11.0")
@@ -64,7 +65,7 @@ def known(
         raise ValueError(f"no data for {program} of {flavour}: programs are {PROGRAMS}, flavours {FLAVOURS}")
     if program == "marathon":
         kinds, choices, aliases = data_marathon.FLAGS, data_marathon.CHOICES, {}
-        absent = set(data_marathon.NEW) if _is_older(version, (1, 11)) else set()
+        absent = set(data_marathon.NEW) if is_older(version, (1, 11)) else set()
     else:
         master = program == "master"
         kinds = data_mesos.MASTER_FLAGS if master else data_mesos.AGENT_FLAGS
@@ -72,7 +73,7 @@ def known(
         aliases = data_mesos.MASTER_ALIASES if master else data_mesos.AGENT_ALIASES
         options = data_mesos.MASTER_BUILD if master else data_mesos.AGENT_BUILD
         new = () if master else data_mesos.AGENT_NEW
-        absent = set(new) if flavour == "apache" and _is_older(version, (1, 12)) else set()
+        absent = set(new) if flavour == "apache" and is_older(version, (1, 12)) else set()
         absent |= {name for option, names in options.items() if option not in build for name in names}
     flags = {
         name: Flag(name, kind, choices.get(name, ()))

@@ -1,0 +1,119 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an agent may be told anew under the id that it has. Pure functions over environment files.
+
+An agent with a checkpoint comes back under its id, with its tasks. The policy `additive` takes more cpus, mem and disk
+and new attributes; anything less, or another hostname or port, and the agent ends. The list of cards is another matter:
+the agent gives out cards by their place in it, so another list under running tasks gives a card to two of them, and
+nothing stops it. Whether tasks run cannot be told from here without a race, since one may be launched between the look
+and the restart. So another list is taken only by an agent without a checkpoint, which is one that was drained first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos, mesos_node
+
+SCALARS = ("cpus", "mem", "disk")
+UUIDS = "BAREMETAL_GPU_UUIDS"
+FIXED = {
+    "MESOS_HOSTNAME": "hostname",
+    "MESOS_PORT": "port",
+    "MESOS_WORK_DIR": "work directory",
+    "MESOS_DOMAIN": "domain",
+}
+# A kernel that keeps a little more for itself is no other host: differences below this share are passed over.
+TOLERANCE = 0.02
+
+
+def scalars(environment: Mapping[str, str]) -> dict[str, float]:
+    """The numbers in MESOS_RESOURCES by name."""
+    found = re.findall(r"(?:^|;)(\w+):([0-9.]+)(?=;|$)", environment.get("MESOS_RESOURCES", ""), re.ASCII)
+    return {name: float(number) for name, number in found}
+
+
+def attributes(environment: Mapping[str, str]) -> dict[str, str]:
+    """MESOS_ATTRIBUTES by name."""
+    rows = (pair.partition(":") for pair in environment.get("MESOS_ATTRIBUTES", "").split(";"))
+    return {name: value for name, colon, value in rows if colon}
+
+
+def span(text: Any) -> tuple[int, int]:
+    """(low, high) of low-high. Raises mesos.Refused."""
+    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", str(text), re.ASCII)
+    if not found:
+        raise mesos.Refused(f"mesos_agent_ports has {text!r}. To do: give ranges as in 31000-32000")
+    return int(found[1]), int(found[2])
+
+
+def steady(node: Mapping[str, Any], reserve: Mapping[str, float], before: Mapping[str, str]) -> dict[str, Any]:
+    """What the host has: cpus, memory_mib, disk_mib. Where it has hardly changed, what makes the settings as before."""
+    published = scalars(before)
+    found = {}
+    for name, key in (("cpus", "cpus"), ("mem", "memory_mib"), ("disk", "disk_mib")):
+        total, was = node[key], published.get(name)
+        left = total - reserve.get(name, 0)
+        if name != "cpus" and was is not None and abs(left - was) <= TOLERANCE * was:
+            total = int(was + reserve.get(name, 0))
+        found[key] = total
+    return found
+
+
+def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> list[str]:
+    """Why an agent with a checkpoint cannot be given the environment file `text`; one sentence each."""
+    if not node["agent_id"]:
+        return []
+    before, after = node["environment"], mesos_node.environment(text)
+    told = [] if before else ["is registered with settings that are not known here"]
+    for name, what in FIXED.items():
+        if before and before.get(name) != after.get(name):
+            told.append(f"its {what} changes from {before.get(name)} to {after.get(name)}")
+    was, now = scalars(before), scalars(after)
+    told += [
+        f"{name} shrinks from {was[name]:g} to {now.get(name, 0):g}"
+        for name in SCALARS
+        if name in was and now.get(name, 0) < was[name]
+    ]
+    ports = [re.findall(r"ports:(\[[^]]*\])", row.get("MESOS_RESOURCES", "")) for row in (before, after)]
+    if before and ports[0] != ports[1]:
+        told.append(f"its ports change from {', '.join(ports[0])} to {', '.join(ports[1])}")
+    new = attributes(after)
+    told += [
+        f"attribute {name} changes from {value} to {new.get(name, 'none')}"
+        for name, value in attributes(before).items()
+        if new.get(name) != value
+    ]
+    told += _cards(node, before, after)
+    if after.get("MESOS_RECONFIGURATION_POLICY") == "equal" and before:
+        told += [
+            f"{what} changes under reconfiguration_policy=equal"
+            for name, what in (("MESOS_RESOURCES", "resources"), ("MESOS_ATTRIBUTES", "attributes"))
+            if before.get(name) != after.get(name)
+        ]
+    if not told:
+        return []
+    where = before.get("MESOS_WORK_DIR", work_dir)
+    return [
+        f"{host}: the agent {node['agent_id']} would not come back, or give out wrong cards: {'; '.join(told)}. To do: "
+        f"take the change back; or drain the agent (baremetal.gpu.mesos_agent_state, state: drained), stop "
+        f"mesos-agent, remove {where}/meta/slaves/latest and run this again"
+    ]
+
+
+def _cards(node: Mapping[str, Any], before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    names = [row.get(UUIDS, "") for row in (before, after)]
+    was, now = ({uuid for uuid in row.split(",") if uuid} for row in names)
+    if before and was != now:
+        gone, come = sorted(was - now), sorted(now - was)
+        told = [f"without {', '.join(gone)}"] if gone else []
+        told += [f"with {', '.join(come)}"] if come else []
+        return [f"its list of cards changes from {len(was)} to {len(now)}, {' and '.join(told)}"]
+    devices = [row.get("MESOS_NVIDIA_GPU_DEVICES") for row in (before, after)]
+    # The same cards under other numbers, as after a reboot that nothing survived and before the agent was started.
+    if before and devices[0] != devices[1] and (node["running"] or not node["rebooted"]):
+        return [f"its cards are the same, and their indices change from {devices[0]} to {devices[1]}"]
+    return []

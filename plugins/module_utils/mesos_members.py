@@ -1,0 +1,35 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""By what masters, Marathons and ZooKeeper servers are reached. A pure function over the variables of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# Where the role of a kind leaves what it asked for, and the variables of its own that name an address and a port.
+_KINDS = {
+    "master": ("mesos_master_asked", "mesos_common_address", "port", "mesos_master_port"),
+    "marathon": ("marathon_asked", "mesos_common_address", "port", "marathon_port"),
+    "zookeeper": ("zookeeper_asked", "zookeeper_address", "client_port", "zookeeper_client_port"),
+}
+
+
+def members(
+    hosts: Sequence[str], variables: Mapping[str, Mapping[str, Any]], kind: str, port: int
+) -> list[dict[str, Any]]:
+    """``name``, ``address``, ``port`` and ``url`` of each host of a group, as its role asked for or its variables say.
+
+    :param kind: master, marathon or zookeeper.
+    :param port: the one of those that say nothing else.
+    """
+    left, address, key, own_port = _KINDS[kind]
+    rows = []
+    for name in hosts:
+        known = variables[name]
+        asked = known.get(left) or {}
+        told = asked.get("address") or known.get(address) or known.get("ansible_host") or name
+        number = int(asked.get(key) or known.get(own_port) or port)
+        rows.append({"name": name, "address": str(told), "port": number, "url": f"http://{told}:{number}"})
+    return rows

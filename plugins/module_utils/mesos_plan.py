@@ -1,0 +1,380 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Settings and files of mesos-master, mesos-agent and Marathon on one host, and what speaks against them.
+
+Pure functions over what is asked for (``asked``, the roles' variables) and how the host was found (``node``, as
+mesos_node_info tells it). Nothing may be written where there is a problem.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos, mesos_change, mesos_flags, schedulable
+
+Row = dict[str, Any]
+
+# How cgroups may be mounted for an agent. Apache Mesos knows v2 from 1.12 on, as ClusterD does; both then die at a
+# hierarchy of v2 beside those of v1, which older ones do not look for.
+CGROUPS = {"old": ("v1", "hybrid"), "new": ("v1", "v2")}
+BOOT = {
+    "v2": "systemd.unified_cgroup_hierarchy=1 (v2 alone)",
+    "v1": "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1 (v1 alone)",
+}
+AGENT, MARATHON, OPERATOR = "mesos-agent", "marathon", "operator"
+# Before the names of those who log in to Marathon, among the principals.
+HTTP = "http:"
+STEERING = ("drain_agents", "deactivate_agents", "reactivate_agents", "mark_agents_gone")
+MAINTENANCE = ("update_maintenance_schedules", "start_maintenances", "stop_maintenances")
+# Variables of the environment file that are for the roles, not for the program.
+MEMBERS, UUIDS = "BAREMETAL_GPU_MASTERS", mesos_change.UUIDS
+
+
+def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | None = None) -> Row:
+    """What a host is to have for one program.
+
+    :param asked: ``program`` (master, agent or marathon), ``host`` and the rest that the role of the program asks for.
+    :param variables: of all hosts, C(hostvars); masters are planned together.
+    :returns: ``problems`` (sentences with host, value and remedy), ``files`` (items of a desired document),
+        ``arguments`` (flags that no variable can say), ``variables`` (names of those in the environment file),
+        ``joining`` (empty masters that join others), ``gpus`` (how many cards an agent gives out).
+    """
+    program = asked["program"]
+    draft = Draft(asked)
+    build: dict[str, Callable[[], None]] = {
+        "master": lambda: _master(draft, variables or {}),
+        "agent": lambda: _agent(draft),
+        "marathon": lambda: _marathon(draft),
+    }
+    draft.attempt(lambda: _common(draft))
+    draft.attempt(build[program])
+    settings = {**draft.settings, **dict(asked["flags"])}
+    flags = draft.attempt(lambda: mesos_flags.known(program, asked["flavour"], asked["version"], tuple(asked["build"])))
+    if flags is not None:
+        # What is asked for by name counts in place of what the role would set.
+        draft.problems += mesos_flags.problems(asked["host"], program, settings, flags)
+        draft.problems += [
+            f"{asked['host']}: {program} is asked for the flag {name}, which follows from {owner}. To do: set that"
+            for name, owner in draft.owned.items()
+            if name in asked["flags"]
+        ]
+        draft.problems += [
+            problem
+            for problem in mesos_flags.environment_problems(asked["host"], program, asked["libprocess"], flags)
+            if "LIBPROCESS_" in problem
+        ]
+    arguments: list[str] = []
+    text = ""
+    if not draft.problems:
+        rendered, arguments = mesos_flags.render(program, settings, {**draft.libprocess, **asked["libprocess"]})
+        notes = "".join(f"{name}={value}\n" for name, value in sorted(draft.notes.items()) if value)
+        text = "# Written by Ansible (baremetal.gpu). Changes made here are lost.\n" + notes + rendered
+        if program == "agent":
+            draft.problems += mesos_change.problems(asked["host"], asked["node"], text, asked["work_dir"])
+    secret = program == "marathon"
+    draft.file(asked["environment_file"], text, "0600" if secret else "0644", secret)
+    return {
+        "problems": draft.problems,
+        "files": draft.files,
+        "arguments": arguments,
+        "variables": [line.partition("=")[0] for line in text.splitlines() if not line.startswith("#")],
+        "gpus": len(draft.notes.get(UUIDS, "").split(",")) if draft.notes.get(UUIDS) else 0,
+        "joining": draft.joining,
+    }
+
+
+class Draft:
+    """What the functions below put together."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        self.asked, self.host = asked, str(asked["host"])
+        self.settings: dict[str, Any] = {}
+        # Flags that come from variables of the role, with the variable's name.
+        self.owned: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
+        self.libprocess: dict[str, Any] = {}
+        self.problems: list[str] = []
+        self.files: list[Row] = []
+        self.joining: list[str] = []
+
+    def attempt(self, make: Callable[[], Any]) -> Any:
+        """What it makes, None where it refuses; why is among the problems then."""
+        try:
+            return make()
+        except (mesos.Refused, ValueError) as why:
+            text = str(why)
+            self.problems.append(text if text.startswith(f"{self.host}: ") else f"{self.host}: {text}")
+            return None
+
+    def set(self, name: str, value: Any, owner: str) -> None:
+        self.settings[name] = value
+        self.owned[name] = owner
+
+    def file(self, path: str, content: str, mode: str, secret: bool) -> None:
+        user = self.asked["user"]
+        item = {"path": path, "content": content, "mode": mode, "owner": user, "group": user}
+        self.files.append({**item, "sensitive": True} if secret else item)
+
+    def refuse(self, text: str) -> None:
+        self.problems.append(f"{self.host}: {text}")
+
+
+def _common(draft: Draft) -> None:
+    """Names, addresses and ports, which all three need."""
+    asked, node = draft.asked, draft.asked["node"]
+    for name, addresses in sorted(node["resolved"].items()):
+        if not addresses:
+            draft.refuse(f"{name} does not resolve here. To do: correct DNS or /etc/hosts, or give IP addresses")
+    address = asked["address"]
+    if node["resolved"].get(address) and not node["own_ip"].get(address):
+        draft.refuse(
+            f"its address {address} ({', '.join(node['resolved'][address])}) is none by which others reach it. To do: "
+            "correct /etc/hosts, or set mesos_common_address to an IP address of the host"
+        )
+    variable = "MARATHON_HTTP_PORT" if asked["program"] == "marathon" else "MESOS_PORT"
+    # Of one that runs with this port it is its own; the process of a container is not in the cgroup of its unit.
+    if not (node["running"] and node["environment"].get(variable) == str(asked["port"])):
+        for port, holder in sorted(node["held_ports"].items()):
+            draft.refuse(f"port {port} is held by {holder}. To do: stop it, or choose another port")
+    for source in asked["sources"]:
+        _source(draft, source)
+
+
+def _source(draft: Draft, source: Mapping[str, Any]) -> None:
+    """Where a program comes from. Nothing is downloaded without its SHA-256."""
+    prefix, method = source["prefix"], source["method"]
+    if method in ("archive", "package"):
+        checksum = str(source["sha256"])
+        if bool(source["url"]) == bool(source["path"]):
+            draft.refuse(f"method {method} needs one of {prefix}_url and {prefix}_path. To do: set one of them")
+        if not re.fullmatch(r"[0-9a-fA-F]{64}", checksum, re.ASCII):
+            draft.refuse(f"{prefix}_sha256 is {checksum!r}. To do: give the SHA-256 of the file, 64 hex digits")
+        place = {"url": source["url"]} if source["url"] else {"source": source["path"]}
+        item = {"path": source["file"], "sha256": checksum.lower(), "mode": "0644", "owner": "root", "group": "root"}
+        draft.files.append({**item, **place})
+    elif method == "repository" and not source["repository"]:
+        draft.refuse(f"{prefix}_repository is empty. To do: describe the repository, or take another method")
+    elif method == "image":
+        if not re.fullmatch(r"[^\s@]+@sha256:[0-9a-f]{64}", str(source["image"]), re.ASCII):
+            draft.refuse(f"{prefix}_image is {source['image']!r}. To do: name it by its digest, NAME@sha256:…")
+        if draft.asked["program"] == "agent":
+            draft.refuse(
+                "an agent in a container takes its tasks down whenever it restarts. To do: take another method for "
+                "hosts with an agent"
+            )
+
+
+def _zookeeper(draft: Draft, chroot: str, login: Mapping[str, str], what: str) -> str:
+    user, password = login.get("user") or None, login.get("password") or None
+    try:
+        return mesos.zk_url(draft.asked["zookeeper"], chroot, user, password)
+    except mesos.Refused as why:
+        raise mesos.Refused(f"{what}: {why}") from why
+
+
+def _set_zk(draft: Draft) -> None:
+    """The masters' own node, in a file if there is a password: of that Mesos tells the name, not the content."""
+    asked = draft.asked
+    url = _zookeeper(draft, asked["chroot"], asked["login"], "mesos_common_zookeeper")
+    if "@" in url:
+        # Without an end of line: what is in the file is the value.
+        draft.file(asked["zookeeper_file"], url, "0600", True)
+        url = f"file://{asked['zookeeper_file']}"
+    draft.set("zk", url, "mesos_common_zookeeper")
+
+
+def _set_master(draft: Draft, chroot: str) -> None:
+    """Where the leading master is found. Whoever looks for it reads its node, and must not be able to write there."""
+    draft.set("master", _zookeeper(draft, chroot, {}, "mesos_common_zookeeper"), "mesos_common_zookeeper")
+
+
+def _set_address(draft: Draft, hostname: str, owner: str) -> None:
+    """Without `ip` a program announces what its host's name stands for, which may be 127.0.1.1."""
+    asked = draft.asked
+    draft.set("hostname", hostname, owner)
+    draft.set("port", asked["port"], f"{asked['prefix']}_port")
+    if not {"ip", "ip_discovery_command"} & set(asked["flags"]):
+        draft.settings["ip"] = asked["node"]["own_ip"].get(asked["address"])
+
+
+def _master(draft: Draft, variables: Mapping[str, Mapping[str, Any]]) -> None:
+    asked, secrets = draft.asked, draft.asked["secrets"]
+    names = [row["name"] for row in asked["members"]]
+    _set_address(draft, asked["address"], "mesos_common_address")
+    draft.set("work_dir", asked["work_dir"], "mesos_master_work_dir")
+    draft.set("cluster", asked["cluster"], "mesos_common_cluster")
+    draft.attempt(lambda: _set_zk(draft))
+    given = int(asked["quorum"]) or None
+    draft.set("quorum", draft.attempt(lambda: mesos.quorum(names, given)) or 1, "mesos_master_quorum")
+    draft.notes[MEMBERS] = ",".join(sorted(names))
+    _membership(draft, variables)
+    if asked["home"]:
+        draft.settings["webui_dir"] = f"{asked['home']}/share/mesos/webui"
+    if asked["authentication"] == "off":
+        return
+    draft.set("credentials", asked["credentials_file"], "mesos_common_authentication")
+    principals = {name: secret for name, secret in secrets.items() if not name.startswith(HTTP)}
+    draft.file(asked["credentials_file"], mesos.credentials(principals), "0600", True)
+    if asked["authentication"] == "required":
+        for name in ("agents", "frameworks", "http_frameworks", "http_readwrite"):
+            draft.set(f"authenticate_{name}", True, "mesos_common_authentication")
+        draft.set("authenticate_http_readonly", asked["readonly"], "mesos_common_authenticate_readonly")
+        draft.settings["http_framework_authenticators"] = "basic"
+        draft.set("acls", f"file://{asked['acls_file']}", "mesos_master_acls")
+        allowed = {
+            "register_agents": [AGENT],
+            "register_frameworks": sorted(set(principals) - {AGENT, OPERATOR}),
+            **{name: [OPERATOR] for name in (*STEERING, *MAINTENANCE)},
+            **asked["acls"],
+        }
+        draft.file(asked["acls_file"], mesos.acls(allowed, permissive=True), "0644", False)
+
+
+def _membership(draft: Draft, variables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Compares with the masters that hosts with a replicated log were last told of."""
+    names = [row["name"] for row in draft.asked["members"]]
+    nodes = {name: (variables.get(name) or {}).get("mesos_master_node") or {} for name in names}
+    nodes[draft.host] = draft.asked["node"]
+    with_log = [name for name in names if nodes[name].get("has_log")]
+    draft.joining = [name for name in names if with_log and nodes[name] and name not in with_log]
+    for name in with_log:
+        before = [one for one in nodes[name].get("environment", {}).get(MEMBERS, "").split(",") if one]
+        try:
+            mesos.membership_change(before, names, bool(draft.asked["confirmed"]))
+        except mesos.Refused as why:
+            draft.refuse(str(why).replace("confirm the change for this run", _CONFIRM))
+            return
+    kept = len(with_log)
+    if with_log and kept + 1 < len(names) // 2 + 1:
+        draft.refuse(
+            f"{kept} of {len(names)} masters have the replicated log, and the empty ones could be a majority without "
+            f"it. To do: go from {kept} by one step, or bring the log back"
+        )
+
+
+_CONFIRM = "read 'Change the masters' in docs/mesos.md, then set mesos_master_confirm_members: true for this run"
+
+
+def _agent(draft: Draft) -> None:
+    asked, node, gpu = draft.asked, draft.asked["node"], draft.asked["gpu"]
+    _set_address(draft, asked["hostname"], "mesos_agent_hostname")
+    draft.set("work_dir", asked["work_dir"], "mesos_agent_work_dir")
+    draft.attempt(lambda: _set_master(draft, asked["chroot"]))
+    if "reconfiguration_policy" not in asked["flags"]:
+        # With `equal` not even more memory would be taken.
+        draft.settings["reconfiguration_policy"] = "additive"
+    if asked["home"]:
+        draft.settings["launcher_dir"] = f"{asked['home']}/libexec/mesos"
+    _cgroups(draft)
+    built_in = [row for row in gpu.get("pci") or [] if row.get("kind") == "gpu"]
+    wanted = asked["gpus"] == "healthy"
+    if wanted and built_in and not gpu.get("devices"):
+        draft.refuse(
+            f"has {len(built_in)} cards, and none answers. To do: mend the driver (playbooks/node.yml), or set "
+            "mesos_agent_gpus: none"
+        )
+    before = node["environment"]
+    kept = [uuid for uuid in before.get(UUIDS, "").split(",") if uuid]
+    held_back = set(asked["exclude_gpus"])
+    strangers = sorted(held_back - {row.get("uuid") for row in gpu.get("devices") or []})
+    if strangers:
+        draft.refuse(f"mesos_agent_exclude_gpus has {', '.join(strangers)}, not on this host. To do: take it out")
+    if not wanted:
+        held_back = {row.get("uuid") for row in gpu.get("devices") or []}
+    site = {**asked["attributes"], **({"rack": asked["rack"]} if asked["rack"] else {})}
+    # An operator's attribute is taken as it was written or not at all.
+    draft.problems += [
+        f"{draft.host}: attribute {name}: {value!r} has characters at which an agent crashes or which it drops. To do: "
+        "take letters, digits and _ / . -"
+        for name, value in site.items()
+        if mesos.attribute(name) != str(name) or mesos.attribute(value) != str(value)
+    ]
+    published = mesos_change.attributes(before)
+    feed = schedulable.feed(gpu, gpu.get("health"), held_back, kept, site, published)
+    reserve = {name: _number(f"mesos_agent_reserve.{name}", value) for name, value in asked["reserve"].items()}
+    capacity = {
+        **mesos_change.steady(node, reserve, before),
+        "reserve": reserve,
+        "ports": [mesos_change.span(one) for one in asked["ports"]],
+    }
+    found = draft.attempt(lambda: mesos.agent_settings(draft.host, feed, capacity, asked["isolation"])) or {}
+    for name, value in found.items():
+        draft.settings[name] = value
+    for name in ("resources", "attributes", "isolation", "nvidia_gpu_devices", "image_providers"):
+        draft.owned[name] = f"the facts of the host, and mesos_agent_{_OWNERS.get(name, name)}"
+    draft.notes[UUIDS] = ",".join(card["uuid"] for card in feed["gpus"])
+    if feed["gpus"] and node["device_directories"]:
+        draft.refuse(
+            f"{', '.join(node['device_directories'])} is a directory, at which the launch of a container with a card "
+            "fails. To do: remove it, or move it elsewhere"
+        )
+    if asked["authentication"] != "off":
+        draft.set("credential", asked["credential_file"], "mesos_common_authentication")
+        draft.file(asked["credential_file"], mesos.credential(AGENT, asked["secrets"].get(AGENT, "")), "0600", True)
+
+
+def _number(name: str, value: Any) -> float:
+    """Also of text, which a template makes. Raises mesos.Refused."""
+    if not re.fullmatch(r"\d+(\.\d+)?", str(value), re.ASCII):
+        raise mesos.Refused(f"{name} is {value!r}. To do: give a number from 0 on")
+    return float(value)
+
+
+_OWNERS = {"resources": "reserve", "nvidia_gpu_devices": "exclude_gpus", "image_providers": "isolation"}
+
+
+def _cgroups(draft: Draft) -> None:
+    asked, found = draft.asked, draft.asked["node"]["cgroups"]
+    old = asked["flavour"] == "apache" and mesos_flags.is_older(str(asked["version"]), (1, 12))
+    known = CGROUPS["old" if old else "new"]
+    name = f"{'Apache Mesos' if asked['flavour'] == 'apache' else 'ClusterD'} {asked['version']}"
+    if found == "v2" and "systemd_enable_support" not in asked["flags"]:
+        draft.settings["systemd_enable_support"] = False
+    if found in known:
+        containerizers = str(asked["flags"].get("containerizers", "mesos"))
+        if found == "v2" and asked["flavour"] == "apache" and "docker" in containerizers.split(","):
+            draft.refuse(f"containerizers is {containerizers}: with cgroup v2 there is only mesos. To do: set that")
+        return
+    if found == "hybrid":
+        why = (
+            f"cgroups are hybrid, v2 beside v1, and {name} ends there with 'Found cgroups2 mount at an unexpected "
+            "location /sys/fs/cgroup/unified'"
+        )
+    else:
+        told = {"v2": "cgroups are v2", "v1": "cgroups are v1"}.get(found, "no cgroups are mounted")
+        why = f"{told}, and {name} knows only {' and '.join(known)}"
+    ways = " or with ".join(BOOT[kind] for kind in known if kind in BOOT)
+    draft.refuse(f"{why}. To do: boot with {ways}")
+
+
+def _marathon(draft: Draft) -> None:
+    asked, secrets = draft.asked, draft.asked["secrets"]
+    draft.set("hostname", asked["address"], "mesos_common_address")
+    draft.set("http_port", asked["port"], "marathon_port")
+    # Masters answer its driver there; without it that is what the host's name stands for, which may be 127.0.1.1.
+    draft.libprocess["LIBPROCESS_IP"] = asked["node"]["own_ip"].get(asked["address"])
+    draft.attempt(lambda: draft.set("zk", _marathon_zookeeper(draft), "marathon_zookeeper_chroot"))
+    draft.attempt(lambda: _set_master(draft, asked["mesos_chroot"]))
+    features = [*dict.fromkeys(["gpu_resources", *asked["features"]])]
+    draft.set("enable_features", ",".join(features), "marathon_features")
+    draft.set("gpu_scheduling_behavior", asked["gpu_scheduling_behavior"], "marathon_gpu_scheduling_behavior")
+    draft.set("mesos_user", asked["task_user"], "marathon_task_user")
+    if asked["framework_name"]:
+        draft.set("framework_name", asked["framework_name"], "marathon_framework_name")
+    if asked["http_user"]:
+        password = secrets.get(HTTP + asked["http_user"], "")
+        if not re.fullmatch(r"[^\s:]+", asked["http_user"]) or not password:
+            draft.refuse(f"marathon_http_user is {asked['http_user']!r}. To do: give one without a colon or blank")
+        draft.set("http_credentials", f"{asked['http_user']}:{password}", "marathon_http_user")
+    if asked["authentication"] != "off":
+        draft.set("mesos_authentication", True, "mesos_common_authentication")
+        draft.set("mesos_authentication_principal", MARATHON, "mesos_common_authentication")
+        draft.set("mesos_authentication_secret_file", asked["secret_file"], "mesos_common_authentication")
+        draft.file(asked["secret_file"], secrets.get(MARATHON, ""), "0600", True)
+
+
+def _marathon_zookeeper(draft: Draft) -> str:
+    return _zookeeper(draft, draft.asked["chroot"], draft.asked["login"], "marathon_zookeeper")

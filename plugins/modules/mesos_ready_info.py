@@ -1,0 +1,136 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mesos_ready_info
+short_description: Tell whether masters, an agent or Marathons do their work
+version_added: 0.1.0
+description:
+  - Masters do where each has a replicated log that has caught up and one of them leads, an agent where it is registered
+    with a leading master, and Marathons where each knows the one that leads.
+options:
+  program:
+    description: What is asked.
+    type: str
+    choices: [master, agent, marathon]
+    required: true
+  members:
+    description: Those that are asked.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: The name in the inventory.
+        type: str
+        required: true
+      url:
+        description: Where it answers, such as V(http://master1:5050).
+        type: str
+        required: true
+  user:
+    description: Who asks over HTTP.
+    type: str
+    default: ""
+  password:
+    description: The password or secret of O(user).
+    type: str
+    default: ""
+  gpus:
+    description: How many cards an agent has to announce; V(-1) if that does not matter.
+    type: int
+    default: -1
+  wait:
+    description: Seconds that they have.
+    type: int
+    default: 0
+requirements:
+  - On the host nothing but Python 3.9.
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: posix
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Wait until one master leads and the others follow
+  baremetal.gpu.mesos_ready_info:
+    program: master
+    members:
+      - {name: master1, url: "http://master1:5050"}
+      - {name: master2, url: "http://master2:5050"}
+      - {name: master3, url: "http://master3:5050"}
+    wait: 60
+  register: masters
+  failed_when: not masters.complete
+"""
+
+RETURN = r"""
+complete:
+  description: Whether all do their work.
+  returned: success
+  type: bool
+leader:
+  description: URL of the one that leads, null if it is not exactly one. Of an agent its own, where it is registered.
+  returned: success
+  type: str
+problems:
+  description: What is missing; empty if nothing is.
+  returned: success
+  type: list
+  elements: str
+members:
+  description: Of each C(name), C(url), whether it answers (C(up)), C(leads), and can do its part (C(ready)).
+  returned: success
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_operator, mesos_watch
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "program": {"type": "str", "choices": ["master", "agent", "marathon"], "required": True},
+            "members": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {"name": {"type": "str", "required": True}, "url": {"type": "str", "required": True}},
+            },
+            "user": {"type": "str", "default": ""},
+            "password": {"type": "str", "default": "", "no_log": True},
+            "gpus": {"type": "int", "default": -1},
+            "wait": {"type": "int", "default": 0},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    cluster = mesos_watch.Cluster(
+        given["program"],
+        given["members"],
+        mesos_operator.http_transport(5.0),
+        (given["user"], given["password"]) if given["user"] else None,
+        given["gpus"] if given["gpus"] >= 0 else None,
+    )
+    module.exit_json(changed=False, **cluster.wait_until(mesos_watch.is_complete, given["wait"]))
+
+
+if __name__ == "__main__":
+    main()

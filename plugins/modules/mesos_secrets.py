@@ -1,0 +1,153 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mesos_secrets
+short_description: Keep the secrets of a Mesos cluster's principals in a file of the operator
+version_added: 0.1.0
+description:
+  - Runs on the controller. Makes the file once, with a new secret for each principal; from then on it only adds
+    principals that are new. A secret that is there never changes.
+  - The file is JSON, readable for its owner alone. Keep it with the inventory's other secrets; who loses it can no
+    longer add hosts to the cluster with these roles.
+  - It is not made where hosts already have credentials, for then it was lost, and new secrets would not fit.
+options:
+  path:
+    description: The file.
+    type: path
+    required: true
+  principals:
+    description: Whose secrets are wanted.
+    type: list
+    elements: str
+    required: true
+  given:
+    description:
+      - Secrets by principal, where the operator keeps them elsewhere, such as in Ansible Vault. Then the file is not
+        used, and all of O(principals) have to be there. They are checked, and not returned.
+    type: dict
+    default: {}
+  held:
+    description: Hosts that have credentials already.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    description: Can run in check mode and tells what would be done.
+    support: full
+  diff_mode:
+    description: Shows what was before and is after, without a secret.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: posix
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+seealso:
+  - module: baremetal.gpu.ceph_secrets
+"""
+
+EXAMPLES = r"""
+- name: Read the secrets, or make them
+  baremetal.gpu.mesos_secrets:
+    path: "{{ inventory_dir }}/.secrets/mesos.json"
+    principals: [mesos-agent, marathon, operator]
+  delegate_to: localhost
+  become: false
+  run_once: true
+  no_log: true
+  register: secrets
+"""
+
+RETURN = r"""
+secrets:
+  description: Secret of each principal in the file; empty where O(given) is not.
+  returned: success
+  type: dict
+"""
+
+import json
+import os
+import secrets
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_keyfile
+
+# At most what Mesos' own authentication, CRAM-MD5, makes use of.
+BYTES = 24
+
+
+def load(path: str) -> dict[str, str]:
+    """Principal -> secret; empty without the file.
+
+    :raises ValueError: if others may read it, or it is not what this module writes.
+    """
+    if not os.path.exists(path):
+        return {}
+    if os.stat(path).st_mode & 0o077:
+        raise ValueError(f"others than its owner may read it. To do: chmod 600 {path}")
+    with open(path, encoding="utf-8") as file:
+        content: Any = json.load(file)
+    return checked(content)
+
+
+def checked(content: Any) -> dict[str, str]:
+    """:raises ValueError: if it is not secrets by principal."""
+    if not isinstance(content, dict):
+        raise ValueError("it is no JSON object of secrets by principal")
+    for name, secret in content.items():
+        if not isinstance(secret, str) or len(secret) < 8 or not secret.isprintable() or " " in secret:
+            raise ValueError(f"the secret of {name} is no text of 8 printable characters or more without a blank")
+    return content
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "principals": {"type": "list", "elements": "str", "required": True},
+            "given": {"type": "dict", "default": {}, "no_log": True},
+            "held": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    path, wanted, held = module.params["path"], module.params["principals"], module.params["held"]
+    source = "mesos_common_credentials" if module.params["given"] else path
+    try:
+        kept = checked(module.params["given"]) if module.params["given"] else load(path)
+        missing = sorted(set(wanted) - set(kept))
+        if missing and module.params["given"]:
+            raise ValueError(f"it has no secret of {', '.join(missing)}. To do: add it")
+        if missing and not kept and held:
+            raise ValueError(
+                f"it is not there, but {', '.join(held)} have credentials. To do: bring the file back from where it is "
+                "kept, or remove the credentials on the hosts and run again"
+            )
+        # Hex digits, which need no quoting in any of the files that they go to.
+        content = {**kept, **{name: secrets.token_hex(BYTES) for name in missing}}
+        if missing and not module.check_mode:
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            ceph_keyfile.write(
+                path, json.dumps(content, indent=2, sort_keys=True) + "\n", os.getuid(), os.getgid(), 0o600
+            )
+    except (OSError, ValueError) as wrong:
+        module.fail_json(msg=f"{source} cannot be used: {wrong}")
+    diff = {
+        "before_header": path,
+        "after_header": path,
+        "before": "".join(f"a secret of {name}\n" for name in sorted(kept)),
+        "after": "".join(f"a secret of {name}\n" for name in sorted(content)),
+    }
+    module.exit_json(changed=bool(missing), secrets={} if module.params["given"] else content, diff=diff)
+
+
+if __name__ == "__main__":
+    main()

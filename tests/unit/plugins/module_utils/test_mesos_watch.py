@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether masters, agents and Marathons do their work, and that a restart never takes the second one.
+
+HTTP and systemd are hand-made here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Reply
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster, Refused, Service
+
+NAMES = ("m1", "m2", "m3")
+
+
+class Site:
+    """Three masters or Marathons, or one agent. `down` do not answer, `behind` have no log, `leader` leads."""
+
+    def __init__(self, base: Path, program: str = "master", names: tuple[str, ...] = NAMES) -> None:
+        self.program, self.names = program, names
+        self.down: set[str] = set()
+        self.behind: set[str] = set()
+        self.leader = names[0]
+        self.gpus, self.size = 4, len(names)
+        self.asked: list[dict[str, str]] = []
+        self.done: list[str] = []
+        self.runs, self.comes_back = True, True
+        self.config, self.stamp = base / "program.env", base / "started"
+        self.config.write_text("MESOS_PORT=5050\n")
+        self.write_stamp()
+
+    def members(self) -> list[dict[str, str]]:
+        return [{"name": name, "url": f"http://{name}:1"} for name in self.names]
+
+    def send(self, _method: str, url: str, headers: Any, _body: Any) -> Reply:
+        self.asked.append(dict(headers))
+        name, path = url.removeprefix("http://").split(":1", 1)
+        if name in self.down:
+            raise ConnectionRefusedError("Connection refused")
+        if path == "/ping":
+            return Reply(200, {}, b"pong")
+        if path == "/v2/leader":
+            told = {"leader": f"{self.leader}:1"} if self.leader else {"message": "none"}
+            return Reply(200 if self.leader else 404, {}, json.dumps(told).encode())
+        numbers = {
+            "master/elected": float(name == self.leader),
+            "registrar/log/recovered": float(name not in self.behind),
+            "registrar/log/ensemble_size": float(self.size),
+            "slave/registered": float(name not in self.behind),
+            "slave/gpus_total": float(self.gpus),
+        }
+        return Reply(200, {}, json.dumps(numbers).encode())
+
+    def cluster(self, **more: Any) -> Cluster:
+        return Cluster(
+            self.program, self.members(), self.send, sleep=lambda _s: None, clock=iter(range(999)).__next__, **more
+        )
+
+    # One of them, with its unit.
+
+    def write_stamp(self) -> None:
+        done = subprocess.run(["sha256sum", str(self.config)], capture_output=True, text=True, check=False)
+        self.stamp.write_text(done.stdout)
+
+    def change(self) -> None:
+        self.config.write_text("MESOS_PORT=6050\n")
+
+    def run(self, argv: list[str], _stdin: str | None, _timeout: float) -> tuple[int, str, str]:
+        if argv[:2] == ["systemctl", "is-active"]:
+            return (0 if self.runs else 3), "", ""
+        if argv[0] == "journalctl":
+            return 0, "the end of the log", ""
+        self.done.append(argv[1])
+        self.runs = True
+        self.write_stamp()
+        (self.down.discard if self.comes_back else self.down.add)(self.own)
+        if self.leader == self.own and argv[1] == "restart":
+            self.leader = next(name for name in self.names if name != self.own or len(self.names) == 1)
+        return 0, "", ""
+
+    def step(self, own: str, only: str = "any", join: bool = False, check: bool = False) -> tuple[str, bool]:
+        self.own = own
+        service = Service("x.service", own, self.cluster(), 3, self.run)
+        return service.step(only, join, [str(self.config)], str(self.stamp), check)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+# --- looking ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", ["master", "marathon"])
+def test_three_that_work_are_complete_and_one_leads(tmp_path: Path, program: str) -> None:
+    seen = Site(tmp_path, program).cluster().look()
+    assert (seen["complete"], seen["leader"], seen["problems"]) == (True, "http://m1:1", [])
+
+
+def test_one_that_does_not_answer_or_has_no_log_is_named(site: Site) -> None:
+    site.down, site.behind = {"m2"}, {"m3"}
+    seen = site.cluster().look()
+    assert not seen["complete"]
+    assert seen["problems"] == [
+        "m2 (http://m2:1): Connection refused",
+        "m3 (http://m3:1): its replicated log has not caught up",
+    ]
+
+
+def test_masters_without_a_leader_are_not_complete(site: Site) -> None:
+    site.leader = ""
+    assert site.cluster().look()["problems"] == ["one of m1, m2, m3 has to lead, and none does"]
+
+
+def test_a_master_that_nobody_knows_keeps_the_others_from_being_restarted(site: Site) -> None:
+    site.size = 4
+    assert "4 masters share its log, and 3 are known" in site.cluster().look()["problems"][0]
+    site.change()
+    with pytest.raises(Refused, match="a restart is due and was not done"):
+        site.step("m2")
+
+
+def test_a_marathon_without_a_leader_says_so(tmp_path: Path) -> None:
+    site = Site(tmp_path, "marathon")
+    site.leader = ""
+    assert "it knows no leader" in site.cluster().look()["problems"][0]
+
+
+def test_an_agent_counts_when_it_is_registered_with_its_cards(tmp_path: Path) -> None:
+    site = Site(tmp_path, "agent", ("g1",))
+    assert site.cluster(gpus=4).look()["complete"]
+    assert "announces 4 cards, and 3 are given out" in site.cluster(gpus=3).look()["problems"][0]
+    site.behind = {"g1"}
+    assert "is not registered" in site.cluster(gpus=4).look()["problems"][0]
+
+
+def test_who_asks_logs_in(site: Site) -> None:
+    site.cluster(login=("operator", "secret")).look()
+    assert {row["Authorization"] for row in site.asked} == {"Basic b3BlcmF0b3I6c2VjcmV0"}
+
+
+# --- starting and restarting -----------------------------------------------------------------------------------------
+
+
+def test_without_a_change_nothing_is_done(site: Site) -> None:
+    assert site.step("m2") == ("", False)
+    assert site.done == []
+
+
+def test_one_that_does_not_run_is_started_and_check_mode_only_says_so(site: Site) -> None:
+    site.runs = False
+    assert site.step("m2", check=True) == ("start", False)
+    assert site.done == []
+    assert site.step("m2") == ("start", False)
+    assert site.done == ["start"]
+
+
+def test_followers_are_restarted_first_and_the_leader_last(site: Site) -> None:
+    site.change()
+    assert site.step("m1", "idle") == ("", True)
+    assert site.step("m1", "follower") == ("", True)
+    assert site.done == []
+    assert site.step("m2", "follower") == ("restart", False)
+    site.stamp.write_text("")
+    assert site.step("m1", "any") == ("restart", False)
+    assert site.done == ["restart", "restart"]
+
+
+@pytest.mark.parametrize("fault", ["down", "behind"])
+def test_none_is_restarted_while_another_is_missing(site: Site, fault: str) -> None:
+    site.change()
+    setattr(site, fault, {"m3"})
+    with pytest.raises(Refused, match=r"a restart is due and was not done.*m3"):
+        site.step("m2")
+    assert site.done == []
+
+
+def test_one_that_does_not_answer_may_be_restarted_at_any_time(site: Site) -> None:
+    site.change()
+    site.down = {"m2", "m3"}
+    assert site.step("m2", "idle") == ("restart", False)
+    assert site.done == ["restart"]
+
+
+def test_one_that_does_not_come_back_is_told_with_its_log(site: Site) -> None:
+    site.change()
+    site.comes_back = False
+    with pytest.raises(Refused, match=r"No other host was touched.*the end of the log"):
+        site.step("m2")
+
+
+def test_an_empty_master_is_waited_for_before_the_next(site: Site) -> None:
+    site.runs, site.behind = False, {"m2"}
+    with pytest.raises(Refused, match="its replicated log has not caught up"):
+        site.step("m2", join=True)
+    # The next run finds it running, and waits still.
+    with pytest.raises(Refused, match="its replicated log has not caught up"):
+        site.step("m2", join=True)
+    site.behind = set()
+    assert site.step("m2", join=True) == ("", False)
+
+
+def test_an_agent_is_restarted_whatever_others_do_and_has_to_register_again(tmp_path: Path) -> None:
+    site = Site(tmp_path, "agent", ("g1",))
+    site.change()
+    assert site.step("g1") == ("restart", False)
+    site.stamp.write_text("")
+    site.behind = {"g1"}
+    with pytest.raises(Refused, match="is not registered"):
+        site.step("g1")

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the plans write makes a cluster: three masters, an agent with cards and two Marathons, over a real ZooKeeper.
+
+The programs are the stand-ins, which refuse what the real ones refuse. The files are put where a test may write.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_operator, mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import plan
+from tests.local_zookeeper import LocalZooKeeper, NotHere, free_port
+from tests.unit.plugins.mesos_asked import SECRETS, agent, card, gpu, marathon, master, node
+from tests.unit.simulators.mesos_daemons import packed
+
+pytestmark = pytest.mark.slow
+
+HERE = "127.0.0.1"
+LOGIN = {"user": "mesos", "password": "zk-password"}
+
+
+class Chain:
+    """Programs that were started with what a plan has for them."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base
+        try:
+            self.zookeeper = LocalZooKeeper(base / "zookeeper")
+        except NotHere as why:
+            pytest.skip(str(why))
+        self.processes: list[subprocess.Popen[bytes]] = []
+        for name, archive in packed(base / "pack").items():
+            (base / name).mkdir()
+            subprocess.run(["tar", "-xzf", archive["path"], "--strip-components=1", "-C", base / name], check=True)
+
+    def asked(self, **more: Any) -> dict[str, Any]:
+        there = node(resolved={HERE: [HERE]}, own_ip={HERE: HERE})
+        return {"address": HERE, "zookeeper": [f"{HERE}:{self.zookeeper.port}"], "node": there, **more}
+
+    def start(self, name: str, program: str, environment_file: str, wanted: dict[str, Any], **more: str) -> None:
+        found = plan(wanted, {})
+        assert found["problems"] == []
+        place = self.base / name
+        place.mkdir()
+        for row in found["files"]:
+            if "content" in row:
+                (place / Path(row["path"]).name).write_text(row["content"])
+        env = {"PATH": os.environ["PATH"], **more}
+        for line in (place / Path(environment_file).name).read_text().splitlines():
+            if not line.startswith("#"):
+                variable, value = line.split("=", 1)
+                env[variable] = value.strip('"').replace("/etc/", f"{place}/").replace("/WORK", f"{place}/work")
+        with (place / "log").open("wb") as log:
+            command = [str(self.base / program), *found["arguments"]]
+            self.processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.zookeeper.stop()
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+    one = Chain(tmp_path_factory.mktemp("chain"))
+    yield one
+    one.stop()
+
+
+def looked(program: str, ports: list[int], login: tuple[str, str] | None = None, gpus: int | None = None) -> Any:
+    members = [{"name": str(port), "url": f"http://{HERE}:{port}"} for port in ports]
+    cluster = mesos_watch.Cluster(program, members, mesos_operator.http_transport(5.0), login, gpus)
+    return cluster.wait_until(mesos_watch.is_complete, 90)
+
+
+@pytest.fixture(scope="module")
+def masters(chain: Chain) -> list[int]:
+    ports = [free_port() for _ in range(3)]
+    for number, port in enumerate(ports, 1):
+        wanted = master(host=f"m{number}", port=port, login=LOGIN, work_dir="/WORK", **chain.asked())
+        chain.start(f"m{number}", "mesos/sbin/mesos-master", "/etc/master.env", wanted)
+    return ports
+
+
+def test_three_masters_come_to_one_leader(masters: list[int]) -> None:
+    seen = looked("master", masters)
+    assert seen["problems"] == []
+    assert sum(row["leads"] for row in seen["members"]) == 1
+
+
+def test_an_agent_registers_with_its_healthy_cards_and_without_a_password(chain: Chain, masters: list[int]) -> None:
+    port = free_port()
+    cards = gpu(card(0), card(1, "fatal"), card(2))
+    wanted = agent(port=port, login=LOGIN, work_dir="/WORK", gpu=cards, **chain.asked())
+    chain.start("a1", "mesos/sbin/mesos-agent", "/etc/agent.env", wanted, STAND_IN_GPUS="ok,GPU is lost,ok")
+    assert looked("agent", [port], gpus=2)["problems"] == []
+    urls = [f"http://{HERE}:{one}" for one in masters]
+    operator = mesos_operator.Operator(urls, mesos_operator.http_transport(5.0), "operator", SECRETS["operator"])
+    (told,) = operator.agents()
+    assert (told["hostname"], told["state"], told["resources"]["gpus"]) == ("gpu1", "active", 2)
+    # Only the operator may, and may.
+    operator.deactivate(told["id"])
+    stranger = mesos_operator.Operator(urls, mesos_operator.http_transport(5.0), "marathon", SECRETS["marathon"])
+    with pytest.raises(mesos_operator.Failed, match="ACLs do not allow"):
+        stranger.reactivate(told["id"])
+    operator.reactivate(told["id"])
+
+
+def test_two_marathons_know_one_leader(chain: Chain, masters: list[int]) -> None:
+    ports = [free_port() for _ in range(2)]
+    for number, port in enumerate(ports, 1):
+        wanted = marathon(host=f"x{number}", port=port, login={"user": "x", "password": "y"}, **chain.asked())
+        library = str(chain.base / "mesos/lib/libmesos.so")
+        chain.start(
+            f"x{number}", "marathon/bin/marathon", "/etc/marathon.env", wanted, MESOS_NATIVE_JAVA_LIBRARY=library
+        )
+    seen = looked("marathon", ports, ("operator", "secret-http"))
+    assert seen["problems"] == []
+    assert sum(row["leads"] for row in seen["members"]) == 1
+    assert looked_without_a_login(ports[0])
+
+
+def looked_without_a_login(port: int) -> bool:
+    """Whether Marathon refuses who does not log in."""
+    return mesos_operator.http_transport(5.0)("GET", f"http://{HERE}:{port}/v2/apps", {}, None).status == 401
