@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stand-in: whether an offer fits an app, and the task that is launched with it. Follows mesos/Constraints.scala and matcher/."""
+"""Stand-in: whether an offer fits an app, and what is launched with it. Follows mesos/Constraints.scala and matcher."""
 
 from __future__ import annotations
 
