@@ -24,7 +24,14 @@ def reconcile(
     status: Annotated[bool, typer.Option(help="Show what is known of every node, and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Show the status as JSON.")] = False,
 ) -> None:
-    """Keep tasks away from fatal cards: follow the nodes' verdicts and act on the Mesos agents."""
+    """Keep tasks away from fatal cards: follow the nodes' verdicts and act on the Mesos agents.
+
+    Examples:
+
+      gpuops reconcile --once --mode dry-run
+
+      gpuops reconcile --status
+    """
     if status:
         raise typer.Exit(reconciler_command.status(config, as_json))
     raise typer.Exit(reconciler_command.run(config, mode, once))
@@ -35,5 +42,12 @@ def clear(
     breaker: Annotated[bool, typer.Option(help="Permit what the fleet breaker holds back.")] = False,
     config: Config = CONFIG,
 ) -> None:
-    """Say that a node or a card was mended, or let go of the fleet breaker; whoever leads does the rest."""
+    """Say that a node or a card was mended, or let go of the fleet breaker; whoever leads does the rest.
+
+    Examples:
+
+      gpuops clear gpu7
+
+      gpuops clear --breaker
+    """
     raise typer.Exit(reconciler_command.clear(config, node, breaker))
