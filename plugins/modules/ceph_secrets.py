@@ -66,7 +66,7 @@ fsid:
   returned: success
   type: str
 keys:
-  description: Secrets by the name that they are of.
+  description: Secrets by the name that they are of; none where they were given, which Ansible would hide.
   returned: success
   type: dict
 """
@@ -150,7 +150,8 @@ def main() -> None:
         module.fail_json(msg=f"{source} cannot be used: {wrong}")
     before, after = ("nothing\n", "a new fsid and new keys\n") if changed else ("", "")
     diff = {"before_header": path, "after_header": path, "before": before, "after": after}
-    module.exit_json(changed=changed, fsid=content["fsid"], keys=content["keys"], diff=diff)
+    keys = {} if module.params["fsid"] else content["keys"]
+    module.exit_json(changed=changed, fsid=content["fsid"], keys=keys, diff=diff)
 
 
 if __name__ == "__main__":
