@@ -78,22 +78,21 @@ class Inbox:
         if isinstance(order, dict) and order != self._laid:
             # After a restart too: what was cut then is taken up again.
             self._laid = order
-            self._lay()
+            self._lay(order)
         if not isinstance(clear, dict) or clear.get("id") == read(self.cleared).get("id"):
             return None
         write_atomically(self.cleared, json.dumps({"id": clear.get("id")}) + "\n", mode=0o600, durable=True)
         return {"device": clear.get("device")}
 
-    def _lay(self) -> None:
+    def _lay(self, order: Mapping[str, Any]) -> None:
         answer = read(self.answer)
-        assert self._laid is not None
-        if answer.get("id") == self._laid.get("id") and answer.get("state") != "running":
+        if answer.get("id") == order.get("id") and answer.get("state") != "running":
             self._laid_at = float("inf")
             return
         self._laid_at = time.monotonic()
-        write_atomically(self.order, json.dumps(dict(self._laid)) + "\n", mode=0o600, durable=True)
+        write_atomically(self.order, json.dumps(dict(order)) + "\n", mode=0o600, durable=True)
 
     def remind(self) -> None:
         """Lay an order down again that got no answer: systemd may have missed it while it was at another one."""
         if self._laid is not None and time.monotonic() - self._laid_at >= REMIND_S:
-            self._lay()
+            self._lay(self._laid)

@@ -131,7 +131,8 @@ class Child:
                 return
             self._connect()
         session = self.session
-        assert session is not None
+        if session is None:
+            return
         session.hear()
         if now >= self.ping_at:
             session.ping()

@@ -139,7 +139,9 @@ def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> dict[
 def tasks_of_agent(url: str, timeout_s: float = 5.0) -> list[str]:
     """Ids of the tasks that the agent itself tells of; none where it does not answer."""
     try:
-        with urllib.request.urlopen(f"{url}/state", timeout=timeout_s) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            f"{url}/state", timeout=timeout_s
+        ) as answer:
             state = json.load(answer)
     except (OSError, ValueError):
         return []

@@ -29,14 +29,13 @@ class Journal:
         self.out.write(f"{line}\n")
         self.out.flush()
         if self.path is not None:
-            self._keep(line, durable=what in ("begin", "end"))
+            self._keep(self.path, line, durable=what in ("begin", "end"))
         return row
 
-    def _keep(self, line: str, durable: bool) -> None:
-        assert self.path is not None
+    def _keep(self, path: Path, line: str, durable: bool) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
             try:
                 os.write(descriptor, f"{line}\n".encode())
                 if durable:
@@ -46,5 +45,5 @@ class Journal:
             self.problem = ""
         except OSError as why:
             if not self.problem:
-                self.problem = f"{self.path} cannot be written: {why.strerror}"
+                self.problem = f"{path} cannot be written: {why.strerror}"
                 self.out.write(json.dumps({"what": "problem", "why": self.problem}) + "\n")
