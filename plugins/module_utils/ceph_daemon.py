@@ -13,6 +13,8 @@ import socket
 import struct
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_look import read
+
 SOCKETS = "/var/run/ceph"
 FSID = re.compile(r"^\s*fsid\s*=\s*(\S+)", re.MULTILINE)
 
@@ -54,7 +56,7 @@ def mon_status(cluster: str, name: str) -> dict[str, Any] | None:
 def traces(cluster: str = "ceph", etc: str = "/etc/ceph", lib: str = "/var/lib/ceph") -> list[dict[str, str]]:
     """Which clusters this host belongs to: [{fsid, where}]; the fsid is empty where it cannot be told."""
     found = []
-    text = _read(f"{etc}/{cluster}.conf")
+    text = read(f"{etc}/{cluster}.conf")
     match = FSID.search(text)
     if match:
         found.append({"fsid": match[1], "where": f"{etc}/{cluster}.conf"})
@@ -62,7 +64,7 @@ def traces(cluster: str = "ceph", etc: str = "/etc/ceph", lib: str = "/var/lib/c
         directory = os.path.dirname(path)
         found.append({"fsid": mon_fsid(directory, cluster), "where": directory})
     found += [
-        {"fsid": _read(path).strip(), "where": os.path.dirname(path)}
+        {"fsid": read(path).strip(), "where": os.path.dirname(path)}
         for path in sorted(glob.glob(f"{lib}/osd/*/ceph_fsid"))
     ]
     return found
@@ -70,33 +72,9 @@ def traces(cluster: str = "ceph", etc: str = "/etc/ceph", lib: str = "/var/lib/c
 
 def mon_fsid(directory: str, cluster: str) -> str:
     """The cluster that a monitor's store belongs to, as it was written down or as the running monitor says."""
-    written = _read(f"{directory}/baremetal-gpu-fsid").strip()
+    written = read(f"{directory}/baremetal-gpu-fsid").strip()
     if written:
         return written
     name = os.path.basename(directory)[len(cluster) + 1 :]
     status = mon_status(cluster, name)
     return str(status["monmap"]["fsid"]) if status else ""
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError:
-        return ""
-
-
-def local_addresses() -> set[str]:
-    """The IP addresses of this host, as the kernel lists them."""
-    found = set()
-    for line in _read("/proc/net/fib_trie").splitlines():
-        words = line.split()
-        if words and words[0] == "|--":
-            last = words[1]
-        elif words and words[-1] == "LOCAL" and "host" in words:
-            found.add(last)
-    for line in _read("/proc/net/if_inet6").splitlines():
-        digits = line.split()[0]
-        groups = ":".join(digits[index : index + 4] for index in range(0, 32, 4))
-        found.add(socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, groups)))
-    return found

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_label
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 
 # At the start and at the end, where file systems, partition tables, RAID and volume managers have their marks.
 EDGE_BYTES = 64 * 1024

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from . import ceph_run
+from . import host_run
 from .ceph import Ceph, CephError
 from .ceph_step import Refused, Step, converge
 
@@ -41,7 +41,7 @@ def connect(module: Module) -> Ceph:
     """The cluster that the module's options name."""
     given = module.params
     return Ceph(
-        ceph_run.run,
+        host_run.run,
         cluster=given["cluster"],
         conf=given["conf"],
         name=given["client"],

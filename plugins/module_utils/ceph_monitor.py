@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 
 IN_QUORUM = ("leader", "peon")
 # Tickets of cephx live for an hour; far below that, monitors already warn and elections are lost.

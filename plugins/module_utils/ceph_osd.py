@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_devices, ceph_label
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_run import Run, run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run, run
 
 RECORDS = "/var/lib/baremetal-gpu/ceph-osd"
 BOOTSTRAP = ("client.bootstrap-osd", "/var/lib/ceph/bootstrap-osd/{cluster}.keyring")

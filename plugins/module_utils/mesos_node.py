@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_flags
-from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_node import read
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_look import read
 
 MIB = 1024 * 1024
 # What of an environment file is told; the others could be secrets of Marathon.

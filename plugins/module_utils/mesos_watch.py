@@ -15,16 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import zookeeper_node
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_unit import Refused, Unit, is_due
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Transport
 
 PAUSE = 0.5
 Seen = dict[str, Any]
-
-
-class Refused(Exception):
-    """A start or restart that must not be done, or did not succeed; its text says why and what to do."""
 
 
 class Cluster:
@@ -136,7 +132,7 @@ def is_complete(seen: Seen) -> bool:
     return bool(seen["complete"])
 
 
-class Service:
+class Service(Unit):
     """The program of this host among the members of its kind.
 
     :param own: its name among the members.
@@ -144,23 +140,11 @@ class Service:
     """
 
     def __init__(self, unit: str, own: str, cluster: Cluster, wait_s: float, run: Run) -> None:
-        self.unit, self.own, self.cluster, self.wait_s, self.run = unit, own, cluster, wait_s, run
+        super().__init__(unit, run)
+        self.own, self.cluster, self.wait_s = own, cluster, wait_s
 
     def _row(self, seen: Seen) -> Seen:
         return dict(next(row for row in seen["members"] if row["name"] == self.own))
-
-    def is_running(self) -> bool:
-        return self.run(["systemctl", "is-active", "--quiet", self.unit], None, 30)[0] == 0
-
-    def systemctl(self, verb: str) -> None:
-        """:raises Refused: if systemd cannot do it."""
-        code, _out, error = self.run(["systemctl", verb, self.unit], None, 120)
-        if code:
-            raise Refused(f"systemctl {verb} {self.unit} ended with {code}: {error.strip()} {self.journal()}")
-
-    def journal(self) -> str:
-        argv = ["journalctl", "--no-pager", "--quiet", "--lines=15", "--output=cat", "--unit", self.unit]
-        return " | ".join(self.run(argv, None, 30)[1].split("\n"))[-2000:]
 
     def come_back(self, whole: bool) -> Seen:
         """Wait until this one is ready, and with `whole` until all are.
@@ -196,7 +180,7 @@ class Service:
         if join and not check:
             # An earlier run was cut before it was.
             self.come_back(whole=False)
-        if not zookeeper_node.is_due(files, stamp):
+        if not is_due(files, stamp):
             return "", False
         row = self._row(self.cluster.look())
         if row["up"] and (only == "idle" or (only == "follower" and row["leads"])):

@@ -142,7 +142,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_gate, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_gate, host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
 
 
@@ -171,7 +171,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    ceph = Ceph(ceph_run.run, cluster=given["cluster"])
+    ceph = Ceph(host_run.run, cluster=given["cluster"])
     deadline = time.monotonic() + given["wait"]
     cluster, problems, good = None, [], 0
     while True:

@@ -62,7 +62,7 @@ import pwd
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
 
 # What the bootstrap keys may hand out, word by word.
@@ -110,7 +110,7 @@ def main() -> None:
     changed = not there
     if not module.check_mode:
         ceph = Ceph(
-            ceph_run.run,
+            host_run.run,
             cluster=cluster,
             name=f"client.bootstrap-{kind}",
             keyring=f"/var/lib/ceph/bootstrap-{kind}/{cluster}.keyring",

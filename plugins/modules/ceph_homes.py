@@ -140,7 +140,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_homes, ceph_keyfile, ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_homes, ceph_module, secret_file
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
 MODE = 0o600
@@ -172,9 +172,9 @@ def keep_secrets(
         else:
             secrets.pop(home.name, None)
     text = json.dumps(secrets, indent=2, sort_keys=True) + "\n"
-    wrong = ceph_keyfile.differences(path, text, os.geteuid(), os.getegid(), MODE)
+    wrong = secret_file.differences(path, text, os.geteuid(), os.getegid(), MODE)
     if wrong and not pretend:
-        ceph_keyfile.write(path, text, os.geteuid(), os.getegid(), MODE)
+        secret_file.write(path, text, os.geteuid(), os.getegid(), MODE)
     return wrong
 
 

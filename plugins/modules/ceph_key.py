@@ -96,7 +96,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_key, ceph_keyfile, ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_key, ceph_module, secret_file
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Refused
 
@@ -132,9 +132,9 @@ def keep_file(module: AnsibleModule, found: dict[str, Any] | None) -> list[str]:
         return [f"write {path}"]
     key = found["key"]
     text = key + "\n" if module.params["format"] == "secret" else ceph_key.keyring(name, key)
-    wrong = ceph_keyfile.differences(path, text, uid, gid, mode)
+    wrong = secret_file.differences(path, text, uid, gid, mode)
     if wrong and not module.check_mode:
-        ceph_keyfile.write(path, text, uid, gid, mode)
+        secret_file.write(path, text, uid, gid, mode)
     return wrong
 
 

@@ -83,7 +83,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_daemon, ceph_monitor, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_daemon, ceph_monitor, host_run
 
 
 def main() -> None:
@@ -115,7 +115,7 @@ def main() -> None:
     elif not module.check_mode:
         try:
             ceph_monitor.make_store(
-                ceph_run.run,
+                host_run.run,
                 given["cluster"],
                 given["name"],
                 given["fsid"],

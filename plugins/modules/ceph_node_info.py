@@ -66,17 +66,17 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_daemon, ceph_preflight, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_daemon, ceph_preflight, host_look, host_run
 
 
 def version(from_distribution: bool) -> str:
     """What is installed, or else what the package lists offer, or else what the distribution is known to have."""
-    rc, stdout = ceph_run.run(["apt-cache", "policy", "ceph-common"], None, 60)[:2]
+    rc, stdout = host_run.run(["apt-cache", "policy", "ceph-common"], None, 60)[:2]
     if rc == 0:
         found = dict(re.findall(r"^  (Installed|Candidate): (\S+)$", stdout, re.MULTILINE))
         known = [text for text in (found.get("Installed"), found.get("Candidate")) if text and text != "(none)"]
     else:
-        rc, stdout = ceph_run.run(["rpm", "-q", "--queryformat", "%{VERSION}", "ceph-common"], None, 60)[:2]
+        rc, stdout = host_run.run(["rpm", "-q", "--queryformat", "%{VERSION}", "ceph-common"], None, 60)[:2]
         known = [stdout] if rc == 0 else []
     if known:
         return known[0]
@@ -94,7 +94,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         traces=ceph_daemon.traces(module.params["cluster"]),
-        addresses=sorted(ceph_daemon.local_addresses()),
+        addresses=sorted(host_look.local_addresses()),
         version=version(module.params["from_distribution"]),
     )
 

@@ -126,7 +126,7 @@ units:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd, host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import CephError
 
 
@@ -140,7 +140,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     devices = module.params["devices"]
-    osds = ceph_osd.Osds(module.params["fsid"], module.params["cluster"], ceph_run.run)
+    osds = ceph_osd.Osds(module.params["fsid"], module.params["cluster"], host_run.run)
     verdicts = osds.judge(devices)
     refused = [row for row in verdicts if row["action"] == "refuse"]
     if refused:

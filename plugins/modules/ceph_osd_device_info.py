@@ -117,7 +117,7 @@ devices:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd, ceph_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd, host_run
 
 
 def main() -> None:
@@ -129,7 +129,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    osds = ceph_osd.Osds(module.params["fsid"], module.params["cluster"], ceph_run.run)
+    osds = ceph_osd.Osds(module.params["fsid"], module.params["cluster"], host_run.run)
     module.exit_json(changed=False, devices=osds.judge(module.params["devices"]))
 
 

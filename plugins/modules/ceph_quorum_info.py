@@ -95,7 +95,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_daemon, ceph_monitor
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_daemon, ceph_monitor, host_look
 
 
 def resolved(host: str) -> list[str]:
@@ -145,7 +145,7 @@ def main() -> None:
             given["fsid"],
             given["monitors"],
             status,
-            ceph_daemon.local_addresses(),
+            host_look.local_addresses(),
             ports,
             {name: resolved(name) for name in names},
             offset,

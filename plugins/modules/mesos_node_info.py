@@ -134,10 +134,10 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    ceph_daemon,
-    ceph_run,
+    host_look,
+    host_run,
+    host_unit,
     mesos_node,
-    zookeeper_node,
 )
 
 
@@ -154,22 +154,22 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    environment = mesos_node.environment(zookeeper_node.read(given["environment_file"]))
+    environment = mesos_node.environment(host_look.read(given["environment_file"]))
     work_dir = environment.get("MESOS_WORK_DIR") or given["work_dir"]
-    resolved = {name: zookeeper_node.resolve(name) for name in given["names"]}
+    resolved = {name: host_look.resolve(name) for name in given["names"]}
     module.exit_json(
         changed=False,
         environment=environment,
-        running=ceph_run.run(["systemctl", "is-active", "--quiet", given["unit"]], None, 30)[0] == 0,
+        running=host_unit.Unit(given["unit"], host_run.run).is_running(),
         **mesos_node.checkpoint(work_dir),
         has_log=mesos_node.has_log(work_dir),
         cgroups=mesos_node.cgroups(),
         cpus=os.cpu_count() or 1,
-        memory_mib=zookeeper_node.memory_mib(),
+        memory_mib=host_look.memory_mib(),
         disk_mib=mesos_node.disk_mib(work_dir or "/"),
         resolved=resolved,
-        own_ip=mesos_node.own_addresses(resolved, ceph_daemon.local_addresses()),
-        held_ports=zookeeper_node.held_ports(given["ports"], given["unit"]),
+        own_ip=mesos_node.own_addresses(resolved, host_look.local_addresses()),
+        held_ports=host_look.held_ports(given["ports"], given["unit"]),
         device_directories=mesos_node.device_directories(),
         files=[path for path in given["files"] if os.path.exists(path)],
     )

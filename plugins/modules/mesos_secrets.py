@@ -79,7 +79,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_keyfile
+from ansible_collections.baremetal.gpu.plugins.module_utils import secret_file
 
 # At most what Mesos' own authentication, CRAM-MD5, makes use of.
 BYTES = 24
@@ -135,7 +135,7 @@ def main() -> None:
         content = {**kept, **{name: secrets.token_hex(BYTES) for name in missing}}
         if missing and not module.check_mode:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            ceph_keyfile.write(
+            secret_file.write(
                 path, json.dumps(content, indent=2, sort_keys=True) + "\n", os.getuid(), os.getgid(), 0o600
             )
     except (OSError, ValueError) as wrong:

@@ -126,7 +126,7 @@ due:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_run, mesos_operator, mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, host_unit, mesos_operator, mesos_watch
 
 
 def main() -> None:
@@ -162,10 +162,10 @@ def main() -> None:
         (given["user"], given["password"]) if given["user"] else None,
         given["gpus"] if given["gpus"] >= 0 else None,
     )
-    service = mesos_watch.Service(given["unit"], given["own"], cluster, given["wait"], ceph_run.run)
+    service = mesos_watch.Service(given["unit"], given["own"], cluster, given["wait"], host_run.run)
     try:
         action, due = service.step(given["only"], given["join"], given["files"], given["stamp"], module.check_mode)
-    except mesos_watch.Refused as wrong:
+    except host_unit.Refused as wrong:
         module.fail_json(msg=f"{given['unit']} on {given['own']}: {wrong}")
     done = {"start": "started\n", "restart": "restarted\n", "": ""}[action]
     module.exit_json(changed=bool(action), action=action, due=due, diff={"before": "", "after": done})

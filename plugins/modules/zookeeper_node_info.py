@@ -108,7 +108,7 @@ memory_mib:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_daemon, zookeeper_node
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_look, zookeeper_node
 
 
 def main() -> None:
@@ -133,10 +133,10 @@ def main() -> None:
         has_data=zookeeper_node.has_data(given["data_dir"], given["log_dir"], data_dir, current.get("log_dir") or ""),
         data_dir=data_dir,
         current=current,
-        resolved={name: zookeeper_node.resolve(name) for name in given["names"]},
-        addresses=sorted(ceph_daemon.local_addresses()),
-        held_ports=zookeeper_node.held_ports(given["ports"], given["unit"]),
-        memory_mib=zookeeper_node.memory_mib(),
+        resolved={name: host_look.resolve(name) for name in given["names"]},
+        addresses=sorted(host_look.local_addresses()),
+        held_ports=host_look.held_ports(given["ports"], given["unit"]),
+        memory_mib=host_look.memory_mib(),
     )
 
 

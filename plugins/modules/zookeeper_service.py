@@ -117,7 +117,7 @@ ensemble:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_run, zookeeper_node
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, host_unit, zookeeper_node
 
 
 def main() -> None:
@@ -146,12 +146,12 @@ def main() -> None:
     given = module.params
     if given["id"] not in [row["id"] for row in given["servers"]]:
         module.fail_json(msg=f"servers has no server with the id {given['id']}: list every server of the ensemble")
-    server = zookeeper_node.Server(given["unit"], given["servers"], given["id"], given["wait"], ceph_run.run)
+    server = zookeeper_node.Server(given["unit"], given["servers"], given["id"], given["wait"], host_run.run)
     try:
         action, due, ensemble = zookeeper_node.step(
             server, given["only"], given["join"], given["files"], given["stamp"], module.check_mode
         )
-    except zookeeper_node.Refused as wrong:
+    except host_unit.Refused as wrong:
         module.fail_json(msg=f"{given['unit']}: {wrong}")
     done = {"start": "started\n", "restart": "restarted\n", "": ""}[action]
     module.exit_json(

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_keyfile, ceph_mounts, ceph_probe, ceph_users
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_mounts, ceph_probe, ceph_users, secret_file
 
 SETTINGS = {
     "kernel": False,
@@ -202,12 +202,12 @@ def test_another_error_than_the_quotas_is_no_proof(tmp_path, monkeypatch):
 def test_a_file_with_a_secret(tmp_path):
     path = str(tmp_path / "deep" / "key")
     owner = (os.geteuid(), os.getegid(), 0o600)
-    assert ceph_keyfile.differences(path, "secret\n", *owner) == [f"write {path}"]
-    ceph_keyfile.write(path, "secret\n", *owner)
-    assert ceph_keyfile.differences(path, "secret\n", *owner) == []
-    assert ceph_keyfile.differences(path, "other\n", *owner) == [f"write {path} anew"]
+    assert secret_file.differences(path, "secret\n", *owner) == [f"write {path}"]
+    secret_file.write(path, "secret\n", *owner)
+    assert secret_file.differences(path, "secret\n", *owner) == []
+    assert secret_file.differences(path, "other\n", *owner) == [f"write {path} anew"]
     os.chmod(path, 0o644)
-    assert ceph_keyfile.differences(path, "secret\n", *owner) == [f"set the mode of {path} from 0644 to 0600"]
+    assert secret_file.differences(path, "secret\n", *owner) == [f"set the mode of {path} from 0644 to 0600"]
     assert [entry.name for entry in (tmp_path / "deep").iterdir()] == ["key"]
 
 
@@ -216,6 +216,6 @@ def test_a_link_in_the_place_of_a_secret_is_replaced_and_not_followed(tmp_path):
     target.write_text("theirs")
     path.symlink_to(target)
     owner = (os.geteuid(), os.getegid(), 0o600)
-    assert ceph_keyfile.differences(str(path), "secret\n", *owner) == [f"put a file in the place of {path}"]
-    ceph_keyfile.write(str(path), "secret\n", *owner)
+    assert secret_file.differences(str(path), "secret\n", *owner) == [f"put a file in the place of {path}"]
+    secret_file.write(str(path), "secret\n", *owner)
     assert (target.read_text(), path.is_symlink(), path.read_text()) == ("theirs", False, "secret\n")

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_unit import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Reply
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster, Refused, Service
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster, Service
 
 NAMES = ("m1", "m2", "m3")
 

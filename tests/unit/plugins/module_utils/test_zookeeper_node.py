@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import zookeeper, zookeeper_node
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_look, host_unit, zookeeper, zookeeper_node
 from tests.unit.plugins.zookeeper_words import Ensemble
 
 UNIT = "zookeeper.service"
@@ -120,7 +120,7 @@ def test_the_leader_is_left_for_later(leader):
 def test_a_server_that_serves_is_not_restarted_while_another_is_missing(ensemble, follower):
     ensemble.members[2].mode = None
     follower.config.write_text("tickTime=3000\n")
-    with pytest.raises(zookeeper_node.Refused, match=r"not done, since the ensemble is not complete: .* is electing"):
+    with pytest.raises(host_unit.Refused, match=r"not done, since the ensemble is not complete: .* is electing"):
         follower.step()
     assert follower.done == []
 
@@ -128,7 +128,7 @@ def test_a_server_that_serves_is_not_restarted_while_another_is_missing(ensemble
 def test_a_server_that_does_not_come_back_is_told_with_its_log(follower):
     follower.config.write_text("tickTime=3000\n")
     follower.comes_back = False
-    with pytest.raises(zookeeper_node.Refused, match=r"has not joined: .*No other server .* the end of the log"):
+    with pytest.raises(host_unit.Refused, match=r"has not joined: .*No other server .* the end of the log"):
         follower.step()
 
 
@@ -142,7 +142,7 @@ def test_a_server_that_serves_nobody_may_be_restarted_whatever_the_others_do(ens
 def test_a_server_that_does_not_tell_whether_it_serves_is_not_restarted(follower):
     follower.member.allowed = ["ruok"]
     follower.config.write_text("tickTime=3000\n")
-    with pytest.raises(zookeeper_node.Refused, match=r"4lw.commands.whitelist .* by hand"):
+    with pytest.raises(host_unit.Refused, match=r"4lw.commands.whitelist .* by hand"):
         follower.step("idle")
     assert follower.done == []
 
@@ -164,10 +164,10 @@ def test_a_server_alone_is_restarted_last_and_without_a_gate(ensemble, tmp_path)
 def test_an_empty_server_must_have_joined_before_the_next_one(follower):
     follower.runs = False
     follower.comes_back = False
-    with pytest.raises(zookeeper_node.Refused, match="has not joined"):
+    with pytest.raises(host_unit.Refused, match="has not joined"):
         follower.step("idle", join=True)
     # Nor is it passed over when the run is repeated.
-    with pytest.raises(zookeeper_node.Refused, match="has not joined"):
+    with pytest.raises(host_unit.Refused, match="has not joined"):
         follower.step("idle", join=True)
     assert follower.done == ["start"]
 
@@ -203,10 +203,10 @@ def test_who_else_holds_a_port_is_told_and_our_own_unit_is_not(tmp_path):
         (tmp_path / f"proc/{pid}/fd").mkdir()
         (tmp_path / f"proc/{pid}/fd/5").symlink_to(f"socket:[{inode}]")
     # 2888 is only a connection, and 3888 is ours.
-    assert zookeeper_node.held_ports([2181, 2888, 3888], UNIT, str(tmp_path)) == {2181: "java (pid 815)"}
+    assert host_look.held_ports([2181, 2888, 3888], UNIT, str(tmp_path)) == {2181: "java (pid 815)"}
 
 
 def test_memory_is_that_of_the_host(tmp_path):
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal:       24595912 kB\nMemFree: 1 kB\n")
-    assert zookeeper_node.memory_mib(str(tmp_path)) == 24019
+    assert host_look.memory_mib(str(tmp_path)) == 24019

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Run a command of the host; the one function that the Ceph code asks for anything outside itself."""
+"""Run a command of the host."""
 
 from __future__ import annotations
 
