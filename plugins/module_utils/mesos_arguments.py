@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Arguments that the modules for Mesos share, and the way to the masters that they describe."""
+"""Arguments that the modules for Mesos share, and the way to the masters or members that they describe."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Operator, http_transport
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster
 
 SPEC: dict[str, dict[str, Any]] = {
     "masters": {"type": "list", "elements": "str", "required": True},
@@ -17,6 +18,27 @@ SPEC: dict[str, dict[str, Any]] = {
     "ca_file": {"type": "path"},
     "request_timeout": {"type": "float", "default": 10},
 }
+# As in the documentation fragment mesos_members.
+MEMBERS: dict[str, dict[str, Any]] = {
+    "program": {"type": "str", "choices": ["master", "agent", "marathon"], "required": True},
+    "members": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {"name": {"type": "str", "required": True}, "url": {"type": "str", "required": True}},
+    },
+    "user": {"type": "str", "default": ""},
+    "password": {"type": "str", "default": "", "no_log": True},
+    "gpus": {"type": "int", "default": -1},
+}
+# Seconds that a member has for an answer.
+ANSWER_S = 5.0
+
+
+def members(params: Mapping[str, Any]) -> Cluster:
+    login = (params["user"], params["password"]) if params["user"] else None
+    gpus = params["gpus"] if params["gpus"] >= 0 else None
+    return Cluster(params["program"], params["members"], http_transport(ANSWER_S), login, gpus)
 
 
 def operator(params: Mapping[str, Any]) -> Operator:

@@ -13,37 +13,6 @@ description:
   - Masters do where each has a replicated log that has caught up and one of them leads, an agent where it is registered
     with a leading master, and Marathons where each knows the one that leads.
 options:
-  program:
-    description: What is asked.
-    type: str
-    choices: [master, agent, marathon]
-    required: true
-  members:
-    description: Those that are asked.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      name:
-        description: The name in the inventory.
-        type: str
-        required: true
-      url:
-        description: Where it answers, such as V(http://master1:5050).
-        type: str
-        required: true
-  user:
-    description: Who asks over HTTP.
-    type: str
-    default: ""
-  password:
-    description: The password or secret of O(user).
-    type: str
-    default: ""
-  gpus:
-    description: How many cards an agent has to announce; V(-1) if that does not matter.
-    type: int
-    default: -1
   wait:
     description: Seconds that they have.
     type: int
@@ -61,6 +30,8 @@ attributes:
     description: Where the module runs.
     support: full
     platforms: posix
+extends_documentation_fragment:
+  - baremetal.gpu.mesos_members
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """
@@ -101,35 +72,19 @@ members:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_operator, mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_arguments, mesos_watch
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "program": {"type": "str", "choices": ["master", "agent", "marathon"], "required": True},
-            "members": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {"name": {"type": "str", "required": True}, "url": {"type": "str", "required": True}},
-            },
-            "user": {"type": "str", "default": ""},
-            "password": {"type": "str", "default": "", "no_log": True},
-            "gpus": {"type": "int", "default": -1},
+            **mesos_arguments.MEMBERS,
             "wait": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
     given = module.params
-    cluster = mesos_watch.Cluster(
-        given["program"],
-        given["members"],
-        mesos_operator.http_transport(5.0),
-        (given["user"], given["password"]) if given["user"] else None,
-        given["gpus"] if given["gpus"] >= 0 else None,
-    )
-    module.exit_json(changed=False, **cluster.wait_until(mesos_watch.is_complete, given["wait"]))
+    module.exit_json(changed=False, **mesos_arguments.members(given).wait_until(mesos_watch.is_complete, given["wait"]))
 
 
 if __name__ == "__main__":

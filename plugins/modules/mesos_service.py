@@ -17,11 +17,6 @@ description:
     with C(throttle) set to 1 one is down at a time, and after one that did not come back no other is touched, whoever
     asks. A program that does not answer may be restarted at any time.
 options:
-  program:
-    description: What runs here.
-    type: str
-    choices: [master, agent, marathon]
-    required: true
   unit:
     description: The unit of systemd.
     type: str
@@ -35,20 +30,6 @@ options:
     description: Where the unit writes the checksums of O(files) before it starts the program.
     type: path
     required: true
-  members:
-    description: All of the kind that depend on each other. Of agents only the own one.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      name:
-        description: The name in the inventory.
-        type: str
-        required: true
-      url:
-        description: Where it answers, such as V(http://master1:5050).
-        type: str
-        required: true
   own:
     description: The name of this host among them.
     type: str
@@ -64,18 +45,6 @@ options:
     description: Whether this one has to do its work before the module ends, as an empty master among others has to.
     type: bool
     default: false
-  user:
-    description: Who asks over HTTP.
-    type: str
-    default: ""
-  password:
-    description: The password or secret of O(user).
-    type: str
-    default: ""
-  gpus:
-    description: How many cards an agent has to announce; V(-1) if that does not matter.
-    type: int
-    default: -1
   wait:
     description: Seconds for all to do their work, before a restart and after it.
     type: int
@@ -93,6 +62,8 @@ attributes:
     description: Where the module runs.
     support: full
     platforms: linux
+extends_documentation_fragment:
+  - baremetal.gpu.mesos_members
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """
@@ -126,28 +97,19 @@ due:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, host_unit, mesos_operator, mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, host_unit, mesos_arguments, mesos_watch
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "program": {"type": "str", "choices": ["master", "agent", "marathon"], "required": True},
+            **mesos_arguments.MEMBERS,
             "unit": {"type": "str", "required": True},
             "files": {"type": "list", "elements": "path", "required": True},
             "stamp": {"type": "path", "required": True},
-            "members": {
-                "type": "list",
-                "elements": "dict",
-                "required": True,
-                "options": {"name": {"type": "str", "required": True}, "url": {"type": "str", "required": True}},
-            },
             "own": {"type": "str", "required": True},
             "only": {"type": "str", "choices": ["idle", "follower", "any"], "default": "any"},
             "join": {"type": "bool", "default": False},
-            "user": {"type": "str", "default": ""},
-            "password": {"type": "str", "default": "", "no_log": True},
-            "gpus": {"type": "int", "default": -1},
             "wait": {"type": "int", "default": 120},
         },
         supports_check_mode=True,
@@ -155,13 +117,7 @@ def main() -> None:
     given = module.params
     if given["own"] not in [row["name"] for row in given["members"]]:
         module.fail_json(msg=f"members has no {given['own']}: list it too")
-    cluster = mesos_watch.Cluster(
-        given["program"],
-        given["members"],
-        mesos_operator.http_transport(5.0),
-        (given["user"], given["password"]) if given["user"] else None,
-        given["gpus"] if given["gpus"] >= 0 else None,
-    )
+    cluster = mesos_arguments.members(given)
     service = mesos_watch.Service(given["unit"], given["own"], cluster, given["wait"], host_run.run)
     try:
         action, due = service.step(given["only"], given["join"], given["files"], given["stamp"], module.check_mode)

@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import re
-import select
 import signal
 import stat
 import subprocess
@@ -17,6 +16,7 @@ import pytest
 
 from gpuops import records
 from tests.unit.gpuops.conftest import DEAD, HERE
+from tests.unit.terminal import read_to_end
 
 # A host fails as long as there is a file named after it.
 PLAYBOOK = """
@@ -269,19 +269,8 @@ def follow(bench, words, answer):
         stderr=theirs,
     ) as process:
         os.close(theirs)
-        written = b""
-        while True:
-            select.select([ours], [], [])
-            try:
-                chunk = os.read(ours, 65536)
-            except OSError:  # how a terminal ends
-                break
-            if not chunk:
-                break
-            written += chunk
-            answer(process, written.decode(errors="replace"))
-    os.close(ours)
-    return process.returncode, written.decode(errors="replace")
+        written = read_to_end(ours, lambda so_far: answer(process, so_far))
+    return process.returncode, written
 
 
 def test_control_c_stops_and_says_how_to_go_on(bench):

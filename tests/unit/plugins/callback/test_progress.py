@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import re
-import select
 import subprocess
 import sys
 import termios
@@ -17,6 +16,7 @@ import time
 import pytest
 
 from tests.unit.project.tree import BIN, ROOT, try_run
+from tests.unit.terminal import read_to_end
 
 HERE = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
 # Nothing listens on port 9 (discard) of this machine.
@@ -145,6 +145,13 @@ def on_a_terminal(play, hosts, playbook, columns=100, answers=()):
     (play.directory / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
     (play.directory / "play.yml").write_text(playbook)
     ours, theirs = pty.openpty()
+
+    def answer(written):
+        if open_questions and open_questions[0][0] in written:
+            # Long enough for a picture to come over the question.
+            time.sleep(2.5)
+            os.write(ours, open_questions.pop(0)[1].encode())
+
     environment = {
         **os.environ,
         **play.environment,
@@ -166,22 +173,8 @@ def on_a_terminal(play, hosts, playbook, columns=100, answers=()):
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
     ) as process:
         os.close(theirs)
-        written = b""
-        while True:
-            select.select([ours], [], [])
-            try:
-                chunk = os.read(ours, 65536)
-            except OSError:  # how a terminal ends
-                break
-            if not chunk:
-                break
-            written += chunk
-            if open_questions and open_questions[0][0] in written.decode(errors="replace"):
-                # Long enough for a picture to come over the question.
-                time.sleep(2.5)
-                os.write(ours, open_questions.pop(0)[1].encode())
-    os.close(ours)
-    return process.returncode, written.decode()
+        written = read_to_end(ours, answer)
+    return process.returncode, written
 
 
 def screen(written):

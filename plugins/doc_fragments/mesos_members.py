@@ -1,0 +1,44 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """The members of one kind, and who asks them; the arguments are mesos_arguments.MEMBERS."""
+
+    DOCUMENTATION = r"""
+options:
+  program:
+    description: What the members are.
+    type: str
+    choices: [master, agent, marathon]
+    required: true
+  members:
+    description: All of the kind that depend on each other. Of agents only the own one.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: The name in the inventory.
+        type: str
+        required: true
+      url:
+        description: Where it answers, such as V(http://master1:5050).
+        type: str
+        required: true
+  user:
+    description: Who asks over HTTP.
+    type: str
+    default: ""
+  password:
+    description: The password or secret of O(user).
+    type: str
+    default: ""
+  gpus:
+    description: How many cards an agent has to announce; V(-1) if that does not matter.
+    type: int
+    default: -1
+"""
