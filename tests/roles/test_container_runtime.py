@@ -175,6 +175,7 @@ def test_a_key_that_is_not_the_one_that_was_checked(role: Role, repositories: di
     assert "nvidia-container-toolkit" not in ssh(DEBIAN_13, "dpkg-query -W -f '${Package}\\n'")
 
 
+@pytest.mark.slow
 def test_the_toolkit_at_one_version_and_then_at_another(role: Role, repositories: dict[str, str]) -> None:
     before = {machine: started(machine) for machine in MACHINES}
     role.converge(toolkit(repositories, "1.17.7-1"))
@@ -194,6 +195,7 @@ def test_the_toolkit_at_one_version_and_then_at_another(role: Role, repositories
     assert versions.split() == ["1.17.8-1", "1.17.8-1"]
 
 
+@pytest.mark.slow
 def test_absent_takes_out_what_was_put_in(role: Role, repositories: dict[str, str]) -> None:
     wanted = {**toolkit(repositories, "1.17.7-1"), "container_runtime_state": "absent"}
     role.converge(wanted)
