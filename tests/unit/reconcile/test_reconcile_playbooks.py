@@ -98,19 +98,22 @@ class PlaySite:
         return made
 
     def play(self, name: str, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
+        masters = [self.cluster.url]
+        return self.run(self.playbook(name), "n1,", *words, **{"mesos_operator_masters": masters, **more})
+
+    def run(self, playbook: Path, inventory: str, *words: str, **more: Any) -> subprocess.CompletedProcess[str]:
         known = {
             "ansible_python_interpreter": sys.executable,
             "target_hosts": "n1",
-            "mesos_operator_masters": [self.cluster.url],
-            "mesos_operator_ledger": str(self.base / "ledger.json"),
             "mesos_agent_work_dir": str(self.base / "agent"),
             "mesos_agent_environment_file": str(self.environment),
             "mesos_agent_url": "http://127.0.0.1:9",
             "drain_timeout": 20,
             "restore_timeout": 20,
+            "mesos_operator_ledger": str(self.base / "ledger.json"),
             **more,
         }
-        command = ["ansible-playbook", "-i", "n1,", "-c", "local", str(self.playbook(name)), "-e", json.dumps(known)]
+        command = ["ansible-playbook", "-i", inventory, "-c", "local", str(playbook), "-e", json.dumps(known)]
         process = subprocess.Popen(
             [Path(sys.executable).parent / command[0], *command[1:], *words],
             cwd=self.base,
@@ -165,6 +168,33 @@ def test_what_others_drained_is_neither_restored_nor_given_another_list(site):
     assert site.lines() == []
 
 
+def test_as_the_scheduler_of_a_reboot_it_takes_the_masters_of_the_inventory_and_leaves_what_others_drained(site):
+    inventory = site.base / "inventory.json"
+    master = {"ansible_host": "127.0.0.1", "mesos_master_port": site.cluster.port}
+    groups = {"mesos_agents": {"hosts": {"n1": {}}}, "mesos_masters": {"hosts": {"m1": master}}}
+    inventory.write_text(json.dumps(groups))
+
+    def enter(entry: str) -> str:
+        role = {"name": "baremetal.gpu.mesos_operator", "tasks_from": entry}
+        play = {"hosts": "n1", "gather_facts": False, "tasks": [{"ansible.builtin.include_role": role}]}
+        made = site.base / f"{entry}_role.yml"
+        made.write_text(json.dumps([play]))
+        told = site.run(made, str(inventory))
+        assert told.returncode == 0, told.stdout
+        return told.stdout
+
+    assert "drained, by us" in " ".join(enter("drain").split())
+    assert site.state() == "DRAINED"
+    enter("restore")
+    assert site.state() == "ACTIVE"
+    agent = {"value": site.agent["id"]}
+    site.cluster.ask("/api/v1", {"type": "DRAIN_AGENT", "drain_agent": {"agent_id": agent}})
+    until(lambda: site.state() == "DRAINED")
+    assert "and not by us" in " ".join(enter("drain").split())
+    assert "and not by us" in " ".join(enter("restore").split())
+    assert site.state() == "DRAINED"
+
+
 def test_a_list_with_a_fatal_card_is_changed_and_a_right_one_is_left_alone(site):
     assert "changed=0" in site.play("reconcile").stdout
     assert site.lines() == []
@@ -202,5 +232,5 @@ def test_without_hosts_or_masters_nothing_is_done(site):
         assert "Say which hosts" in told.stdout
         told = site.play(name, mesos_operator_masters=[])
         assert told.returncode == 2
-        assert "n1: mesos_operator_masters is not given" in told.stdout
+        assert "n1: no host is in the group mesos_masters, and mesos_operator_masters is empty" in told.stdout
     assert site.state() == "ACTIVE"
