@@ -89,6 +89,8 @@ class Run:
 
     def output(self, text: str) -> None:
         self._output.write(self.redact(text) + "\n")
+        # Somebody may be reading along.
+        self._output.flush()
 
     def event(self, row: Mapping[str, Any]) -> None:
         self._events.write(self.redact(json.dumps(row)) + "\n")
