@@ -11,6 +11,7 @@ import typer
 
 from gpuops import __version__
 from gpuops.doctor_command import doctor_command
+from gpuops.drain import drain, restore
 from gpuops.fetch.cli import fetch, manifest
 from gpuops.init.command import init
 from gpuops.inventory.cli import inventory
@@ -97,6 +98,8 @@ app.command()(fetch)
 app.command()(inventory)
 app.command()(probe)
 app.command()(place)
+app.command()(drain)
+app.command()(restore)
 app.command()(reconcile)
 app.command()(clear)
 

@@ -89,6 +89,8 @@ class Run:
 
     def output(self, text: str) -> None:
         self._output.write(self.redact(text) + "\n")
+        # Somebody may be reading along.
+        self._output.flush()
 
     def event(self, row: Mapping[str, Any]) -> None:
         self._events.write(self.redact(json.dumps(row)) + "\n")
@@ -122,17 +124,21 @@ class Busy(Exception):
     """Another run of gpuops is at work on the site."""
 
 
-def lock(remembered: Path) -> TextIO:
-    """Held until it is closed, or its process ends. Raises Busy, OSError."""
+def lock(remembered: Path, name: str = "lock", what: str = "gpuops up") -> TextIO:
+    """Held until it is closed, or its process ends. Raises Busy, OSError.
+
+    :param name: of the file; commands that may run at the same time have locks of their own.
+    :param what: the commands that hold it, as one calls them.
+    """
     remembered.mkdir(mode=0o700, exist_ok=True)
-    file = os.fdopen(os.open(remembered / "lock", os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8")
+    file = os.fdopen(os.open(remembered / name, os.O_RDWR | os.O_CREAT, 0o600), "r+", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as taken:
         owner = file.read().strip() or "unknown"
         file.close()
         raise Busy(
-            f"another gpuops up is at work on this site, process {owner}. Wait until it ends, or stop it with Ctrl-C"
+            f"another {what} is at work on this site, process {owner}. Wait until it ends, or stop it with Ctrl-C"
         ) from taken
     file.truncate(0)
     file.write(f"{os.getpid()}\n")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -78,6 +78,33 @@ def go_on(outcome: drive.Outcome, inventory: Path | None) -> str:
     return ""
 
 
+def carry_out(
+    command: str,
+    site: Site,
+    as_json: bool,
+    lock: tuple[str, str] = ("lock", "gpuops up"),
+    *,
+    options: Sequence[str] = (),
+    **given: Any,
+) -> drive.Outcome:
+    """drive.drive() with a lock held; what keeps it from beginning is said, and ends the command.
+
+    :param lock: its file, and the commands that hold it.
+    """
+    try:
+        passwords = answers(options)
+        with records.lock(site.remembered, *lock):
+            return drive.drive(
+                site, lambda redact: screen.choose(as_json, redact), options=options, passwords=passwords, **given
+            )
+    except records.Busy as busy:
+        typer.echo(f"gpuops {command}: {busy}", err=True)
+        raise typer.Exit(drive.BROKEN) from busy
+    except OSError as failure:
+        typer.echo(f"gpuops {command}: {site.remembered} cannot be written: {failure.strerror}", err=True)
+        raise typer.Exit(drive.BROKEN) from failure
+
+
 def up(
     inventory: InventoryOption = None,
     limit: LimitOption = "",
@@ -115,24 +142,7 @@ def up(
     except NothingLeft:
         typer.echo("gpuops up: the last run brought every host to its end, so there is nothing to resume", err=True)
         return
-    try:
-        passwords = answers(words or [])
-        with records.lock(site.remembered):
-            outcome = drive.drive(
-                site,
-                lambda redact: screen.choose(as_json, redact),
-                limit=limit,
-                tags=tags,
-                playbook=playbook,
-                options=words or [],
-                passwords=passwords,
-            )
-    except records.Busy as busy:
-        typer.echo(f"gpuops up: {busy}", err=True)
-        raise typer.Exit(drive.BROKEN) from busy
-    except OSError as failure:
-        typer.echo(f"gpuops up: {site.remembered} cannot be written: {failure.strerror}", err=True)
-        raise typer.Exit(drive.BROKEN) from failure
+    outcome = carry_out("up", site, as_json, limit=limit, tags=tags, playbook=playbook, options=words or [])
     if outcome.status and not as_json:
         if not outcome.run.hosts and outcome.status != drive.INTERRUPTED:
             typer.echo(f"gpuops up: Ansible came to no host. It said:\n{outcome.said}", err=True)

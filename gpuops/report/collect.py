@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuops import __version__, records, told
+from gpuops import __version__, drain, records, told
 from gpuops.site import Site
 
 VERSION = 1
@@ -47,7 +47,12 @@ def pcie_nominal(pcie: Mapping[str, Any] | None) -> float | None:
 
 def last_run(site: Site) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any]]]:
     """(the last real run with its failures, what it told of its hosts); hosts that an earlier run told of keep that."""
-    runs = [(path, record) for path, record in records.earlier(site.remembered) if not record.check]
+    runs = [
+        (path, record)
+        for path, record in records.earlier(site.remembered)
+        # Draining a host is no part of bringing up the site.
+        if not record.check and record.playbook not in (drain.DRAIN, drain.RESTORE)
+    ]
     known: dict[str, dict[str, Any]] = {}
     for path, _record in runs:
         for host, row in (told.load(path / told.FILE) or {}).items():

@@ -3,88 +3,24 @@
 
 from __future__ import annotations
 
-import copy
 import html.parser
 import itertools
 import json
-import os
 import re
-import shutil
-import struct
-import subprocess
-import zlib
 from xml.etree import ElementTree
 
 import pytest
 
-from gpuops import records, told
 from gpuops.report import collect, drawings, junit, page
 from gpuops.site import Site
 from tests.unit.gpuops.conftest import HERE
-from tests.unit.gpuops.test_status import GROUPS, REASON, facts, ok, read, well
-
-HOSTILE = "<script>alert(1)</script>"
-TOPOLOGY = {
-    "scores": [[None, 1250], [1250, None]],
-    "kinds": {"1250": {"nvlinks": 12, "pcie": "pix"}},
-}
-
-
-def verified(card, good=True):
-    return {
-        "uuid": card["uuid"],
-        "ok": good,
-        "memory_clock_mhz": 1215,
-        "memory_bus_bits": 5120,
-        "copy": {"host_to_device_gb_s": 24.1, "device_to_host_gb_s": 25.2, "device_to_device_gb_s": 640.0},
-        "kernel": {"ok": good},
-    }
+from tests.unit.gpuops.reported_site import HOSTILE, TOPOLOGY, made_up
+from tests.unit.gpuops.test_status import facts, read
 
 
 @pytest.fixture
 def site(tmp_path):
-    """A site of which one run is remembered: g1 passed, g2 failed in cuda."""
-    events = well()
-    events[0] = ok("g1", "gpu_facts", **facts("fatal", **REASON))
-    gpu = {
-        event["event_data"]["host"]: copy.deepcopy(event["event_data"]["res"]["ansible_facts"]["gpu"])
-        for event in events[:2]
-    }
-    gpu["g1"]["topology"] = TOPOLOGY
-    run = records.begin(tmp_path / ".gpuops", set())
-    run.event(
-        {
-            "event": "failure",
-            "host": "g2",
-            "kind": "failed",
-            "stage": "cuda",
-            "task": HOSTILE,
-            "reasons": [{"cause": "the mirror was away", "remedy": "try again"}],
-        }
-    )
-    run.document(
-        told.FILE,
-        {
-            "g1": {
-                "plan": {"steps": ["install driver 570"], "os": {"key": "debian-13"}},
-                "verify": {"ok": True, "causes": [], "devices": [verified(card) for card in gpu["g1"]["devices"]]},
-            }
-        },
-    )
-    run.save(
-        records.Record(
-            "baremetal.gpu.site",
-            started=1000.0,
-            seconds=100.0,
-            rc=2,
-            stages={"preflight": 5.0, "cuda": 90.0},
-            hosts={"g1": "done", "g2": "failed"},
-            cells={"g1": {"preflight": "ok", "cuda": "skipped"}, "g2": {"preflight": "ok", "cuda": "failed"}},
-            spans={"g1": {"preflight": [0, 5]}, "g2": {"preflight": [0, 5], "cuda": [5, 100]}},
-        )
-    )
-    run.close()
-    return collect.gather(Site(tmp_path), read(events, GROUPS), gpu)
+    return made_up(tmp_path)
 
 
 def test_what_is_measured_stands_beside_what_is_nominal(site):
@@ -104,7 +40,7 @@ def test_what_is_measured_stands_beside_what_is_nominal(site):
 class Reader(html.parser.HTMLParser):
     """What a browser would find: elements that are closed in order, ids, references and text."""
 
-    VOID = ("meta",)
+    VOID = ("meta", "br")
 
     def __init__(self):
         super().__init__()
@@ -246,50 +182,3 @@ def test_as_it_is_called(bench):
     done = bench.call("report", "--output", "play.yml/report.html")
     assert done.returncode == 1
     assert "cannot be written" in done.stderr
-
-
-def chromium():
-    """A Chromium that can be called without a screen; GPUOPS_CHROMIUM names one that is not on the path."""
-    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-    return os.environ.get("GPUOPS_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
-
-
-def corner(png):
-    """(width, colour of the pixel in the corner) of a screenshot."""
-    width, _height, depth, kind = struct.unpack(">IIBB", png[16:26])
-    assert (depth, kind) in ((8, 2), (8, 6))
-    data, place = b"", 8
-    while place < len(png):
-        (length,) = struct.unpack(">I", png[place : place + 4])
-        if png[place + 4 : place + 8] == b"IDAT":
-            data += png[place + 8 : place + 8 + length]
-        place += length + 12
-    # Whatever its filter, the first pixel of the first line has no neighbours to be told from.
-    return width, "#" + zlib.decompress(data)[1:4].hex()
-
-
-@pytest.mark.parametrize("width", [420, 1280])
-@pytest.mark.parametrize(("scheme", "colour"), [(0, "#0d1117"), (1, "#ffffff")], ids=["dark", "light"])
-def test_a_browser_draws_it(site, tmp_path, width, scheme, colour):
-    program = chromium()
-    if not program:
-        pytest.skip("no Chromium is installed here to draw the page")
-    (tmp_path / "report.html").write_text(page.html(site))
-    done = subprocess.run(
-        [
-            program,
-            *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
-            *(f"--user-data-dir={tmp_path}/profile", f"--window-size={width},2000"),
-            *(f"--blink-settings=preferredColorScheme={scheme}", f"--screenshot={tmp_path}/page.png"),
-            f"file://{tmp_path}/report.html",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert corner((tmp_path / "page.png").read_bytes()) == (width, colour)
-    # Nothing of the page was refused by its own policy, and no file was missing.
-    assert "Refused" not in done.stderr
-    assert "ERR_" not in done.stderr
