@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A real ZooKeeper server as a process on loopback: Debian's packages, unpacked and not installed.
 
-The packages come through apt once and stay in .cache. It needs Java, and says so where there is none.
+The packages come through apt once and stay in .cache. It needs Java, which `make test` installs (tests/needs.py); where
+there is none, it says so.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def free_port() -> int:
 def classpath() -> str:
     """The jars, fetched where they are not. Raises NotHere."""
     if not shutil.which("java"):
-        raise NotHere("there is no java; apt-get install default-jre-headless")
+        raise NotHere("there is no java; run make test as root, or apt-get install default-jre-headless")
     if not shutil.which("apt-get"):
         raise NotHere("there is no apt-get to fetch Debian's packages of ZooKeeper with")
     CACHE.mkdir(parents=True, exist_ok=True)

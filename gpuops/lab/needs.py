@@ -31,13 +31,18 @@ FILES = {
 INOTIFY_INSTANCES = 2048
 
 
+def absent(programs: Mapping[str, str]) -> dict[str, str]:
+    """Those programs, with the package that brings each, that are not on the search path."""
+    path = search_path()
+    return {name: package for name, package in programs.items() if shutil.which(name, path=path) is None}
+
+
 def missing(extra: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     """What is missing on this host: the thing and the package that brings it.
 
     `extra` are programs that only one command of the lab needs.
     """
-    path = search_path()
-    gaps = {name: package for name, package in {**PROGRAMS, **extra}.items() if shutil.which(name, path=path) is None}
+    gaps = absent({**PROGRAMS, **extra})
     gaps.update({name: package for name, package in FILES.items() if not Path(name).exists()})
     return gaps
 
@@ -67,27 +72,37 @@ def ensure(extra: Mapping[str, str] = MappingProxyType({})) -> None:
     gaps = missing(extra)
     if not gaps:
         return
-    packages = sorted(set(gaps.values()))
-    listed = ", ".join(f"{name} (package {package})" for name, package in sorted(gaps.items()))
-    if shutil.which("apt-get", path=search_path()) is None:
-        raise LabError(
-            f"the lab needs {listed}, and this host has no apt-get to install them with: "
-            "the lab runs on Debian 12 or 13 and Ubuntu; install these programs yourself elsewhere"
-        )
-    say(f"host: installing {' '.join(packages)}")
-    quiet = environment(DEBIAN_FRONTEND="noninteractive")
     had_cache_service = shutil.which("apt-cacher-ng", path=search_path()) is not None
-    install = ("apt-get", "install", "--yes", "--no-install-recommends", *packages)
-    try:
-        if run(*install, env=quiet, check=False).returncode != 0:
-            # No package lists yet, or old ones that name versions no longer there.
-            run("apt-get", "update", env=quiet)
-            run(*install, env=quiet)
-    except LabError as error:
-        raise LabError(f"the lab needs {listed}, and installing them failed:\n{error}") from error
+    install("the lab", gaps)
     still = missing(extra)
     if still:
-        raise LabError(f"still missing after installing {' '.join(packages)}: {', '.join(sorted(still))}")
+        raise LabError(f"still missing after installing {_packages(gaps)}: {', '.join(sorted(still))}")
     if not had_cache_service and Path("/run/systemd/system").is_dir():
         # The package starts a proxy that serves every network of the host. The lab runs one of its own.
         run("systemctl", "disable", "--now", "apt-cacher-ng.service", check=False)
+
+
+def _packages(gaps: Mapping[str, str]) -> str:
+    return " ".join(sorted(set(gaps.values())))
+
+
+def install(who: str, gaps: Mapping[str, str]) -> None:
+    """The packages of what is missing, by apt as root. Raises LabError, which says who needs them."""
+    listed = ", ".join(f"{name} (package {package})" for name, package in sorted(gaps.items()))
+    if shutil.which("apt-get", path=search_path()) is None:
+        raise LabError(
+            f"{who} needs {listed}, and this host has no apt-get to install them with: "
+            f"{who} runs on Debian 12 or 13 and Ubuntu; install these programs yourself elsewhere"
+        )
+    say(f"host: installing {_packages(gaps)}")
+    quiet = environment(DEBIAN_FRONTEND="noninteractive")
+    # Whoever else is at it, an upgrade by itself say, is waited for.
+    patient = ("apt-get", "-o", "DPkg::Lock::Timeout=300")
+    command = (*patient, "install", "--yes", "--no-install-recommends", *_packages(gaps).split())
+    try:
+        if run(*command, env=quiet, check=False).returncode != 0:
+            # No package lists yet, or old ones that name versions no longer there.
+            run(*patient, "update", env=quiet)
+            run(*command, env=quiet)
+    except LabError as error:
+        raise LabError(f"{who} needs {listed}, and installing them failed:\n{error}") from error

@@ -293,7 +293,8 @@ def _agent(draft: Draft) -> None:
         if mesos.attribute(name) != str(name) or mesos.attribute(value) != str(value)
     ]
     published = mesos_change.attributes(before)
-    feed = schedulable.feed(gpu, gpu.get("health"), held_back, kept, site, published)
+    slots = draft.attempt(lambda: _slots(asked["gpu_slots"]))
+    feed = schedulable.feed(gpu, gpu.get("health"), held_back, kept, site, published, slots)
     reserve = {name: _number(f"mesos_agent_reserve.{name}", value) for name, value in asked["reserve"].items()}
     capacity = {
         **mesos_change.steady(node, reserve, before),
@@ -321,6 +322,15 @@ def _number(name: str, value: Any) -> float:
     if not re.fullmatch(r"\d+(\.\d+)?", str(value), re.ASCII):
         raise mesos.Refused(f"{name} is {value!r}. To do: give a number from 0 on")
     return float(value)
+
+
+def _slots(value: Any) -> int | None:
+    """None for what was published before. Raises mesos.Refused."""
+    if value == "auto":
+        return None
+    if not re.fullmatch(r"\d{1,3}", str(value), re.ASCII):
+        raise mesos.Refused(f"mesos_agent_gpu_slots is {value!r}. To do: give auto, or the number of cards")
+    return int(value)
 
 
 _OWNERS = {"resources": "reserve", "nvidia_gpu_devices": "exclude_gpus", "image_providers": "isolation"}

@@ -111,7 +111,7 @@ def _resume(new: dict[str, Any], agent: Mapping[str, Any], now: float) -> None:
         if made or now - intent["at"] >= IN_FLIGHT_S:
             new.update(end(new, None if made else "it was cut", now, refused=True))
     elif kind == "reactivate" and (state == "active" or now - intent["at"] >= IN_FLIGHT_S):
-        new.update(end(new, None if state == "active" else "it was cut", now))
+        new.update(end(new, None if state == "active" else "it was cut", now, refused=True))
 
 
 def open_intent(memory: Mapping[str, Any], *kinds: str) -> bool:

@@ -39,7 +39,10 @@ class Service:
         self.settings = settings
         self.acts = settings.policy.mode == "act"
         self.operator = operator(settings, secrets)
-        self.journal = Journal(None if settings.policy.mode == "dry-run" else Path(settings.journal))
+        path = None if settings.policy.mode == "dry-run" else Path(settings.journal)
+        self.journal = Journal(path, file_bytes=settings.journal_bytes, files=settings.journal_files)
+        # Told, and not over yet.
+        self.complaint = ""
         self.store = Store(settings, secrets)
         self.stopping, self.connected, self.lost = threading.Event(), threading.Event(), threading.Event()
         self.events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -97,7 +100,10 @@ class Service:
             self.store.renew()
 
     def _complain(self, why: str) -> None:
-        self.journal.write("*", "problem", why=why)
+        """Once, however often it is tried again: a day without ZooKeeper must not push out what was done before it."""
+        if why != self.complaint:
+            self.complaint = why
+            self.journal.write("*", "problem", why=why)
 
     def _contend(self) -> None:
         self.lost.clear()
@@ -117,31 +123,36 @@ class Service:
         end = self.store.watch(
             lambda host, told: self.events.put(("verdict", (host, told))), lambda: self.events.put(("request", None))
         )
+        leads = False
         try:
             while not self.stopping.is_set() and not self.lost.is_set():
                 if not self.connected.wait(PAUSE_S):
                     continue
                 try:
-                    self._follow(self._driver())
+                    driver = self._driver(first=not leads)
+                    leads = True
+                    self._follow(driver)
                 except UNREACHABLE as why:
                     self._complain(f"ZooKeeper: {type(why).__name__} {why}".strip())
                     self.stopping.wait(PAUSE_S / 10)
         finally:
             end()
 
-    def _driver(self) -> Driver:
-        """With what is known from before."""
+    def _driver(self, first: bool = True) -> Driver:
+        """With what is known from before; the first one under a lead is told of."""
         fleet, rows = self.store.load()
         driver = Driver(
             self.store, self.operator, self.settings.policy, self.journal, fleet, rows, self.halted, self._take
         )
         driver.verdicts = dict(self.store.verdicts())
-        self.journal.write("*", "lead", by=self.name, mode=self.settings.policy.mode, nodes=len(driver.memories))
+        if first:
+            mode = self.settings.policy.mode
+            self.journal.write("*", "lead", by=self.name, mode=mode, nodes=len(driver.memories))
         notify(f"STATUS=leads, mode {self.settings.policy.mode}")
         return driver
 
     def _follow(self, driver: Driver) -> None:
-        due, failing, self.asked = 0.0, "", True
+        due, self.asked = 0.0, True
         while not self.halted():
             self._wait(driver, due)
             if self.halted():
@@ -154,12 +165,10 @@ class Service:
                 if self.asked:
                     self._serve(driver)
                 driver.turn(hosts)
-                failing = ""
+                self.complaint = ""
             except Failed as why:
                 # Mesos is away for a while; what is to be done is still there afterwards.
-                if str(why) != failing:
-                    failing = str(why)
-                    self._complain(failing)
+                self._complain(str(why))
                 due = time.monotonic() + min(PAUSE_S, self.settings.poll_s)
 
     def _wait(self, driver: Driver, due: float) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_journal import FILE_BYTES, FILES
 
 CONFIG = Path("/etc/baremetal-gpu/reconciler.json")
 # Without a user of their own, the nodes' agents log in to ZooKeeper as the reconciler does.
@@ -35,7 +36,8 @@ class Wrong(Exception):
 class Settings:
     """`zookeeper` is host:port,…; `path` the node under which all is kept; `masters` are the URLs of Mesos' masters.
 
-    `credentials` names a JSON file of mode 0600 with some of `SECRETS`. Times are in seconds.
+    `credentials` names a JSON file of mode 0600 with some of `SECRETS`. The journal is `journal_files` files of
+    `journal_bytes` at most. Times are in seconds.
     """
 
     zookeeper: str
@@ -44,6 +46,8 @@ class Settings:
     credentials: str | None = None
     ca_file: str | None = None
     journal: str = "/var/lib/baremetal-gpu/reconciler/journal.jsonl"
+    journal_bytes: int = FILE_BYTES
+    journal_files: int = FILES
     poll_s: float = 2.0
     request_timeout_s: float = 5.0
     session_s: float = 10.0
@@ -72,6 +76,10 @@ def settings_of(told: Mapping[str, Any], path: str, mode: str | None = None) -> 
         raise Wrong(f"{path}: masters is {settings.masters!r} and zookeeper {settings.zookeeper!r}. To do: give both")
     if not settings.path.startswith("/") or settings.path.endswith("/"):
         raise Wrong(f"{path}: path is {settings.path!r}. To do: begin with a slash and end with a name")
+    for name, least in (("journal_bytes", 4096), ("journal_files", 2)):
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise Wrong(f"{path}: {name} is {value!r}. To do: give {least} or more")
     problems = settings.policy.problems()
     if problems:
         raise Wrong(f"{path}: policy: {'; '.join(problems)}")

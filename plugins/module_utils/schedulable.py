@@ -15,6 +15,8 @@ from typing import Any
 
 # Verdicts of cards that are given out. What cannot be told keeps the state it had: see `keep`.
 GIVEN = ("ok", "degraded")
+COUNT_CLASS = "gpu_count_class"
+NAMES = (COUNT_CLASS, "gpu_model", "gpu_arch", "cuda_capability", "gpu_memory_gib", "nvlink")
 
 
 def feed(
@@ -24,12 +26,15 @@ def feed(
     keep: Iterable[str] = (),
     site: Mapping[str, Any] | None = None,
     before: Mapping[str, Any] | None = None,
+    slots: int | None = None,
 ) -> dict[str, Any]:
     """The feed from `ansible_facts.gpu` and the report of `gpu_health_info`, which may be missing.
 
     `exclude` are UUIDs that the operator holds back. `keep` are UUIDs that were given out before: a card whose health
     is unknown stays as it was, because a failed look is no evidence. `site` adds attributes of the operator's (rack,
-    …). `before` are the attributes last published; they stand where no card answers, with the driver broken say.
+    …). `before` are the attributes last published: the count class among them stays whatever the bus shows, and the
+    rest where no card answers, with the driver broken say. `slots` is the number of cards that the operator says the
+    host is built for, which takes the place of what was published; 0 for none.
     """
     verdicts = {row["uuid"]: row for row in (health or {}).get("devices", []) if row.get("uuid")}
     excluded, kept = set(exclude), set(keep)
@@ -46,7 +51,7 @@ def feed(
     return {
         "gpus": sorted(gpus, key=lambda gpu: gpu["index"]),
         "left_out": left_out,
-        "attributes": {**_attributes(facts, before or {}), **(site or {})},
+        "attributes": {**_attributes(facts, before or {}, slots), **(site or {})},
     }
 
 
@@ -87,15 +92,26 @@ def count_class(count: int) -> int:
     return 1 << (count.bit_length() - 1) if count > 0 else 0
 
 
-def _attributes(facts: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """From the cards that are built in, whether healthy or not: a card that fails must change no attribute."""
+def _attributes(facts: Mapping[str, Any], before: Mapping[str, Any], slots: int | None) -> dict[str, Any]:
+    """From the cards that are built in, whether healthy or not: a card that fails must change no attribute.
+
+    One that is gone from the bus after a boot must not either, and nothing tells it from one that was taken out. So the
+    count class is taken from the bus once, and only the operator changes it.
+    """
     built_in = [row for row in facts.get("pci") or [] if row.get("kind") == "gpu"]
     told = [row for row in facts.get("devices") or [] if row.get("slug")]
-    if not built_in and not told:
+    published = {name: value for name, value in before.items() if name in NAMES}
+    if slots is not None:
+        size = count_class(slots)
+    elif str(published.get(COUNT_CLASS, "")).isdecimal():
+        size = int(published[COUNT_CLASS])
+    else:
+        size = count_class(len(built_in) or len(told))
+    if not size:
         return {}
-    found: dict[str, Any] = {"gpu_count_class": count_class(len(built_in) or len(told))}
+    found: dict[str, Any] = {COUNT_CLASS: size}
     if not told:
-        return {**before, **found}
+        return {**published, **found}
     if len({row["device"] for row in built_in}) > 1:
         # Of two models, no value is true of what a task gets, and which of them answer may change.
         return found

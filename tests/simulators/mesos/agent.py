@@ -104,7 +104,7 @@ def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int
 
 
 class Agent(Tasks):
-    def __init__(self, flags: dict[str, str]) -> None:
+    def __init__(self, flags: grammar.Flags) -> None:
         super().__init__(flags)
         self.bind, ip, hostname = web.addresses(flags)
         resources = {"cpus": 4.0, "mem": 4096.0, "disk": 10000.0, "ports": "[31000-32000]"}
@@ -246,7 +246,7 @@ class Agent(Tasks):
         if path == "/health":
             return ""
         if path == "/state":
-            return {**self.info, "id": self.id, "flags": self.flags, "pid": f"slave(1)@{self.info['ip']}"}
+            return {**self.info, "id": self.id, "flags": self.flags.shown(), "pid": f"slave(1)@{self.info['ip']}"}
         if path == "/metrics/snapshot":
             running = sum(task["state"] == "TASK_RUNNING" for task in self.tasks.values())
             return {

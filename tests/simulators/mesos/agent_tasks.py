@@ -19,6 +19,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+import grammar
 import web
 
 ALIVE = ("TASK_RUNNING", "TASK_KILLING")
@@ -39,7 +40,7 @@ def _born(pid: int) -> str:
 
 
 class Tasks:
-    def __init__(self, flags: dict[str, str]) -> None:
+    def __init__(self, flags: grammar.Flags) -> None:
         self.flags = flags
         self.work, self.meta = Path(flags["work_dir"]), Path(flags["work_dir"]) / "meta/slaves"
         self.id = ""

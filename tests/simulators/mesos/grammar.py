@@ -54,7 +54,18 @@ def seconds(text: str) -> float:
     return float(found[1]) * units[found[2]]
 
 
-def load(program: str, arguments: list[str], environment: dict[str, str]) -> dict[str, str]:
+class Flags(dict[str, str]):
+    """Flag -> text that is meant; `shown` is what /flags and /state tell of it."""
+
+    def __init__(self, told: dict[str, str]) -> None:
+        super().__init__(told)
+        self.paths: dict[str, str] = {}
+
+    def shown(self) -> dict[str, str]:
+        return {**self, **self.paths}
+
+
+def load(program: str, arguments: list[str], environment: dict[str, str]) -> Flags:
     """Flag -> text, from --name=value and MESOS_NAME. The command line wins; an unknown variable is passed over."""
     rows = FLAGS[program]
     aliases = {row["alias"]: name for name, row in rows.items() if "alias" in row}
@@ -71,7 +82,7 @@ def load(program: str, arguments: list[str], environment: dict[str, str]) -> dic
         if variable.startswith("MESOS_") and (name in rows or name in aliases):
             given.setdefault(name, value)
     told = {name: row["default"] for name, row in rows.items() if row["default"] is not None}
-    flags = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in told.items()}
+    flags = Flags({name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in told.items()})
     loaded: dict[str, str] = {}
     for name, value in given.items():
         plain = name[3:] if name.startswith("no-") else name
@@ -88,6 +99,8 @@ def load(program: str, arguments: list[str], environment: dict[str, str]) -> dic
         if kind == "bool" and via and value:
             die(f"Failed to load boolean flag '{plain}'{via} with value '{value}'")
         text = ("false" if via else "true") if kind == "bool" and not value else str(value)
+        if kind in ("path", "text_or_path") and text.startswith("file://"):
+            flags.paths[flag] = text[len("file://") :]
         text = text if kind == "path" else fetched(flag, text)
         _check(flag, rows[flag], text)
         flags[flag] = text
@@ -95,7 +108,7 @@ def load(program: str, arguments: list[str], environment: dict[str, str]) -> dic
 
 
 def fetched(flag: str, text: str) -> str:
-    """What a file:// holds is the value, and is what /flags tells. Flags that are paths do not come here."""
+    """What a file:// holds is the value. Flags that are paths do not come here."""
     if not text.startswith("file://"):
         return text
     try:

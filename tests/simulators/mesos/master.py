@@ -30,7 +30,7 @@ LOST = "Lost leadership... committing suicide!"
 
 
 class Master(Operator):
-    def __init__(self, flags: dict[str, str]) -> None:
+    def __init__(self, flags: grammar.Flags) -> None:
         super().__init__(flags)
         self.bind, self.ip, self.hostname = web.addresses(flags)
         self.port = int(flags["port"])
@@ -115,7 +115,7 @@ class Master(Operator):
             return self.metrics()
         if path == "/flags":
             self.must_be_let("view_flags")
-            return {"flags": self.flags}
+            return {"flags": self.flags.shown()}
         if not self.leads:
             self._must_have_leader()
             raise Answer(307, "", {"Location": f"//{self.leader}{request.path}"})
@@ -242,7 +242,7 @@ class Master(Operator):
             "activated_slaves": float(active),
             "deactivated_slaves": float(len(slaves["slaves"]) - active),
             "unreachable_slaves": float(len(self.registry["unreachable"])),
-            "flags": self.flags,
+            "flags": self.flags.shown(),
             **slaves,
             "frameworks": self.shown_frameworks(),
             "completed_frameworks": list(self.completed.values()),

@@ -46,7 +46,7 @@ def blank() -> Row:
 
 
 class Members:
-    def __init__(self, flags: dict[str, str]) -> None:
+    def __init__(self, flags: grammar.Flags) -> None:
         self.flags = flags
         self.id, self.start = str(uuid.uuid4()), time.time()
         self.registry = blank()

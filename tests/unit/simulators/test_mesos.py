@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import signal
 import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,29 @@ def test_attributes_and_resources_arrive_as_the_real_master_shows_them(cluster):
     assert row["attributes"] == {"m": "TeslaV100", "n": 42, "v": "535.261.03", "p": "x(y)"}
     assert row["resources"]["gpus"] == 2
     assert row["active"]
+
+
+def test_flags_show_the_path_of_a_secret_and_the_content_of_another_file(tmp_path):
+    files = {
+        "credentials": '{"credentials": [{"principal": "p", "secret": "s3cret"}]}',
+        "domain": '{"fault_domain": {"region": {"name": "r"}, "zone": {"name": "z"}}}',
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    one = Cluster(tmp_path, *[f"--{name}=file://{tmp_path / name}" for name in files])
+    (tmp_path / "where").write_text(f"127.0.0.1:{one.port}")
+    try:
+        shown = one.ask("/flags")["flags"]
+        assert (shown["credentials"], shown["domain"]) == (str(tmp_path / "credentials"), files["domain"])
+        assert one.ask("/state")["flags"] == shown
+        port = free_port()
+        where = [f"--master=file://{tmp_path / 'where'}", f"--port={port}", "--ip=127.0.0.1"]
+        one.agents.append(Program("agent", [*where, f"--work_dir={tmp_path}/a", "--hostname=a"]))
+        one.registered("a")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/state", timeout=10) as reply:
+            assert json.load(reply)["flags"]["master"] == str(tmp_path / "where")
+    finally:
+        one.stop()
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,15 @@ class World:
         self.fatal.discard(uuid)
         self.acknowledged.discard(uuid)
 
+    def agent_restarts(self) -> None:
+        """systemd or an operator starts the agent again under its id; tasks survive that, and the file is read anew."""
+        if not self.up:
+            return
+        if set(self.file) != set(self.listed) and self.tasks:
+            self.wrong.append(f"the agent was started with another list under {sorted(self.tasks)}")
+        self.listed = list(self.file)
+        self.register()
+
     def reboot(self) -> None:
         """The host boots: tasks are gone, the checkpoint does not fit, and the agent registers as new and active."""
         self.boot += 1
@@ -197,6 +206,13 @@ class World:
 
     # The reconciler.
 
+    def clear(self, uuid: str | None) -> None:
+        """An operator says that a card, or the node, is mended. The node forgets its faults and finds them again."""
+        for card in self.uuids if uuid is None else [uuid]:
+            self.mend(card)
+        self.memory = reconcile.clear(self.memory, uuid)
+        self.write()
+
     def write(self) -> None:
         self.written = json.dumps(reconcile.lasting(self.memory))
 
@@ -215,6 +231,9 @@ class World:
         step = decision.step
         if step is None:
             return None
+        is_new = step.kind in ("deactivate", "drain") or (step.kind == "order" and not self.memory["order"])
+        if self.held and is_new and not step.for_others:
+            self.wrong.append(f"{step.kind} while the breaker holds")
         self.memory = reconcile.begin(self.memory, step, self.now)
         self.write()
         self.log.append(step.kind)

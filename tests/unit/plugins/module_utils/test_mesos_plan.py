@@ -77,6 +77,22 @@ def test_an_agent_whose_operator_keeps_the_cards_looks_for_none():
     assert "gpu/nvidia" not in told["MESOS_ISOLATION"]
 
 
+def test_a_card_that_is_gone_after_a_boot_changes_no_attribute():
+    four = variables(good(agent(gpu=gpu(*[card(number) for number in range(4)]))), AGENT)
+    three = gpu(*[card(number) for number in range(3)])
+    # As the exchange of the list leaves it, which is what a host goes through whose card is gone.
+    exchanged = {**four, "BAREMETAL_GPU_UUIDS": "GPU-0,GPU-1,GPU-2", "MESOS_NVIDIA_GPU_DEVICES": "0,1,2"}
+    exchanged["MESOS_RESOURCES"] = four["MESOS_RESOURCES"].replace("gpus:4", "gpus:3")
+    registered = node(environment=exchanged, agent_id="S1", running=True)
+    assert variables(good(agent(gpu=three, node=registered)), AGENT)["MESOS_ATTRIBUTES"] == four["MESOS_ATTRIBUTES"]
+    said = refused(agent(gpu=three, node=registered, gpu_slots="3"))
+    assert "attribute gpu_count_class changes from 4 to 2" in said
+    assert "drain the agent" in said
+    # Drained, and its checkpoint removed.
+    drained = agent(gpu=three, node=node(environment=exchanged), gpu_slots="3")
+    assert "gpu_count_class:2" in variables(good(drained), AGENT)["MESOS_ATTRIBUTES"]
+
+
 def test_cards_that_do_not_answer_are_not_taken_for_none():
     silent = {**gpu(card(0)), "devices": []}
     assert "has 1 cards, and none answers" in refused(agent(gpu=silent))
@@ -121,6 +137,7 @@ def test_cgroups_are_those_that_the_flavour_lives_with(flavour, version, cgroups
         ({"reserve": {"cpus": 16, "mem": 0, "disk": 0}}, "16 are reserved"),
         ({"reserve": {"cpus": "one"}}, "mesos_agent_reserve.cpus is 'one'"),
         ({"ports": ["high"]}, "mesos_agent_ports has 'high'"),
+        ({"gpu_slots": "four"}, "mesos_agent_gpu_slots is 'four'"),
         ({"exclude_gpus": ["GPU-9"]}, "GPU-9, not on this host"),
         ({"zookeeper": []}, "ZooKeeper servers [] are not host:port"),
         ({"sources": [{**SOURCE, "sha256": "abc"}]}, "mesos_common_sha256 is 'abc'"),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
@@ -86,6 +87,23 @@ def test_a_fault_that_is_cleared_before_the_node_is_empty_brings_the_agent_back_
     assert one.agent is not None
     assert one.agent["state"] == "active"
     assert one.tasks
+
+
+@pytest.mark.parametrize("point", ["begin", "call", "unheard", "unanswered"])
+def test_an_agent_is_brought_back_though_the_call_for_it_was_cut(point: str):
+    one = world()
+    one.launch()
+    one.fault("GPU-0")
+    one.settle(turns=1)
+    one.mend("GPU-0")
+    with contextlib.suppress(Killed):
+        one.round(point)
+    assert one.log[-1] == "reactivate"
+    one.restart()
+    one.settle(turns=10)
+    assert one.agent is not None
+    assert one.agent["state"] == "active"
+    assert one.memory["intent"] is None
 
 
 def test_a_node_without_a_well_card_stays_out_and_is_not_restarted():

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random sequences of faults, clears, drains by others, reboots and kills, against the model of a node.
+"""Random sequences of faults, clears, drains by others, restarts, reboots and kills, against the model of a node.
 
 Never a task on a fatal card after it was fenced, never undone what others took out, never an agent started with another
-list under tasks; and when it all calms down, every card that is well is given out again.
+list under tasks, never a host taken out while the breaker holds; and when it all calms down, every card that is well is
+given out again.
 
 What Mesos cannot tell is left out: others that bring our agent back and take it out again before we looked, that take
 it out between our look and the end of an order that has begun, or that deactivate it just while we are killed between
-writing down the same and doing it.
+writing down the same and doing it. And an operator who clears a whole host that has not answered a withdrawn order:
+nobody can tell then whether it was carried out, and the next agent is taken out as the one before it was.
 """
 
 from __future__ import annotations
@@ -27,10 +29,18 @@ class Sequences(RuleBasedStateMachine):
         jobs=st.sampled_from(["finish", "kill"]),
         silent=st.sampled_from(["watch", "deactivate"]),
         repairs=st.sampled_from([(), ("reset_gpu",), ("reset_gpu", "reboot")]),
+        tries=st.sampled_from([1, 9]),
     )
-    def begin(self, jobs: str, silent: str, repairs: tuple[str, ...]) -> None:
+    def begin(self, jobs: str, silent: str, repairs: tuple[str, ...], tries: int) -> None:
         policy = Policy(
-            mode="act", jobs=jobs, silent=silent, repairs=repairs, grace_s=120, suspect_s=200, resets=9, reboots=9
+            mode="act",
+            jobs=jobs,
+            silent=silent,
+            repairs=repairs,
+            grace_s=120,
+            suspect_s=200,
+            resets=tries,
+            reboots=tries,
         )
         self.world = World(CARDS, policy)
 
@@ -58,6 +68,21 @@ class Sequences(RuleBasedStateMachine):
     @rule(card=st.integers(0, CARDS - 1))
     def mend(self, card: int) -> None:
         self.world.mend(self.world.uuids[card])
+
+    @rule(card=st.sampled_from([None, *range(CARDS)]))
+    def operator_clears(self, card: int | None) -> None:
+        order = self.world.memory["order"]
+        if card is None and order and order.get("withdrawn"):
+            return
+        self.world.clear(None if card is None else self.world.uuids[card])
+
+    @rule()
+    def agent_restarts(self) -> None:
+        self.world.agent_restarts()
+
+    @rule(held=st.booleans())
+    def breaker(self, held: bool) -> None:
+        self.world.held = "too many fail" if held else ""
 
     @rule()
     def launch(self) -> None:
@@ -109,19 +134,20 @@ class Sequences(RuleBasedStateMachine):
 
     @invariant()
     def nothing_went_wrong(self) -> None:
-        assert self.world.wrong == []
+        assert self.world.wrong == [], self.world.wrong
 
     def teardown(self) -> None:
         world = self.world
-        world.session, world.scheduled = True, False
+        world.session, world.scheduled, world.held = True, False, ""
+        # Counts of repairs and quarantine would keep a card out until somebody says that it was mended.
         for uuid in world.uuids:
-            world.mend(uuid)
+            world.clear(uuid)
         for _turn in range(60):
             world.now += 20
             world.round()
             world.node_acts()
             world.end_tasks()
-        assert world.wrong == []
+        assert world.wrong == [], world.wrong
         agent = world.agent
         assert agent is not None
         if agent["id"] in world.foreign:

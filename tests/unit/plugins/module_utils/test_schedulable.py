@@ -89,8 +89,27 @@ def test_attributes_are_the_same_whatever_fails():
     }
     lost = {"index": 3, "pci_address": "0000:03:00.0", "error": {"text": "GPU is lost"}}
     no_links = [device(number, nvlinks=0) for number in range(3)]
-    for broken in (facts(*no_links, lost), facts(*FOUR[:1]), facts()):
+    rebooted = facts(*FOUR[:1], built_in=1), facts(built_in=3), facts(built_in=0)
+    for broken in (facts(*no_links, lost), facts(*FOUR[:1]), facts(), *rebooted):
         assert schedulable.feed(broken, site={"rack": "r1"}, before=whole)["attributes"] == whole
+
+
+def test_only_the_operator_changes_the_count_class_that_was_published():
+    def size(built_in: int, before: dict[str, Any], slots: int | None = None) -> Any:
+        found = schedulable.feed(facts(*FOUR[:built_in], built_in=built_in), before=before, slots=slots)
+        return found["attributes"].get("gpu_count_class")
+
+    assert [size(built_in, {}) for built_in in (0, 1, 2, 3, 4)] == [None, 1, 2, 2, 4]
+    # As an agent's environment file has it, which is text.
+    assert [size(built_in, {"gpu_count_class": "8"}) for built_in in (0, 3, 4)] == [8, 8, 8]
+    assert [size(3, {"gpu_count_class": "8"}, slots) for slots in (3, 4, 7)] == [2, 4, 4]
+    assert size(3, {}, 8) == 8
+    assert schedulable.feed(facts(built_in=0), before={"gpu_count_class": "8"}, slots=0)["attributes"] == {}
+
+
+def test_attributes_of_the_site_are_those_of_today():
+    found = schedulable.feed(facts(), site={"rack": "r2"}, before={"gpu_model": "x", "rack": "r1", "row": "7"})
+    assert found["attributes"] == {"gpu_model": "x", "gpu_count_class": 4, "rack": "r2"}
 
 
 def test_two_models_in_one_host_are_named_by_neither():

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the tests need of a machine beside what tools/setup and the lab bring: `python -m tests.needs` installs it.
+
+tests/run does that before it starts, so that no test is skipped for want of a package of Debian's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from gpuops.lab import needs
+from gpuops.lab.system import LabError
+
+# For ZooKeeper's server (tests/local_zookeeper.py), and for the manual page.
+PROGRAMS = {"java": "default-jre-headless", "groff": "groff-base"}
+
+
+def main() -> int:
+    """The exit status. Who is not root gets no package, and tests that skip and say why."""
+    gaps = needs.absent(PROGRAMS)
+    if not gaps:
+        return 0
+    if os.geteuid() != 0:
+        packages = " ".join(sorted(gaps.values()))
+        sys.stderr.write(
+            f"tests: without {', '.join(sorted(gaps))} some are skipped; as root: apt-get install {packages}\n"
+        )
+        return 0
+    try:
+        needs.install("make test", gaps)
+    except LabError as why:
+        sys.stderr.write(f"tests: {why}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
