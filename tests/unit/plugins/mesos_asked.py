@@ -94,6 +94,7 @@ def agent(**changes: Any) -> dict[str, Any]:
         "hostname": "gpu1",
         "gpus": "healthy",
         "exclude_gpus": [],
+        "reconciled": False,
         "rack": "",
         "attributes": {},
         "reserve": {"cpus": 1, "mem": 1024, "disk": 5120},
