@@ -25,10 +25,14 @@ CONFIG = "/etc/baremetal-gpu/mesos"
 
 
 class Site:
-    """The three machines as one cluster. `settings` are the variables that all runs have in common."""
+    """The three machines as one cluster. `settings` are the variables that all runs have in common.
 
-    def __init__(self, base: Path) -> None:
+    `hosts` are variables of single machines.
+    """
+
+    def __init__(self, base: Path, hosts: dict[str, dict[str, Any]] | None = None) -> None:
         self.base = base
+        self.hosts = {SILENT: {"mesos_agent_gpus": "none"}} if hosts is None else hosts
         self.secrets = base / ".secrets" / "mesos.json"
         packed = subprocess.run(
             [sys.executable, ROOT / "tests/simulators/mesos/pack", base / "pack"],
@@ -66,7 +70,6 @@ class Site:
 
     def groups(self, **members: tuple[str, ...]) -> str:
         """Options that put the machines into the groups of the scheduler."""
-        hosts = {name: {} for name in MACHINES}
         given = {
             "zookeeper": MACHINES,
             "mesos_masters": MACHINES,
@@ -75,7 +78,7 @@ class Site:
             **members,
         }
         content: dict[str, Any] = {group: {"hosts": {name: {} for name in names}} for group, names in given.items()}
-        content["all"] = {"hosts": {**hosts, SILENT: {"mesos_agent_gpus": "none"}}}
+        content["all"] = {"hosts": {name: self.hosts.get(name, {}) for name in MACHINES}}
         file = self.base / "scheduler.yml"
         file.write_text(json.dumps(content))
         return f"-i {INVENTORY} -i {file}"
