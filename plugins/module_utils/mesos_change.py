@@ -63,8 +63,11 @@ def steady(node: Mapping[str, Any], reserve: Mapping[str, float], before: Mappin
     return found
 
 
-def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> list[str]:
-    """Why an agent with a checkpoint cannot be given the environment file `text`; one sentence each."""
+def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str, reconciled: bool = False) -> list[str]:
+    """Why an agent with a checkpoint cannot be given the environment file `text`; one sentence each.
+
+    :param reconciled: whether a reconciler may give the agent another list of cards.
+    """
     if not node["agent_id"]:
         return []
     before, after = node["environment"], mesos_node.environment(text)
@@ -87,7 +90,8 @@ def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> li
         for name, value in attributes(before).items()
         if new.get(name) != value
     ]
-    told += _cards(node, before, after)
+    cards = _cards(node, before, after)
+    told += cards
     if after.get("MESOS_RECONFIGURATION_POLICY") == "equal" and before:
         told += [
             f"{what} changes under reconfiguration_policy=equal"
@@ -97,9 +101,15 @@ def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> li
     if not told:
         return []
     where = before.get("MESOS_WORK_DIR", work_dir)
+    wait = ""
+    if cards and reconciled:
+        wait = (
+            f"the reconciler keeps this list here; where 'gpuops reconcile --status' names a card of {host}, run this "
+            "again when it has finished; else "
+        )
     return [
         f"{host}: the agent {node['agent_id']} would not come back, or give out wrong cards: {'; '.join(told)}. To do: "
-        f"take the change back; or drain the agent (baremetal.gpu.mesos_agent_state, state: drained), stop "
+        f"{wait}take the change back; or drain the agent (baremetal.gpu.mesos_agent_state, state: drained), stop "
         f"mesos-agent, remove {where}/meta/slaves/latest and run this again"
     ]
 

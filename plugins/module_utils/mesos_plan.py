@@ -73,7 +73,9 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
         notes = "".join(f"{name}={value}\n" for name, value in sorted(draft.notes.items()) if value)
         text = "# Written by Ansible (baremetal.gpu). Changes made here are lost.\n" + notes + rendered
         if program == "agent":
-            draft.problems += mesos_change.problems(asked["host"], asked["node"], text, asked["work_dir"])
+            draft.problems += mesos_change.problems(
+                asked["host"], asked["node"], text, asked["work_dir"], bool(asked["reconciled"])
+            )
     secret = program == "marathon"
     draft.file(asked["environment_file"], text, "0600" if secret else "0644", secret)
     return {

@@ -78,7 +78,7 @@ class Tasks(Apps):
         task["state"] = row["state"]
         if row["healthy"] is not None and row["healthy"] != own.get("told"):
             own["told"] = row["healthy"]
-            self._result(task, "mesos", bool(row["healthy"]), row.get("message") or "")
+            self._health_told(task, "mesos", bool(row["healthy"]), row.get("message") or "")
 
     def _failed(self, app_id: str, task: Row, row: Row) -> None:
         self.failures[app_id] = {
@@ -99,7 +99,7 @@ class Tasks(Apps):
 
     # Health, as far as Marathon checks it itself.
 
-    def _result(self, task: Row, check: str, well: bool, why: str) -> None:
+    def _health_told(self, task: Row, check: str, well: bool, why: str) -> None:
         results = self.own[task["id"]].setdefault("results", {})
         row = results.setdefault(check, {"consecutiveFailures": 0, "firstSuccess": None, "lastSuccess": None})
         at = self.now()
@@ -141,7 +141,7 @@ class Tasks(Apps):
                 before = own.get("results", {}).get(name, {}).get("firstSuccess")
                 # Until the first success failures do not count, as long as the grace lasts.
                 if not why or before or not young:
-                    self._result(task, name, not why, why)
+                    self._health_told(task, name, not why, why)
                     limit, failures = check["maxConsecutiveFailures"], own["results"][name]["consecutiveFailures"]
                     if 0 < limit <= failures:
                         self._fail_unhealthy(task)

@@ -95,6 +95,7 @@ def agent(**changes: Any) -> dict[str, Any]:
         "gpus": "healthy",
         "exclude_gpus": [],
         "gpu_slots": "auto",
+        "reconciled": False,
         "rack": "",
         "attributes": {},
         "reserve": {"cpus": 1, "mem": 1024, "disk": 5120},

@@ -12,7 +12,9 @@ from tests.unit.project.tree import BIN, ROOT, load_yaml, try_run
 
 
 @pytest.mark.parametrize(
-    "groups", ["", "[zookeeper]\n[mesos_masters]\n[mesos_agents]\n[marathon]\n"], ids=["no groups", "empty groups"]
+    "groups",
+    ["", "[zookeeper]\n[mesos_masters]\n[mesos_agents]\n[marathon]\n[gpu_reconcilers]\n"],
+    ids=["no groups", "empty groups"],
 )
 def test_a_site_without_a_scheduler_is_left_alone(tmp_path: Path, groups: str) -> None:
     inventory = tmp_path / "hosts"
@@ -24,14 +26,14 @@ def test_a_site_without_a_scheduler_is_left_alone(tmp_path: Path, groups: str) -
     assert done.returncode == 0, said + done.stderr
     assert "TASK" not in said
     assert done.stderr == ""
-    assert said.count("skipping: no hosts matched") == said.count("PLAY [") == 7
+    assert said.count("skipping: no hosts matched") == said.count("PLAY [") == 9
 
 
 def test_the_scheduler_comes_after_the_storage_and_in_its_order() -> None:
     order = [Path(play["ansible.builtin.import_playbook"]).stem for play in load_yaml("playbooks/site.yml")]
     assert order.index("storage") < order.index("scheduler")
     groups = [play["hosts"].split("'")[1] for play in load_yaml("playbooks/scheduler.yml")]
-    checked = ["mesos_masters", "mesos_agents", "marathon"]
+    checked = ["mesos_masters", "mesos_agents", "marathon", "gpu_reconcilers"]
     assert groups == [*checked, "zookeeper", *checked]
 
 
@@ -44,7 +46,9 @@ PASSED = {
 
 
 @pytest.mark.parametrize("passed", [False, True], ids=["failed", "passed"])
-@pytest.mark.parametrize(("play", "group"), [(4, "zookeeper"), (5, "mesos_masters"), (6, "mesos_masters")])
+@pytest.mark.parametrize(
+    ("play", "group"), [(5, "zookeeper"), (6, "mesos_masters"), (7, "mesos_masters"), (8, "mesos_masters")]
+)
 def test_what_needs_a_group_asks_its_gate_again(tmp_path: Path, play: int, group: str, passed: bool) -> None:
     """Every host of the group failed, one of them in a play before: then Ansible goes on to the next play."""
     gate = load_yaml("playbooks/scheduler.yml")[play]["tasks"][0]

@@ -97,6 +97,14 @@ def test_what_an_agent_would_end_at_or_give_out_twice_is_refused_with_the_way(fo
     assert "remove /var/lib/mesos/agent/meta/slaves/latest" in told[0]
 
 
+def test_a_list_that_a_reconciler_keeps_is_refused_with_the_way_to_wait(four):
+    (told,) = again(four, gpu=gpu(*FOUR["devices"], card(4)), rack="r1", reconciled=True)
+    assert "changes from 4 to 5" in told
+    assert "where 'gpuops reconcile --status' names a card of gpu1, run this again when it has finished" in told
+    # What no reconciler sees to is no matter of waiting.
+    assert "reconcile" not in again(four, gpu=FOUR, rack="r2", reconciled=True)[0]
+
+
 @pytest.mark.parametrize(
     "asked", [{"gpu": gpu(card(0)), "rack": "r2"}, {"hostname": "other"}], ids=["cards and a rack", "a hostname"]
 )

@@ -1,0 +1,209 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: marathon_sweep
+short_description: Run Marathon apps to their end, a few at a time
+version_added: 0.1.0
+description:
+  - Marathon starts anew whatever ends, so it runs no batches by itself. This module deploys the apps of a sweep, never
+    more than O(parallel) at a time, until each has ended.
+  - An app has ended well once its task is healthy, so it needs a health check that says when the work is done, and has
+    to wait then. It has ended badly once a task failed. Tasks that were lost are started elsewhere by Marathon.
+  - What has ended is scaled to nothing and keeps its result as the label C(BAREMETAL_GPU_RESULT), so that the next run
+    goes on where this one was cut or ran out of time, and changes nothing once all have ended well.
+options:
+  name:
+    description: Name of the sweep. All apps with it as label C(BAREMETAL_GPU_SWEEP) are its own.
+    type: str
+    required: true
+  apps:
+    description:
+      - The apps in the shape of Marathon's C(/v2/apps), in the order in which they are begun. Needed with
+        O(state=present). C(instances) is the module's.
+    type: list
+    elements: dict
+  parallel:
+    description: How many may run at a time.
+    type: int
+    default: 1
+  retry:
+    description: Whether apps that failed in a run before are run again.
+    type: bool
+    default: true
+  state:
+    description: Whether the apps are run, or taken away with their results.
+    type: str
+    choices: [present, absent]
+    default: present
+  timeout:
+    description: Seconds that all of it may take. What runs then goes on to run.
+    type: float
+    default: 86400
+  poll_interval:
+    description: Seconds between two looks.
+    type: float
+    default: 5
+  urls:
+    description: URLs of the Marathons. They are tried in turn. One that does not lead asks the leader.
+    type: list
+    elements: str
+    required: true
+  user:
+    description: User to log in as, where Marathon asks for one.
+    type: str
+  password:
+    description: Password of the user.
+    type: str
+  ca_file:
+    description: File with the authority that signed Marathon's certificate, if it is not one of the system's.
+    type: path
+  request_timeout:
+    description: Seconds that one answer may take.
+    type: float
+    default: 10
+attributes:
+  check_mode:
+    description: Says which apps would be run.
+    support: full
+  diff_mode:
+    description: Shows the apps that are run, with what became of them before.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: posix
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+seealso:
+  - module: baremetal.gpu.marathon_app
+"""
+
+EXAMPLES = r"""
+- name: Train with two learning rates, one after the other
+  baremetal.gpu.marathon_sweep:
+    urls: [http://master1:8080]
+    name: rates
+    apps:
+      - id: /sweeps/rates/slow
+        cmd: python3 /home/alice/train.py --rate 0.01 && touch finished && sleep 86400
+        cpus: 4
+        mem: 8192
+        gpus: 1
+        container: {type: MESOS}
+        healthChecks:
+          - protocol: COMMAND
+            command: {value: test -e finished}
+            maxConsecutiveFailures: 1000000
+      - id: /sweeps/rates/fast
+        cmd: python3 /home/alice/train.py --rate 0.1 && touch finished && sleep 86400
+        cpus: 4
+        mem: 8192
+        gpus: 1
+        container: {type: MESOS}
+        healthChecks:
+          - protocol: COMMAND
+            command: {value: test -e finished}
+            maxConsecutiveFailures: 1000000
+"""
+
+RETURN = r"""
+points:
+  description: The apps in their order.
+  returned: always with O(state=present), once Marathon has answered
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: Id of the app.
+      type: str
+    state:
+      description: V(waiting), V(running), V(finished) or V(failed).
+      type: str
+    host:
+      description: Agent that runs it, null while none does.
+      type: str
+    message:
+      description: Why it failed; empty if it did not.
+      type: str
+removed:
+  description: Ids of the apps that were taken away.
+  returned: success and O(state=absent)
+  type: list
+  elements: str
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import marathon_arguments
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon_deploy import Options
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon_sweep import FAILED, FINISHED, Sweep
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
+
+SPEC: dict[str, dict[str, Any]] = {
+    **marathon_arguments.SPEC,
+    "name": {"type": "str", "required": True},
+    "apps": {"type": "list", "elements": "dict"},
+    "parallel": {"type": "int", "default": 1},
+    "retry": {"type": "bool", "default": True},
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
+    "timeout": {"type": "float", "default": 86400},
+    "poll_interval": {"type": "float", "default": 5},
+}
+
+
+def present(module: AnsibleModule, sweep: Sweep) -> dict[str, Any]:
+    params = module.params
+    rows = sweep.rows(sweep.look())
+    due = [row for row in rows if row["state"] != FINISHED and (params["retry"] or row["state"] != FAILED)]
+    diff = {
+        "before": "".join(f"{row['id']}: {row['state']}\n" for row in due),
+        "after": "".join(f"{row['id']}: {FINISHED}\n" for row in due),
+    }
+    if not module.check_mode:
+        options = Options(timeout_s=params["timeout"], poll_s=params["poll_interval"])
+        rows = sweep.run(params["parallel"], params["retry"], options)
+    return {"changed": bool(due) if module.check_mode else sweep.sent, "points": rows, "diff": diff}
+
+
+def absent(module: AnsibleModule, sweep: Sweep) -> dict[str, Any]:
+    ids = sweep.remove(module.check_mode)
+    diff = {"before": "".join(f"{app_id}\n" for app_id in ids), "after": ""}
+    return {"changed": bool(ids), "removed": ids, "diff": diff}
+
+
+def verdict(rows: list[dict[str, Any]], timeout: float) -> str:
+    """What is wrong with the sweep; empty if all have ended well."""
+    failed = [f"{row['id']} failed: {row['message']}" for row in rows if row["state"] == FAILED]
+    left = [row["id"] for row in rows if row["state"] not in (FAILED, FINISHED)]
+    told = []
+    if failed:
+        told.append(f"{'; '.join(failed)}. To do: see the task's stderr in its sandbox, correct it, and run it again")
+    if left:
+        told.append(f"{len(left)} of {len(rows)} apps have not ended after {timeout:g} s. To do: run it again to go on")
+    return ". ".join(told)
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=SPEC, required_if=[("state", "present", ("apps",))], supports_check_mode=True)
+    if module.params["parallel"] < 1:
+        module.fail_json(msg=f"parallel is {module.params['parallel']}. To do: give at least 1")
+    try:
+        sweep = Sweep(marathon_arguments.marathon(module.params), module.params["name"], module.params["apps"] or [])
+        done = (present if module.params["state"] == "present" else absent)(module, sweep)
+    except Failed as why:
+        module.fail_json(msg=str(why))
+    wrong = "" if module.check_mode else verdict(done.get("points", []), module.params["timeout"])
+    if wrong:
+        module.fail_json(msg=wrong, **done)
+    module.exit_json(**done)
+
+
+if __name__ == "__main__":
+    main()
