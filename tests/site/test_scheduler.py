@@ -161,7 +161,8 @@ def test_a_notebook_lets_in_its_key_alone(cluster: Cluster, tmp_path: Path) -> N
     address = cluster.site.addresses["gpu1"]
     assert logs_in(tmp_path / "own", address, task["ports"][0]) == (0, "alice")
     assert logs_in(tmp_path / "other", address, task["ports"][0])[0] != 0
-    own = "/home/alice/.local/share/baremetal-gpu/notebook"
+    home = ssh("gpu1", "getent passwd alice").split(":")[5]
+    own = f"{home}/.local/share/baremetal-gpu/notebook"
     assert ssh("gpu1", f"sudo stat -c '%a %U' {own}/notebook.sock").split() == ["700", "alice"]
     assert cluster.passes("apps/notebook.yml", **asked).changed_tasks == {}
     cluster.passes("apps/notebook.yml", **asked, marathon_apps_state="absent")
