@@ -126,7 +126,9 @@ def test_the_reconciler_leads_hears_of_every_host_with_cards_and_only_tells(clus
 
 def test_nobody_without_the_password_can_give_orders_to_the_hosts(cluster: Cluster) -> None:
     cli = "/usr/share/zookeeper/bin/zkCli.sh -server 127.0.0.1:2181"
-    said = ssh("cpu1", f"printf 'create /baremetal-gpu/orders/other x\\ncreate /baremetal-gpu/other y\\nquit\\n' | {cli} 2>&1")
+    said = ssh(
+        "cpu1", f"printf 'create /baremetal-gpu/orders/other x\\ncreate /baremetal-gpu/other y\\nquit\\n' | {cli} 2>&1"
+    )
     assert said.count("Insufficient permission") == 2 or said.count("NoAuth") == 2, said[-2000:]
 
 
