@@ -90,7 +90,7 @@ EXAMPLES = r"""
     name: rates
     apps:
       - id: /sweeps/rates/slow
-        cmd: python3 /home/alice/train.py --rate 0.01 && touch finished && sleep 86400
+        cmd: python3 /ceph/alice/train.py --rate 0.01 && touch finished && sleep 86400
         cpus: 4
         mem: 8192
         gpus: 1
@@ -100,7 +100,7 @@ EXAMPLES = r"""
             command: {value: test -e finished}
             maxConsecutiveFailures: 1000000
       - id: /sweeps/rates/fast
-        cmd: python3 /home/alice/train.py --rate 0.1 && touch finished && sleep 86400
+        cmd: python3 /ceph/alice/train.py --rate 0.1 && touch finished && sleep 86400
         cpus: 4
         mem: 8192
         gpus: 1

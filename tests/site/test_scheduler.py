@@ -126,7 +126,9 @@ def test_the_reconciler_leads_hears_of_every_host_with_cards_and_only_tells(clus
 
 def test_nobody_without_the_password_can_give_orders_to_the_hosts(cluster: Cluster) -> None:
     cli = "/usr/share/zookeeper/bin/zkCli.sh -server 127.0.0.1:2181"
-    said = ssh("cpu1", f"printf 'set /baremetal-gpu/orders/gpu1 x\\ncreate /baremetal-gpu/x y\\nquit\\n' | {cli} 2>&1")
+    said = ssh(
+        "cpu1", f"printf 'create /baremetal-gpu/orders/other x\\ncreate /baremetal-gpu/other y\\nquit\\n' | {cli} 2>&1"
+    )
     assert said.count("Insufficient permission") == 2 or said.count("NoAuth") == 2, said[-2000:]
 
 
@@ -161,7 +163,8 @@ def test_a_notebook_lets_in_its_key_alone(cluster: Cluster, tmp_path: Path) -> N
     address = cluster.site.addresses["gpu1"]
     assert logs_in(tmp_path / "own", address, task["ports"][0]) == (0, "alice")
     assert logs_in(tmp_path / "other", address, task["ports"][0])[0] != 0
-    own = "/home/alice/.local/share/baremetal-gpu/notebook"
+    home = ssh("gpu1", "getent passwd alice").split(":")[5]
+    own = f"{home}/.local/share/baremetal-gpu/notebook"
     assert ssh("gpu1", f"sudo stat -c '%a %U' {own}/notebook.sock").split() == ["700", "alice"]
     assert cluster.passes("apps/notebook.yml", **asked).changed_tasks == {}
     cluster.passes("apps/notebook.yml", **asked, marathon_apps_state="absent")

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import marathon_app, marathon_ready
+from ansible_collections.baremetal.gpu.plugins.module_utils import cuda_driver, marathon_app, marathon_ready
 
 # A pair that was made for these tests and opens nothing.
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB7Sx0TTb0Tmr3bYv2Qv1b7nq6y3G7JkW1w3c2Kf0M9r alice@laptop"
@@ -141,6 +143,17 @@ def test_the_check_of_a_smoke_job_tells_whether_its_query_passed(tmp_path, statu
     check = app["healthChecks"][0]["command"]["value"]
     done = subprocess.run(["/bin/sh", "-c", check], env=env, check=False)
     assert (done.returncode == 0) is passed
+
+
+def test_the_query_runs_from_what_the_job_brings_along(tmp_path):
+    program = Path(cuda_driver.__file__).read_text()
+    (app,) = made("smoke", models=["a100-sxm4-40gb"], gpus=2, program=program)
+    env = {"PATH": "/usr/bin:/bin", "MESOS_SANDBOX": str(tmp_path), **app["env"]}
+    command = ["/bin/sh", "-c", app["cmd"].replace("sleep 3600", "exit")]
+    done = subprocess.run(command, env=env, check=False, timeout=60, capture_output=True, text=True)
+    told = json.loads(done.stdout)
+    assert told["source"] == "driver_api"
+    assert (tmp_path / "passed").exists() == told["ok"]
 
 
 def test_a_smoke_job_that_no_card_could_run_is_refused():
