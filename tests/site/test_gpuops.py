@@ -130,7 +130,7 @@ def trouble(site: Site) -> tuple[Site, subprocess.CompletedProcess[str]]:
     return site, done
 
 
-def test_every_host_in_trouble_is_told_and_the_others_go_on(
+def test_every_host_in_trouble_is_told_and_goes_as_far_as_it_can(
     trouble: tuple[Site, subprocess.CompletedProcess[str]],
 ) -> None:
     site, done = trouble
@@ -138,8 +138,12 @@ def test_every_host_in_trouble_is_told_and_the_others_go_on(
     assert re.search(r"^✗ cpu1 unreachable in preflight after ", done.stdout, re.MULTILINE)
     assert "  remedy: see that `ssh cpu1` gets in" in done.stdout
     assert "✗ gpu2 failed in driver" in done.stdout
-    assert re.search(r"^3 hosts in .*: 1 done \(1 changed\), 1 failed, 1 unreachable$", done.stdout, re.MULTILINE)
-    assert re.search(r"`gpuops up --resume` runs (gpu2, cpu1|cpu1, gpu2) again", done.stdout)
+    # Every stage of its own is done there; the storage, which it is to mount, is on the host that is off.
+    assert "✗ gpu1 unreachable in storage" in done.stdout
+    told = " ".join(done.stdout.split())
+    assert "cause: cpu1, where this has to be done for gpu1, cannot be reached: " in told
+    assert re.search(r"^3 hosts in .*: 0 done, 1 failed, 2 unreachable$", done.stdout, re.MULTILINE)
+    assert re.search(r"`gpuops up --resume` runs (\w+, ){2}\w+ again", done.stdout)
     assert "nvidia_drm" not in ssh("gpu2", "cat /proc/modules")
     assert ssh("gpu1", "nvidia-smi -L").count("A100") == 2
     doctor = site.call("doctor", "cpu1")
@@ -155,13 +159,11 @@ def finished(trouble: tuple[Site, subprocess.CompletedProcess[str]]) -> Site:
     done = site.call("up", "--resume", "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     end = json.loads(done.stdout.splitlines()[-1])
-    assert end["hosts"] == {"gpu2": "done", "cpu1": "done"}
+    assert end["hosts"] == dict.fromkeys(MACHINES, "done")
     return site
 
 
 def test_a_finished_site_is_left_alone(finished: Site) -> None:
-    # The client of the storage that was done before there was any.
-    assert finished.call("up", "--limit", "gpu1,cpu1", "--tags", "storage").returncode == 0
     done = finished.call("up")
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"3 hosts in .*: 3 done \(nothing changed\)", done.stdout)
