@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress
 
+# Events do not say either to whom a task was delegated; the line that is printed does.
+ARROW = re.compile(r"^fatal: \[\S+ -> ([^\](]+)", re.MULTILINE)
 FAIL_ACTIONS = ("fail", "ansible.builtin.fail", "ansible.legacy.fail")
 
 
@@ -52,4 +55,8 @@ class Feed:
                 and progress.short(data.get("role", "")) == progress.SHARED_ROLE
                 and data.get("task_action") not in FAIL_ACTIONS
             )
-            self.run.host_failed(host, word, data.get("task", ""), stage, data.get("res"), now, rescued)
+            result = data.get("res")
+            elsewhere = ARROW.search(str(event.get("stdout") or ""))
+            if elsewhere and isinstance(result, dict):
+                result = {**result, progress.DELEGATED: elsewhere[1]}
+            self.run.host_failed(host, word, data.get("task", ""), stage, result, now, rescued)

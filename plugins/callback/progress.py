@@ -266,7 +266,7 @@ class CallbackModule(CallbackBase):
                 kind,
                 task.name or task.action,
                 self._stage(task),
-                result.result,
+                {**result.result, progress.DELEGATED: task.delegate_to} if task.delegate_to else result.result,
                 time.monotonic(),
                 rescued=kind is progress.FAILED and has_rescue(task),
             )

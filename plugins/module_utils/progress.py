@@ -40,12 +40,14 @@ ORDER = ("preflight", "driver", "cuda", "containers", "verify", "agent", "storag
 # It works for other roles, so what it does belongs to the stage that is under way.
 SHARED_ROLE = "common"
 
-# Plays that only prepare those that follow.
-QUIET_PLAYS = ("Sort hosts by what is in them",)
+# Plays that only prepare those that follow, and those of which all is done in a role.
+QUIET_PLAYS = ("Sort hosts by what is in them", "Preflight")
 
 # What became of a host at a stage. The later in this list, the more it says: a stage with one change is changed.
 SKIPPED, OK, CHANGED, RUNNING, FAILED, UNREACHABLE = "skipped", "ok", "changed", "running", "failed", "unreachable"
 _RANK = {name: rank for rank, name in enumerate((SKIPPED, OK, CHANGED, FAILED, UNREACHABLE))}
+# In a failure's result: the host that a task was delegated to. Ansible takes it out of what it tells of results.
+DELEGATED = "delegated_to"
 REBOOT_ACTIONS = ("reboot", "ansible.builtin.reboot", "ansible.legacy.reboot")
 
 

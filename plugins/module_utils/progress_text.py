@@ -61,7 +61,11 @@ def explain(host: str, kind: str, result: Any) -> list[tuple[str, str]]:
     if kind == progress.UNREACHABLE:
         said = _flat(_said(result)) or "the host cannot be reached"
         remedy = next(remedy for words, remedy in _REACH if words in said.lower())
-        return [(said, remedy.format(host=host))]
+        # A task of this host that is done on another one: it is that one which cannot be reached.
+        there = result.get(progress.DELEGATED) or host
+        if there != host:
+            said = f"{there}, where this has to be done for {host}, cannot be reached: {said}"
+        return [(said, remedy.format(host=there))]
     if "censored" in result:
         return [("what failed is hidden by no_log", _CENSORED)]
     text = _said(result)
@@ -242,8 +246,9 @@ def summary(run: progress.Run, width: int, most: int | None = 40) -> list[Line]:
     total: Line = [
         ("plain", f"{_hosts(counts['hosts'])} in {clock(run.elapsed(run.started))}: "),
         ("changed", f"{counts['ok']} stopped on the way") if run.cut else ("good", f"{counts['ok']} done"),
-        ("plain", f" ({counts['changed']} changed)" if counts["changed"] else " (nothing changed)"),
     ]
+    if counts["ok"]:
+        total.append(("plain", f" ({counts['changed']} changed)" if counts["changed"] else " (nothing changed)"))
     for kind in ("failed", "unreachable"):
         if counts[kind]:
             total += [("plain", ", "), ("bad", f"{counts[kind]} {kind}")]

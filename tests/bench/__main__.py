@@ -3,7 +3,7 @@
 
 A benchmark is a module bench_NAME.py here with a function `run(quick)` that returns Comparisons and Figures. With
 --quick it runs on less and says nothing about the goal. What was measured in full last, of each, becomes
-docs/benchmarks.md.
+docs/benchmarks.md, which says also what could not be measured and why.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import argparse
 import importlib
 from pathlib import Path
 
-from tests.bench import harness, openb, page
+from tests.bench import harness, page
 
 
 def names() -> list[str]:
@@ -27,17 +27,19 @@ def main() -> None:
     unknown = set(given.names) - set(names())
     if unknown:
         parser.error(f"there is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(names())}")
+    left_out: dict[str, str] = {}
     for name in given.names or names():
         try:
             measured = importlib.import_module(f"tests.bench.bench_{name}").run(given.quick)
-        except openb.NotHere as why:
+        except harness.NotHere as why:
             if given.names:
                 raise
+            left_out[name] = str(why)
             print(f"{name}: left out; {why}\n")
             continue
         harness.report(name, measured, not given.quick)
     if not given.quick:
-        print(page.write(names()))
+        print(page.write(names(), left_out))
 
 
 if __name__ == "__main__":

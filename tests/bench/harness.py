@@ -31,13 +31,19 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / ".cache" / "bench"
 
 
+class NotHere(SystemExit):
+    """Something that a benchmark needs is not here; the text says what to do."""
+
+
 @dataclass
 class Sample:
-    """One run: CPU seconds (user and system), the highest resident memory in MiB, and what came out of it."""
+    """One run: CPU seconds (user and system), the highest resident memory in MiB, what came out of it, and, where it
+    was measured, how long it took."""
 
     cpu_s: float
     memory_mib: float
     outcome: str
+    wall_s: float = 0.0
 
 
 @dataclass
@@ -175,10 +181,10 @@ def cells(row: Row) -> tuple[str, ...]:
         return (
             row.what,
             row.quantity,
-            f"{_number(row.value)} {row.unit}",
-            f"{_number(row.worst)} {row.unit}",
+            f"{_number(row.value)} {row.unit}".rstrip(),
+            f"{_number(row.worst)} {row.unit}".rstrip(),
             f"{row.samples}",
-            f"≤ {row.goal:g} {row.unit}" if row.goal else "",
+            f"≤ {row.goal:g} {row.unit}".rstrip() if row.goal is not None else "",
             row.verdict,
         )
     return (

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.placement import Card, Cluster, Node, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.placement_fragmentation import GPU, counted
+from tests.bench import harness
 
 VARIABLE = "OPENB_TRACE"
 SOURCE = "https://github.com/hkust-adsl/kubernetes-scheduler-simulator, data/csv/"
@@ -52,20 +53,16 @@ class Trace:
         return Trace(list(self.nodes) * factor, list(self.pods) * factor)
 
 
-class NotHere(SystemExit):
-    """What a benchmark measures on is not on this machine."""
-
-
 def _rows(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def load() -> Trace:
-    """The trace of the directory that OPENB_TRACE names. NotHere says what to do if it is not there."""
+    """The trace of the directory that OPENB_TRACE names. harness.NotHere says what to do if it is not there."""
     folder = Path(os.environ.get(VARIABLE, ""))
     if not os.environ.get(VARIABLE) or not all((folder / name).is_file() for name in (NODES, PODS)):
-        raise NotHere(
+        raise harness.NotHere(
             f"the placement benchmark needs {NODES} and {PODS} of {SOURCE}:"
             f" set {VARIABLE} to their directory (it is {os.environ.get(VARIABLE)!r} now)"
         )

@@ -6,8 +6,9 @@ from __future__ import annotations
 import ast
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from tests.bench.harness import RESULTS, ROOT
@@ -43,8 +44,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
 
 
-def text(results: dict[str, dict[str, Any]]) -> str:
-    """The page. `results` is what harness.report() keeps, by the name of the benchmark."""
+def text(results: dict[str, dict[str, Any]], left_out: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The page. `results` is what harness.report() keeps, by the name of the benchmark; so is why some are left out."""
     parts = [HEAD, _machine(list(results.values()))]
     for name, result in results.items():
         first, _blank, rest = _about(name).partition("\n\n")
@@ -53,15 +54,20 @@ def text(results: dict[str, dict[str, Any]]) -> str:
         loads = " ".join(f"{load:.1f}" for load in result["load"])
         parts.append(f"Measured on {at}; the load over 1, 5 and 15 minutes was {loads} at the end.\n\n")
         parts += [_table(table["columns"], table["rows"]) for table in result["tables"]]
+    if left_out:
+        parts.append("## Not measured on this machine\n\n")
+        parts += [f"- {name}: {why}\n" for name, why in left_out.items()]
     return "".join(parts).rstrip("\n") + "\n"
 
 
-def write(names: Sequence[str]) -> str:
-    """Writes the page if every benchmark was measured on this machine; the value says what was done."""
+def write(names: Sequence[str], left_out: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Writes the page if every benchmark was measured on this machine, now or earlier, but for those that cannot be and
+    are left out; the value says what was done."""
     files = {name: RESULTS / f"{name}.json" for name in names}
     missing = [name for name, file in files.items() if not file.exists()]
-    if missing:
-        return f"{PAGE.relative_to(ROOT)} is as it was: not measured here yet: {', '.join(missing)}"
-    results = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items()}
-    PAGE.write_text(text(results), encoding="utf-8")
+    not_yet = [name for name in missing if name not in left_out]
+    if not_yet:
+        return f"{PAGE.relative_to(ROOT)} is as it was: not measured here yet: {', '.join(not_yet)}"
+    results = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.exists()}
+    PAGE.write_text(text(results, {name: left_out[name] for name in missing}), encoding="utf-8")
     return f"{PAGE.relative_to(ROOT)} is written"

@@ -43,6 +43,22 @@ def test_no_page_without_every_benchmark(results):
     assert not (results / "benchmarks.md").exists()
 
 
+def test_what_cannot_be_measured_is_named_with_its_reason(results):
+    harness.report("inventory", ROWS)
+    assert page.write(["inventory", "placement"], {"placement": "there is no trace"}) == "benchmarks.md is written"
+    text = (results / "benchmarks.md").read_text()
+    assert "## Not measured on this machine\n\n- placement: there is no trace\n" in text
+    # What was measured earlier is shown, although it could not be this time.
+    harness.report("placement", ROWS)
+    page.write(["inventory", "placement"], {"placement": "there is no trace"})
+    assert "Not measured" not in (results / "benchmarks.md").read_text()
+
+
+def test_a_goal_of_nothing_is_a_goal():
+    figure = harness.Figure("a finished host", "packets sent", "", 0.0, 0.0, 1, 0.0)
+    assert harness.cells(figure)[2:] == ("0", "0", "1", "≤ 0", "yes")
+
+
 def test_a_quick_run_is_not_for_the_page(results):
     harness.report("inventory", ROWS, keep=False)
     assert list(results.iterdir()) == []

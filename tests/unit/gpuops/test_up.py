@@ -80,6 +80,28 @@ def test_failures_are_told_with_their_remedy_and_only_those_hosts_are_resumed(be
     assert len(bench.runs()) == 3
 
 
+DELEGATED = """
+- name: Things for others
+  hosts: good
+  gather_facts: false
+  tasks:
+    - name: Ask the server
+      ansible.builtin.command: "true"
+      delegate_to: dead
+"""
+
+
+def test_of_a_task_for_another_host_the_host_that_cannot_be_reached_is_named(bench):
+    bench.hosts(good=HERE, dead=DEAD)
+    bench.playbook(DELEGATED)
+    done = bench.call("up", "-p", "play.yml")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "✗ good unreachable in Things for others" in done.stdout
+    assert "cause:  dead, where this has to be done for good, cannot be reached: " in done.stdout
+    assert "remedy: see that `ssh dead` gets in" in done.stdout
+    assert re.search(r"1 host in \d+s: 0 done, 1 unreachable", done.stdout)
+
+
 def test_events_for_programs(bench):
     bench.hosts(good=HERE, bad=HERE)
     bench.playbook(PLAYBOOK)

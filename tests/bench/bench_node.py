@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Driver, engine and the engine's access to the cards on a finished machine of the lab: the node stages against a list.
+
+The list, peer_node.yml, is DeepOps' tasks for the same, rebuilt in our own words; it says after which. Both run with
+ansible-playbook over SSH on the same machine, with the same settings (pipelining, one connection kept), in turns, and
+neither changes anything. Ours looks at everything that it is about on every run.
+
+With pipelining a module execution is one command over SSH; copying a file takes more of them. Packets are what the
+machine sent to others than the controller.
+
+It needs a finished machine `gpu1`: that of `make lab`, or of the lab that GPUOPS_LAB_ID names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.bench.harness import ROOT, Comparison, Figure, NotHere, Row, Sample, interval, paired
+
+MACHINE = "gpu1"
+PEER = Path(__file__).with_name("peer_node.yml")
+OURS = ROOT / "tests" / "site" / "node_stages.yml"
+BIN = Path(sys.executable).parent
+WALL_GOAL = CPU_GOAL = 10.0
+COMMANDS_GOAL = 8.0
+
+
+def lab(*words: str) -> str:
+    done = subprocess.run([BIN / "gpuops", "lab", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotHere(f"gpuops lab {' '.join(words)} ended with {done.returncode}: {done.stdout}{done.stderr}".strip())
+    return done.stdout
+
+
+def play(playbook: Path, *options: str) -> Sample:
+    """A run that changed nothing, with its output: wall time and the CPU of the controller."""
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(
+        [
+            *(BIN / "ansible-playbook", "-i", "inventories/lab", "--limit", MACHINE, playbook),
+            *("-e", json.dumps({"cuda_versions": []}), *options),
+        ],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    recap = re.search(rf"^{MACHINE} +: ok=\d+ +changed=(\d+)", done.stdout, re.MULTILINE)
+    if done.returncode or recap is None:
+        raise SystemExit(f"{playbook} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Sample(cpu, 0.0, recap[1] if "-vvv" not in options else done.stdout, wall)
+
+
+def counted(playbook: Path) -> tuple[float, float]:
+    """(commands sent over SSH, packets that the machine sent to others) of one run."""
+    lab("traffic", MACHINE, "--reset")
+    told = play(playbook, "-vvv").outcome
+    packets = sum(row["packets"] for row in json.loads(lab("traffic", MACHINE)).values())
+    return float(len(re.findall(r"^<[^>]+> SSH: EXEC ", told, re.MULTILINE))), float(packets)
+
+
+def run(quick: bool) -> list[Row]:
+    if MACHINE not in json.loads(lab("inventory"))["_meta"]["hostvars"]:
+        raise NotHere(f"no machine {MACHINE} is up; `make lab` makes one")
+
+    def theirs() -> Sample:
+        return play(PEER)
+
+    def ours() -> Sample:
+        return play(OURS)
+
+    # What the list wants and ours does not have is made first.
+    theirs()
+    control = paired(ours, ours, 1 if quick else 3)
+    pairs = paired(theirs, ours, 1 if quick else 7)
+    for both in (*control, *pairs):
+        if {sample.outcome for sample in both} != {"0"}:
+            raise SystemExit(f"{MACHINE} is not finished: a run has changed something. Run `make lab`")
+    rows: list[Row] = []
+    for key, quantity, goal in (("wall_s", "wall", WALL_GOAL), ("cpu_s", "CPU of the controller", CPU_GOAL)):
+        values = [(getattr(one, key), getattr(other, key)) for one, other in pairs]
+        ratio, low, high = interval([one / other for one, other in values])
+        rows.append(
+            Comparison(
+                "a finished machine",
+                quantity,
+                "s",
+                statistics.median(one for one, _other in values),
+                statistics.median(other for _one, other in values),
+                ratio,
+                low,
+                high,
+                len(values),
+                goal,
+                interval([getattr(one, key) / getattr(other, key) for one, other in control])[1:],
+            )
+        )
+    for name, playbook, most in (("the list", PEER, (None, None)), ("the node stages", OURS, (COMMANDS_GOAL, 0.0))):
+        commands, packets = counted(playbook)
+        rows.append(Figure(name, "commands over SSH", "", commands, commands, 1, most[0]))
+        rows.append(Figure(name, "packets sent to others", "", packets, packets, 1, most[1]))
+    return rows

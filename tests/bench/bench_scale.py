@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A finished site of many hosts: what the controller pays for running site.yml there again, and for the hosts' facts.
+
+The hosts are not there: a connection plugin answers for them at once with what a finished host of the lab answered, so
+that CPU and memory are the controller's alone. A task-host is one task on one host, done or skipped. The goal is for
+its CPU time: no more than 1.35 times that of 50 hosts, so the ratio is to be at least 0.74.
+
+Memory is of all processes of ansible-playbook together. Ansible's own facts, which take their place in the
+comparison, are what `setup` says of the machine that measures.
+
+For the number of forks every module takes 0.26 s, as over SSH with pipelining.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.bench import run_fleet
+from tests.bench.harness import Comparison, Figure, Row, Run, Sample, child, compare, interval, paired
+
+HERE = Path(__file__).parent
+SITE = run_fleet.ROOT / "playbooks" / "site.yml"
+FEW, MANY = 50, (300, 1_000)
+FACTS = 1_000
+GOAL = 0.74
+MEMORY_GOAL = 3.0
+FORKS = (5, 20, 50, 100)
+FORKED = 100
+SSH_S = 0.26
+
+
+def fleet(playbook: Path, hosts: int, answers: Path = run_fleet.ANSWERS, **environment: str) -> Run:
+    environment = {"ANSIBLE_FORKS": "20", **environment}
+    return lambda: child("tests.bench.run_fleet", playbook, str(hosts), answers, environment=environment)
+
+
+def each(sample: Sample) -> Sample:
+    """The CPU time of a task-host in milliseconds, in the place of the whole."""
+    return Sample(sample.cpu_s * 1000 / int(sample.outcome), sample.memory_mib, sample.outcome, sample.wall_s)
+
+
+def scale(few: int, many: Sequence[int], pairs: int) -> list[Row]:
+    """What a task-host costs with few and with many hosts."""
+    rows: list[Row] = []
+    small = fleet(SITE, few)
+    control = [(each(one), each(other)) for one, other in paired(small, small, pairs)]
+    for hosts in many:
+        found = [(each(one), each(other)) for one, other in paired(small, fleet(SITE, hosts), pairs)]
+        ratio, low, high = interval([one.cpu_s / other.cpu_s for one, other in found])
+        rows.append(
+            Comparison(
+                f"site.yml on {hosts:,} finished hosts against {few}",
+                "CPU of a task-host",
+                "ms",
+                statistics.median(one.cpu_s for one, _other in found),
+                statistics.median(other.cpu_s for _one, other in found),
+                ratio,
+                low,
+                high,
+                len(found),
+                GOAL,
+                interval([one.cpu_s / other.cpu_s for one, other in control])[1:],
+            )
+        )
+        large = [other for _one, other in found]
+        tasks = int(large[0].outcome) / hosts
+        what = f"site.yml on {hosts:,} finished hosts, {tasks:g} tasks each"
+        for quantity, unit, values in (
+            ("CPU of a host", "s", [sample.cpu_s * tasks / 1000 for sample in large]),
+            ("memory", "MiB", [sample.memory_mib for sample in large]),
+            ("wall", "s", [sample.wall_s for sample in large]),
+        ):
+            rows.append(Figure(what, quantity, unit, statistics.median(values), max(values), len(values)))
+    return rows
+
+
+def facts(hosts: int, pairs: int, folder: Path) -> list[Row]:
+    """Memory and CPU for the facts of all hosts: Ansible's own against the collection's."""
+    said = subprocess.run(
+        [str(Path(sys.executable).with_name("ansible")), "localhost", "-m", "setup", "--tree", str(folder)],
+        env={**os.environ, "ANSIBLE_CONFIG": str(run_fleet.ROOT / "ansible.cfg")},
+        capture_output=True,
+        check=False,
+    )
+    if said.returncode:
+        raise SystemExit(f"setup ended with {said.returncode}: {said.stdout.decode()[-2000:]}")
+    full = json.loads((folder / "localhost").read_text())
+    ours = json.loads(run_fleet.ANSWERS.read_text())
+    answers = folder / "answers.json"
+    answers.write_text(json.dumps({**ours, "ansible.builtin.setup": full}))
+    theirs = fleet(HERE / "facts_setup.yml", hosts, answers)
+    mine = fleet(HERE / "facts_gpu.yml", hosts, answers)
+    sizes = [len(json.dumps(answer["ansible_facts"])) / 1000 for answer in (full, ours["baremetal.gpu.gpu_facts"])]
+    what = f"facts of {hosts:,} hosts: setup's {sizes[0]:.0f} kB against {sizes[1]:.1f} kB of gpu_facts"
+    return [*compare(what, paired(theirs, mine, pairs), {"memory_mib": MEMORY_GOAL}, paired(mine, mine, 1))]
+
+
+def forks(hosts: int, rounds: int, counts: Sequence[int]) -> list[Row]:
+    """How long site.yml takes with so many forks, and what it costs."""
+    taken: dict[int, list[Sample]] = {count: [] for count in counts}
+    for number in range(rounds):
+        for count in counts if number % 2 else reversed(counts):
+            run = fleet(SITE, hosts, ANSIBLE_FORKS=str(count), BENCH_DELAY=str(SSH_S))
+            taken[count].append(run())
+    rows: list[Row] = []
+    for count, samples in taken.items():
+        what = f"site.yml on {hosts} finished hosts that answer in {SSH_S} s, {count} forks"
+        for quantity, unit, values in (
+            ("wall", "s", [sample.wall_s for sample in samples]),
+            ("CPU", "s", [sample.cpu_s for sample in samples]),
+            ("memory", "MiB", [sample.memory_mib for sample in samples]),
+        ):
+            rows.append(Figure(what, quantity, unit, statistics.median(values), max(values), len(values)))
+    return rows
+
+
+def run(quick: bool) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="bench-scale-") as folder:
+        if quick:
+            return [*scale(3, (6,), 1), *facts(20, 1, Path(folder)), *forks(6, 1, (2, 6))]
+        return [*scale(FEW, MANY, 3), *facts(FACTS, 3, Path(folder)), *forks(FORKED, 3, FORKS)]
