@@ -183,12 +183,16 @@ def test_it_leads_and_a_second_run_changes_nothing(site: list[str], reconciler: 
 
 def test_a_fatal_card_goes_out_under_a_running_job_and_comes_back(site: list[str], agent: Role) -> None:
     framework = ask("/stand-in/framework", {"name": "test", "capabilities": ["GPU_RESOURCES"]})["id"]
-    task = {"id": "job", "name": "job", "cmd": "sleep 20", "resources": {"cpus": 0.1, "mem": 32, "gpus": 1}}
+    # It ends when it is told to, however slow the machine is.
+    command = "until test -e /run/the-job-may-end; do sleep 0.2; done"
+    task = {"id": "job", "name": "job", "cmd": command, "resources": {"cpus": 0.1, "mem": 32, "gpus": 1}}
     ask("/stand-in/launch", {"framework_id": framework, "agent_id": slave()["id"], "task": task})
     first = slave()["id"]
     log("NVRM: Xid (PCI:0000:af:00): 79, pid=4242, name=python3, GPU has fallen off the bus.")
     until(lambda: slave()["deactivated"])
+    until(lambda: any("its jobs may finish: job" in row["why"] for row in entries("wait")))
     assert way() == ["deactivate"]
+    ssh(DEBIAN_13, "sudo touch /run/the-job-may-end")
     until(lambda: way() == WAY)
     row = until(slave)
     assert row["id"] != first

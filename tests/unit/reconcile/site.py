@@ -19,6 +19,7 @@ from typing import Any
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.retry import KazooRetry
 
 from tests.local_zookeeper import ROOT, LocalEnsemble, LocalZooKeeper
 from tests.unit.simulators.mesos_cluster import Cluster, Program, free_port, until
@@ -77,16 +78,20 @@ class SomeNode:
         }
 
     def publish(self) -> None:
+        # Also after a session that did not outlive the start of a server.
         with self.lock:
-            path, data = f"{self.path}/verdicts/{self.name}", json.dumps(self.verdict()).encode()
+            KazooRetry(max_tries=100, delay=0.2, backoff=1)(self._publish)
+
+    def _publish(self) -> None:
+        path, data = f"{self.path}/verdicts/{self.name}", json.dumps(self.verdict()).encode()
+        try:
+            self.client.set(path, data)
+        except NoNodeError:
+            self.client.ensure_path(f"{self.path}/verdicts")
             try:
+                self.client.create(path, data, ephemeral=True)
+            except NodeExistsError:
                 self.client.set(path, data)
-            except NoNodeError:
-                self.client.ensure_path(f"{self.path}/verdicts")
-                try:
-                    self.client.create(path, data, ephemeral=True)
-                except NodeExistsError:
-                    self.client.set(path, data)
 
     def fault(self, number: int) -> None:
         self.fatal.add(self.uuids[number])

@@ -15,6 +15,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import reconciler_journal
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_journal import Journal
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import Wrong, settings_of
 
 
 def names(path: Path) -> list[Path]:
@@ -156,3 +157,13 @@ def test_two_that_write_at_once_lose_no_line(tmp_path):
         assert process.exitcode == 0
     assert sorted(numbers(path)) == list(range(300))
     assert len(names(path)) > 5
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"),
+    [("journal_files", 1, 2), ("journal_files", "5", 2), ("journal_bytes", 0, 4096), ("journal_bytes", True, 4096)],
+)
+def test_a_journal_that_keeps_nothing_is_refused(name, value, least):
+    told = {"zookeeper": "z:2181", "masters": ["http://m:5050"], name: value}
+    with pytest.raises(Wrong, match=f"{name} is {value!r}. To do: give {least} or more"):
+        settings_of(told, "reconciler.json")
