@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from tests.repositories.__main__ import build
 from tests.repositories.serve import Server
+from tests.roles.ceph_site import Site
 from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, ssh
 
 PLAY = Path(__file__).with_name("play.yml")
@@ -88,6 +90,22 @@ def driven_machine(repositories: dict[str, str]) -> str:
     Role("nvidia_driver", (DEBIAN_13,)).converge(driver)
     Role("gpu_device_nodes", (DEBIAN_13,)).converge()
     return DEBIAN_13
+
+
+@pytest.fixture(scope="module")
+def site(request: pytest.FixtureRequest) -> Iterator[Site]:
+    """The storage cluster; it stays for the files of tests that come next and need it, too."""
+    site = Site()
+    took = site.make()
+    if took:
+        said = f"\nstorage from bare machines to the clients' gate: {took:.0f} s; resident memory: {site.memory()}"
+        request.config.get_terminal_writer().line(said)
+    yield site
+    items = request.session.items
+    mine = [place for place, item in enumerate(items) if item.path == request.path]
+    later = items[max(mine) + 1 :]
+    if not any("site" in getattr(item, "fixturenames", ()) for item in later) and not os.environ.get("GPUOPS_KEEP_LAB"):
+        site.down()
 
 
 def host_address() -> str:

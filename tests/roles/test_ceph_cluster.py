@@ -7,125 +7,87 @@ From nothing to the clients' gate, what users can do and cannot, and what the cl
 from __future__ import annotations
 
 import json
-import shlex
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.site.plays import Play, lab, run_playbook, ssh
+from tests.roles.ceph_site import (
+    BY_ID,
+    CLIENT,
+    EVERYBODY,
+    HOME,
+    HOMES,
+    STORAGE,
+    USERS,
+    Site,
+    as_user,
+    boot,
+    ceph,
+    changed,
+    processes,
+)
+from tests.site.plays import lab, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-MACHINES = ("st1", "st2", "st3")
-CLIENT = "cl1"
-EVERYBODY = (*MACHINES, CLIENT)
-# Numbers are listed, so the machines need not know the names.
-USERS = {"alice": 2001, "bob": 2002}
-HOMES: dict[str, Any] = {
-    "cephfs_homes_users": [
-        {"name": "alice", "uid": 2001, "gid": 2001, "size": "100M"},
-        {"name": "bob", "uid": 2002, "gid": 2002, "size": "40M"},
-    ],
-    "cephfs_homes_shares": [{"name": "datasets", "path": "/datasets", "size": "20M"}],
-}
-HOME = "/home"
-BY_ID = "/dev/disk/by-id/lab-"
-
 
 @pytest.fixture(scope="module")
-def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("secrets") / "ceph.json"
+def bare() -> Site:
+    site = Site()
+    site.bare()
+    return site
 
 
-@pytest.fixture(scope="module")
-def machines() -> Iterator[None]:
-    """Bare machines of Debian 13, three of them with a disk each."""
-    lab("up", *(word for name in EVERYBODY for word in ("--machine", f"{name}:trixie:no-gpu")))
-    for name in MACHINES:
-        lab("disk", name, f"{name}a")
-    yield
-    lab("down", *(word for name in EVERYBODY for word in ("--machine", name)))
-
-
-def storage(secrets: Path, options: str = "", **variables: Any) -> Play:
-    wanted = {"ceph_common_secrets_path": str(secrets), **HOMES, **variables}
-    return run_playbook("storage.yml", limit=",".join(EVERYBODY), extra_vars=wanted, options=options)
-
-
-@pytest.fixture(scope="module")
-def cluster(machines: None, secrets: Path) -> Path:
-    """The cluster; its secrets' file."""
-    play = storage(secrets)
+def test_check_mode_on_bare_machines_changes_nothing(bare: Site) -> None:
+    play = bare.run(options="--check")
     assert play.rc == 0, play.tail()
-    return secrets
-
-
-def processes() -> dict[str, str]:
-    return {name: ssh(name, "pgrep -a ceph- | sort") for name in EVERYBODY}
-
-
-def as_user(machine: str, user: str, command: str) -> str:
-    """What a command of a user says, and its exit status behind it."""
-    who = f"--reuid {USERS[user]} --regid {USERS[user]} --clear-groups"
-    return ssh(machine, f"sudo timeout -s KILL 120 setpriv {who} sh -c {shlex.quote(command)} 2>&1; echo rc=$?")
-
-
-def ceph(words: str) -> Any:
-    return json.loads(ssh("st1", f"sudo ceph {words} --format json 2>/dev/null"))
-
-
-def test_check_mode_on_bare_machines_changes_nothing(machines: None, secrets: Path) -> None:
-    play = storage(secrets, options="--check")
-    assert play.rc == 0, play.tail()
-    assert not secrets.exists()
+    assert not bare.secrets.exists()
     for name in EVERYBODY:
         assert ssh(name, "ls /etc/ceph /var/lib/ceph 2>/dev/null || true") == ""
 
 
-def test_from_nothing_to_a_file_system_that_is_served(cluster: Path) -> None:
-    assert cluster.stat().st_mode & 0o777 == 0o600
+def test_from_nothing_to_a_file_system_that_is_served(site: Site) -> None:
+    assert site.secrets.stat().st_mode & 0o777 == 0o600
     status = ceph("status")
-    assert status["quorum_names"] == list(MACHINES)
+    assert status["quorum_names"] == list(STORAGE)
     assert set(status["health"]["checks"]) <= {"MON_DISK_LOW"}
     (filesystem,) = ceph("fs dump")["filesystems"]
     assert {row["state"] for row in filesystem["mdsmap"]["info"].values()} == {"up:active"}
 
 
-def test_a_second_run_changes_nothing_and_restarts_nothing(cluster: Path) -> None:
+def test_a_second_run_changes_nothing_and_restarts_nothing(site: Site) -> None:
     before = processes()
-    play = storage(cluster)
+    play = site.run()
     assert play.rc == 0, play.tail()
-    assert {name: play.changed_tasks.get(name, []) for name in EVERYBODY} == {name: [] for name in EVERYBODY}
+    assert changed(play) == {}
     assert processes() == before
 
 
-def test_no_secret_is_readable_for_others(cluster: Path) -> None:
-    keys = [*json.loads(cluster.read_text())["keys"].values(), *(row["key"] for row in ceph("auth ls")["auth_dump"])]
+def test_no_secret_is_readable_for_others(site: Site) -> None:
+    own = json.loads(site.secrets.read_text())["keys"].values()
+    keys = [*own, *(row["key"] for row in ceph("auth ls")["auth_dump"])]
     for name in EVERYBODY:
         found = ssh(name, f"grep -rlF {' '.join(f'-e {key}' for key in keys)} /etc /var /tmp /home 2>/dev/null || true")
         assert found == ""
 
 
-def test_a_home_is_the_same_on_every_host_and_keeps_what_was_written(cluster: Path) -> None:
+def test_a_home_is_the_same_on_every_host_and_keeps_what_was_written(site: Site) -> None:
     path = f"{HOME}/alice/data"
     written = as_user(CLIENT, "alice", f"dd if=/dev/urandom of={path} bs=1M count=8 conv=fsync && sha256sum {path}")
     assert written.endswith("rc=0\n")
     digest = written.splitlines()[-2]
-    for name in MACHINES:
+    for name in STORAGE:
         assert as_user(name, "alice", f"sha256sum {path}") == f"{digest}\nrc=0\n"
     assert "Read-only file system" in ssh(CLIENT, "sudo touch /datasets/x 2>&1", check=False)
 
 
-def test_a_quota_refuses_its_user_and_nobody_else(cluster: Path) -> None:
+def test_a_quota_refuses_its_user_and_nobody_else(site: Site) -> None:
     assert "quota exceeded" in as_user(CLIENT, "bob", f"dd if=/dev/zero of={HOME}/bob/fill bs=1M count=80 oflag=sync")
     assert as_user(CLIENT, "alice", f"dd if=/dev/zero of={HOME}/alice/y bs=1M count=5 conv=fsync").endswith("rc=0\n")
     assert as_user(CLIENT, "bob", f"rm {HOME}/bob/fill") == "rc=0\n"
 
 
-def test_another_users_home_is_out_of_reach(cluster: Path) -> None:
+def test_another_users_home_is_out_of_reach(site: Site) -> None:
     assert "Permission denied" in as_user(CLIENT, "bob", f"ls {HOME}/alice")
     path = ceph("fs subvolume info cephfs alice --group_name homes")["path"]
     conf = "--conf /etc/ceph/cephfs/ceph.conf"
@@ -142,7 +104,7 @@ def test_another_users_home_is_out_of_reach(cluster: Path) -> None:
         assert ("rc=0" in said) is not refused
 
 
-def test_clients_get_no_key_of_the_cluster_and_keep_nothing_of_the_proof(cluster: Path) -> None:
+def test_clients_get_no_key_of_the_cluster_and_keep_nothing_of_the_proof(site: Site) -> None:
     assert ssh(CLIENT, "sudo find / -xdev -name '*admin*keyring*'") == ""
     assert "baremetal-gpu-scratch" not in json.dumps([ceph("fs subvolume ls cephfs"), ceph("auth ls")])
     for name in EVERYBODY:
@@ -150,11 +112,11 @@ def test_clients_get_no_key_of_the_cluster_and_keep_nothing_of_the_proof(cluster
         assert ssh(name, f"sudo ls {left} 2>/dev/null || true") == ""
 
 
-def test_a_cluster_that_is_not_well_is_named_and_its_clients_left_alone(cluster: Path) -> None:
+def test_a_cluster_that_is_not_well_is_named_and_its_clients_left_alone(site: Site) -> None:
     more = [{**user, "size": "120M"} for user in HOMES["cephfs_homes_users"]]
     ssh("st1", "sudo ceph osd set noscrub 2>/dev/null")
     try:
-        play = storage(cluster, ceph_mds_wait=10, cephfs_homes_users=more)
+        play = site.run(ceph_mds_wait=10, cephfs_homes_users=more)
     finally:
         ssh("st1", "sudo ceph osd unset noscrub 2>/dev/null")
     assert "noscrub" in " ".join(play.failures["st1"])
@@ -162,30 +124,57 @@ def test_a_cluster_that_is_not_well_is_named_and_its_clients_left_alone(cluster:
     assert ceph("fs subvolume info cephfs bob --group_name homes")["bytes_quota"] == 40 << 20
 
 
-def test_a_user_nobody_knows_is_named_before_anything_is_changed(cluster: Path) -> None:
-    play = storage(cluster, cephfs_homes_users=[*HOMES["cephfs_homes_users"], {"name": "ghost"}])
+def test_a_user_nobody_knows_is_named_before_anything_is_changed(site: Site) -> None:
+    play = site.run(cephfs_homes_users=[*HOMES["cephfs_homes_users"], {"name": "ghost"}])
     for name in EVERYBODY:
         assert "ghost is unknown to the host" in " ".join(play.failures[name])
         assert not play.changed_tasks.get(name)
 
 
-def test_disks_that_hold_something_are_refused_with_every_byte_as_before(cluster: Path) -> None:
-    lab("disk", "st1", "held", "blank", "--size", "2")
-    ssh("st1", f"sudo mkfs.ext4 -q {BY_ID}held")
-    before = ssh("st1", f"sudo sha256sum {BY_ID}held {BY_ID}blank")
-    play = storage(cluster)
-    assert "ext4" in " ".join(play.failures["st1"])
-    assert "ceph_osd_wipe" in " ".join(play.failures["st1"])
-    assert ssh("st1", f"sudo sha256sum {BY_ID}held {BY_ID}blank") == before
+FOREIGN = "11111111-2222-4333-8444-555555555555"
+# What a disk is marked with, and by which words it is refused.
+HELD = {
+    "ext4": ("mkfs.ext4 -q {disk}", "ext4 at"),
+    "xfs": ("mkfs.xfs -q {disk}", "xfs at"),
+    "lvm": ("pvcreate -qq {disk}", "LVM2_member at"),
+    "foreign": (
+        "sh -c 'mkdir -p /tmp/osd && rm -rf /tmp/osd/* && ln -s {disk} /tmp/osd/block && "
+        "ceph-osd --mkfs --id 7 --osd-objectstore bluestore --osd-data /tmp/osd --osd-uuid $(uuidgen) "
+        f"--no-mon-config --fsid {FOREIGN} >/dev/null 2>&1'",
+        f"osd.7 of another cluster ({FOREIGN})",
+    ),
+}
 
 
-def test_clients_are_left_alone_too_where_a_monitors_host_was_refused_before(cluster: Path) -> None:
-    """The disk of the test before is still on offer, so the run goes on without st1."""
+def with_held_disks(site: Site) -> str:
+    """The disks of every machine as a run is given them, on the first one those that hold something too."""
+    devices = {**site.devices, "st1": [*site.devices["st1"], *(f"{BY_ID}{kind}" for kind in (*HELD, "blank"))]}
+    return f"{{{{ {devices!r}[inventory_hostname] | default([]) }}}}"
+
+
+def test_disks_that_hold_something_are_refused_with_every_byte_as_before(site: Site) -> None:
+    lab("disk", "st1", *HELD, "blank", "--size", "2")
+    ssh("st1", "sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install xfsprogs lvm2 >/dev/null 2>&1")
+    for kind, (mark, _said) in HELD.items():
+        ssh("st1", f"sudo {mark.format(disk=BY_ID + kind)}")
+    every_byte = f"sudo sha256sum {' '.join(BY_ID + kind for kind in (*HELD, 'blank'))}"
+    before = ssh("st1", every_byte)
+    play = site.run(ceph_osd_devices=with_held_disks(site))
+    refused = " ".join(play.failures["st1"])
+    for kind, (_mark, said) in HELD.items():
+        assert f"{BY_ID}{kind}: it holds {said}" in refused
+    assert f"{BY_ID}blank:" not in refused
+    assert "ceph_osd_wipe" in refused
+    assert ssh("st1", every_byte) == before
+
+
+def test_clients_are_left_alone_too_where_a_monitors_host_was_refused_before(site: Site) -> None:
     sizes = [f["bytes_quota"] for f in (ceph(f"fs subvolume info cephfs {name} --group_name homes") for name in USERS)]
     more = [{**user, "size": "150M"} for user in HOMES["cephfs_homes_users"]]
     ssh("st1", "sudo ceph osd set noscrub 2>/dev/null")
     try:
-        play = storage(cluster, ceph_mds_wait=10, cephfs_homes_users=more)
+        # Its disks are refused, so the run goes on without st1.
+        play = site.run(ceph_mds_wait=10, cephfs_homes_users=more, ceph_osd_devices=with_held_disks(site))
     finally:
         ssh("st1", "sudo ceph osd unset noscrub 2>/dev/null")
     (said,) = play.failures[CLIENT]
@@ -195,25 +184,22 @@ def test_clients_are_left_alone_too_where_a_monitors_host_was_refused_before(clu
         assert ceph(f"fs subvolume info cephfs {name} --group_name homes")["bytes_quota"] == size
 
 
-def test_a_machine_whose_power_was_cut_comes_back_by_itself(cluster: Path) -> None:
+def test_a_machine_whose_power_was_cut_comes_back_by_itself(site: Site) -> None:
     lab("power-cut", "st2")
-    lab("up", "--machine", "st2")
-    deadline = time.monotonic() + 180
-    while not (ceph("osd stat")["num_up_osds"] == 3 and len(ceph("status")["quorum_names"]) == 3):
-        assert time.monotonic() < deadline, ssh("st1", "sudo ceph -s")
-        time.sleep(2)
+    boot("st2")
+    site.heals()
 
 
-def test_another_identity_is_refused_before_anything_is_changed(cluster: Path, tmp_path: Path) -> None:
+def test_another_identity_is_refused_before_anything_is_changed(site: Site, tmp_path: Path) -> None:
     before = processes()
-    lost = storage(tmp_path / "lost.json")
+    lost = site.run(ceph_common_secrets_path=str(tmp_path / "lost.json"))
     assert "bring the file back" in " ".join(lost.failures["st1"])
-    content = json.loads(cluster.read_text())
-    content["fsid"] = "11111111-2222-4333-8444-555555555555"
+    content = json.loads(site.secrets.read_text())
+    content["fsid"] = FOREIGN
     other = tmp_path / "other.json"
     other.write_text(json.dumps(content))
     other.chmod(0o600)
-    refused = storage(other)
-    for name in MACHINES:
+    refused = site.run(ceph_common_secrets_path=str(other))
+    for name in STORAGE:
         assert "/etc/ceph/ceph.conf belongs to the cluster" in " ".join(refused.failures[name])
     assert processes() == before

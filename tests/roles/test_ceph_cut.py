@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""storage.yml is killed at random points, on bare machines and on a cluster with data, and then run to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.roles.ceph_site import EVERYBODY, HOME, Site, ceph, changed, homes
+from tests.site.plays import INVENTORY, ROOT, ssh
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+BARE_CUTS, LATER_CUTS = 6, 4
+TASKS = 150
+
+
+@pytest.fixture(scope="module")
+def bare() -> Site:
+    site = Site()
+    site.bare()
+    return site
+
+
+def run_and_cut(given: Path, task: int, seconds: float) -> str | None:
+    """Run storage.yml and kill it `seconds` after its `task`-th task began; None if it ended before."""
+    words = ["-i", str(INVENTORY), "-l", ",".join(EVERYBODY), "-e", f"@{given}", "playbooks/storage.yml"]
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("ansible-playbook"), *words],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    begun = 0
+    for line in process.stdout:
+        begun += line.startswith("TASK [")
+        if begun == task:
+            time.sleep(seconds)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return re.sub(r"\]? \**$", "", line.removeprefix("TASK [").strip())
+    process.wait()
+    return None
+
+
+def cut_often(chosen: random.Random, given: Path, cuts: int) -> list[str | None]:
+    """Where runs were cut; later ones fall later on the average, so that the whole of the way is covered."""
+    return [
+        run_and_cut(given, chosen.randint(2, 10 + TASKS * number // cuts), chosen.uniform(0, 4))
+        for number in range(1, cuts + 1)
+    ]
+
+
+def test_a_run_that_was_cut_many_times_converges_and_loses_nothing(bare: Site, tmp_path: Path) -> None:
+    """It leaves a cluster, which the tests after it find."""
+    seed = random.SystemRandom().randrange(1 << 32)
+    chosen = random.Random(seed)
+    given = tmp_path / "given.json"
+
+    given.write_text(json.dumps(bare.variables()))
+    cut_at = cut_often(chosen, given, BARE_CUTS)
+    print(f"seed {seed}; cut on bare machines at: {cut_at}")
+    first = bare.run()
+    assert first.rc == 0, f"seed {seed}, cut at {cut_at}\n{first.tail()}"
+
+    path = f"{HOME}/alice/data"
+    digest = ssh("cl1", f"sudo sh -c 'dd if=/dev/urandom of={path} bs=1M count=16 conv=fsync && sha256sum {path}'")
+    larger = {"cephfs_homes_users": homes(alice="2G", bob="50M")}
+    given.write_text(json.dumps(bare.variables(**larger)))
+    later = cut_often(chosen, given, LATER_CUTS)
+    print(f"cut with data at: {later}")
+    last = bare.run(**larger)
+    assert last.rc == 0, f"seed {seed}, cut at {cut_at}, {later}\n{last.tail()}"
+
+    again = bare.run(**larger)
+    assert again.rc == 0, again.tail()
+    assert changed(again) == {}
+    for name in EVERYBODY:
+        assert ssh(name, f"sudo sha256sum {path}") == digest
+        assert ssh(name, "ls /var/lib/baremetal-gpu/pending 2>/dev/null; dpkg --audit").strip() == ""
+    assert [row["name"] for row in ceph("fs subvolume ls cephfs")] == ["datasets"]
+    assert "baremetal-gpu-scratch" not in json.dumps(ceph("auth ls"))
+    bare.heals()
+    # The last runs may have found everything done; that is no failure, but real cuts are the point of the test.
+    assert sum(where is not None for where in cut_at + later) >= 5, (cut_at, later)
