@@ -35,6 +35,7 @@ DEVICE = {
     "db": {"type": "str", "default": ""},
     "wal": {"type": "str", "default": ""},
     "dmcrypt": {"type": "bool", "default": False},
+    "replaces": {"type": "int"},
 }
 
 
@@ -120,7 +121,7 @@ class Osds:
     def prepare(self, device: Mapping[str, Any], wipe: bool) -> dict[str, Any]:
         """Make an OSD on a device that was judged to be free; what a run that was cut had begun is gone on with.
 
-        :param device: path, method, device_class, db, wal, dmcrypt.
+        :param device: path, method, device_class, db, wal, dmcrypt, replaces (number of a destroyed OSD, or None).
         :return: the record of the OSD.
         :raises OsdError, CephError: if a command fails.
         """
@@ -132,7 +133,7 @@ class Osds:
             _save(self.begun_path(device["path"]), begun)
         if wipe:
             self.wipe(device["path"])
-        number = self._register(begun, device["device_class"])
+        number = self._register(begun, device["device_class"], device["replaces"])
         self._mkfs(number, device["path"], begun)
         record = self.record_of(device, number, begun["osd_uuid"])
         self.write_record(record)
@@ -150,14 +151,15 @@ class Osds:
             device.flush()
             os.fsync(device.fileno())
 
-    def _register(self, begun: Mapping[str, str], device_class: str) -> int:
+    def _register(self, begun: Mapping[str, str], device_class: str, replaced: int | None) -> int:
         """The number of the OSD; asked again with the same UUID, the monitors give the same one."""
         name, keyring = BOOTSTRAP
         ceph = Ceph(self.run, cluster=self.cluster, name=name, keyring=keyring.format(cluster=self.cluster))
         secrets = {"cephx_secret": begun["key"]}
         if device_class:
             secrets["crush_device_class"] = device_class
-        answer = ceph.json("osd", "new", begun["osd_uuid"], "-i", "-", stdin=json.dumps(secrets))
+        words = ["osd", "new", begun["osd_uuid"], *([] if replaced is None else [str(replaced)])]
+        answer = ceph.json(*words, "-i", "-", stdin=json.dumps(secrets))
         return int(answer["osdid"])
 
     def _mkfs(self, number: int, path: str, begun: Mapping[str, str]) -> None:
@@ -180,6 +182,7 @@ class Osds:
         argv += ["--block.wal", device["wal"]] if device["wal"] else []
         argv += ["--dmcrypt"] if device["dmcrypt"] else []
         argv += ["--crush-device-class", device["device_class"]] if device["device_class"] else []
+        argv += [] if device["replaces"] is None else ["--osd-id", str(device["replaces"])]
         self._must(argv, "read /var/log/ceph/ceph-volume.log")
         verdict = ceph_devices.judge(ceph_devices.look(device["path"], self.run), self.fsid, method="lvm")
         if verdict["action"] != ceph_devices.ACTIVATE:

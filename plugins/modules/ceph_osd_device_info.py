@@ -56,6 +56,9 @@ options:
         description: Whether the data is encrypted, with V(lvm).
         type: bool
         default: false
+      replaces:
+        description: Number of an OSD that was destroyed, which the OSD that is made is to have.
+        type: int
 attributes:
   check_mode:
     description: Can run in check mode and answers the same there.

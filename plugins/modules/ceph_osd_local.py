@@ -1,0 +1,127 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_osd_local
+short_description: Stop OSDs that leave a cluster, and take away what they have left on their host
+version_added: 0.1.0
+description:
+  - Finds the OSDs of this host by what was written down when they were made. Those of other hosts are none of its
+    concern, so the same numbers can be given to all hosts.
+  - Devices stay as they are unless they are named in O(wipe).
+  - Everything is judged before anything is changed; in check mode it is that judgement.
+options:
+  cluster:
+    description: Name of the cluster, as in the names of its files.
+    type: str
+    default: ceph
+  fsid:
+    description: UUID of the cluster. What belongs to another one is left alone.
+    type: str
+    required: true
+  osds:
+    description: Numbers of the OSDs.
+    type: list
+    elements: int
+    required: true
+  state:
+    description:
+      - V(stopped) stops the units and has them not started at boot.
+      - V(absent) takes away directories and records too, and wipes what is named.
+    type: str
+    choices: [stopped, absent]
+    required: true
+  known:
+    description: The OSDs that the cluster has, as RV(baremetal.gpu.ceph_osd_state#module:osds). They stay.
+    type: dict
+    default: {}
+  devices:
+    description: Devices on which the inventory wants OSDs. An OSD on one of them is refused.
+    type: list
+    elements: str
+    default: []
+  wipe:
+    description:
+      - Devices to be wiped with O(state=absent). Refused unless they hold one of the OSDs, or nothing.
+      - A name that this host does not have is passed over, so that the same names can be given to all hosts.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    description: Can run in check mode and tells what would be done.
+    support: full
+  diff_mode:
+    description: Shows what would be taken away.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+seealso:
+  - module: baremetal.gpu.ceph_osd_state
+"""
+
+EXAMPLES = r"""
+- name: Stop an OSD that was drained
+  baremetal.gpu.ceph_osd_local:
+    fsid: 2f7c1d3e-2a64-4b6f-9d53-6f1f9f0c1a11
+    osds: [7]
+    state: stopped
+"""
+
+RETURN = r"""
+plan:
+  description: What was done, or in check mode would be done.
+  returned: success
+  type: list
+  elements: str
+  sample: [stop osd.7]
+devices:
+  description: Those of O(wipe) that this host has.
+  returned: success
+  type: list
+  elements: str
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd_leaving
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "ceph"},
+            "fsid": {"type": "str", "required": True},
+            "osds": {"type": "list", "elements": "int", "required": True},
+            "state": {"type": "str", "choices": ["stopped", "absent"], "required": True},
+            "known": {"type": "dict", "default": {}},
+            "devices": {"type": "list", "elements": "str", "default": []},
+            "wipe": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    known = {int(number): osd["uuid"] for number, osd in given["known"].items()}
+    leaving = ceph_osd_leaving.Leaving(given["fsid"], given["osds"], known, given["cluster"])
+    try:
+        steps = ceph_osd_leaving.work(leaving, given["state"], given["devices"], given["wipe"], module.check_mode)
+    except (OsdError, OSError) as wrong:
+        module.fail_json(msg=str(wrong))
+    listed = "".join(f"{step}\n" for step in steps)
+    there = [path for path in given["wipe"] if os.path.lexists(path)]
+    module.exit_json(changed=bool(steps), plan=steps, devices=there, diff={"before": listed, "after": ""})
+
+
+if __name__ == "__main__":
+    main()
