@@ -1,0 +1,82 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The daemons of Ceph that run on this host, since when, and whether what they run has been exchanged since."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from typing import Any
+
+KINDS = ("mon", "mgr", "osd", "mds")
+UNIT = re.compile(r"^(?:\d+:)?.*/ceph-(mon|mgr|osd|mds)@([^/]+)\.service$")
+# What the package manager exchanges; a daemon maps other files that come and go as well.
+PROGRAMS = ("/usr/", "/lib", "/opt/")
+
+
+def daemons(proc: str = "/proc") -> list[dict[str, Any]]:
+    """Every daemon: kind, id, unit, started (seconds since 1970), outdated (whether it runs files that are gone)."""
+    begun = _boot_time(proc)
+    found = []
+    for directory in glob.glob(f"{proc}/[0-9]*"):
+        unit = _unit(directory)
+        if not unit:
+            continue
+        kind, name = unit
+        try:
+            with open(f"{directory}/stat", encoding="utf-8", errors="replace") as file:
+                ticks = int(file.read().rpartition(")")[2].split()[19])
+            outdated = _is_outdated(directory)
+        except OSError:
+            # It has ended in between.
+            continue
+        found.append(
+            {
+                "kind": kind,
+                "id": name,
+                "unit": f"ceph-{kind}@{name}",
+                "started": begun + ticks / os.sysconf("SC_CLK_TCK"),
+                "outdated": outdated,
+            }
+        )
+    return sorted(found, key=lambda row: (KINDS.index(row["kind"]), row["id"]))
+
+
+def _boot_time(proc: str) -> int:
+    with open(f"{proc}/stat", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("btime "))
+
+
+def _unit(directory: str) -> tuple[str, str] | None:
+    try:
+        with open(f"{directory}/cgroup", encoding="utf-8", errors="replace") as file:
+            matches = (UNIT.match(line.strip()) for line in file)
+            match = next((match for match in matches if match), None)
+        with open(f"{directory}/comm", encoding="utf-8", errors="replace") as file:
+            name = file.read().strip()
+    except OSError:
+        return None
+    return (match[1], match[2]) if match and name == f"ceph-{match[1]}" else None
+
+
+def _is_outdated(directory: str) -> bool:
+    if os.readlink(f"{directory}/exe").endswith(" (deleted)"):
+        return True
+    with open(f"{directory}/maps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            path = line.partition("/")
+            if line.rstrip().endswith(" (deleted)") and f"/{path[2]}".startswith(PROGRAMS):
+                return True
+    return False
+
+
+def due(found: list[dict[str, Any]], kind: str, before: float | None) -> list[dict[str, Any]]:
+    """The daemons of a kind that are to be restarted.
+
+    :param before: those that were started before this time, in seconds since 1970; None for those that are outdated.
+    """
+    return [
+        row for row in found if row["kind"] == kind and (row["outdated"] if before is None else row["started"] < before)
+    ]

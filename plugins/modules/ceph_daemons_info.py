@@ -1,0 +1,79 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_daemons_info
+short_description: Tell which daemons of Ceph run on a host, and which are to be restarted
+version_added: 0.1.0
+description:
+  - Finds the daemons by their units, and whether their program or a library of theirs was exchanged since they were
+    started, as an upgrade of packages does. It needs nothing of Ceph.
+options:
+  kind:
+    description: The daemons that RV(due) is about.
+    type: str
+    choices: [mon, mgr, osd, mds]
+    required: true
+  before:
+    description:
+      - Seconds since 1970. Daemons that were started before are due.
+      - By default those are due that run what was exchanged.
+    type: float
+attributes:
+  check_mode:
+    description: Can run in check mode and answers the same there.
+    support: full
+  diff_mode:
+    description: Nothing is changed, so there is nothing to show.
+    support: none
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Find the OSDs that run an older program than the one that is installed
+  baremetal.gpu.ceph_daemons_info:
+    kind: osd
+"""
+
+RETURN = r"""
+daemons:
+  description: All daemons, with C(kind), C(id), C(unit), C(started) in seconds since 1970, and C(outdated).
+  returned: success
+  type: list
+  elements: dict
+due:
+  description: Those of them that are to be restarted.
+  returned: success
+  type: list
+  elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_processes
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "kind": {"type": "str", "choices": ["mon", "mgr", "osd", "mds"], "required": True},
+            "before": {"type": "float"},
+        },
+        supports_check_mode=True,
+    )
+    found = ceph_processes.daemons()
+    due = ceph_processes.due(found, module.params["kind"], module.params["before"])
+    module.exit_json(changed=False, daemons=found, due=due)
+
+
+if __name__ == "__main__":
+    main()
