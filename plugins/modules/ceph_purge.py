@@ -1,0 +1,89 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ceph_purge
+short_description: Take everything of a Ceph cluster off a host
+version_added: 0.1.0
+description:
+  - Stops and disables the daemons, wipes the devices whose label says that they are OSDs of this cluster, and removes
+    stores, keys and configuration. The data are gone then.
+  - Does nothing at all on a host that has something of another cluster.
+  - A device that is not labelled with this cluster is passed over, wherever it is listed. OSDs in logical volumes are
+    forgotten and their volumes left alone.
+  - Packages stay.
+options:
+  cluster:
+    description: Name of the cluster, as in the names of its files.
+    type: str
+    default: ceph
+  fsid:
+    description: UUID of the cluster that is to go.
+    type: str
+    required: true
+  devices:
+    description: Devices to be looked at besides those on which OSDs were made.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    description: Can run in check mode and tells what would be done.
+    support: full
+  diff_mode:
+    description: Shows what would be taken away.
+    support: full
+  platform:
+    description: Where the module runs.
+    support: full
+    platforms: linux
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Take a cluster off the host, with its data
+  baremetal.gpu.ceph_purge:
+    fsid: 2f7c1d3e-2a64-4b6f-9d53-6f1f9f0c1a11
+"""
+
+RETURN = r"""
+plan:
+  description: What was done, or in check mode would be done.
+  returned: success
+  type: list
+  elements: str
+  sample: [stop ceph-osd@7, wipe /dev/disk/by-id/wwn-0x5000c500a1b2c3d4]
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_purge, host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "cluster": {"type": "str", "default": "ceph"},
+            "fsid": {"type": "str", "required": True},
+            "devices": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    given = module.params
+    purge = ceph_purge.Purge(given["fsid"], given["devices"], host_run.run, given["cluster"])
+    try:
+        steps = purge.work(module.check_mode)
+    except (ceph_purge.PurgeError, OsdError, OSError) as wrong:
+        module.fail_json(msg=str(wrong))
+    listed = "".join(f"{step}\n" for step in steps)
+    module.exit_json(changed=bool(steps), plan=steps, diff={"before": listed, "after": ""})
+
+
+if __name__ == "__main__":
+    main()
