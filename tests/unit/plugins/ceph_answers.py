@@ -14,8 +14,9 @@ VERSIONS = ("16.2.15", "18.2.7")
 
 
 def captured(version: str) -> dict[str, Any]:
-    """Command -> {rc, answer}."""
-    return dict(json.loads((DIRECTORY / f"ceph-{version}.json").read_text(encoding="utf-8")))
+    """Command -> {rc, answer}, of one of VERSIONS, or of a cluster that has a name of its own."""
+    name = f"ceph-{version}" if version in VERSIONS else version
+    return dict(json.loads((DIRECTORY / f"{name}.json").read_text(encoding="utf-8")))
 
 
 class Answers:

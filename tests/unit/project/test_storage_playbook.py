@@ -10,7 +10,7 @@ import pytest
 from tests.unit.project.tree import BIN, ROOT, try_run
 
 
-@pytest.mark.parametrize("playbook", ["storage.yml", "storage_preflight.yml"])
+@pytest.mark.parametrize("playbook", ["storage.yml", "storage_preflight.yml", "storage_restart.yml"])
 @pytest.mark.parametrize("groups", ["", "[ceph_mons]\n[ceph_clients]\n"], ids=["no groups", "empty groups"])
 def test_a_site_without_ceph_is_left_alone(tmp_path: Path, playbook: str, groups: str) -> None:
     inventory = tmp_path / "hosts"
