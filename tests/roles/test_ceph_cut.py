@@ -20,8 +20,8 @@ from tests.site.plays import INVENTORY, ROOT, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-BARE_CUTS, LATER_CUTS = 6, 4
-TASKS = 150
+# How often, and up to which task. With nothing to mend a run has fewer of them.
+ON_BARE_MACHINES, WITH_DATA = (6, 150), (5, 90)
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +56,10 @@ def run_and_cut(given: Path, task: int, seconds: float) -> str | None:
     return None
 
 
-def cut_often(chosen: random.Random, given: Path, cuts: int) -> list[str | None]:
+def cut_often(chosen: random.Random, given: Path, cuts: int, tasks: int) -> list[str | None]:
     """Where runs were cut; later ones fall later on the average, so that the whole of the way is covered."""
     return [
-        run_and_cut(given, chosen.randint(2, 10 + TASKS * number // cuts), chosen.uniform(0, 4))
+        run_and_cut(given, chosen.randint(2, 10 + tasks * number // cuts), chosen.uniform(0, 4))
         for number in range(1, cuts + 1)
     ]
 
@@ -71,7 +71,7 @@ def test_a_run_that_was_cut_many_times_converges_and_loses_nothing(bare: Site, t
     given = tmp_path / "given.json"
 
     given.write_text(json.dumps(bare.variables()))
-    cut_at = cut_often(chosen, given, BARE_CUTS)
+    cut_at = cut_often(chosen, given, *ON_BARE_MACHINES)
     print(f"seed {seed}; cut on bare machines at: {cut_at}")
     first = bare.run()
     assert first.rc == 0, f"seed {seed}, cut at {cut_at}\n{first.tail()}"
@@ -80,7 +80,7 @@ def test_a_run_that_was_cut_many_times_converges_and_loses_nothing(bare: Site, t
     digest = ssh("cl1", f"sudo sh -c 'dd if=/dev/urandom of={path} bs=1M count=16 conv=fsync && sha256sum {path}'")
     larger = {"cephfs_homes_users": homes(alice="2G", bob="50M")}
     given.write_text(json.dumps(bare.variables(**larger)))
-    later = cut_often(chosen, given, LATER_CUTS)
+    later = cut_often(chosen, given, *WITH_DATA)
     print(f"cut with data at: {later}")
     last = bare.run(**larger)
     assert last.rc == 0, f"seed {seed}, cut at {cut_at}, {later}\n{last.tail()}"
@@ -94,5 +94,5 @@ def test_a_run_that_was_cut_many_times_converges_and_loses_nothing(bare: Site, t
     assert [row["name"] for row in ceph("fs subvolume ls cephfs")] == ["datasets"]
     assert "baremetal-gpu-scratch" not in json.dumps(ceph("auth ls"))
     bare.heals()
-    # The last runs may have found everything done; that is no failure, but real cuts are the point of the test.
-    assert sum(where is not None for where in cut_at + later) >= 5, (cut_at, later)
+    # A run may have ended before it was to be cut.
+    assert sum(where is not None for where in cut_at + later) >= 10, (cut_at, later)

@@ -133,7 +133,7 @@ def test_an_osd_is_removed_with_its_data_elsewhere(site: Site, writer: Journal) 
     settles(site, "storage_remove_osd.yml", storage_osds=[number])
     assert number not in osds()
     assert ssh("st1", f"systemctl is-enabled ceph-osd@{number}", check=False) == "disabled\n"
-    assert f"ceph-{number}" not in ssh("st1", "ls /var/lib/ceph/osd").split()
+    assert f"ceph-{number}" not in ssh("st1", "sudo ls /var/lib/ceph/osd").split()
     # The disk still is what it was.
     assert osd_on("st1", "st1b") == number
     writer.goes_on()
@@ -219,7 +219,7 @@ def test_a_monitor_is_removed(site: Site, writer: Journal) -> None:
     assert "not in ceph_mons any more" in said(wanted)
     settles(site, "storage_remove_mon.yml", storage_mons=[CLIENT])
     assert set(ceph("quorum_status")["quorum_names"]) == set(STORAGE)
-    left = "ls /var/lib/ceph/mon; pgrep ceph-mon; sudo ls /etc/ceph/ceph.client.admin.keyring"
+    left = "sudo ls /var/lib/ceph/mon; pgrep ceph-mon; sudo ls /etc/ceph/ceph.client.admin.keyring"
     assert ssh(CLIENT, left, check=False) == ""
 
 
