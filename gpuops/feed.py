@@ -48,11 +48,11 @@ class Feed:
                 self.run.host_done(host, progress.OK, stage, now)
                 return
             word = progress.FAILED if kind == "runner_on_failed" else progress.UNREACHABLE
-            # Events do not say of a task whether there is a rescue for it. The shared role has one for all that it
+            # Events do not say of a task whether there is a rescue for it. The role common has one for all that it
             # does, and explains there.
             rescued = (
                 word == progress.FAILED
-                and progress.short(data.get("role", "")) == progress.SHARED_ROLE
+                and progress.short(data.get("role", "")) == progress.EXPLAINING_ROLE
                 and data.get("task_action") not in FAIL_ACTIONS
             )
             result = data.get("res")

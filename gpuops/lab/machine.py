@@ -304,6 +304,7 @@ class Machine:
             time.sleep(0.05)
         cgroups.remove(self.unit_name)
         self._remove_runtime_files()
+        self._remove_interface()
 
     def _remove_runtime_files(self) -> None:
         """What a killed systemd-nspawn leaves in /run; newer versions refuse to start where they find it."""
@@ -314,6 +315,15 @@ class Machine:
         if self.root.exists():
             status = self.root.stat()
             (NSPAWN / "locks" / f"inode-{status.st_dev}:{status.st_ino}").unlink(missing_ok=True)
+
+    def _remove_interface(self) -> None:
+        """The bridge's end of a killed machine's cable. The kernel removes it when it gets round to it, which on a busy
+        host is later than the next boot, and systemd-nspawn refuses to start while there is one of that name."""
+        cable = f"vb-{self.unit_name}"
+        deadline = time.monotonic() + 20
+        while run("ip", "link", "show", cable, check=False).returncode == 0 and time.monotonic() < deadline:
+            run("ip", "link", "delete", cable, check=False)
+            time.sleep(0.05)
 
     def _stop(self) -> None:
         """Kill it and give back what the host keeps for it."""

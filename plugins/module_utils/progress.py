@@ -26,6 +26,7 @@ STAGES = {
     "mesos_master": "scheduler",
     "mesos_agent": "scheduler",
     "marathon": "scheduler",
+    "marathon_apps": "scheduler",
     "gpu_reconciler": "reconciler",
     "ceph_common": "storage",
     "ceph_mon": "storage",
@@ -37,8 +38,10 @@ STAGES = {
 }
 ORDER = ("preflight", "driver", "cuda", "containers", "verify", "agent", "storage", "scheduler", "reconciler")
 
-# It works for other roles, so what it does belongs to the stage that is under way.
-SHARED_ROLE = "common"
+# They work for other roles, so what they do belongs to the stage that is under way.
+SHARED_ROLES = ("common", "mesos_operator")
+# This one rescues what fails in it, and tells why afterwards.
+EXPLAINING_ROLE = "common"
 
 # Plays that only prepare those that follow, and those of which all is done in a role.
 QUIET_PLAYS = ("Sort hosts by what is in them", "Preflight")
@@ -269,7 +272,7 @@ class Run:
 
     def _stage_of(self, role: str) -> str:
         name = short(role)
-        if name and name != SHARED_ROLE:
+        if name and name not in SHARED_ROLES:
             stage = STAGES.get(name, name)
             if stage in ORDER:
                 self._last_known = stage

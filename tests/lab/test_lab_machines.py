@@ -170,7 +170,11 @@ def test_reboot_from_inside(bench: Bench) -> None:
 def test_power_cut(bench: Bench) -> None:
     before = bench.boot_id()
     bench.ssh("echo 1 | sudo tee /etc/survivor")
+    cable = ["ip", "link", "show", f"vb-{NAME}-{Lab(bench.id).tag}"]
+    assert subprocess.run(cable, capture_output=True, check=False).returncode == 0
     bench.gpuops("power-cut", NAME)
+    # Where it is left, the next boot fails on a busy host.
+    assert subprocess.run(cable, capture_output=True, check=False).returncode != 0
     assert "stopped" in bench.gpuops("status").stdout
     assert bench.gpuops("ssh", NAME, "--", "true", check=False).returncode != 0
     bench.up()
