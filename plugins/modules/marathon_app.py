@@ -61,24 +61,7 @@ options:
         taken away.
       - Without it an app that was there before is rolled back, and a new one is left for a look at it.
     type: bool
-  urls:
-    description: URLs of the Marathons. They are tried in turn. One that does not lead asks the leader.
-    type: list
-    elements: str
-    required: true
-  user:
-    description: User to log in as, where Marathon asks for one.
-    type: str
-  password:
-    description: Password of the user.
-    type: str
-  ca_file:
-    description: File with the authority that signed Marathon's certificate, if it is not one of the system's.
-    type: path
-  request_timeout:
-    description: Seconds that one answer may take.
-    type: float
-    default: 10
+extends_documentation_fragment: baremetal.gpu.marathon
 attributes:
   check_mode:
     description: Says what it would do. It fails as the real run would for a wrong app and for one that is locked.

@@ -22,24 +22,7 @@ options:
     description: Whether values of environment variables are told. Without it they are hidden.
     type: bool
     default: false
-  urls:
-    description: URLs of the Marathons. They are tried in turn. One that does not lead asks the leader.
-    type: list
-    elements: str
-    required: true
-  user:
-    description: User to log in as, where Marathon asks for one.
-    type: str
-  password:
-    description: Password of the user.
-    type: str
-  ca_file:
-    description: File with the authority that signed Marathon's certificate, if it is not one of the system's.
-    type: path
-  request_timeout:
-    description: Seconds that one answer may take.
-    type: float
-    default: 10
+extends_documentation_fragment: baremetal.gpu.marathon
 attributes:
   check_mode:
     description: Changes nothing.

@@ -4,19 +4,13 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import re
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.roles.ceph_site import EVERYBODY, HOME, Site, ceph, changed, homes
-from tests.site.plays import INVENTORY, ROOT, ssh
+from tests.site.plays import INVENTORY, run_and_cut, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -31,35 +25,11 @@ def bare() -> Site:
     return site
 
 
-def run_and_cut(given: Path, task: int, seconds: float) -> str | None:
-    """Run storage.yml and kill it `seconds` after its `task`-th task began; None if it ended before."""
-    words = ["-i", str(INVENTORY), "-l", ",".join(EVERYBODY), "-e", f"@{given}", "playbooks/storage.yml"]
-    process = subprocess.Popen(
-        [Path(sys.executable).with_name("ansible-playbook"), *words],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    begun = 0
-    for line in process.stdout:
-        begun += line.startswith("TASK [")
-        if begun == task:
-            time.sleep(seconds)
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            return re.sub(r"\]? \**$", "", line.removeprefix("TASK [").strip())
-    process.wait()
-    return None
-
-
 def cut_often(chosen: random.Random, given: Path, cuts: int, tasks: int) -> list[str | None]:
     """Where runs were cut; later ones fall later on the average, so that the whole of the way is covered."""
+    words = ["-i", INVENTORY, "-l", ",".join(EVERYBODY), "-e", f"@{given}", "playbooks/storage.yml"]
     return [
-        run_and_cut(given, chosen.randint(2, 10 + tasks * number // cuts), chosen.uniform(0, 4))
+        run_and_cut(words, chosen.randint(2, 10 + tasks * number // cuts), chosen.uniform(0, 4))
         for number in range(1, cuts + 1)
     ]
 

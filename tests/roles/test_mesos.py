@@ -6,11 +6,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
 import random
-import re
-import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +29,7 @@ from tests.roles.mesos_cluster import (
     processes,
     ssh,
 )
-from tests.site.plays import ROOT, Play, lab, run_playbook
+from tests.site.plays import ROOT, Play, lab, run_and_cut, run_playbook
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -334,30 +330,6 @@ def test_a_master_that_does_not_come_back_stops_what_comes_after(site: Site) -> 
     assert site.run().changed_tasks == {}
 
 
-def run_and_cut(site: Site, task: int, seconds: float) -> str | None:
-    """Run the playbook and kill it `seconds` after its `task`-th task began; None if it ended before."""
-    process = subprocess.Popen(
-        site.command(),
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    begun = 0
-    for line in process.stdout:
-        begun += line.startswith("TASK [")
-        if begun == task:
-            time.sleep(seconds)
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            return re.sub(r"\]? \**$", "", line.removeprefix("TASK [").strip())
-    process.wait()
-    return None
-
-
 def test_runs_that_are_cut_converge(site: Site, tmp_path: Path) -> None:
     """From nothing of Mesos, with ZooKeeper there."""
     absent = site.run(
@@ -373,7 +345,7 @@ def test_runs_that_are_cut_converge(site: Site, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     chosen = random.Random(seed)
     cut_at = [
-        run_and_cut(site, chosen.randint(35 * number + 30, 45 * number + 40), chosen.uniform(0, 2))
+        run_and_cut(site.words(), chosen.randint(35 * number + 30, 45 * number + 40), chosen.uniform(0, 2))
         for number in range(CUTS)
     ]
     print(f"seed {seed}; cut at: {cut_at}")

@@ -6,10 +6,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -125,3 +128,28 @@ def lab(*arguments: str, check: bool = True, timeout: int = 600) -> str:
 def ssh(machine: str, command: str, check: bool = True) -> str:
     """Output of a shell command in a machine of the lab."""
     return lab("ssh", machine, "--", command, check=check)
+
+
+def run_and_cut(words: Sequence[str | Path], task: int, seconds: float) -> str | None:
+    """Run ansible-playbook, and kill it `seconds` after its `task`-th task began. The value is the name of that task;
+    None if the run ended before."""
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("ansible-playbook"), *words],
+        cwd=ROOT,
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    begun = 0
+    for line in process.stdout:
+        begun += line.startswith("TASK [")
+        if begun == task:
+            time.sleep(seconds)
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return re.sub(r"\]? \**$", "", line.removeprefix("TASK [").strip())
+    process.wait()
+    return None

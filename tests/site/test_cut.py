@@ -3,18 +3,11 @@
 
 from __future__ import annotations
 
-import os
 import random
-import re
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
-from tests.site.plays import INVENTORY, ROOT, lab, run_playbook, ssh
+from tests.site.plays import INVENTORY, lab, run_and_cut, run_playbook, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -24,31 +17,6 @@ CUTS = 12
 POWER_CUT_EVERY = 4
 
 
-def run_and_cut(task: int, seconds: float) -> str | None:
-    """Run site.yml on the machine and kill it `seconds` after its `task`-th task began; None if it ended before."""
-    process = subprocess.Popen(
-        [Path(sys.executable).with_name("ansible-playbook"), "-i", INVENTORY, "-l", MACHINE, "playbooks/site.yml"],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "PYTHONUNBUFFERED": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    begun = 0
-    for line in process.stdout:
-        if line.startswith("TASK ["):
-            begun += 1
-            if begun == task:
-                time.sleep(seconds)
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return re.sub(r"\]? \**$", "", line.removeprefix("TASK [").strip())
-    process.wait()
-    return None
-
-
 def test_a_run_that_was_cut_many_times_converges(bare_lab: None) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     chosen = random.Random(seed)
@@ -56,7 +24,7 @@ def test_a_run_that_was_cut_many_times_converges(bare_lab: None) -> None:
     for number in range(1, CUTS + 1):
         # Later cuts fall later on the average, so that the whole of the way is covered.
         task = chosen.randint(2, 8 + 8 * number)
-        where = run_and_cut(task, chosen.uniform(0, 4))
+        where = run_and_cut(["-i", INVENTORY, "-l", MACHINE, "playbooks/site.yml"], task, chosen.uniform(0, 4))
         if where is not None and number % POWER_CUT_EVERY == 0:
             lab("power-cut", MACHINE)
             lab("up")
