@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import listed
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import HELD_BACK, listed
 
 SCHEMA = 1
 ORDER = "order.json"
@@ -56,6 +56,7 @@ def describe(host: str, environment: str, result: Mapping[str, Any], answer: str
             for row in health["devices"]
         ],
         "listed": listed(environment),
+        "held_back": listed(environment, HELD_BACK) or [],
         "order": {key: told[key] for key in ("id", "state", "error") if key in told} or None,
     }
 

@@ -13,13 +13,15 @@ and the restart. So another list is taken only by an agent without a checkpoint,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos, mesos_node
 
 SCALARS = ("cpus", "mem", "disk")
 UUIDS = "BAREMETAL_GPU_UUIDS"
+# Cards that no agent lists, whatever their health: the operator's own, and those in MIG mode.
+HELD_BACK = "BAREMETAL_GPU_HELD_BACK"
 FIXED = {
     "MESOS_HOSTNAME": "hostname",
     "MESOS_PORT": "port",
@@ -63,11 +65,33 @@ def steady(node: Mapping[str, Any], reserve: Mapping[str, float], before: Mappin
     return found
 
 
-def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str, reconciled: bool = False) -> list[str]:
-    """Why an agent with a checkpoint cannot be given the environment file `text`; one sentence each.
+def as_before(node: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
+    """The list that the agent has, {uuid, index}, with today's indices; None where it cannot have that list again.
 
-    :param reconciled: whether a reconciler may give the agent another list of cards.
+    A card that is gone from an agent that runs stays at the index that the agent knows, so that nothing changes.
     """
+    before = node["environment"]
+    listed = [uuid for uuid in before.get(UUIDS, "").split(",") if uuid]
+    if not node["agent_id"] or not listed:
+        return None
+    today = {row["uuid"]: row["index"] for row in devices if row.get("uuid") and row.get("index") is not None}
+    if set(listed) <= set(today):
+        return sorted(({"uuid": uuid, "index": today[uuid]} for uuid in listed), key=lambda card: card["index"])
+    known = [int(index) for index in before.get("MESOS_NVIDIA_GPU_DEVICES", "").split(",") if index.isdecimal()]
+    if not node["running"] or len(known) != len(listed):
+        return None
+    return [{"uuid": uuid, "index": index} for uuid, index in zip(listed, known)]
+
+
+def difference(was: Iterable[str], now: Iterable[str]) -> str:
+    """Which cards one list has and the other has not; empty where they are the same."""
+    first, second = set(was), set(now)
+    sides = (("without", first - second), ("with", second - first))
+    return " and ".join(f"{word} {', '.join(sorted(cards))}" for word, cards in sides if cards)
+
+
+def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> list[str]:
+    """Why an agent with a checkpoint cannot be given the environment file `text`; one sentence each."""
     if not node["agent_id"]:
         return []
     before, after = node["environment"], mesos_node.environment(text)
@@ -90,8 +114,7 @@ def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str, recon
         for name, value in attributes(before).items()
         if new.get(name) != value
     ]
-    cards = _cards(node, before, after)
-    told += cards
+    told += _cards(node, before, after)
     if after.get("MESOS_RECONFIGURATION_POLICY") == "equal" and before:
         told += [
             f"{what} changes under reconfiguration_policy=equal"
@@ -101,16 +124,10 @@ def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str, recon
     if not told:
         return []
     where = before.get("MESOS_WORK_DIR", work_dir)
-    wait = ""
-    if cards and reconciled:
-        wait = (
-            f"the reconciler keeps this list here; where 'gpuops reconcile --status' names a card of {host}, run this "
-            "again when it has finished; else "
-        )
     return [
         f"{host}: the agent {node['agent_id']} would not come back, or give out wrong cards: {'; '.join(told)}. To do: "
-        f"{wait}take the change back; or drain the agent (baremetal.gpu.mesos_agent_state, state: drained), stop "
-        f"mesos-agent, remove {where}/meta/slaves/latest and run this again"
+        "take the change back; or drain the agent (baremetal.gpu.mesos_agent_state, state: drained), stop mesos-agent, "
+        f"remove {where}/meta/slaves/latest and run this again"
     ]
 
 
@@ -118,10 +135,7 @@ def _cards(node: Mapping[str, Any], before: Mapping[str, str], after: Mapping[st
     names = [row.get(UUIDS, "") for row in (before, after)]
     was, now = ({uuid for uuid in row.split(",") if uuid} for row in names)
     if before and was != now:
-        gone, come = sorted(was - now), sorted(now - was)
-        told = [f"without {', '.join(gone)}"] if gone else []
-        told += [f"with {', '.join(come)}"] if come else []
-        return [f"its list of cards changes from {len(was)} to {len(now)}, {' and '.join(told)}"]
+        return [f"its list of cards changes from {len(was)} to {len(now)}, {difference(was, now)}"]
     devices = [row.get("MESOS_NVIDIA_GPU_DEVICES") for row in (before, after)]
     # The same cards under other numbers, as after a reboot that nothing survived and before the agent was started.
     if before and devices[0] != devices[1] and (node["running"] or not node["rebooted"]):

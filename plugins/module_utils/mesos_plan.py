@@ -30,7 +30,7 @@ HTTP = "http:"
 STEERING = ("drain_agents", "deactivate_agents", "reactivate_agents", "mark_agents_gone")
 MAINTENANCE = ("update_maintenance_schedules", "start_maintenances", "stop_maintenances")
 # Variables of the environment file that are for the roles, not for the program.
-MEMBERS, UUIDS = "BAREMETAL_GPU_MASTERS", mesos_change.UUIDS
+MEMBERS, UUIDS, HELD_BACK = "BAREMETAL_GPU_MASTERS", mesos_change.UUIDS, mesos_change.HELD_BACK
 
 
 def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | None = None) -> Row:
@@ -40,7 +40,8 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
     :param variables: of all hosts, C(hostvars); masters are planned together.
     :returns: ``problems`` (sentences with host, value and remedy), ``files`` (items of a desired document),
         ``arguments`` (flags that no variable can say), ``variables`` (names of those in the environment file),
-        ``joining`` (empty masters that join others), ``gpus`` (how many cards an agent gives out).
+        ``joining`` (empty masters that join others), ``gpus`` (how many cards an agent gives out), ``remarks`` (what
+        is left to others, one sentence each).
     """
     program = asked["program"]
     draft = Draft(asked)
@@ -73,9 +74,7 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
         notes = "".join(f"{name}={value}\n" for name, value in sorted(draft.notes.items()) if value)
         text = "# Written by Ansible (baremetal.gpu). Changes made here are lost.\n" + notes + rendered
         if program == "agent":
-            draft.problems += mesos_change.problems(
-                asked["host"], asked["node"], text, asked["work_dir"], bool(asked["reconciled"])
-            )
+            draft.problems += mesos_change.problems(asked["host"], asked["node"], text, asked["work_dir"])
     secret = program == "marathon"
     draft.file(asked["environment_file"], text, "0600" if secret else "0644", secret)
     return {
@@ -85,6 +84,7 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
         "variables": [line.partition("=")[0] for line in text.splitlines() if not line.startswith("#")],
         "gpus": len(draft.notes.get(UUIDS, "").split(",")) if draft.notes.get(UUIDS) else 0,
         "joining": draft.joining,
+        "remarks": draft.remarks,
     }
 
 
@@ -99,6 +99,7 @@ class Draft:
         self.notes: dict[str, str] = {}
         self.libprocess: dict[str, Any] = {}
         self.problems: list[str] = []
+        self.remarks: list[str] = []
         self.files: list[Row] = []
         self.joining: list[str] = []
 
@@ -297,6 +298,8 @@ def _agent(draft: Draft) -> None:
     published = mesos_change.attributes(before)
     slots = draft.attempt(lambda: _slots(asked["gpu_slots"]))
     feed = schedulable.feed(gpu, gpu.get("health"), held_back, kept, site, published, slots)
+    if wanted and asked["reconciled"]:
+        feed = {**feed, "gpus": _left_to_the_reconciler(draft, feed["gpus"])}
     reserve = {name: _number(f"mesos_agent_reserve.{name}", value) for name, value in asked["reserve"].items()}
     capacity = {
         **mesos_change.steady(node, reserve, before),
@@ -309,6 +312,8 @@ def _agent(draft: Draft) -> None:
     for name in ("resources", "attributes", "isolation", "nvidia_gpu_devices", "image_providers"):
         draft.owned[name] = f"the facts of the host, and mesos_agent_{_OWNERS.get(name, name)}"
     draft.notes[UUIDS] = ",".join(card["uuid"] for card in feed["gpus"])
+    sliced = {row.get("uuid") for row in gpu.get("devices") or [] if (row.get("mig") or {}).get("enabled")}
+    draft.notes[HELD_BACK] = ",".join(sorted({*asked["exclude_gpus"], *filter(None, sliced)}))
     if feed["gpus"] and node["device_directories"]:
         draft.refuse(
             f"{', '.join(node['device_directories'])} is a directory, at which the launch of a container with a card "
@@ -317,6 +322,20 @@ def _agent(draft: Draft) -> None:
     if asked["authentication"] != "off":
         draft.set("credential", asked["credential_file"], "mesos_common_authentication")
         draft.file(asked["credential_file"], mesos.credential(AGENT, asked["secrets"].get(AGENT, "")), "0600", True)
+
+
+def _left_to_the_reconciler(draft: Draft, cards: list[Row]) -> list[Row]:
+    """The list that a registered agent has: another one is the reconciler's to give, which drains the agent first."""
+    before = mesos_change.as_before(draft.asked["node"], draft.asked["gpu"].get("devices") or [])
+    if before is None:
+        return cards
+    change = mesos_change.difference((card["uuid"] for card in before), (card["uuid"] for card in cards))
+    if change:
+        draft.remarks.append(
+            f"{draft.host}: the agent keeps its list of {len(before)} cards in this run. It ought to be {change}, "
+            "which is left to the reconciler: gpuops reconcile --status tells how far it is"
+        )
+    return before
 
 
 def _number(name: str, value: Any) -> float:

@@ -27,6 +27,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import w
 Run = Callable[[Iterable[str]], "tuple[int, str]"]
 # How the role mesos_agent names the cards beside their indices.
 UUIDS = "BAREMETAL_GPU_UUIDS"
+# And those that are never listed.
+HELD_BACK = "BAREMETAL_GPU_HELD_BACK"
 _GPUS = re.compile(r"(^|;)\s*gpus(\([^)]*\))?\s*:[^;]*")
 
 
@@ -76,7 +78,7 @@ def pending(place: Place) -> dict[str, Any] | None:
     return told if mine else None
 
 
-def listed(path: str) -> list[str] | None:
+def listed(path: str, name: str = UUIDS) -> list[str] | None:
     """UUIDs of the cards that the agent is started with; None where its environment does not name them."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -84,9 +86,9 @@ def listed(path: str) -> list[str] | None:
     except OSError:
         return None
     found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    if UUIDS not in found:
+    if name not in found:
         return None
-    return [uuid for uuid in found[UUIDS].strip("'\"").split(",") if uuid]
+    return [uuid for uuid in found[name].strip("'\"").split(",") if uuid]
 
 
 def environment(text: str, cards: Mapping[int, str]) -> str:

@@ -4,8 +4,9 @@
 """Which cards of a node its scheduler's agent ought to list, and what to do about the others.
 
 What a node publishes is {schema, host, boot_id, time, verdict, reasons, devices: [{uuid, index, pci_address, verdict,
-reasons}], listed, order}. A reason is {code, verdict, action, text}. `listed` are the UUIDs that the agent of the
-scheduler was started with, null where nobody wrote them down. `order` is the node's answer to the last one: {id, state:
+reasons}], listed, held_back, order}. A reason is {code, verdict, action, text}. `listed` are the UUIDs that the agent
+of the scheduler was started with, null where nobody wrote them down; `held_back` are those that it is never to list, by
+the operator's word or for their MIG mode. `order` is the node's answer to the last one: {id, state:
 running|done|failed, error}.
 """
 
@@ -35,9 +36,11 @@ def problem(verdict: Mapping[str, Any]) -> str:
             return "a device has no verdict or no reasons"
         if not isinstance(row.get("uuid"), (str, type(None))):
             return "a UUID is no text"
-    listed, order = verdict.get("listed"), verdict.get("order")
-    if listed is not None and not (isinstance(listed, list) and all(isinstance(uuid, str) for uuid in listed)):
-        return "listed is no list of UUIDs"
+    for name in ("listed", "held_back"):
+        told = verdict.get(name)
+        if told is not None and not (isinstance(told, list) and all(isinstance(uuid, str) for uuid in told)):
+            return f"{name} is no list of UUIDs"
+    order = verdict.get("order")
     return "" if isinstance(order, (dict, type(None))) else "order is no answer"
 
 
@@ -108,6 +111,7 @@ def look(
     cards.beyond = sorted(uuid for uuid, action in cards.advice.items() if action == "rma")
     cards.advice.update(dict.fromkeys(sorted(kept_out), "rma"))
     if policy is not None:
+        kept_out |= set(verdict.get("held_back") or ())
         _want(cards, rows, kept_out, well_since or {}, policy, now, bool(node))
     return cards
 

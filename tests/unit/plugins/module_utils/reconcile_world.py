@@ -27,6 +27,7 @@ class World:
         self.policy = policy
         self.uuids = [f"GPU-{number}" for number in range(cards)]
         self.fatal: set[str] = set()
+        self.held_back: set[str] = set()
         self.session = True
         # The agent's process: whether it runs, its checkpoint, the list in its file and the one it was started with.
         self.up, self.latest, self.file, self.listed = True, "S0", list(self.uuids), list(self.uuids)
@@ -89,6 +90,7 @@ class World:
                 "reasons": [],
                 "devices": rows,
                 "listed": list(self.listed),
+                "held_back": sorted(self.held_back),
                 "order": self.answer,
             }
         return Node("n1", verdict, self.agent, self.scheduled)

@@ -97,12 +97,45 @@ def test_what_an_agent_would_end_at_or_give_out_twice_is_refused_with_the_way(fo
     assert "remove /var/lib/mesos/agent/meta/slaves/latest" in told[0]
 
 
-def test_a_list_that_a_reconciler_keeps_is_refused_with_the_way_to_wait(four):
-    (told,) = again(four, gpu=gpu(*FOUR["devices"], card(4)), rack="r1", reconciled=True)
-    assert "changes from 4 to 5" in told
-    assert "where 'gpuops reconcile --status' names a card of gpu1, run this again when it has finished" in told
-    # What no reconciler sees to is no matter of waiting.
-    assert "reconcile" not in again(four, gpu=FOUR, rack="r2", reconciled=True)[0]
+GONE = {**gpu(card(0), card(1), card(2)), "pci": FOUR["pci"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "ought"),
+    [
+        ({"gpu": gpu(card(0), card(1, "fatal"), card(2), card(3))}, "without GPU-1"),
+        ({"gpu": gpu(*FOUR["devices"], card(4))}, "with GPU-4"),
+        ({"gpu": FOUR, "exclude_gpus": ["GPU-2"]}, "without GPU-2"),
+        ({"gpu": GONE}, "without GPU-3"),
+    ],
+    ids=["fatal", "well again", "held back", "gone from the bus"],
+)
+def test_where_a_reconciler_acts_the_agent_keeps_its_list_and_the_run_says_so(four, asked, ought):
+    there = node(environment=four, agent_id="id-1", running=True)
+    found = plan(agent(node=there, rack="r1", reconciled=True, **asked))
+    assert found["problems"] == []
+    (remark,) = found["remarks"]
+    assert remark.startswith("gpu1: the agent keeps its list of 4 cards in this run. It ought to be " + ought)
+    told = variables(found, "/etc/agent.env")
+    same = ("BAREMETAL_GPU_UUIDS", "MESOS_NVIDIA_GPU_DEVICES", "MESOS_RESOURCES", "MESOS_ATTRIBUTES", "MESOS_ISOLATION")
+    assert {name: told[name] for name in same} == {name: four[name] for name in same}
+    assert found["gpus"] == 4
+    # So the agent of the node can tell the reconciler what must never be listed.
+    assert told.get("BAREMETAL_GPU_HELD_BACK") == ("GPU-2" if "exclude_gpus" in asked else None)
+
+
+def test_what_no_reconciler_can_see_to_is_refused_beside_it_as_well(four):
+    assert "rack changes from r1 to r2" in again(four, gpu=FOUR, rack="r2", reconciled=True)[0]
+    # An agent that does not run cannot be drained by it, and would be started with a card that is not there.
+    rebooted = {"running": False, "rebooted": True}
+    assert "changes from 4 to 3, without GPU-3" in again(four, rebooted, gpu=GONE, rack="r1", reconciled=True)[0]
+    assert again(four, {"agent_id": None}, gpu=GONE, rack="r1", reconciled=True) == []
+
+
+def test_cards_in_mig_mode_are_told_to_the_reconciler_as_held_back():
+    sliced = {**card(1), "mig": {"enabled": True}}
+    told = written(gpu=gpu(card(0), sliced), rack="r1")
+    assert (told["BAREMETAL_GPU_UUIDS"], told["BAREMETAL_GPU_HELD_BACK"]) == ("GPU-0", "GPU-1")
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,26 @@ def test_a_card_that_is_well_for_long_enough_comes_back_and_costs_no_job():
     assert one.log == WAY * 2
 
 
+def test_a_card_that_is_held_back_goes_when_the_jobs_have_ended_and_comes_back_by_nobody_elses_word():
+    one = world()
+    one.launch()
+    one.held_back = {"GPU-1"}
+    one.settle()
+    assert one.tasks
+    one.end_tasks()
+    one.settle()
+    assert one.listed == ["GPU-0", "GPU-2", "GPU-3"]
+    one.fault("GPU-1")
+    one.settle()
+    one.mend("GPU-1")
+    one.settle(turns=100)
+    assert one.listed == ["GPU-0", "GPU-2", "GPU-3"]
+    one.held_back = set()
+    one.settle(turns=100)
+    assert one.listed == one.uuids
+    assert one.wrong == []
+
+
 def test_jobs_are_ended_after_the_grace_where_the_policy_says_so():
     one = world(policy=Policy(mode="act", jobs="kill", grace_s=100))
     one.launch()
@@ -422,6 +442,7 @@ def test_the_memory_is_json_and_a_policy_names_what_is_wrong_with_it():
         {"devices": [{"verdict": "ok", "reasons": [], "uuid": 3}]},
         {"reasons": [{"code": "x"}]},
         {"listed": "GPU-0"},
+        {"held_back": [1]},
         {"order": "done"},
     ],
 )
