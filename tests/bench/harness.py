@@ -175,6 +175,11 @@ def _number(value: float) -> str:
     return f"{value:,.{max(0, 2 - math.floor(math.log10(abs(value))))}f}" if value else "0"
 
 
+def _ratio(value: float) -> str:
+    """One digit behind the point, and below 1 two digits that count."""
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
 def cells(row: Row) -> tuple[str, ...]:
     """A row as text, in the order of COLUMNS."""
     if isinstance(row, Figure):
@@ -192,7 +197,7 @@ def cells(row: Row) -> tuple[str, ...]:
         row.quantity,
         f"{_number(row.baseline)} {row.unit}",
         f"{_number(row.ours)} {row.unit}",
-        f"{row.ratio:.1f} ({row.low:.1f} to {row.high:.1f}, n={row.pairs})",
+        f"{_ratio(row.ratio)} ({_ratio(row.low)} to {_ratio(row.high)}, n={row.pairs})",
         f"≥ {row.goal:g}" if row.goal else "",
         row.verdict,
     )

@@ -71,6 +71,11 @@ def test_what_has_no_baseline_is_judged_by_its_worst(worst, goal, verdict):
     assert harness.Figure("x", "wall", "s", 0.02, worst, 100, goal).verdict == verdict
 
 
+def test_a_ratio_below_one_keeps_what_counts():
+    row = harness.Comparison("x", "wall", "s", 1.0, 50.0, 0.0213, 0.019, 12.34, 5)
+    assert harness.cells(row)[4] == "0.021 (0.019 to 12.3, n=5)"
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(0.0123456, "0.0123"), (0.9, "0.900"), (41.15, "41.1"), (1234.5, "1,234"), (0, "0"), (-0.5, "-0.500")],
