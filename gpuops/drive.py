@@ -78,7 +78,12 @@ def drive(
         kept.event({"event": "failure", "after": round(failure.after, 1), **row})
         shown.failure(failure)
 
-    run = progress.Run(time.monotonic(), expected, tell)
+    def note(kind: str, host: str, stage: str, task: str) -> None:
+        after = round(run.elapsed(time.monotonic()), 1)
+        kept.event({"event": kind, "after": after, "host": host, "stage": stage, "task": task})
+        shown.note(kind, host, stage, task, after)
+
+    run = progress.Run(time.monotonic(), expected, tell, note)
     feed = Feed(run)
     facts = told.Told()
     said: list[str] = []

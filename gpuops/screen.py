@@ -67,6 +67,9 @@ class Shown:
     def failure(self, failure: progress.Failure) -> None:
         """A host failed."""
 
+    def note(self, kind: str, host: str, stage: str, task: str, after: float) -> None:
+        """A host reboots, or fails for a reason that is yet to be told."""
+
     def stopping(self, count: int) -> None:
         """Somebody pressed Ctrl-C."""
 
@@ -95,6 +98,9 @@ class Quiet(Shown):
     def failure(self, failure: progress.Failure) -> None:
         self.lines(progress_text.failure_lines(failure, self.width))
 
+    def note(self, kind: str, host: str, stage: str, task: str, after: float) -> None:
+        self.lines([progress_text.note_line(kind, host, stage, task, after)])
+
     def stopping(self, count: int) -> None:
         self.lines([[("changed", STOPPING[min(count, 2) - 1])]])
 
@@ -115,6 +121,9 @@ class Picture(Quiet):
 
     def __exit__(self, *_error: object) -> None:
         self._live.stop()
+
+    def note(self, kind: str, host: str, stage: str, task: str, after: float) -> None:
+        """The picture has it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """What rich draws, four times a second."""
@@ -157,6 +166,9 @@ class Events(Shown):
 
     def failure(self, failure: progress.Failure) -> None:
         self._say({"event": "failure", **failure_row(failure)})
+
+    def note(self, kind: str, host: str, stage: str, task: str, after: float) -> None:
+        self._say({"event": kind, "host": host, "stage": stage, "task": task})
 
     def stopping(self, count: int) -> None:
         self._say({"event": "stopping", "at_once": count > 1})

@@ -14,7 +14,7 @@ description:
     stage and what it is doing now, and says how long the run has taken.
   - A failure is printed when it happens, with its cause and its remedy as far as the playbook gives them. At the end
     there is a summary by host and stage.
-  - Without a terminal nothing but failures and the summary is printed.
+  - Without a terminal nothing but reboots, failures and the summary is printed.
   - A stage is what one or several roles of this collection do, such as C(driver) or C(storage). A role of another
     collection is a stage of its own, and so is a play without roles.
   - With C(-v), every task that changed a host and the messages of M(ansible.builtin.debug) are printed too. With
@@ -154,7 +154,7 @@ class CallbackModule(CallbackBase):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self._run = progress.Run(time.monotonic(), on_failure=self._failed)
+        self._run = progress.Run(time.monotonic(), on_failure=self._failed, on_note=self._note)
         self._stages = {}
         self._lock = threading.RLock()
         self._drawn = 0.0
@@ -276,6 +276,12 @@ class CallbackModule(CallbackBase):
         width, _height = self._screen.size()
         self._screen.print(progress_text.failure_lines(failure, width))
         self._drawn = 0.0
+
+    def _note(self, kind, host, stage, task):
+        """Called by the run; a picture shows it anyway."""
+        if not self._screen.live:
+            after = self._run.elapsed(time.monotonic())
+            self._screen.print([progress_text.note_line(kind, host, stage, task, after)])
 
     def _tell(self, result, kind):
         """With -v: what was changed and what the playbook said."""

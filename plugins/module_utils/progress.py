@@ -52,6 +52,9 @@ _RANK = {name: rank for rank, name in enumerate((SKIPPED, OK, CHANGED, FAILED, U
 # In a failure's result: the host that a task was delegated to. Ansible takes it out of what it tells of results.
 DELEGATED = "delegated_to"
 REBOOT_ACTIONS = ("reboot", "ansible.builtin.reboot", "ansible.legacy.reboot")
+# What is worth a word where nobody sees a picture: a host is not heard of for minutes, or its failure is explained only
+# when the others have come through the same task.
+REBOOTING, FAILING = "rebooting", "failing"
 
 
 class Failure:
@@ -105,6 +108,7 @@ class Run:
 
     :param expected: how long each stage took in earlier runs, in seconds; for what remains.
     :param on_failure: called once for each failure, when it is certain to be worth telling.
+    :param on_note: called with REBOOTING or FAILING, the host, the stage and the task.
     """
 
     def __init__(
@@ -112,6 +116,7 @@ class Run:
         now: float,
         expected: dict[str, float] | None = None,
         on_failure: Callable[[Failure], None] | None = None,
+        on_note: Callable[[str, str, str, str], None] | None = None,
     ) -> None:
         self.started = now
         self.ended: float | None = None
@@ -124,6 +129,8 @@ class Run:
         self.stage = ""
         self.task = ""
         self._on_failure = on_failure
+        self._on_note = on_note
+        self._role = ""
         self._mark = now
         self._last_known = ""
         self._waiting: dict[str, Failure] = {}
@@ -144,6 +151,7 @@ class Run:
         self._charge(now)
         self.stage = self._stage_of(role)
         self.task = name
+        self._role = short(role)
         return self.stage
 
     def host_started(self, name: str, task: str, stage: str, action: str, now: float) -> None:
@@ -160,6 +168,8 @@ class Run:
         if stage not in host.spans:
             host.spans[stage] = [now, now]
         host.rebooting = action in REBOOT_ACTIONS
+        if host.rebooting and self._on_note:
+            self._on_note(REBOOTING, name, stage, task)
 
     def host_done(self, name: str, kind: str, stage: str, now: float) -> None:
         """A task went well on a host: ``kind`` is ok, changed or skipped."""
@@ -197,6 +207,8 @@ class Run:
             host.cells[stage] = kind
         if rescued:
             self._waiting[name] = failure
+            if self._role == EXPLAINING_ROLE and self._on_note:
+                self._on_note(FAILING, name, stage, task)
             return
         self._waiting.pop(name, None)
         self._tell(failure)

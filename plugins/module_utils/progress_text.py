@@ -26,7 +26,7 @@ SYMBOLS = {
     "": ("faint", "·"),
 }
 # For terminals that have ASCII only.
-ASCII = {"✓": "+", "±": "c", "▸": ">", "✗": "X", "·": ".", "…": "~"}
+ASCII = {"✓": "+", "±": "c", "▸": ">", "✗": "X", "·": ".", "…": "~", "↻": "R"}
 
 # Stages where there is little room.
 _BRIEF = {"preflight": "check", "containers": "engine", "storage": "store", "scheduler": "sched"}
@@ -130,6 +130,15 @@ def failure_lines(failure: progress.Failure, width: int) -> list[Line]:
         if remedy:
             lines += wrapped("  remedy: ", remedy, width, "changed")
     return lines
+
+
+def note_line(kind: str, host: str, stage: str, task: str, after: float) -> Line:
+    """What is told of a host before it is heard of again."""
+    where = f" in {stage}" if stage else ""
+    if kind == progress.REBOOTING:
+        return [("busy", f"↻ {host}"), ("plain", f" reboots{where} after {clock(after)}")]
+    said = f" fails{where} after {clock(after)}: {task}; why is told when the others are through it"
+    return [("bad", f"… {host}"), ("plain", said)]
 
 
 def wrapped(head: str, text: str, width: int, style: str = "plain") -> list[Line]:

@@ -125,6 +125,27 @@ def test_events_for_programs(bench):
     assert rows[3]["hosts"] == {"good": "done", "bad": "failed"}
 
 
+REBOOTING = """
+- name: Bring it up
+  hosts: all
+  gather_facts: false
+  tasks:
+    # On this machine the module refuses to do it.
+    - name: Reboot for the driver
+      ansible.builtin.reboot:
+"""
+
+
+def test_programs_and_logs_hear_of_a_reboot_when_it_begins(bench):
+    bench.hosts(good=HERE)
+    bench.playbook(REBOOTING)
+    rows = events(bench.call("up", "-p", "play.yml", "--limit", "all", "--json"))
+    assert [row["event"] for row in rows] == ["start", "stage", "rebooting", "failure", "end"]
+    assert rows[2] == {"event": "rebooting", "host": "good", "stage": "Bring it up", "task": "Reboot for the driver"}
+    quiet = bench.call("up", "-p", "play.yml", "--limit", "all")
+    assert re.search(r"^↻ good reboots in Bring it up after \d+s$", quiet.stdout, re.MULTILINE)
+
+
 def test_the_time_of_earlier_runs_is_what_the_next_expects(bench):
     bench.hosts(good=HERE)
     bench.playbook(PLAYBOOK.replace('"true"', "sleep 1"))

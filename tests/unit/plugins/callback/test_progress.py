@@ -108,6 +108,50 @@ def test_without_a_terminal_only_failures_and_the_summary(play):
     assert re.search(r"^full +✗.*failed: Look at the disk$", text, re.MULTILINE)
 
 
+EXPLAINED = """
+- name: Bring it up
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Install
+      ansible.builtin.include_role:
+        name: common
+    # On this machine the module refuses to do it; that is told, too.
+    - name: Reboot where that is due
+      ansible.builtin.reboot:
+      when: inventory_hostname == 'stale'
+"""
+COMMON = """
+- name: Mend what differs
+  block:
+    - name: Take time or break
+      ansible.builtin.command: "{{ 'false' if inventory_hostname == 'full' else 'sleep 2' }}"
+  rescue:
+    - name: Tell why
+      ansible.builtin.fail:
+        msg: "full: the disk is full. Remedy: free some space"
+"""
+
+
+def test_without_a_terminal_a_reboot_and_a_failure_are_announced_before_more_is_known(play):
+    tasks = play.directory / "roles" / "common" / "tasks"
+    tasks.mkdir(parents=True)
+    (tasks / "main.yml").write_text(COMMON)
+    text = play({"full": HERE, "stale": HERE}, playbook=EXPLAINED).stdout
+    announced, told, reboot, refused = (
+        text.find(words)
+        for words in (
+            "… full fails in Bring it up after ",
+            "✗ full failed in Bring it up after ",
+            "↻ stale reboots in Bring it up after ",
+            "✗ stale failed in Bring it up after ",
+        )
+    )
+    assert "s: Take time or break; why is told when the others are through it\n" in text
+    assert 0 <= announced < told < reboot < refused, text
+    assert "  cause:  the disk is full.\n  remedy: free some space\n" in text
+
+
 def test_a_run_without_trouble(play):
     done = play({"good": HERE}, playbook="- hosts: all\n  gather_facts: false\n  tasks: [{ping: }]\n")
     assert done.returncode == 0, done.stderr
