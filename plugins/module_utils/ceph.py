@@ -44,7 +44,7 @@ class Ceph:
         keyring: str | None = None,
         timeout: int = 30,
     ) -> None:
-        self.run = run
+        self.run, self.conf = run, conf
         self.options = ["--cluster", cluster, "--conf", conf, "--name", name]
         if keyring:
             self.options += ["--keyring", keyring]
@@ -61,6 +61,8 @@ class Ceph:
             # Some of its lines are warnings of the client, which the last one is not.
             said = (stderr.strip() or stdout.strip() or "it said nothing").splitlines()[-1]
             remedy = DENIED if rc in (1, 13) else UNREACHABLE if rc in (110, 124) else "read what it said"
+            if "conf_read_file" in said:
+                remedy = f"see that {self.conf} is there and can be read; playbooks/storage.yml writes it"
             raise CephError(said, rc, words, remedy)
         try:
             return json.loads(stdout) if stdout.strip() else None
