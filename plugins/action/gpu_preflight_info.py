@@ -10,7 +10,10 @@ from typing import Any
 
 from ansible import constants
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
+
+before_forks.load_filters()
 
 
 def checksum(path: str, cache: str) -> str:

@@ -16,11 +16,19 @@ SOURCES = ("keys", "repositories", "pins", "early_files")
 PENDING = "/var/lib/baremetal-gpu/pending"
 
 
-def without_secrets(desired: Item) -> Item:
-    """The document as it is sent to be compared: of a sensitive file only the checksum of its content."""
+# Characters of a content from which on its checksum does where no difference is shown.
+LONG = 4096
+
+
+def as_sent(desired: Item, brief: bool = False) -> Item:
+    """The document as it is sent to be compared: of a sensitive file only the checksum of its content.
+
+    :param brief: of a long file too, since nobody is shown what differs in it.
+    """
     files = []
     for item in desired.get("files") or ():
-        if item.get("sensitive") and item.get("content") is not None:
+        content = item.get("content")
+        if content is not None and (item.get("sensitive") or (brief and len(content) > LONG)):
             checksum = hashlib.sha256(str(item["content"]).encode("utf-8")).hexdigest()
             item = {**{key: value for key, value in item.items() if key != "content"}, "sha256": checksum}
         files.append(item)

@@ -137,11 +137,11 @@ def test_a_large_file_with_another_mode_tells_the_mode(host):
 def test_a_secret_is_nowhere_in_the_answer(host):
     host.file("/etc/secret", "old-secret\n")
     desired = {"files": [{"path": "/etc/secret", "content": "new-secret\n", "sensitive": True}]}
-    found = inspect(host, drift_remedy.without_secrets(desired))
+    found = inspect(host, drift_remedy.as_sent(desired))
     assert found["plan"] == ["write /etc/secret (content differs)"]
     assert "secret\\n" not in repr(found)
     host.file("/etc/secret", "new-secret\n")
-    assert inspect(host, drift_remedy.without_secrets(desired))["plan"] == []
+    assert inspect(host, drift_remedy.as_sent(desired))["plan"] == []
 
 
 def test_a_module_that_need_not_be_unloaded_is_no_failure(host):

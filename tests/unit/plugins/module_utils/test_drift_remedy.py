@@ -19,7 +19,7 @@ def host(tmp_path):
 
 
 def remedy(host, desired):
-    found = drift.inspect(drift_remedy.without_secrets(desired), host.run, root=str(host.root), kernel=KERNEL)
+    found = drift.inspect(drift_remedy.as_sent(desired), host.run, root=str(host.root), kernel=KERNEL)
     return drift_remedy.remedy(desired, found)
 
 
@@ -187,12 +187,12 @@ def test_systemd_reads_units_again_when_they_change(host, desired, reload):
 
 def test_a_document_without_secrets_is_sent_as_it_is():
     desired = {"files": [{"path": "/a", "content": "x"}], "packages": [{"name": "p"}]}
-    assert drift_remedy.without_secrets(desired) == desired
+    assert drift_remedy.as_sent(desired) == desired
 
 
 def test_of_a_secret_only_the_checksum_is_sent():
     desired = {"files": [{"path": "/a", "content": "a\n", "sensitive": True}]}
-    assert drift_remedy.without_secrets(desired) == {
+    assert drift_remedy.as_sent(desired) == {
         "files": [
             {
                 "path": "/a",
@@ -202,6 +202,23 @@ def test_of_a_secret_only_the_checksum_is_sent():
         ]
     }
     assert desired["files"][0]["content"] == "a\n"
+
+
+def test_of_a_long_file_the_checksum_is_sent_where_nobody_is_shown_a_difference(host):
+    long = "a line of a program\n" * 1000
+    desired = {"files": [{"path": "/usr/libexec/x", "content": long}, {"path": "/etc/y", "content": "short\n"}]}
+    sent = drift_remedy.as_sent(desired, brief=True)
+    assert len(str(sent)) < 300
+    assert sent["files"][1] == desired["files"][1]
+    assert drift_remedy.as_sent(desired) == desired
+    host.file("/etc/y", "short\n")
+    for there, plan in (("another\n", ["write /usr/libexec/x (content differs)"]), (long, [])):
+        host.file("/usr/libexec/x", there)
+        found = drift.inspect(sent, host.run, root=str(host.root), kernel=KERNEL)
+        assert found["plan"] == plan
+        # What is written comes from the whole document.
+        written = drift_remedy.remedy(desired, found)["files"]["contents"]
+        assert [item["content"] for item in written] == [long] * len(plan)
 
 
 def test_units_that_go_are_stopped_before_anything_else(host):

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.filter.bundle import make
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import MODULES, PACKAGE, imported
 
 # The interpreter of the system, not that of the tests: neither the collection nor pynvml is installed there.
 PYTHON = "/usr/bin/python3"
@@ -56,3 +58,21 @@ def test_the_same_sources_give_the_same_file_and_a_traceback_names_the_module() 
     assert first == make("node_command")
     # Sources stand in the file line by line, so that a diff of two versions can be read.
     assert "#|def main(words: Sequence[str] | None = None) -> int:\n" in first
+
+
+@pytest.mark.parametrize("path", sorted(MODULES.glob("*.py")), ids=lambda path: path.stem)
+def test_imports_are_found_as_pythons_parser_finds_them(path: Path) -> None:
+    source = path.read_text(encoding="utf-8")
+    wanted = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == PACKAGE:
+            wanted |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{PACKAGE}."):
+            wanted.add(str(node.module).rpartition(".")[2])
+    assert set(imported(source)) == wanted
+
+
+def test_an_import_may_be_in_a_function_have_another_name_and_a_comment() -> None:
+    many = f"from {PACKAGE} import (\n        a,  # why, of all\n        b as c,\n    )"
+    source = f"def f():\n    {many}\nfrom {PACKAGE}.d import e\n"
+    assert imported(source) == ["a", "b", "d"]
