@@ -4,46 +4,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
 from tests.roles.conftest import DEBIAN_12, DEBIAN_13, MACHINES, Role, lab, ssh
+from tests.roles.docker_host import DAEMON_JSON, OPERATORS, WANTED, daemon_json, started, write
 
 pytestmark = pytest.mark.lab
-
-DAEMON_JSON = "/etc/docker/daemon.json"
-# What an operator had there before, in their own order and layout.
-OPERATORS = {"labels": ["site=a"], "default-ulimits": {"nofile": {"Name": "nofile", "Hard": 4096, "Soft": 1024}}}
-WANTED: dict[str, Any] = {
-    "container_runtime_validate": "never",
-    "container_runtime_nvidia": "none",
-    "container_runtime_docker_live_restore": True,
-    "container_runtime_docker_log_driver": "json-file",
-    "container_runtime_docker_log_options": {"max-size": "50m"},
-    "container_runtime_docker_config": {"labels": ["role=gpu"]},
-}
 
 
 @pytest.fixture(scope="module")
 def role(bare: None) -> Role:
     return Role("container_runtime", MACHINES)
-
-
-def daemon_json(machine: str) -> dict[str, Any]:
-    return json.loads(ssh(machine, f"cat {DAEMON_JSON}"))
-
-
-def write(machine: str, path: str, text: str, mode: str = "0644") -> None:
-    ssh(
-        machine,
-        f"sudo mkdir -p $(dirname {path}); sudo tee {path} >/dev/null <<'END'\n{text}\nEND\nsudo chmod {mode} {path}",
-    )
-
-
-def started(machine: str) -> str:
-    """PID and start of the running dockerd."""
-    return ssh(machine, "systemctl show docker.service -p MainPID -p ExecMainStartTimestampMonotonic --value")
 
 
 def changes(machine: str) -> str:
@@ -152,59 +124,3 @@ def test_a_setting_that_docker_refuses(role: Role) -> None:
     assert {machine: daemon_json(machine) for machine in MACHINES} == before
     assert ssh(DEBIAN_12, "systemctl is-active docker.service").strip() == "active"
     role.is_converged(WANTED)
-
-
-def toolkit(repositories: dict[str, str], version: str) -> dict[str, Any]:
-    """NVIDIA Container Toolkit; without CDI, because this lab has no driver."""
-    return {
-        **WANTED,
-        "container_runtime_nvidia": "auto",
-        "container_runtime_docker_cdi": False,
-        "container_runtime_toolkit_repo_url": repositories["toolkit"],
-        "container_runtime_toolkit_repo_key_url": repositories["key"],
-        "container_runtime_toolkit_repo_key_sha256": repositories["sha256"],
-        "container_runtime_toolkit_version": version,
-    }
-
-
-def test_a_key_that_is_not_the_one_that_was_checked(role: Role, repositories: dict[str, str]) -> None:
-    wanted = {**toolkit(repositories, "1.17.7-1"), "container_runtime_toolkit_repo_key_sha256": "0" * 64}
-    play = role.run(wanted, only=DEBIAN_13)
-    assert "checksum" in " ".join(play.failures[DEBIAN_13])
-    assert "0" * 64 in " ".join(play.failures[DEBIAN_13])
-    assert "nvidia-container-toolkit" not in ssh(DEBIAN_13, "dpkg-query -W -f '${Package}\\n'")
-
-
-@pytest.mark.slow
-def test_the_toolkit_at_one_version_and_then_at_another(role: Role, repositories: dict[str, str]) -> None:
-    before = {machine: started(machine) for machine in MACHINES}
-    role.converge(toolkit(repositories, "1.17.7-1"))
-    role.is_converged(toolkit(repositories, "1.17.7-1"))
-    for machine in MACHINES:
-        assert started(machine) == before[machine], "a reload is enough for a further runtime"
-        held = ssh(machine, "apt-mark showhold").split()
-        assert {"nvidia-container-toolkit", "nvidia-container-toolkit-base"} <= set(held)
-        assert daemon_json(machine)["runtimes"] == {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}
-        config = ssh(machine, "cat /etc/nvidia-container-runtime/config.toml")
-        assert "\naccept-nvidia-visible-devices-envvar-when-unprivileged = false\n" in config
-        assert "#swarm-resource" in config, "the file's comments are gone"
-        runtimes = json.loads(ssh(machine, "sudo docker info --format '{{json .Runtimes}}'"))
-        assert "nvidia" in runtimes
-    role.converge(toolkit(repositories, "1.17.8-1"), only=DEBIAN_13)
-    versions = ssh(DEBIAN_13, "dpkg-query -W -f '${Version}\\n' nvidia-container-toolkit libnvidia-container1")
-    assert versions.split() == ["1.17.8-1", "1.17.8-1"]
-
-
-@pytest.mark.slow
-def test_absent_takes_out_what_was_put_in(role: Role, repositories: dict[str, str]) -> None:
-    wanted = {**toolkit(repositories, "1.17.7-1"), "container_runtime_state": "absent"}
-    role.converge(wanted)
-    for machine in MACHINES:
-        assert daemon_json(machine) == OPERATORS
-        assert "baremetal" not in ssh(machine, "ls /etc/apt/sources.list.d")
-        # The packages stay unless they are named to go.
-        assert "Server Version" in ssh(machine, "sudo docker info 2>/dev/null")
-    role.is_converged(wanted)
-    role.converge({**wanted, "container_runtime_remove_packages": True}, only=DEBIAN_13)
-    assert "docker" not in ssh(DEBIAN_13, "dpkg-query -W -f '${db:Status-Abbrev} ${Package}\\n' | grep ^ii")
-    assert "overlay2" in ssh(DEBIAN_13, "sudo ls /var/lib/docker"), "data must never be deleted"
