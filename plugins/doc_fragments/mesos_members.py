@@ -41,4 +41,13 @@ options:
     description: How many cards an agent has to announce; V(-1) if that does not matter.
     type: int
     default: -1
+  ca_file:
+    description: File with the authority that signed the members' certificates, if not one of the system's.
+    type: path
+  tls_first:
+    description:
+      - Whether members whose URL begins with C(http) are asked by TLS first, and without it where that fails. For a
+        cluster that is on its way to TLS, or back.
+    type: bool
+    default: false
 """

@@ -31,5 +31,8 @@ def members(
         asked = known.get(left) or {}
         told = asked.get("address") or known.get(address) or known.get("ansible_host") or name
         number = int(asked.get(key) or known.get(own_port) or port)
-        rows.append({"name": name, "address": str(told), "port": number, "url": f"http://{told}:{number}"})
+        # Marathon's own HTTP is without TLS, and in between everybody answers to both.
+        mode = (asked.get("tls") or {}).get("mode") or known.get("mesos_common_tls") or "off"
+        scheme = "https" if kind == "master" and mode == "required" else "http"
+        rows.append({"name": name, "address": str(told), "port": number, "url": f"{scheme}://{told}:{number}"})
     return rows

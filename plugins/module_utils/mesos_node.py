@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_flags
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_unit, mesos_flags, mesos_replace
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_look import read
 
 MIB = 1024 * 1024
@@ -33,6 +35,45 @@ def environment(text: str) -> dict[str, str]:
             continue
         found[name] = value
     return found
+
+
+def tls_mode(variables: Mapping[str, str]) -> str:
+    """What libprocess makes of its variables: off, downgrade (both are spoken) or required."""
+    on = {name for name, value in variables.items() if value in ("true", "1")}
+    if "LIBPROCESS_SSL_ENABLED" not in on:
+        return "off"
+    return "downgrade" if "LIBPROCESS_SSL_SUPPORT_DOWNGRADE" in on else "required"
+
+
+def is_stale(environment_file: str, stamp: str) -> bool:
+    """Whether the unit was started with another environment file than is there; so too if it did not tell."""
+    told = host_unit.parse_stamp(read(stamp)).get(environment_file)
+    with contextlib.suppress(OSError), open(environment_file, "rb") as file:
+        return told != hashlib.sha256(file.read()).hexdigest()
+    return True
+
+
+def executors(work_dir: str, agent_id: str | None, proc: str = "/proc") -> dict[str, int]:
+    """Of the agent's executors that live how many speak by which `tls_mode`, by the environment of their processes.
+
+    A container with processes of its own has a helper outside, which may lack the variables that its child has.
+    """
+    found: dict[str, int] = {}
+    for pid in mesos_replace.living(work_dir, agent_id, proc) if agent_id else []:
+        modes = {tls_mode(_environ(proc, one)) for one in (pid, *_children(proc, pid))}
+        mode = next((one for one in ("required", "downgrade") if one in modes), "off")
+        found[mode] = found.get(mode, 0) + 1
+    return found
+
+
+def _environ(proc: str, pid: int) -> dict[str, str]:
+    rows = read(os.path.join(proc, str(pid), "environ")).split("\0")
+    return {name: value for name, _sign, value in (row.partition("=") for row in rows)}
+
+
+def _children(proc: str, pid: int) -> list[int]:
+    told = read(os.path.join(proc, str(pid), "task", str(pid), "children"))
+    return [int(one) for one in told.split() if one.isdigit()]
 
 
 def cgroups(root: str = "/") -> str:

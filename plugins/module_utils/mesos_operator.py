@@ -65,6 +65,23 @@ def http_transport(timeout_s: float = 10.0, ca_file: str | None = None) -> Trans
     return send
 
 
+def tls_first(transport: Transport) -> Transport:
+    """Asks http:// URLs by TLS, and as they stand where that fails. For a cluster on its way to TLS or back."""
+
+    def send(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+        if not url.startswith("http://"):
+            return transport(method, url, headers, body)
+        try:
+            return transport(method, "https://" + url[len("http://") :], headers, body)
+        except urllib.error.URLError as error:
+            # A certificate that is not trusted is no reason to do without.
+            if isinstance(error.reason, ssl.SSLCertVerificationError):
+                raise
+            return transport(method, url, headers, body)
+
+    return send
+
+
 def _reply(status: int, headers: Iterable[tuple[str, str]], body: bytes) -> Reply:
     return Reply(status, {name.lower(): value for name, value in headers}, body)
 

@@ -13,7 +13,13 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos, mesos_change, mesos_flags, schedulable
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    mesos,
+    mesos_change,
+    mesos_flags,
+    mesos_tls,
+    schedulable,
+)
 
 Row = dict[str, Any]
 
@@ -52,6 +58,7 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
     }
     draft.attempt(lambda: _common(draft))
     draft.attempt(build[program])
+    _tls(draft, variables or {})
     settings = {**draft.settings, **dict(asked["flags"])}
     flags = draft.attempt(lambda: mesos_flags.known(program, asked["flavour"], asked["version"], tuple(asked["build"])))
     if flags is not None:
@@ -144,6 +151,27 @@ def _common(draft: Draft) -> None:
             draft.refuse(f"port {port} is held by {holder}. To do: stop it, or choose another port")
     for source in asked["sources"]:
         _source(draft, source)
+
+
+def _tls(draft: Draft, variables: Mapping[str, Mapping[str, Any]]) -> None:
+    asked, tls = draft.asked, draft.asked["tls"]
+    program, mode = asked["program"], tls["mode"]
+    if mode == "off" and "LIBPROCESS_SSL_ENABLED" in asked["libprocess"]:
+        # It is the operator's own doing.
+        return
+    flags = asked["flags"] if program == "agent" else {}
+    told = [
+        *mesos_tls.given_twice(asked["libprocess"], flags, tls),
+        *mesos_tls.problems(program, draft.host, tls, asked["node"], variables),
+    ]
+    draft.problems += [f"{draft.host}: {one}" for one in told]
+    if mode == "off":
+        return
+    draft.libprocess.update(mesos_tls.libprocess(mode, tls["directory"], tls["version"]))
+    made = draft.attempt(lambda: mesos_tls.files(program, tls, asked["certificates"], asked["user"], draft.host))
+    draft.files += made or []
+    if program == "agent" and mesos_tls.FLAG not in flags:
+        draft.settings[mesos_tls.FLAG] = mesos_tls.executor_variables(mode, tls["directory"], tls["version"])
 
 
 def _source(draft: Draft, source: Mapping[str, Any]) -> None:

@@ -15,7 +15,9 @@ import json
 import os
 import re
 import shlex
+import ssl
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -44,6 +46,8 @@ class Place:
     work_dir: str = "/var/lib/mesos/agent"
     environment: str = "/etc/baremetal-gpu/mesos/agent.env"
     url: str = "http://127.0.0.1:5051"
+    # The authority that signed the agent's certificate, where it speaks TLS.
+    ca_file: str | None = None
     start_s: float = 60.0
 
     @property
@@ -138,13 +142,24 @@ def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> dict[
     return {today[uuid]: uuid for uuid in uuids}
 
 
-def tasks_of_agent(url: str, timeout_s: float = 5.0) -> list[str]:
-    """Ids of the tasks that the agent itself tells of; none where it does not answer."""
+def tasks_of_agent(url: str, timeout_s: float = 5.0, ca_file: str | None = None) -> list[str]:
+    """Ids of the tasks that the agent itself tells of; none where it does not answer.
+
+    :raises Refused: for an agent that speaks TLS and is not trusted, or an authority that cannot be read.
+    """
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+        https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))
+    except OSError as why:
+        raise Refused(f"{ca_file} cannot be read: {why}. To do: run the role mesos_agent") from why
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({}), https).open(
             f"{url}/state", timeout=timeout_s
         ) as answer:
             state = json.load(answer)
+    except urllib.error.URLError as why:
+        if isinstance(why.reason, ssl.SSLError):
+            raise Refused(f"{url}: {why.reason}. To do: give the URL by which its certificate names it") from why
+        return []
     except (OSError, ValueError):
         return []
     return [
@@ -221,7 +236,7 @@ class Replacement:
             raise Refused(f"the agent here is {now}, and {self.agent_id} was drained. To do: decide again")
         self._wanted()
         if now is not None:
-            tasks = tasks_of_agent(self.place.url)
+            tasks = tasks_of_agent(self.place.url, ca_file=self.place.ca_file)
             if tasks:
                 raise Refused(f"the agent has tasks: {', '.join(tasks)}. To do: drain it, or leave it")
 

@@ -45,6 +45,9 @@ options:
     description: Where the agent answers on the host itself.
     type: str
     default: http://127.0.0.1:5051
+  ca_file:
+    description: File with the authority that signed the agent's certificate, if not one of the system's.
+    type: path
   wait:
     description: Seconds in which the agent has to register.
     type: float
@@ -109,12 +112,15 @@ def main() -> None:
             "work_dir": {"type": "path", "default": "/var/lib/mesos/agent"},
             "environment_file": {"type": "path", "default": "/etc/baremetal-gpu/mesos/agent.env"},
             "url": {"type": "str", "default": "http://127.0.0.1:5051"},
+            "ca_file": {"type": "path"},
             "wait": {"type": "float", "default": 60},
         },
         supports_check_mode=True,
     )
     given = module.params
-    place = Place(given["unit"], given["work_dir"], given["environment_file"], given["url"], given["wait"])
+    place = Place(
+        given["unit"], given["work_dir"], given["environment_file"], given["url"], given["ca_file"], given["wait"]
+    )
     try:
         if not given["uuids"]:
             raise Refused("no card is to be given out. To do: drain the agent and leave it so")

@@ -31,6 +31,9 @@ options:
     type: list
     elements: int
     default: []
+  stamp:
+    description: The file with the checksums that the unit writes when it starts the program, if it does.
+    type: path
   names:
     description: Names or addresses that must resolve on this host.
     type: list
@@ -77,6 +80,19 @@ running:
   description: Whether the unit is active.
   returned: success
   type: bool
+stale:
+  description: >-
+    Whether the program runs, and was started with other settings than those in O(environment_file); false without
+    O(stamp).
+  returned: success
+  type: bool
+executors:
+  description: >-
+    How many processes of the agent's executors live that were started with each C(off), C(downgrade) or C(required) of
+    TLS.
+  returned: success
+  type: dict
+  sample: {"off": 2}
 agent_id:
   description: The id that an agent comes back with; null without a checkpoint.
   returned: success
@@ -148,6 +164,7 @@ def main() -> None:
             "work_dir": {"type": "str", "default": ""},
             "unit": {"type": "str", "required": True},
             "ports": {"type": "list", "elements": "int", "default": []},
+            "stamp": {"type": "path"},
             "names": {"type": "list", "elements": "str", "default": []},
             "files": {"type": "list", "elements": "path", "default": []},
         },
@@ -157,11 +174,15 @@ def main() -> None:
     environment = mesos_node.environment(host_look.read(given["environment_file"]))
     work_dir = environment.get("MESOS_WORK_DIR") or given["work_dir"]
     resolved = {name: host_look.resolve(name) for name in given["names"]}
+    running = host_unit.Unit(given["unit"], host_run.run).is_running()
+    checkpoint = mesos_node.checkpoint(work_dir)
     module.exit_json(
         changed=False,
         environment=environment,
-        running=host_unit.Unit(given["unit"], host_run.run).is_running(),
-        **mesos_node.checkpoint(work_dir),
+        running=running,
+        stale=running and bool(given["stamp"]) and mesos_node.is_stale(given["environment_file"], given["stamp"]),
+        executors=mesos_node.executors(work_dir, checkpoint["agent_id"]),
+        **checkpoint,
         has_log=mesos_node.has_log(work_dir),
         cgroups=mesos_node.cgroups(),
         cpus=os.cpu_count() or 1,

@@ -73,6 +73,7 @@ members:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_arguments, mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
 
 
 def main() -> None:
@@ -84,7 +85,11 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    module.exit_json(changed=False, **mesos_arguments.members(given).wait_until(mesos_watch.is_complete, given["wait"]))
+    try:
+        cluster = mesos_arguments.members(given)
+    except Failed as wrong:
+        module.fail_json(msg=str(wrong))
+    module.exit_json(changed=False, **cluster.wait_until(mesos_watch.is_complete, given["wait"]))
 
 
 if __name__ == "__main__":

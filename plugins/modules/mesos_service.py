@@ -98,6 +98,7 @@ due:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, host_unit, mesos_arguments, mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
 
 
 def main() -> None:
@@ -117,11 +118,11 @@ def main() -> None:
     given = module.params
     if given["own"] not in [row["name"] for row in given["members"]]:
         module.fail_json(msg=f"members has no {given['own']}: list it too")
-    cluster = mesos_arguments.members(given)
-    service = mesos_watch.Service(given["unit"], given["own"], cluster, given["wait"], host_run.run)
     try:
+        cluster = mesos_arguments.members(given)
+        service = mesos_watch.Service(given["unit"], given["own"], cluster, given["wait"], host_run.run)
         action, due = service.step(given["only"], given["join"], given["files"], given["stamp"], module.check_mode)
-    except host_unit.Refused as wrong:
+    except (host_unit.Refused, Failed) as wrong:
         module.fail_json(msg=f"{given['unit']} on {given['own']}: {wrong}")
     done = {"start": "started\n", "restart": "restarted\n", "": ""}[action]
     module.exit_json(changed=bool(action), action=action, due=due, diff={"before": "", "after": done})

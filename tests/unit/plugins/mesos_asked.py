@@ -80,6 +80,7 @@ COMMON: dict[str, Any] = {
     "login": {"user": "", "password": ""},
     "secrets": SECRETS,
     "authentication": "required",
+    "tls": {"mode": "off"},
 }
 
 
