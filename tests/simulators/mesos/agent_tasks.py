@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import grammar
+import tls
 import web
 
 ALIVE = ("TASK_RUNNING", "TASK_KILLING")
@@ -47,6 +48,8 @@ class Tasks:
         self.tasks: dict[str, Task] = {}
         # NVML's indices of the cards that may be given out.
         self.cards: list[int] = []
+        # What executors find in their environment, and hand on to their tasks.
+        self.executor: dict[str, str] = json.loads(flags.get("executor_environment_variables", "{}"))
         # Set when there is something to tell the master.
         self.news = threading.Event()
 
@@ -62,7 +65,12 @@ class Tasks:
         kept = self.meta / self.id / "tasks.json"
         self.tasks = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
         for task in self.tasks.values():
-            if task["state"] in ALIVE and task.get("check"):
+            if task["state"] in ALIVE and {task.get("tls", "off"), web.TLS.mode} == {"off", "required"}:
+                # Its executor and this agent cannot talk.
+                self.signal({**task, "state": "TASK_KILLING"}, signal.SIGKILL)
+                why = "Executor did not reregister within the time"
+                task.update(state="TASK_FAILED", reason="REASON_EXECUTOR_REREGISTRATION_TIMEOUT", message=why)
+            elif task["state"] in ALIVE and task.get("check"):
                 threading.Thread(target=self._checked, args=(task["id"],), daemon=True).start()
 
     def sandbox(self, task_id: str) -> Path:
@@ -121,6 +129,7 @@ class Tasks:
             except KeyError:
                 raise OSError(f"Failed to get user information for '{user}'") from None
             os.chown(sandbox, account.pw_uid, account.pw_gid)
+        task["tls"] = self._executor_tls(account)
         with (sandbox / "stdout").open("wb") as out, (sandbox / "stderr").open("wb") as errors:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", EXECUTOR, "executor", *argv],
@@ -139,12 +148,30 @@ class Tasks:
         if task.get("check"):
             threading.Thread(target=self._checked, args=(task["id"],), daemon=True).start()
 
+    def _executor_tls(self, account: pwd.struct_passwd | None) -> str:
+        """By what its executor talks with the agent. Raises OSError where it could not."""
+        mode = tls.mode(self.executor)
+        if {mode, web.TLS.mode} == {"off", "required"}:
+            raise OSError(f"the executor speaks TLS: {mode}, the agent: {web.TLS.mode}; it could not register")
+        names = [f"LIBPROCESS_SSL_{kind}_FILE" for kind in ("KEY", "CERT", "CA")] if mode != "off" else []
+        for name in names:
+            file = self.executor.get(name, "")
+            who = {"user": account.pw_uid, "group": account.pw_gid} if account else {}
+            groups = {"extra_groups": os.getgrouplist(account.pw_name, account.pw_gid)} if account else {}
+            if not file or subprocess.run(["test", "-r", file], **who, **groups).returncode:
+                raise OSError(f"the executor could not read {name} ({file or 'not set'})")
+        return mode
+
     def _environment(self, task: Task) -> dict[str, str]:
-        """What the agent has, without its own settings, and what the task brings. Cards by NVML's index."""
+        """What the agent has, without its own settings, and what the task brings. Cards by NVML's index.
+
+        The real agent hands on nothing of its own but the flag.
+        """
         own = ("MESOS_", "LIBPROCESS_", "STAND_IN_")
         sandbox = self.sandbox(task["id"])
         return {
             **{name: value for name, value in os.environ.items() if not name.startswith(own)},
+            **self.executor,
             **task.get("env", {}),
             "MESOS_SANDBOX": str(sandbox),
             "MESOS_TASK_ID": task["id"],

@@ -241,11 +241,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     if {"STAND_IN_ALONE", "STAND_IN_LEADER"} & set(os.environ):
         alone = Alone(flags)
-        web.serve(flags.get("http_address", "127.0.0.1"), int(flags["http_port"]), alone.handle)
+        web.serve(flags.get("http_address", "127.0.0.1"), int(flags["http_port"]), alone.handle, libprocess=False)
     else:
         _must_have_libmesos()
         cluster = Cluster(flags)
-        web.serve(flags.get("http_address", "0.0.0.0"), int(flags["http_port"]), cluster.handle)
+        web.serve(flags.get("http_address", "0.0.0.0"), int(flags["http_port"]), cluster.handle, libprocess=False)
         cluster.start()
     while True:
         signal.pause()

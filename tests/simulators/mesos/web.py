@@ -12,14 +12,16 @@ import os
 import socket
 import subprocess
 import threading
-import urllib.request
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import grammar
+import tls
 
 LOCK = threading.RLock()
+# Of this program, as libprocess would have it.
+TLS = tls.Tls(os.environ)
 
 
 class Answer(Exception):
@@ -73,8 +75,12 @@ def serve(
     port: int,
     handle: Callable[[Request], Any],
     unlocked: dict[str, Callable[[Request], Any]] | None = None,
+    libprocess: bool = True,
 ) -> ThreadingHTTPServer:
-    """Starts to answer. `handle` returns what is sent as JSON, or raises Answer. Paths in `unlocked` do not wait."""
+    """Starts to answer. `handle` returns what is sent as JSON, or raises Answer. Paths in `unlocked` do not wait.
+
+    What is not libprocess' own HTTP knows nothing of its TLS.
+    """
     free = unlocked or {}
 
     class Handler(BaseHTTPRequestHandler):
@@ -106,8 +112,21 @@ def serve(
         def log_message(self, *arguments: Any) -> None:
             return
 
-    ThreadingHTTPServer.allow_reuse_address = True
-    server = ThreadingHTTPServer((ip, port), Handler)
+    class Server(ThreadingHTTPServer):
+        allow_reuse_address = True
+
+        def finish_request(self, request: Any, client_address: Any) -> None:
+            spoken = TLS.accepted(request) if libprocess else request
+            if spoken is not None:
+                try:
+                    super().finish_request(spoken, client_address)
+                finally:
+                    spoken.close()
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """One who goes away in the middle is no matter."""
+
+    server = Server((ip, port), Handler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
@@ -115,6 +134,4 @@ def serve(
 
 def call(url: str, body: Any, timeout_s: float = 5.0) -> Any:
     """POSTs JSON and gives the JSON of the answer. Raises urllib.error.URLError, HTTPError among them."""
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=timeout_s) as reply:
-        return json.loads(reply.read() or b"null")
+    return TLS.call(url, body, timeout_s)
