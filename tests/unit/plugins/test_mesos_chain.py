@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the plans write makes a cluster: three masters, an agent with cards and two Marathons, over a real ZooKeeper.
 
-The programs are the stand-ins, which refuse what the real ones refuse. The files are put where a test may write.
+Once without TLS, and once with nothing else. The programs are the stand-ins, which refuse what the real ones refuse. The
+files are put where a test may write.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_operator, mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, mesos_operator, mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils.certificates import Authority
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import plan
 from tests.local_zookeeper import LocalZooKeeper, NotHere, free_port
 from tests.unit.plugins.mesos_asked import SECRETS, agent, card, gpu, marathon, master, node
+from tests.unit.simulators.mesos_cluster import until
 from tests.unit.simulators.mesos_daemons import packed
 
 pytestmark = pytest.mark.slow
@@ -29,8 +32,16 @@ LOGIN = {"user": "mesos", "password": "zk-password"}
 class Chain:
     """Programs that were started with what a plan has for them."""
 
-    def __init__(self, base: Path) -> None:
-        self.base = base
+    def __init__(self, base: Path, mode: str) -> None:
+        self.base, self.mode = base, mode
+        self.scheme, self.ca = ("https", str(base / "site/ca.pem")) if mode == "required" else ("http", None)
+        self.certificates: dict[str, Any] = {}
+        if mode != "off":
+            authority = Authority(str(base / "site"), host_run.run)
+            authority.make()
+            for name in ("m1", "m2", "m3", "gpu1", "gpu1-executor", "x1", "x2"):
+                authority.sign(name, [HERE], 2)
+                self.certificates[name] = authority.pair(name).told()
         try:
             self.zookeeper = LocalZooKeeper(base / "zookeeper")
         except NotHere as why:
@@ -42,7 +53,17 @@ class Chain:
 
     def asked(self, **more: Any) -> dict[str, Any]:
         there = node(resolved={HERE: [HERE]}, own_ip={HERE: HERE})
-        return {"address": HERE, "zookeeper": [f"{HERE}:{self.zookeeper.port}"], "node": there, **more}
+        tls = {
+            "mode": self.mode,
+            "version": "1.11.0",
+            "hosts": {},
+            "whole": True,
+            "directory": "/etc/tls",
+            "group": "x",
+        }
+        made = {"authority": {"path": self.ca, "sha256": "0" * 64}, "certificates": self.certificates}
+        zookeeper = [f"{HERE}:{self.zookeeper.port}"]
+        return {"address": HERE, "zookeeper": zookeeper, "node": there, "tls": tls, "certificates": made, **more}
 
     def start(self, name: str, program: str, environment_file: str, wanted: dict[str, Any], **more: str) -> None:
         found = plan(wanted, {})
@@ -50,13 +71,18 @@ class Chain:
         place = self.base / name
         place.mkdir()
         for row in found["files"]:
-            if "content" in row:
-                (place / Path(row["path"]).name).write_text(row["content"])
+            if row["path"].startswith("/etc/"):
+                file = place / row["path"].removeprefix("/etc/")
+                if row.get("state") == "directory":
+                    file.mkdir()
+                else:
+                    file.write_text(row["content"] if "content" in row else Path(row["source"]).read_text())
         env = {"PATH": os.environ["PATH"], **more}
         for line in (place / Path(environment_file).name).read_text().splitlines():
             if not line.startswith("#"):
                 variable, value = line.split("=", 1)
-                env[variable] = value.strip('"').replace("/etc/", f"{place}/").replace("/WORK", f"{place}/work")
+                value = value.strip('"').replace('\\"', '"')
+                env[variable] = value.replace("/etc/", f"{place}/").replace("/WORK", f"{place}/work")
         with (place / "log").open("wb") as log:
             command = [str(self.base / program), *found["arguments"]]
             self.processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
@@ -68,16 +94,19 @@ class Chain:
         self.zookeeper.stop()
 
 
-@pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
-    one = Chain(tmp_path_factory.mktemp("chain"))
+@pytest.fixture(scope="module", params=["off", "required"])
+def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
+    one = Chain(tmp_path_factory.mktemp("chain"), request.param)
     yield one
     one.stop()
 
 
-def looked(program: str, ports: list[int], login: tuple[str, str] | None = None, gpus: int | None = None) -> Any:
-    members = [{"name": str(port), "url": f"http://{HERE}:{port}"} for port in ports]
-    cluster = mesos_watch.Cluster(program, members, mesos_operator.http_transport(5.0), login, gpus)
+def looked(
+    chain: Chain, program: str, ports: list[int], login: tuple[str, str] | None = None, gpus: int | None = None
+) -> Any:
+    scheme = "http" if program == "marathon" else chain.scheme
+    members = [{"name": str(port), "url": f"{scheme}://{HERE}:{port}"} for port in ports]
+    cluster = mesos_watch.Cluster(program, members, mesos_operator.http_transport(5.0, chain.ca), login, gpus)
     return cluster.wait_until(mesos_watch.is_complete, 90)
 
 
@@ -90,8 +119,8 @@ def masters(chain: Chain) -> list[int]:
     return ports
 
 
-def test_three_masters_come_to_one_leader(masters: list[int]) -> None:
-    seen = looked("master", masters)
+def test_three_masters_come_to_one_leader(chain: Chain, masters: list[int]) -> None:
+    seen = looked(chain, "master", masters)
     assert seen["problems"] == []
     assert sum(row["leads"] for row in seen["members"]) == 1
 
@@ -101,14 +130,15 @@ def test_an_agent_registers_with_its_healthy_cards_and_without_a_password(chain:
     cards = gpu(card(0), card(1, "fatal"), card(2))
     wanted = agent(port=port, login=LOGIN, work_dir="/WORK", gpu=cards, **chain.asked())
     chain.start("a1", "mesos/sbin/mesos-agent", "/etc/agent.env", wanted, STAND_IN_GPUS="ok,GPU is lost,ok")
-    assert looked("agent", [port], gpus=2)["problems"] == []
-    urls = [f"http://{HERE}:{one}" for one in masters]
-    operator = mesos_operator.Operator(urls, mesos_operator.http_transport(5.0), "operator", SECRETS["operator"])
+    assert looked(chain, "agent", [port], gpus=2)["problems"] == []
+    urls = [f"{chain.scheme}://{HERE}:{one}" for one in masters]
+    transport = mesos_operator.http_transport(5.0, chain.ca)
+    operator = mesos_operator.Operator(urls, transport, "operator", SECRETS["operator"])
     (told,) = operator.agents()
     assert (told["hostname"], told["state"], told["resources"]["gpus"]) == ("gpu1", "active", 2)
     # Only the operator may, and may.
     operator.deactivate(told["id"])
-    stranger = mesos_operator.Operator(urls, mesos_operator.http_transport(5.0), "marathon", SECRETS["marathon"])
+    stranger = mesos_operator.Operator(urls, transport, "marathon", SECRETS["marathon"])
     with pytest.raises(mesos_operator.Failed, match="ACLs do not allow"):
         stranger.reactivate(told["id"])
     operator.reactivate(told["id"])
@@ -122,10 +152,15 @@ def test_two_marathons_know_one_leader(chain: Chain, masters: list[int]) -> None
         chain.start(
             f"x{number}", "marathon/bin/marathon", "/etc/marathon.env", wanted, MESOS_NATIVE_JAVA_LIBRARY=library
         )
-    seen = looked("marathon", ports, ("operator", "secret-http"))
+    seen = looked(chain, "marathon", ports, ("operator", "secret-http"))
     assert seen["problems"] == []
     assert sum(row["leads"] for row in seen["members"]) == 1
     assert looked_without_a_login(ports[0])
+    # The one that leads has found its way to the masters.
+    transport = mesos_operator.http_transport(5.0, chain.ca)
+    urls = [f"{chain.scheme}://{HERE}:{one}" for one in masters]
+    operator = mesos_operator.Operator(urls, transport, "operator", SECRETS["operator"])
+    until(lambda: [row["name"] for row in operator.get("/state")["frameworks"]] == ["marathon"])
 
 
 def looked_without_a_login(port: int) -> bool:
