@@ -95,6 +95,8 @@ due:
   type: bool
 """
 
+import os
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, host_unit, mesos_arguments, mesos_watch
@@ -118,6 +120,9 @@ def main() -> None:
     given = module.params
     if given["own"] not in [row["name"] for row in given["members"]]:
         module.fail_json(msg=f"members has no {given['own']}: list it too")
+    if module.check_mode and given["ca_file"] and not os.path.exists(given["ca_file"]):
+        # It would have been brought before.
+        given = {**given, "ca_file": None}
     try:
         cluster = mesos_arguments.members(given)
         service = mesos_watch.Service(given["unit"], given["own"], cluster, given["wait"], host_run.run)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the plans write makes a cluster: three masters, an agent with cards and two Marathons, over a real ZooKeeper.
 
-Once without TLS, and once with nothing else. The programs are the stand-ins, which refuse what the real ones refuse. The
-files are put where a test may write.
+Once without TLS, and once with nothing else. The programs are the stand-ins, which refuse what the real ones refuse.
+The files are put where a test may write.
 """
 
 from __future__ import annotations
