@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import Marathon
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed, http_transport
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import http_transport
 
 SPEC: dict[str, dict[str, Any]] = {
     "urls": {"type": "list", "elements": "str", "required": True},
@@ -22,8 +22,5 @@ SPEC: dict[str, dict[str, Any]] = {
 
 def marathon(params: Mapping[str, Any]) -> Marathon:
     """Raises Failed for URLs that are none, and for a CA file that cannot be read."""
-    try:
-        transport = http_transport(params["request_timeout"], params["ca_file"])
-    except OSError as error:
-        raise Failed(f"ca_file {params['ca_file']}: {error}. To do: give a file with certificates in PEM") from error
+    transport = http_transport(params["request_timeout"], params["ca_file"])
     return Marathon(params["urls"], transport, params["user"], params["password"])

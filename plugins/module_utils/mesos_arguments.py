@@ -8,13 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import (
-    Failed,
-    Operator,
-    Transport,
-    http_transport,
-    tls_first,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Operator, http_transport, tls_first
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -43,23 +37,16 @@ MEMBERS: dict[str, dict[str, Any]] = {
 ANSWER_S = 5.0
 
 
-def _transport(timeout_s: float, ca_file: str | None) -> Transport:
-    try:
-        return http_transport(timeout_s, ca_file)
-    except OSError as error:
-        raise Failed(f"ca_file {ca_file}: {error}. To do: give a file with certificates in PEM") from error
-
-
 def members(params: Mapping[str, Any]) -> Cluster:
     """Raises Failed for a CA file that cannot be read."""
     login = (params["user"], params["password"]) if params["user"] else None
     gpus = params["gpus"] if params["gpus"] >= 0 else None
-    transport = _transport(ANSWER_S, params["ca_file"])
+    transport = http_transport(ANSWER_S, params["ca_file"])
     transport = tls_first(transport) if params["tls_first"] else transport
     return Cluster(params["program"], params["members"], transport, login, gpus)
 
 
 def operator(params: Mapping[str, Any]) -> Operator:
     """Raises Failed for masters that are no URLs, and for a CA file that cannot be read."""
-    transport = _transport(params["request_timeout"], params["ca_file"])
+    transport = http_transport(params["request_timeout"], params["ca_file"])
     return Operator(params["masters"], transport, params["principal"], params["secret"])

@@ -47,8 +47,14 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def http_transport(timeout_s: float = 10.0, ca_file: str | None = None) -> Transport:
-    """Over HTTP or HTTPS. `ca_file` is the authority that signed the masters' certificates, if not the system's."""
-    context = ssl.create_default_context(cafile=ca_file)
+    """Over HTTP or HTTPS. `ca_file` is the authority that signed the masters' certificates, if not the system's.
+
+    Raises Failed for a file that cannot be read or has no certificate in it.
+    """
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise Failed(f"ca_file {ca_file}: {error}. To do: give a file with certificates in PEM") from error
     opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
 
     def send(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
