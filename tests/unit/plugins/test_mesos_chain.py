@@ -17,6 +17,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, mesos_operator, mesos_watch
 from ansible_collections.baremetal.gpu.plugins.module_utils.certificates import Authority
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import Marathon
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import plan
 from tests.local_zookeeper import LocalZooKeeper, NotHere, free_port
 from tests.unit.plugins.mesos_asked import SECRETS, agent, card, gpu, marathon, master, node
@@ -147,7 +148,9 @@ def test_an_agent_registers_with_its_healthy_cards_and_without_a_password(chain:
 def test_two_marathons_know_one_leader(chain: Chain, masters: list[int]) -> None:
     ports = [free_port() for _ in range(2)]
     for number, port in enumerate(ports, 1):
-        wanted = marathon(host=f"x{number}", port=port, login={"user": "x", "password": "y"}, **chain.asked())
+        # Only root can open the directories of this test, and so the key of executors.
+        login = {"user": "x", "password": "y"}
+        wanted = marathon(host=f"x{number}", port=port, login=login, task_user="root", **chain.asked())
         library = str(chain.base / "mesos/lib/libmesos.so")
         chain.start(
             f"x{number}", "marathon/bin/marathon", "/etc/marathon.env", wanted, MESOS_NATIVE_JAVA_LIBRARY=library
@@ -161,6 +164,14 @@ def test_two_marathons_know_one_leader(chain: Chain, masters: list[int]) -> None
     urls = [f"{chain.scheme}://{HERE}:{one}" for one in masters]
     operator = mesos_operator.Operator(urls, transport, "operator", SECRETS["operator"])
     until(lambda: [row["name"] for row in operator.get("/state")["frameworks"]] == ["marathon"])
+    # What the agent gives to executors lets them run a task.
+    site = Marathon([f"http://{HERE}:{ports[0]}"], mesos_operator.http_transport(5.0), "operator", "secret-http")
+    site.create({"id": "/one", "cmd": "exec sleep 1000", "cpus": 0.1, "mem": 32, "gpus": 1, "instances": 1}, False)
+    until(lambda: not site.deployments())
+    (task,) = operator.tasks()
+    assert (task["name"], task["state"], task["resources"]["gpus"]) == ("one", "TASK_RUNNING", 1)
+    site.delete("/one", True)
+    until(lambda: not operator.tasks())
 
 
 def looked_without_a_login(port: int) -> bool:
