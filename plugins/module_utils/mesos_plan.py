@@ -156,6 +156,10 @@ def _common(draft: Draft) -> None:
 def _tls(draft: Draft, variables: Mapping[str, Mapping[str, Any]]) -> None:
     asked, tls = draft.asked, draft.asked["tls"]
     program, mode = asked["program"], tls["mode"]
+    if mode not in mesos_tls.MODES:
+        # YAML takes off for a boolean.
+        draft.refuse(f'mesos_common_tls is {mode}. To do: give "off", with quotes, downgrade or required')
+        return
     if mode == "off" and "LIBPROCESS_SSL_ENABLED" in asked["libprocess"]:
         # It is the operator's own doing.
         return

@@ -21,6 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_node import tl
 
 Row = dict[str, Any]
 
+MODES = ("off", "downgrade", "required")
 OPPOSITE = {"off": "required", "required": "off"}
 # With whom a program talks. Agents do not talk to each other.
 PEERS = {"master": ("master", "agent", "marathon"), "agent": ("master",), "marathon": ("master",)}

@@ -195,6 +195,11 @@ def test_tasks_that_an_agent_could_not_reach_any_more_hold_it() -> None:
         assert plan(asked("agent", after, node=new), around())["problems"] == []
 
 
+def test_what_yaml_makes_of_a_word_without_quotes_is_refused() -> None:
+    (text,) = plan(asked("agent", False))["problems"]  # type: ignore[arg-type]
+    assert 'mesos_common_tls is False. To do: give "off", with quotes' in text
+
+
 def test_an_agent_outside_of_the_group_is_told_so() -> None:
     lacking = {"authority": {"path": "/ca", "sha256": "3" * 64}, "certificates": {"gpu1": pair("gpu1")}}
     (text,) = plan(asked("agent", "downgrade", certificates=lacking))["problems"]
