@@ -37,14 +37,6 @@ def environment(text: str) -> dict[str, str]:
     return found
 
 
-def tls_mode(variables: Mapping[str, str]) -> str:
-    """What libprocess makes of its variables: off, downgrade (both are spoken) or required."""
-    on = {name for name, value in variables.items() if value in ("true", "1")}
-    if "LIBPROCESS_SSL_ENABLED" not in on:
-        return "off"
-    return "downgrade" if "LIBPROCESS_SSL_SUPPORT_DOWNGRADE" in on else "required"
-
-
 def is_stale(environment_file: str, stamp: str) -> bool:
     """Whether the unit was started with another environment file than is there; so too if it did not tell."""
     told = host_unit.parse_stamp(read(stamp)).get(environment_file)
@@ -60,7 +52,7 @@ def executors(work_dir: str, agent_id: str | None, proc: str = "/proc") -> dict[
     """
     found: dict[str, int] = {}
     for pid in mesos_replace.living(work_dir, agent_id, proc) if agent_id else []:
-        modes = {tls_mode(_environ(proc, one)) for one in (pid, *_children(proc, pid))}
+        modes = {mesos_replace.tls_mode(_environ(proc, one)) for one in (pid, *_children(proc, pid))}
         mode = next((one for one in ("required", "downgrade") if one in modes), "off")
         found[mode] = found.get(mode, 0) + 1
     return found

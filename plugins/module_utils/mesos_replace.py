@@ -40,12 +40,15 @@ class Refused(Exception):
 
 @dataclass
 class Place:
-    """Where the agent is: systemd unit, work_dir, the file with its environment, and the URL of its own HTTP."""
+    """Where the agent is: systemd unit, work_dir, the file with its environment, and the URL of its own HTTP.
+
+    Without a URL it is where the environment has the agent listen, with the authority that the environment names.
+    """
 
     unit: str = "mesos-agent.service"
     work_dir: str = "/var/lib/mesos/agent"
     environment: str = "/etc/baremetal-gpu/mesos/agent.env"
-    url: str = "http://127.0.0.1:5051"
+    url: str = ""
     # The authority that signed the agent's certificate, where it speaks TLS.
     ca_file: str | None = None
     start_s: float = 60.0
@@ -55,10 +58,39 @@ class Place:
         """A file that is there while a change goes on."""
         return os.path.join(self.work_dir, "baremetal-gpu-cards.json")
 
+    def answers_at(self) -> tuple[str, str | None]:
+        """URL and authority of the agent's own HTTP."""
+        if self.url:
+            return self.url, self.ca_file
+        told = settings(self.environment)
+        scheme = "https" if tls_mode(told) == "required" else "http"
+        # With an address the agent listens there alone, and not at the loopback.
+        address = told.get("MESOS_IP") or "127.0.0.1"
+        url = f"{scheme}://{f'[{address}]' if ':' in address else address}:{told.get('MESOS_PORT') or 5051}"
+        return url, self.ca_file or told.get("LIBPROCESS_SSL_CA_FILE")
+
     @property
     def lock(self) -> str:
         """Held by who changes the agent."""
         return os.path.join(self.work_dir, "baremetal-gpu-cards.lock")
+
+
+def settings(path: str) -> dict[str, str]:
+    """The variables of the agent's environment file; none where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            rows = [line.rstrip("\n").partition("=") for line in file if not line.startswith("#")]
+    except OSError:
+        return {}
+    return {name: value.strip("'\"") for name, sign, value in rows if sign}
+
+
+def tls_mode(variables: Mapping[str, str]) -> str:
+    """What libprocess makes of its variables: off, downgrade (both are spoken) or required."""
+    on = {name for name, value in variables.items() if value in ("true", "1")}
+    if "LIBPROCESS_SSL_ENABLED" not in on:
+        return "off"
+    return "downgrade" if "LIBPROCESS_SSL_SUPPORT_DOWNGRADE" in on else "required"
 
 
 def latest(work_dir: str) -> str | None:
@@ -84,15 +116,8 @@ def pending(place: Place) -> dict[str, Any] | None:
 
 def listed(path: str, name: str = UUIDS) -> list[str] | None:
     """UUIDs of the cards that the agent is started with; None where its environment does not name them."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except OSError:
-        return None
-    found = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
-    if name not in found:
-        return None
-    return [uuid for uuid in found[name].strip("'\"").split(",") if uuid]
+    found = settings(path)
+    return [uuid for uuid in found[name].split(",") if uuid] if name in found else None
 
 
 def environment(text: str, cards: Mapping[int, str]) -> str:
@@ -236,7 +261,8 @@ class Replacement:
             raise Refused(f"the agent here is {now}, and {self.agent_id} was drained. To do: decide again")
         self._wanted()
         if now is not None:
-            tasks = tasks_of_agent(self.place.url, ca_file=self.place.ca_file)
+            url, ca_file = self.place.answers_at()
+            tasks = tasks_of_agent(url, ca_file=ca_file)
             if tasks:
                 raise Refused(f"the agent has tasks: {', '.join(tasks)}. To do: drain it, or leave it")
 

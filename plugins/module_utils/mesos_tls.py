@@ -17,7 +17,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_flags
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_node import tls_mode
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import tls_mode
 
 Row = dict[str, Any]
 

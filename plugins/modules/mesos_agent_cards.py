@@ -42,11 +42,11 @@ options:
     type: path
     default: /etc/baremetal-gpu/mesos/agent.env
   url:
-    description: Where the agent answers on the host itself.
+    description: Where the agent answers on the host itself; empty for where its environment has it listen.
     type: str
-    default: http://127.0.0.1:5051
+    default: ""
   ca_file:
-    description: File with the authority that signed the agent's certificate, if not one of the system's.
+    description: File with the authority that signed the agent's certificate, if not the one that its environment names.
     type: path
   wait:
     description: Seconds in which the agent has to register.
@@ -111,7 +111,7 @@ def main() -> None:
             "unit": {"type": "str", "default": "mesos-agent.service"},
             "work_dir": {"type": "path", "default": "/var/lib/mesos/agent"},
             "environment_file": {"type": "path", "default": "/etc/baremetal-gpu/mesos/agent.env"},
-            "url": {"type": "str", "default": "http://127.0.0.1:5051"},
+            "url": {"type": "str", "default": ""},
             "ca_file": {"type": "path"},
             "wait": {"type": "float", "default": 60},
         },

@@ -119,6 +119,26 @@ def test_what_was_cut_is_taken_up_again(host, cut):
     assert "gpus:2" in host.environment.read_text()
 
 
+TLS = "LIBPROCESS_SSL_ENABLED=true\nLIBPROCESS_SSL_CA_FILE=/etc/ca.pem\nLIBPROCESS_SSL_SUPPORT_DOWNGRADE="
+
+
+@pytest.mark.parametrize(
+    ("more", "url", "ca_file"),
+    [
+        ("", "http://127.0.0.1:5051", None),
+        ("MESOS_IP=10.0.0.7\nMESOS_PORT=6051\n", "http://10.0.0.7:6051", None),
+        ('MESOS_IP="fd00::7"\n', "http://[fd00::7]:5051", None),
+        (f"MESOS_IP=10.0.0.7\n{TLS}true\n", "http://10.0.0.7:5051", "/etc/ca.pem"),
+        (f"MESOS_IP=10.0.0.7\n{TLS}false\n", "https://10.0.0.7:5051", "/etc/ca.pem"),
+    ],
+)
+def test_the_agent_is_asked_where_its_environment_has_it_listen(host, more, url, ca_file):
+    host.environment.write_text(ENVIRONMENT + more)
+    assert Place(environment=str(host.environment)).answers_at() == (url, ca_file)
+    given = Place(environment=str(host.environment), url="http://[::1]:1", ca_file="/own.pem")
+    assert given.answers_at() == ("http://[::1]:1", "/own.pem")
+
+
 def test_another_agent_than_was_drained_is_not_touched(host):
     host.order(agent_id="S9")
     answer = host.obey()

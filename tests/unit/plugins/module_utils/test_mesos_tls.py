@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_node, mesos_tls
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_node, mesos_replace, mesos_tls
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_members import members
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import plan
 from tests.unit.plugins.mesos_asked import agent, file, marathon, master, node, variables
@@ -75,7 +75,7 @@ def test_both_are_spoken_first_and_then_only_tls_and_only_with_those_who_prove_t
         found = plan(asked(program, mode))
         assert found["problems"] == []
         told = variables(found, ENVIRONMENTS[program])
-        assert mesos_node.tls_mode(told) == mode
+        assert mesos_replace.tls_mode(told) == mode
         assert (told["LIBPROCESS_SSL_CERT_FILE"], told["LIBPROCESS_SSL_KEY_FILE"], told["LIBPROCESS_SSL_CA_FILE"]) == (
             "/etc/tls/certificate.pem",
             "/etc/tls/key.pem",
@@ -106,7 +106,7 @@ def test_executors_get_a_key_that_tasks_may_read_and_not_the_agents() -> None:
     found = plan(asked("agent", "required"))
     line = next(row for row in file(found, "/etc/agent.env")["content"].splitlines() if "EXECUTOR_ENV" in row)
     told = json.loads(line.partition("=")[2].strip('"').replace('\\"', '"'))
-    assert mesos_node.tls_mode(told) == "required"
+    assert mesos_replace.tls_mode(told) == "required"
     assert told["LIBPROCESS_SSL_KEY_FILE"] == "/etc/tls/executor-key.pem"
     key = file(found, "/etc/tls/executor-key.pem")
     assert (key["mode"], key["group"], key["owner"], key["sensitive"]) == ("0640", "tasks", "root", True)
