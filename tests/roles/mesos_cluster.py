@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import secrets
+import ssl
 import subprocess
 import sys
 import urllib.error
@@ -22,6 +23,7 @@ MACHINES = (CARDS, SILENT, BARE)
 MARATHONS = (CARDS, BARE)
 UNITS = {"mesos-master": MACHINES, "mesos-agent": MACHINES, "marathon": MARATHONS}
 CONFIG = "/etc/baremetal-gpu/mesos"
+MARATHON_PORT = 8080
 
 
 class Site:
@@ -34,6 +36,9 @@ class Site:
         self.base = base
         self.hosts = {SILENT: {"mesos_agent_gpus": "none"}} if hosts is None else hosts
         self.secrets = base / ".secrets" / "mesos.json"
+        self.certificates = base / ".secrets" / "mesos-tls"
+        # Whether masters and agents are asked over TLS.
+        self.is_encrypted = False
         packed = subprocess.run(
             [sys.executable, ROOT / "tests/simulators/mesos/pack", base / "pack"],
             check=True,
@@ -52,6 +57,7 @@ class Site:
             "marathon_path": archives["marathon"]["path"],
             "marathon_sha256": archives["marathon"]["sha256"],
             "mesos_common_secrets_path": str(self.secrets),
+            "mesos_common_tls_path": str(self.certificates),
             "mesos_agent_rack": "r1",
             "mesos_agent_reserve": {"cpus": 0.5, "mem": 256, "disk": 1024},
             "zookeeper_wait": 90,
@@ -118,14 +124,18 @@ class Site:
     def ask(self, machine: str, port: int, path: str, login: str = "", body: Any = None) -> Any:
         """JSON of the answer, None without one. `login` is a principal among the secrets."""
         data = None if body is None else json.dumps(body).encode()
+        encrypted = self.is_encrypted and port != MARATHON_PORT
         request = urllib.request.Request(
-            f"http://{self.addresses[machine]}:{port}{path}", data, {"Content-Type": "application/json"}
+            f"http{'s' if encrypted else ''}://{self.addresses[machine]}:{port}{path}",
+            data,
+            {"Content-Type": "application/json"},
         )
+        context = ssl.create_default_context(cafile=self.certificates / "ca.pem") if encrypted else None
         if login:
             pair = f"{login.removeprefix('http:')}:{self.secret(login)}"
             request.add_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
         try:
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=10, context=context) as answer:
                 return json.loads(answer.read() or b"{}")
         except urllib.error.HTTPError as error:
             return {"status": error.code}

@@ -330,6 +330,54 @@ def test_a_master_that_does_not_come_back_stops_what_comes_after(site: Site) -> 
     assert site.run().changed_tasks == {}
 
 
+STRANGER = "sudo setpriv --reuid 65533 --regid 65533 --clear-groups"
+
+
+def begin_anew(site: Site) -> str:
+    """The process of the task that stays, begun again as its agent is set up now."""
+    app = {"id": "/stay", "cmd": "sleep 3600", "cpus": 0.1, "mem": 32}
+    for instances in (0, 1):
+        play = deploy(site, {**app, "instances": instances})
+        assert play.rc == 0, play.tail()
+    return str(until(stayed))
+
+
+def test_tls_comes_in_two_passes_and_goes_in_two_and_tasks_run_on(site: Site) -> None:
+    before = processes(), files()
+    play = site.run(mesos_common_tls="required")
+    assert "downgrade" in " ".join(itertools.chain.from_iterable(play.failures.values()))
+    assert play.changed_tasks == {}
+    assert (processes(), files()) == before
+
+    agents = {name: row["id"] for name, row in site.agents().items()}
+    site.converge(mesos_common_tls="downgrade")
+    # Plaintext is still answered.
+    assert len(site.leaders()) == 1
+    task = begin_anew(site)
+    site.converge(mesos_common_tls="required")
+    assert site.leaders() == []
+    site.is_encrypted = True
+    until(lambda: {name: row["id"] for name, row in site.agents().items() if row["active"]} == agents)
+    assert stayed() == task
+    assert site.run(mesos_common_tls="required").changed_tasks == {}
+    for name in MACHINES:
+        assert ssh(name, f"{STRANGER} grep -rslF 'PRIVATE KEY' /etc/baremetal-gpu /var/lib /run /tmp || true") == ""
+    key = site.certificates / "ca-key.pem"
+    assert oct(key.stat().st_mode & 0o777) == "0o600"
+    task = begin_anew(site)
+    assert stayed() == task
+
+    site.converge(mesos_common_tls="downgrade")
+    site.is_encrypted = False
+    task = begin_anew(site)
+    site.converge(mesos_common_tls="off")
+    assert stayed() == task
+    for name in MACHINES:
+        assert ssh(name, f"ls -d {CONFIG}/tls-* 2>/dev/null || true") == ""
+    assert {name: row["id"] for name, row in site.agents().items()} == agents
+    assert site.run().changed_tasks == {}
+
+
 def test_runs_that_are_cut_converge(site: Site, tmp_path: Path) -> None:
     """From nothing of Mesos, with ZooKeeper there."""
     absent = site.run(
