@@ -17,26 +17,25 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
     mesos,
     mesos_change,
     mesos_flags,
+    mesos_plan_agent,
     mesos_tls,
-    schedulable,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_draft import (
+    AGENT,
+    HTTP,
+    MARATHON,
+    OPERATOR,
+    Draft,
+    Row,
+    set_address,
+    set_master,
+    zookeeper,
 )
 
-Row = dict[str, Any]
-
-# How cgroups may be mounted for an agent. Apache Mesos knows v2 from 1.12 on, as ClusterD does; both then die at a
-# hierarchy of v2 beside those of v1, which older ones do not look for.
-CGROUPS = {"old": ("v1", "hybrid"), "new": ("v1", "v2")}
-BOOT = {
-    "v2": "systemd.unified_cgroup_hierarchy=1 (v2 alone)",
-    "v1": "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1 (v1 alone)",
-}
-AGENT, MARATHON, OPERATOR = "mesos-agent", "marathon", "operator"
-# Before the names of those who log in to Marathon, among the principals.
-HTTP = "http:"
 STEERING = ("drain_agents", "deactivate_agents", "reactivate_agents", "mark_agents_gone")
 MAINTENANCE = ("update_maintenance_schedules", "start_maintenances", "stop_maintenances")
-# Variables of the environment file that are for the roles, not for the program.
-MEMBERS, UUIDS, HELD_BACK = "BAREMETAL_GPU_MASTERS", mesos_change.UUIDS, mesos_change.HELD_BACK
+# A variable of the environment file that is for the roles, not for the program.
+MEMBERS = "BAREMETAL_GPU_MASTERS"
 
 
 def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | None = None) -> Row:
@@ -53,7 +52,7 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
     draft = Draft(asked)
     build: dict[str, Callable[[], None]] = {
         "master": lambda: _master(draft, variables or {}),
-        "agent": lambda: _agent(draft),
+        "agent": lambda: mesos_plan_agent.settle(draft),
         "marathon": lambda: _marathon(draft),
     }
     draft.attempt(lambda: _common(draft))
@@ -89,47 +88,10 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
         "files": draft.files,
         "arguments": arguments,
         "variables": [line.partition("=")[0] for line in text.splitlines() if not line.startswith("#")],
-        "gpus": len(draft.notes.get(UUIDS, "").split(",")) if draft.notes.get(UUIDS) else 0,
+        "gpus": len(draft.notes.get(mesos_change.UUIDS, "").split(",")) if draft.notes.get(mesos_change.UUIDS) else 0,
         "joining": draft.joining,
         "remarks": draft.remarks,
     }
-
-
-class Draft:
-    """What the functions below put together."""
-
-    def __init__(self, asked: Mapping[str, Any]) -> None:
-        self.asked, self.host = asked, str(asked["host"])
-        self.settings: dict[str, Any] = {}
-        # Flags that come from variables of the role, with the variable's name.
-        self.owned: dict[str, str] = {}
-        self.notes: dict[str, str] = {}
-        self.libprocess: dict[str, Any] = {}
-        self.problems: list[str] = []
-        self.remarks: list[str] = []
-        self.files: list[Row] = []
-        self.joining: list[str] = []
-
-    def attempt(self, make: Callable[[], Any]) -> Any:
-        """What it makes, None where it refuses; why is among the problems then."""
-        try:
-            return make()
-        except (mesos.Refused, ValueError) as why:
-            text = str(why)
-            self.problems.append(text if text.startswith(f"{self.host}: ") else f"{self.host}: {text}")
-            return None
-
-    def set(self, name: str, value: Any, owner: str) -> None:
-        self.settings[name] = value
-        self.owned[name] = owner
-
-    def file(self, path: str, content: str, mode: str, secret: bool) -> None:
-        user = self.asked["user"]
-        item = {"path": path, "content": content, "mode": mode, "owner": user, "group": user}
-        self.files.append({**item, "sensitive": True} if secret else item)
-
-    def refuse(self, text: str) -> None:
-        self.problems.append(f"{self.host}: {text}")
 
 
 def _common(draft: Draft) -> None:
@@ -202,18 +164,10 @@ def _source(draft: Draft, source: Mapping[str, Any]) -> None:
             )
 
 
-def _zookeeper(draft: Draft, chroot: str, login: Mapping[str, str], what: str) -> str:
-    user, password = login.get("user") or None, login.get("password") or None
-    try:
-        return mesos.zk_url(draft.asked["zookeeper"], chroot, user, password)
-    except mesos.Refused as why:
-        raise mesos.Refused(f"{what}: {why}") from why
-
-
 def _set_zk(draft: Draft) -> None:
     """The masters' own node, in a file if there is a password: of that Mesos tells the name, not the content."""
     asked = draft.asked
-    url = _zookeeper(draft, asked["chroot"], asked["login"], "mesos_common_zookeeper")
+    url = zookeeper(draft, asked["chroot"], asked["login"], "mesos_common_zookeeper")
     if "@" in url:
         # Without an end of line: what is in the file is the value.
         draft.file(asked["zookeeper_file"], url, "0600", True)
@@ -221,24 +175,10 @@ def _set_zk(draft: Draft) -> None:
     draft.set("zk", url, "mesos_common_zookeeper")
 
 
-def _set_master(draft: Draft, chroot: str) -> None:
-    """Where the leading master is found. Whoever looks for it reads its node, and must not be able to write there."""
-    draft.set("master", _zookeeper(draft, chroot, {}, "mesos_common_zookeeper"), "mesos_common_zookeeper")
-
-
-def _set_address(draft: Draft, hostname: str, owner: str) -> None:
-    """Without `ip` a program announces what its host's name stands for, which may be 127.0.1.1."""
-    asked = draft.asked
-    draft.set("hostname", hostname, owner)
-    draft.set("port", asked["port"], f"{asked['prefix']}_port")
-    if not {"ip", "ip_discovery_command"} & set(asked["flags"]):
-        draft.settings["ip"] = asked["node"]["own_ip"].get(asked["address"])
-
-
 def _master(draft: Draft, variables: Mapping[str, Mapping[str, Any]]) -> None:
     asked, secrets = draft.asked, draft.asked["secrets"]
     names = [row["name"] for row in asked["members"]]
-    _set_address(draft, asked["address"], "mesos_common_address")
+    set_address(draft, asked["address"], "mesos_common_address")
     draft.set("work_dir", asked["work_dir"], "mesos_master_work_dir")
     draft.set("cluster", asked["cluster"], "mesos_common_cluster")
     draft.attempt(lambda: _set_zk(draft))
@@ -293,126 +233,6 @@ def _membership(draft: Draft, variables: Mapping[str, Mapping[str, Any]]) -> Non
 _CONFIRM = "read 'Change the masters' in docs/mesos.md, then set mesos_master_confirm_members: true for this run"
 
 
-def _agent(draft: Draft) -> None:
-    asked, node, gpu = draft.asked, draft.asked["node"], draft.asked["gpu"]
-    _set_address(draft, asked["hostname"], "mesos_agent_hostname")
-    draft.set("work_dir", asked["work_dir"], "mesos_agent_work_dir")
-    draft.attempt(lambda: _set_master(draft, asked["chroot"]))
-    if "reconfiguration_policy" not in asked["flags"]:
-        # With `equal` not even more memory would be taken.
-        draft.settings["reconfiguration_policy"] = "additive"
-    if asked["home"]:
-        draft.settings["launcher_dir"] = f"{asked['home']}/libexec/mesos"
-    _cgroups(draft)
-    built_in = [row for row in gpu.get("pci") or [] if row.get("kind") == "gpu"]
-    wanted = asked["gpus"] == "healthy"
-    if wanted and built_in and not gpu.get("devices"):
-        draft.refuse(
-            f"has {len(built_in)} cards, and none answers. To do: mend the driver (playbooks/node.yml), or set "
-            "mesos_agent_gpus: none"
-        )
-    before = node["environment"]
-    kept = [uuid for uuid in before.get(UUIDS, "").split(",") if uuid]
-    held_back = set(asked["exclude_gpus"])
-    strangers = sorted(held_back - {row.get("uuid") for row in gpu.get("devices") or []})
-    if strangers:
-        draft.refuse(f"mesos_agent_exclude_gpus has {', '.join(strangers)}, not on this host. To do: take it out")
-    if not wanted:
-        held_back = {row.get("uuid") for row in gpu.get("devices") or []}
-    site = {**asked["attributes"], **({"rack": asked["rack"]} if asked["rack"] else {})}
-    # An operator's attribute is taken as it was written or not at all.
-    draft.problems += [
-        f"{draft.host}: attribute {name}: {value!r} has characters at which an agent crashes or which it drops. To do: "
-        "take letters, digits and _ / . -"
-        for name, value in site.items()
-        if mesos.attribute(name) != str(name) or mesos.attribute(value) != str(value)
-    ]
-    published = mesos_change.attributes(before)
-    slots = draft.attempt(lambda: _slots(asked["gpu_slots"]))
-    feed = schedulable.feed(gpu, gpu.get("health"), held_back, kept, site, published, slots)
-    if wanted and asked["reconciled"]:
-        feed = {**feed, "gpus": _left_to_the_reconciler(draft, feed["gpus"])}
-    reserve = {name: _number(f"mesos_agent_reserve.{name}", value) for name, value in asked["reserve"].items()}
-    capacity = {
-        **mesos_change.steady(node, reserve, before),
-        "reserve": reserve,
-        "ports": [mesos_change.span(one) for one in asked["ports"]],
-    }
-    found = draft.attempt(lambda: mesos.agent_settings(draft.host, feed, capacity, asked["isolation"])) or {}
-    for name, value in found.items():
-        draft.settings[name] = value
-    for name in ("resources", "attributes", "isolation", "nvidia_gpu_devices", "image_providers"):
-        draft.owned[name] = f"the facts of the host, and mesos_agent_{_OWNERS.get(name, name)}"
-    draft.notes[UUIDS] = ",".join(card["uuid"] for card in feed["gpus"])
-    sliced = {row.get("uuid") for row in gpu.get("devices") or [] if (row.get("mig") or {}).get("enabled")}
-    draft.notes[HELD_BACK] = ",".join(sorted({*asked["exclude_gpus"], *filter(None, sliced)}))
-    if feed["gpus"] and node["device_directories"]:
-        draft.refuse(
-            f"{', '.join(node['device_directories'])} is a directory, at which the launch of a container with a card "
-            "fails. To do: remove it, or move it elsewhere"
-        )
-    if asked["authentication"] != "off":
-        draft.set("credential", asked["credential_file"], "mesos_common_authentication")
-        draft.file(asked["credential_file"], mesos.credential(AGENT, asked["secrets"].get(AGENT, "")), "0600", True)
-
-
-def _left_to_the_reconciler(draft: Draft, cards: list[Row]) -> list[Row]:
-    """The list that a registered agent has: another one is the reconciler's to give, which drains the agent first."""
-    before = mesos_change.as_before(draft.asked["node"], draft.asked["gpu"].get("devices") or [])
-    if before is None:
-        return cards
-    change = mesos_change.difference((card["uuid"] for card in before), (card["uuid"] for card in cards))
-    if change:
-        draft.remarks.append(
-            f"{draft.host}: the agent keeps its list of {len(before)} cards in this run. It ought to be {change}, "
-            "which is left to the reconciler: gpuops reconcile --status tells how far it is"
-        )
-    return before
-
-
-def _number(name: str, value: Any) -> float:
-    """Also of text, which a template makes. Raises mesos.Refused."""
-    if not re.fullmatch(r"\d+(\.\d+)?", str(value), re.ASCII):
-        raise mesos.Refused(f"{name} is {value!r}. To do: give a number from 0 on")
-    return float(value)
-
-
-def _slots(value: Any) -> int | None:
-    """None for what was published before. Raises mesos.Refused."""
-    if value == "auto":
-        return None
-    if not re.fullmatch(r"\d{1,3}", str(value), re.ASCII):
-        raise mesos.Refused(f"mesos_agent_gpu_slots is {value!r}. To do: give auto, or the number of cards")
-    return int(value)
-
-
-_OWNERS = {"resources": "reserve", "nvidia_gpu_devices": "exclude_gpus", "image_providers": "isolation"}
-
-
-def _cgroups(draft: Draft) -> None:
-    asked, found = draft.asked, draft.asked["node"]["cgroups"]
-    old = asked["flavour"] == "apache" and mesos_flags.is_older(str(asked["version"]), (1, 12))
-    known = CGROUPS["old" if old else "new"]
-    name = f"{'Apache Mesos' if asked['flavour'] == 'apache' else 'ClusterD'} {asked['version']}"
-    if found == "v2" and "systemd_enable_support" not in asked["flags"]:
-        draft.settings["systemd_enable_support"] = False
-    if found in known:
-        containerizers = str(asked["flags"].get("containerizers", "mesos"))
-        if found == "v2" and asked["flavour"] == "apache" and "docker" in containerizers.split(","):
-            draft.refuse(f"containerizers is {containerizers}: with cgroup v2 there is only mesos. To do: set that")
-        return
-    if found == "hybrid":
-        why = (
-            f"cgroups are hybrid, v2 beside v1, and {name} ends there with 'Found cgroups2 mount at an unexpected "
-            "location /sys/fs/cgroup/unified'"
-        )
-    else:
-        told = {"v2": "cgroups are v2", "v1": "cgroups are v1"}.get(found, "no cgroups are mounted")
-        why = f"{told}, and {name} knows only {' and '.join(known)}"
-    ways = " or with ".join(BOOT[kind] for kind in known if kind in BOOT)
-    draft.refuse(f"{why}. To do: boot with {ways}")
-
-
 def _marathon(draft: Draft) -> None:
     asked, secrets = draft.asked, draft.asked["secrets"]
     draft.set("hostname", asked["address"], "mesos_common_address")
@@ -420,7 +240,7 @@ def _marathon(draft: Draft) -> None:
     # Masters answer its driver there; without it that is what the host's name stands for, which may be 127.0.1.1.
     draft.libprocess["LIBPROCESS_IP"] = asked["node"]["own_ip"].get(asked["address"])
     draft.attempt(lambda: draft.set("zk", _marathon_zookeeper(draft), "marathon_zookeeper_chroot"))
-    draft.attempt(lambda: _set_master(draft, asked["mesos_chroot"]))
+    draft.attempt(lambda: set_master(draft, asked["mesos_chroot"]))
     features = [*dict.fromkeys(["gpu_resources", *asked["features"]])]
     draft.set("enable_features", ",".join(features), "marathon_features")
     draft.set("gpu_scheduling_behavior", asked["gpu_scheduling_behavior"], "marathon_gpu_scheduling_behavior")
@@ -440,4 +260,4 @@ def _marathon(draft: Draft) -> None:
 
 
 def _marathon_zookeeper(draft: Draft) -> str:
-    return _zookeeper(draft, draft.asked["chroot"], draft.asked["login"], "marathon_zookeeper")
+    return zookeeper(draft, draft.asked["chroot"], draft.asked["login"], "marathon_zookeeper")
