@@ -280,6 +280,10 @@ def units_drift(wanted: list[Item], have: dict[str, Item], drift: Drift, pending
         unit = system.unit_name(item["name"])
         properties = have.get(unit)
         reasons, actions = system.unit_drift(item, properties)
+        if item.get("enabled") and "enable" not in actions and _is_replaced(unit, properties, paths):
+            # Whether the other file could be enabled says nothing of the one that takes its place.
+            reasons.append("gets another file")
+            actions.append("enable")
         restart = item.get("restart_on") or []
         by_file, by_package = triggered(restart, paths), triggered(restart, names)
         record = pending_name("restart", unit)
@@ -297,6 +301,12 @@ def units_drift(wanted: list[Item], have: dict[str, Item], drift: Drift, pending
         if actions:
             found.append({**item, "name": unit, **recorded, "why": ", ".join(reasons), "actions": actions})
     return found
+
+
+def _is_replaced(unit: str, properties: dict[str, str] | None, paths: set[str]) -> bool:
+    """Whether a unit of which no link tells that it is enabled gets a file that hides the present one."""
+    path = f"/etc/systemd/system/{unit}"
+    return path in paths and (properties or {}).get("UnitFileState") not in ("enabled", "enabled-runtime")
 
 
 def holding_units(desired: Item, units: list[Item], drift: Drift, pending: dict[str, str]) -> list[Item]:

@@ -348,6 +348,23 @@ def test_what_was_stopped_for_an_exchange_that_was_cut_is_started_by_the_next_ru
     ]
 
 
+@pytest.mark.parametrize(
+    ("there", "content", "plan"),
+    [
+        ("static", "new\n", ["enable unit x.service (gets another file)"]),
+        ("enabled", "new\n", []),
+        ("static", "old\n", []),
+    ],
+    ids=["a package's that cannot be enabled", "enabled", "as wanted"],
+)
+def test_a_unit_whose_file_hides_another_is_enabled(host, there, content, plan):
+    path = "/etc/systemd/system/x.service"
+    host.unit("x.service", enabled=there)
+    host.file(path, "old\n")
+    desired = {"files": [{"path": path, "content": content}], "units": [{"name": "x.service", "enabled": True}]}
+    assert [line for line in inspect(host, desired)["plan"] if "unit" in line] == plan
+
+
 def test_units_of_the_operator_are_otherwise_left_alone(host):
     host.kernel_module("nvidia")
     host.unit("persistenced.service")
