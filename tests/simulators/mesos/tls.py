@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""TLS as libprocess has it from LIBPROCESS_SSL_…, written after its documentation.
+"""TLS of the stand-ins, as libprocess has it from LIBPROCESS_SSL_…, written after its documentation.
 
 https://mesos.apache.org/documentation/latest/ssl/
 """

@@ -179,6 +179,8 @@ def test_a_changed_agent_comes_back_only_as_its_policy_allows(cluster, policy, f
     flags = [f"--reconfiguration_policy={policy}"]
     cluster.agent("a", *flags, f"--resources={first}", port=port)
     old = cluster.registered("a")["id"]
+    # The agent hears of it after the master knows, and writes it down then.
+    until((cluster.base / "a/meta/slaves/latest").is_symlink)
     cluster.agents[0].stop()
     again = cluster.agent("a", *flags, f"--resources={then}", port=port)
     if told:
