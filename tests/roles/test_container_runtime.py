@@ -110,6 +110,7 @@ def test_a_run_cut_before_the_restart_is_completed_by_the_next(role: Role) -> No
     role.is_converged(changed, only=DEBIAN_13)
 
 
+@pytest.mark.slow
 def test_a_setting_that_docker_refuses(role: Role) -> None:
     """Docker 26 says so when it is asked; Docker 20 does not start, and gets its earlier file back."""
     role.converge(WANTED)
