@@ -17,11 +17,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos, mesos_node
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import cards_of
 
 SCALARS = ("cpus", "mem", "disk")
-UUIDS = "BAREMETAL_GPU_UUIDS"
-# Cards that no agent lists, whatever their health: the operator's own, and those in MIG mode.
-HELD_BACK = "BAREMETAL_GPU_HELD_BACK"
 FIXED = {
     "MESOS_HOSTNAME": "hostname",
     "MESOS_PORT": "port",
@@ -71,7 +69,7 @@ def as_before(node: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]) -> 
     A card that is gone from an agent that runs stays at the index that the agent knows, so that nothing changes.
     """
     before = node["environment"]
-    listed = [uuid for uuid in before.get(UUIDS, "").split(",") if uuid]
+    listed = cards_of(before)
     if not node["agent_id"] or not listed:
         return None
     today = {row["uuid"]: row["index"] for row in devices if row.get("uuid") and row.get("index") is not None}
@@ -132,8 +130,7 @@ def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> li
 
 
 def _cards(node: Mapping[str, Any], before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    names = [row.get(UUIDS, "") for row in (before, after)]
-    was, now = ({uuid for uuid in row.split(",") if uuid} for row in names)
+    was, now = (set(cards_of(row)) for row in (before, after))
     if before and was != now:
         return [f"its list of cards changes from {len(was)} to {len(now)}, {difference(was, now)}"]
     devices = [row.get("MESOS_NVIDIA_GPU_DEVICES") for row in (before, after)]

@@ -31,6 +31,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_draft import (
     set_master,
     zookeeper,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import cards_of
 
 STEERING = ("drain_agents", "deactivate_agents", "reactivate_agents", "mark_agents_gone")
 MAINTENANCE = ("update_maintenance_schedules", "start_maintenances", "stop_maintenances")
@@ -88,7 +89,7 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
         "files": draft.files,
         "arguments": arguments,
         "variables": [line.partition("=")[0] for line in text.splitlines() if not line.startswith("#")],
-        "gpus": len(draft.notes.get(mesos_change.UUIDS, "").split(",")) if draft.notes.get(mesos_change.UUIDS) else 0,
+        "gpus": len(cards_of(draft.notes)),
         "joining": draft.joining,
         "remarks": draft.remarks,
     }

@@ -16,6 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_draft import (
     set_address,
     set_master,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import HELD_BACK, UUIDS, cards_of
 
 # How cgroups may be mounted for an agent. Apache Mesos knows v2 from 1.12 on, as ClusterD does; both then die at a
 # hierarchy of v2 beside those of v1, which older ones do not look for.
@@ -24,8 +25,6 @@ BOOT = {
     "v2": "systemd.unified_cgroup_hierarchy=1 (v2 alone)",
     "v1": "systemd.unified_cgroup_hierarchy=0 systemd.legacy_systemd_cgroup_controller=1 (v1 alone)",
 }
-# Variables of the environment file that are for the roles, not for the program.
-UUIDS, HELD_BACK = mesos_change.UUIDS, mesos_change.HELD_BACK
 
 
 def settle(draft: Draft) -> None:
@@ -48,7 +47,7 @@ def settle(draft: Draft) -> None:
             "mesos_agent_gpus: none"
         )
     before = node["environment"]
-    kept = [uuid for uuid in before.get(UUIDS, "").split(",") if uuid]
+    kept = cards_of(before)
     held_back = set(asked["exclude_gpus"])
     strangers = sorted(held_back - {row.get("uuid") for row in gpu.get("devices") or []})
     if strangers:

@@ -29,7 +29,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import w
 Run = Callable[[Iterable[str]], "tuple[int, str]"]
 # How the role mesos_agent names the cards beside their indices.
 UUIDS = "BAREMETAL_GPU_UUIDS"
-# And those that are never listed.
+# Cards that no agent lists, whatever their health: the operator's own, and those in MIG mode.
 HELD_BACK = "BAREMETAL_GPU_HELD_BACK"
 _GPUS = re.compile(r"(^|;)\s*gpus(\([^)]*\))?\s*:[^;]*")
 
@@ -117,7 +117,12 @@ def pending(place: Place) -> dict[str, Any] | None:
 def listed(path: str, name: str = UUIDS) -> list[str] | None:
     """UUIDs of the cards that the agent is started with; None where its environment does not name them."""
     found = settings(path)
-    return [uuid for uuid in found[name].split(",") if uuid] if name in found else None
+    return cards_of(found, name) if name in found else None
+
+
+def cards_of(variables: Mapping[str, str], name: str = UUIDS) -> list[str]:
+    """UUIDs that a variable of the agent's environment names, in its order; none where it is not there."""
+    return [uuid for uuid in variables.get(name, "").split(",") if uuid]
 
 
 def environment(text: str, cards: Mapping[int, str]) -> str:
