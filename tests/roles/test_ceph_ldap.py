@@ -54,6 +54,7 @@ def directory(site: Site) -> Site:
         write = f"printf %s {shlex.quote(settings)} >/etc/sssd/sssd.conf && chmod 600 /etc/sssd/sssd.conf"
         ssh(name, f"sudo sh -c {shlex.quote(write)} && sudo systemctl restart sssd")
     for name in EVERYBODY:
+        # getent ends with 2 until sssd has heard of the group.
         within(60, f"{name} knows no {GROUP}", lambda name=name: "carol" in ssh(name, f"getent group {GROUP} || true"))
     return site
 

@@ -364,6 +364,7 @@ def test_tls_comes_in_two_passes_and_goes_in_two_and_tasks_run_on(site: Site) ->
     assert stayed() == task
     assert site.run(mesos_common_tls="required").changed_tasks == {}
     for name in MACHINES:
+        # grep ends with 1 where it finds nothing, and with 2 where it may not look.
         assert ssh(name, f"{STRANGER} grep -rsl -e '-BEGIN.*PRIVATE KEY' {KEPT} || true") == ""
     key = site.certificates / "ca-key.pem"
     assert oct(key.stat().st_mode & 0o777) == "0o600"
@@ -376,6 +377,7 @@ def test_tls_comes_in_two_passes_and_goes_in_two_and_tasks_run_on(site: Site) ->
     site.converge(mesos_common_tls="off")
     assert stayed() == task
     for name in MACHINES:
+        # Here and below ls ends with 2 where there is nothing, as is wanted.
         assert ssh(name, f"ls -d {CONFIG}/tls-* 2>/dev/null || true") == ""
     assert {name: row["id"] for name, row in site.agents().items()} == agents
     assert site.run().changed_tasks == {}
