@@ -33,6 +33,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_draft import (
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import cards_of
 
+AUTHENTICATION = ("off", "required", "offered")
 STEERING = ("drain_agents", "deactivate_agents", "reactivate_agents", "mark_agents_gone")
 MAINTENANCE = ("update_maintenance_schedules", "start_maintenances", "stop_maintenances")
 # A variable of the environment file that is for the roles, not for the program.
@@ -58,6 +59,7 @@ def plan(asked: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] | 
     }
     draft.attempt(lambda: _common(draft))
     draft.attempt(build[program])
+    _words(draft)
     _tls(draft, variables or {})
     settings = {**draft.settings, **dict(asked["flags"])}
     flags = draft.attempt(lambda: mesos_flags.known(program, asked["flavour"], asked["version"], tuple(asked["build"])))
@@ -116,12 +118,20 @@ def _common(draft: Draft) -> None:
         _source(draft, source)
 
 
+def _words(draft: Draft) -> None:
+    """Settings with a few words each; YAML takes an off without quotes for a boolean."""
+    for variable, value, words in (
+        ("mesos_common_tls", draft.asked["tls"]["mode"], mesos_tls.MODES),
+        ("mesos_common_authentication", draft.asked["authentication"], AUTHENTICATION),
+    ):
+        if value not in words:
+            draft.refuse(f'{variable} is {value}. To do: give "off", with quotes, or {" or ".join(words[1:])}')
+
+
 def _tls(draft: Draft, variables: Mapping[str, Mapping[str, Any]]) -> None:
     asked, tls = draft.asked, draft.asked["tls"]
     program, mode = asked["program"], tls["mode"]
     if mode not in mesos_tls.MODES:
-        # YAML takes off for a boolean.
-        draft.refuse(f'mesos_common_tls is {mode}. To do: give "off", with quotes, downgrade or required')
         return
     if mode == "off" and "LIBPROCESS_SSL_ENABLED" in asked["libprocess"]:
         # It is the operator's own doing.

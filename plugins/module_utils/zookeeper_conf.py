@@ -19,6 +19,7 @@ QUORUM_USER = "quorum"
 # Authentication between servers is brought in and taken out by these steps, each a restart of all: first every server
 # accepts it, then every server sends it, then every server asks for it.
 QUORUM_AUTH = ("off", "offered", "sent", "required")
+LOGINS = {"quorum_auth": QUORUM_AUTH, "client_auth": ("off", "offered", "required")}
 
 # What the role sets has a variable, so that nothing is set twice.
 RESERVED = {

@@ -171,7 +171,8 @@ def _host_problems(row: Row, number: int, known: Mapping[int, set[str]]) -> list
                 f"stop the server, move its files by hand, correct {setting} in its zoo.cfg and run again"
             )
     steps = zookeeper_conf.QUORUM_AUTH
-    if node.get("has_data") and current.get("servers"):
+    # Another word is told where the settings are looked at.
+    if node.get("has_data") and current.get("servers") and asked["quorum_auth"] in steps:
         have = current["quorum_auth"]
         if abs(steps.index(asked["quorum_auth"]) - steps.index(have)) > 1:
             way = " → ".join(steps)
@@ -249,11 +250,22 @@ def setting_problems(asked: Mapping[str, Any]) -> list[str]:
         f"the password of {name} is shorter than 8 characters or not of printable ASCII: choose another"
         for name in asked["weak"]
     ]
-    if asked["quorum_auth"] != "off" and not asked["has_quorum_password"]:
-        found.append(f"zookeeper_quorum_auth is {asked['quorum_auth']} and zookeeper_quorum_password is not set")
-    if asked["client_auth"] != "off" and not asked["user_names"]:
-        found.append(f"zookeeper_client_auth is {asked['client_auth']} and zookeeper_users is empty")
-    return found + _method_problems(asked)
+    return found + _login_problems(asked) + _method_problems(asked)
+
+
+def _login_problems(asked: Mapping[str, Any]) -> list[str]:
+    """Logins that are asked for and not given."""
+    given = {"quorum_auth": asked["has_quorum_password"], "client_auth": asked["user_names"]}
+    source = {"quorum_auth": "zookeeper_quorum_password is not set", "client_auth": "zookeeper_users is empty"}
+    found = []
+    for key, steps in zookeeper_conf.LOGINS.items():
+        if asked[key] not in steps:
+            # YAML takes off for a boolean.
+            words = ", ".join(steps[1:])
+            found.append(f'zookeeper_{key} is {asked[key]}: it must be "off", with quotes, or one of {words}')
+        elif asked[key] != "off" and not given[key]:
+            found.append(f"zookeeper_{key} is {asked[key]} and {source[key]}")
+    return found
 
 
 def _method_problems(asked: Mapping[str, Any]) -> list[str]:

@@ -198,6 +198,9 @@ def test_tasks_that_an_agent_could_not_reach_any_more_hold_it() -> None:
 def test_what_yaml_makes_of_a_word_without_quotes_is_refused() -> None:
     (text,) = plan(asked("agent", False))["problems"]  # type: ignore[arg-type]
     assert 'mesos_common_tls is False. To do: give "off", with quotes' in text
+    for program in ("master", "agent", "marathon"):
+        (text,) = plan(asked(program, "off", authentication=False))["problems"]
+        assert 'mesos_common_authentication is False. To do: give "off", with quotes, or required or offered' in text
 
 
 def test_an_agent_outside_of_the_group_is_told_so() -> None:

@@ -274,6 +274,8 @@ def test_an_own_name_that_leads_to_the_loopback_is_refused():
         ({"chroots": {"/mesos": "a:b"}}, "a user has letters"),
         ({"quorum_auth": "offered"}, "zookeeper_quorum_password is not set"),
         ({"client_auth": "required"}, "zookeeper_users is empty"),
+        ({"quorum_auth": False, "has_quorum_password": True}, 'zookeeper_quorum_auth is False: it must be "off", with'),
+        ({"client_auth": False}, 'zookeeper_client_auth is False: it must be "off", with quotes'),
         ({"os_family": "RedHat"}, "zookeeper_method: archive"),
         ({"method": "archive"}, "one of zookeeper_archive_url and zookeeper_archive_path"),
         ({"method": "archive", "archive_url": "https://x", "archive_sha256": "abc"}, "64 hexadecimal digits"),
