@@ -46,17 +46,3 @@ attributes:
     support: full
     platforms: linux
 """
-
-    LOOKS = r"""
-attributes:
-  check_mode:
-    description: Changes nothing, in check mode or not.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
-"""

@@ -13,7 +13,7 @@ description:
   - Returns what is set in the configuration that the monitors keep. Defaults are not in it.
 extends_documentation_fragment:
   - baremetal.gpu.ceph
-  - baremetal.gpu.ceph.looks
+  - baremetal.gpu.attributes.looks
 seealso:
   - module: baremetal.gpu.ceph_config
 author:

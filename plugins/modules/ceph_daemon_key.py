@@ -27,17 +27,7 @@ options:
     description: Name of the daemon.
     type: str
     required: true
-attributes:
-  check_mode:
-    description: Can run in check mode and tells what would be done.
-    support: full
-  diff_mode:
-    description: Shows what was before and is after.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

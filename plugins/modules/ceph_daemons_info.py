@@ -23,17 +23,7 @@ options:
       - Seconds since 1970. Daemons that were started before are due.
       - By default those are due that run what was exchanged.
     type: float
-attributes:
-  check_mode:
-    description: Can run in check mode and answers the same there.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

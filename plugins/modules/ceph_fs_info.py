@@ -13,7 +13,7 @@ description:
   - Returns the file systems with their pools and the state of each MDS, and the MDS that stand by.
 extends_documentation_fragment:
   - baremetal.gpu.ceph
-  - baremetal.gpu.ceph.looks
+  - baremetal.gpu.attributes.looks
 seealso:
   - module: baremetal.gpu.ceph_fs
 author:

@@ -19,7 +19,7 @@ options:
     default: []
 extends_documentation_fragment:
   - baremetal.gpu.ceph
-  - baremetal.gpu.ceph.looks
+  - baremetal.gpu.attributes.looks
 seealso:
   - module: baremetal.gpu.ceph_key
 author:

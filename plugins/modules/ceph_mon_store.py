@@ -44,17 +44,7 @@ options:
         description: IP address by which everything reaches it.
         type: str
         required: true
-attributes:
-  check_mode:
-    description: Can run in check mode and tells what would be done.
-    support: full
-  diff_mode:
-    description: Shows what was before and is after.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

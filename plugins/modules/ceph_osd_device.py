@@ -62,17 +62,7 @@ options:
       replaces:
         description: Number of an OSD that was destroyed, which the OSD that is made is to have.
         type: int
-attributes:
-  check_mode:
-    description: Can run in check mode and tells what would be done.
-    support: full
-  diff_mode:
-    description: Shows what was before and is after.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 seealso:

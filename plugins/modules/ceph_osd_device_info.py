@@ -59,17 +59,7 @@ options:
       replaces:
         description: Number of an OSD that was destroyed, which the OSD that is made is to have.
         type: int
-attributes:
-  check_mode:
-    description: Can run in check mode and answers the same there.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 seealso:

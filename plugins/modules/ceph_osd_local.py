@@ -51,17 +51,10 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
-  check_mode:
-    description: Can run in check mode and tells what would be done.
-    support: full
   diff_mode:
     description: Shows what would be taken away.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 seealso:

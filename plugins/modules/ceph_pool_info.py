@@ -13,7 +13,7 @@ description:
   - Returns the pools with their settings, what they hold, and what of the cluster's disks is used.
 extends_documentation_fragment:
   - baremetal.gpu.ceph
-  - baremetal.gpu.ceph.looks
+  - baremetal.gpu.attributes.looks
 seealso:
   - module: baremetal.gpu.ceph_pool
 author:

@@ -48,17 +48,7 @@ options:
   controller_time:
     description: The controller's clock in seconds since 1970, just before the task; without it clocks are not compared.
     type: float
-attributes:
-  check_mode:
-    description: Can run in check mode and answers the same there.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -22,7 +22,7 @@ options:
     default: ""
 extends_documentation_fragment:
   - baremetal.gpu.ceph
-  - baremetal.gpu.ceph.looks
+  - baremetal.gpu.attributes.looks
 seealso:
   - module: baremetal.gpu.ceph_subvolume
 author:

@@ -70,17 +70,10 @@ options:
     description: Seconds that a mount has to answer.
     type: int
     default: 60
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 attributes:
   check_mode:
     description: In check mode only O(mounts) are looked at. Nothing is mounted or written.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -111,17 +111,12 @@ options:
     default: /var/lib/baremetal-gpu/config_merge
 extends_documentation_fragment:
   - ansible.builtin.files
+  - baremetal.gpu.attributes.changes
 attributes:
   check_mode:
     description: Can run in check mode and says what it would change without changing it.
-    support: full
   diff_mode:
     description: Shows the file before and after. The two are the same in check mode.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
   safe_file_operations:
     description: Writes the file through a temporary one.
     support: full

@@ -37,17 +37,11 @@ options:
     description: How many seconds the engine has to answer, and each of its commands to end.
     type: int
     default: 60
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 attributes:
   check_mode:
     description: Does nothing there.
     support: none
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -23,18 +23,13 @@ options:
       - If V(false), a host without the loaded driver is left as it is, which C(loaded) tells.
     type: bool
     default: false
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
   check_mode:
     description: Can run in check mode and says what it would do. A module that is not loaded stays so, and the nodes
       that depend on it are not foretold.
-    support: full
   diff_mode:
     description: Shows each node and link that is not as it must be, before and after.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -46,20 +46,11 @@ requirements:
   - On the host nothing but Python 3.9.
   - On the controller nvidia-ml-py, whose pynvml travels to the host with the module. Without it, a pynvml on the
     host is used.
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 attributes:
-  check_mode:
-    description: Can run in check mode and answers the same there.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
   facts:
     description: Returns facts only.
     support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
   action:
     description: An action plugin takes the controller's pynvml along.
     support: full

@@ -82,20 +82,11 @@ options:
     type: str
 requirements:
   - On the host nothing but Python 3.9.
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 attributes:
-  check_mode:
-    description: Can run in check mode and answers the same there.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
   facts:
     description: Returns facts only if asked to by O(publish).
     support: partial
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
   action:
     description: An action plugin takes the controller's pynvml along.
     support: full

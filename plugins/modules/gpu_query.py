@@ -78,18 +78,13 @@ options:
   nvcc:
     description: Path of the compiler, if it is not in /usr/local/cuda, /usr/bin or /usr/local/cuda-*.
     type: path
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 attributes:
   check_mode:
     description: Can run in check mode and answers the same there. Only what would have to be made first is left
       out, the containers' image and the program of the CUDA runtime.
-    support: full
   diff_mode:
     description: The image and the program that it may make are nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

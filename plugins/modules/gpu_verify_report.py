@@ -34,6 +34,7 @@ options:
       - An empty value means that no file is written.
     type: str
     default: ""
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 attributes:
   action:
     description: Runs on the controller only.
@@ -41,13 +42,9 @@ attributes:
   check_mode:
     description: Can run in check mode, where no file is written, and a host whose driver is not loaded passes, because
       what loads it was only pretended.
-    support: full
   diff_mode:
     description: The report is written anew in every run.
-    support: none
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

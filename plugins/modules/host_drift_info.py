@@ -316,17 +316,12 @@ options:
     default: false
 requirements:
   - On the host nothing but Python 3.9.
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
   check_mode:
     description: Can run in check mode and answers the same there.
-    support: full
   diff_mode:
     description: Returns before and after of everything that differs.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

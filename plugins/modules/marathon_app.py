@@ -61,17 +61,15 @@ options:
         taken away.
       - Without it an app that was there before is rolled back, and a new one is left for a look at it.
     type: bool
-extends_documentation_fragment: baremetal.gpu.marathon
+extends_documentation_fragment:
+  - baremetal.gpu.marathon
+  - baremetal.gpu.attributes.changes
 attributes:
   check_mode:
     description: Says what it would do. It fails as the real run would for a wrong app and for one that is locked.
-    support: full
   diff_mode:
     description: Shows the fields that change.
-    support: full
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

@@ -22,17 +22,11 @@ options:
     description: Whether values of environment variables are told. Without it they are hidden.
     type: bool
     default: false
-extends_documentation_fragment: baremetal.gpu.marathon
+extends_documentation_fragment:
+  - baremetal.gpu.marathon
+  - baremetal.gpu.attributes.looks
 attributes:
-  check_mode:
-    description: Changes nothing.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

@@ -48,17 +48,15 @@ options:
     description: Seconds between two looks.
     type: float
     default: 5
-extends_documentation_fragment: baremetal.gpu.marathon
+extends_documentation_fragment:
+  - baremetal.gpu.marathon
+  - baremetal.gpu.attributes.changes
 attributes:
   check_mode:
     description: Says which apps would be run.
-    support: full
   diff_mode:
     description: Shows the apps that are run, with what became of them before.
-    support: full
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

@@ -52,16 +52,13 @@ options:
     description: Seconds in which the agent has to register.
     type: float
     default: 60
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
   check_mode:
     description: Says whether the list would change, and which agent would have to be drained.
-    support: full
   diff_mode:
     description: Shows the lists.
-    support: full
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

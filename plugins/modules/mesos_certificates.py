@@ -63,16 +63,11 @@ options:
     default: []
 requirements:
   - On the controller the program openssl, 1.1.1 or later.
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
-  check_mode:
-    description: Can run in check mode and tells what would be done.
-    support: full
   diff_mode:
     description: Shows why certificates are made, without a key.
-    support: full
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

@@ -60,16 +60,11 @@ options:
     description: Seconds that one answer may take.
     type: float
     default: 10
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
-  check_mode:
-    description: Says what it would do.
-    support: full
   diff_mode:
     description: Shows the schedule before and after.
-    support: full
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

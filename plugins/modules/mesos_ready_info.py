@@ -20,18 +20,11 @@ options:
 requirements:
   - On the host nothing but Python 3.9.
 attributes:
-  check_mode:
-    description: Can run in check mode and answers the same there.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 extends_documentation_fragment:
   - baremetal.gpu.mesos_members
+  - baremetal.gpu.attributes.looks
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -36,16 +36,11 @@ options:
     type: list
     elements: str
     default: []
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
-  check_mode:
-    description: Can run in check mode and tells what would be done.
-    support: full
   diff_mode:
     description: Shows what was before and is after, without a secret.
-    support: full
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

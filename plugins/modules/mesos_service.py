@@ -52,18 +52,11 @@ options:
 requirements:
   - On the host nothing but Python 3.9, systemd and root.
 attributes:
-  check_mode:
-    description: Tells what would be done.
-    support: full
   diff_mode:
     description: Shows what would be done or was done.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 extends_documentation_fragment:
   - baremetal.gpu.mesos_members
+  - baremetal.gpu.attributes.changes
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -30,16 +30,9 @@ options:
     description: Seconds that one answer may take.
     type: float
     default: 10
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 attributes:
-  check_mode:
-    description: Changes nothing.
-    support: full
-  diff_mode:
-    description: Changes nothing.
-    support: none
   platform:
-    description: Where the module runs.
-    support: full
     platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)

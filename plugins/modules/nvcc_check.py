@@ -34,17 +34,7 @@ options:
     description: How many seconds a compiler has, and the program.
     type: int
     default: 300
-attributes:
-  check_mode:
-    description: Does the same there, because it changes nothing.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -58,21 +58,16 @@ options:
     description: Keep a copy of a file that this module did not write before it is overwritten or removed.
     type: bool
     default: true
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
   check_mode:
     description: Can run in check mode and says what it would do. Before the driver is there it says that a
       specification would be written, but not its content.
-    support: full
   diff_mode:
     description: Shows the file before and after.
-    support: full
   safe_file_operations:
     description: The file is replaced in one step.
     support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -41,17 +41,7 @@ options:
 requirements:
   - On the host nothing but Python 3.9.
   - C(srvr) and C(mntr) in the C(4lw.commands.whitelist) of the servers.
-attributes:
-  check_mode:
-    description: Can run in check mode and answers the same there.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

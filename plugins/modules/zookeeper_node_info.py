@@ -42,17 +42,7 @@ options:
     default: []
 requirements:
   - On the host nothing but Python 3.9, and root to see who holds a port.
-attributes:
-  check_mode:
-    description: Can run in check mode and answers the same there.
-    support: full
-  diff_mode:
-    description: Nothing is changed, so there is nothing to show.
-    support: none
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

@@ -72,17 +72,10 @@ options:
     default: 120
 requirements:
   - On the host nothing but Python 3.9, systemd and root.
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
-  check_mode:
-    description: Tells what would be done.
-    support: full
   diff_mode:
     description: Shows what would be done or was done.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """

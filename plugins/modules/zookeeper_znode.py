@@ -50,17 +50,10 @@ options:
     default: nothing
 requirements:
   - On the host nothing but Python 3.9.
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
-  check_mode:
-    description: Tells what would be done.
-    support: full
   diff_mode:
     description: Shows the ACL before and after, without passwords and their checksums.
-    support: full
-  platform:
-    description: Where the module runs.
-    support: full
-    platforms: linux
 seealso:
   - name: Access control of ZooKeeper
     description: Schemes and permissions.

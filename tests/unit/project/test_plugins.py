@@ -47,7 +47,8 @@ def test_ansible_doc_renders_every_plugin(kind):
         if kind == "modules":
             assert doc["author"] == ["baremetal.gpu contributors (@baremetal-gpu)"], name
             assert parts["return"], f"{name} has no RETURN"
-            assert "check_mode" in doc["attributes"], f"{name} does not say what it does in check mode"
+            for attribute in ("check_mode", "diff_mode", "platform"):
+                assert doc["attributes"][attribute]["support"], f"{name} does not tell its {attribute}"
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DOCUMENTED if plugins(kind)])
