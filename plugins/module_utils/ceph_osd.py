@@ -37,6 +37,12 @@ DEVICE = {
     "dmcrypt": {"type": "bool", "default": False},
     "replaces": {"type": "int"},
 }
+# As in the documentation fragment ceph_devices.
+ARGUMENTS = {
+    "cluster": {"type": "str", "default": "ceph"},
+    "fsid": {"type": "str", "required": True},
+    "devices": {"type": "list", "elements": "dict", "required": True, "options": DEVICE},
+}
 
 
 class OsdError(Exception):

@@ -15,54 +15,9 @@ description:
   - On a free device it makes an OSD. A run that is cut is gone on with, with the same number and key.
   - An OSD of this cluster is brought up to the point where its unit can start, and is written down under
     C(/var/lib/baremetal-gpu/ceph-osd), from where it is activated at every boot.
-options:
-  cluster:
-    description: Name of the cluster, as in the names of its files.
-    type: str
-    default: ceph
-  fsid:
-    description: UUID of the cluster; a device with an OSD of it is taken for ours.
-    type: str
-    required: true
-  devices:
-    description: The devices.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      path:
-        description: Name of the device in C(/dev/disk/by-id), which stays the same over reboots and slots.
-        type: path
-        required: true
-      wipe:
-        description: Whether what the device holds may be destroyed. Never touches an OSD of this cluster.
-        type: bool
-        default: false
-      method:
-        description: V(raw) gives the whole device to the OSD, V(lvm) makes logical volumes with ceph-volume.
-        type: str
-        choices: [raw, lvm]
-        default: raw
-      device_class:
-        description: Device class in the CRUSH map. By default Ceph tells V(hdd), V(ssd) and V(nvme) apart.
-        type: str
-        default: ""
-      db:
-        description: Device or logical volume for RocksDB, with V(lvm).
-        type: str
-        default: ""
-      wal:
-        description: Device or logical volume for the write-ahead log, with V(lvm).
-        type: str
-        default: ""
-      dmcrypt:
-        description: Whether the data is encrypted, with V(lvm).
-        type: bool
-        default: false
-      replaces:
-        description: Number of an OSD that was destroyed, which the OSD that is made is to have.
-        type: int
-extends_documentation_fragment: [baremetal.gpu.attributes.changes]
+extends_documentation_fragment:
+  - baremetal.gpu.ceph_devices
+  - baremetal.gpu.attributes.changes
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 seealso:
@@ -124,14 +79,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import CephErro
 
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "cluster": {"type": "str", "default": "ceph"},
-            "fsid": {"type": "str", "required": True},
-            "devices": {"type": "list", "elements": "dict", "required": True, "options": ceph_osd.DEVICE},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=ceph_osd.ARGUMENTS, supports_check_mode=True)
     devices = module.params["devices"]
     osds = ceph_osd.Osds(module.params["fsid"], module.params["cluster"], host_run.run)
     verdicts = osds.judge(devices)

@@ -42,25 +42,9 @@ options:
   duration:
     description: Length of the window in seconds. Without it the window has no end.
     type: int
-  masters:
-    description: URLs of the masters. The leader is found among them.
-    type: list
-    elements: str
-    required: true
-  principal:
-    description: Principal to log in with, where the masters ask for one.
-    type: str
-  secret:
-    description: Secret of the principal.
-    type: str
-  ca_file:
-    description: File with the authority that signed the masters' certificates, if it is not one of the system's.
-    type: path
-  request_timeout:
-    description: Seconds that one answer may take.
-    type: float
-    default: 10
-extends_documentation_fragment: [baremetal.gpu.attributes.changes]
+extends_documentation_fragment:
+  - baremetal.gpu.mesos_masters
+  - baremetal.gpu.attributes.changes
 attributes:
   diff_mode:
     description: Shows the schedule before and after.

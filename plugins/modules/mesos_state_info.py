@@ -11,26 +11,9 @@ short_description: Tell the agents and tasks of a Mesos cluster
 version_added: 0.1.0
 description:
   - Finds the leading master and tells its agents with their state and the tasks that hold resources.
-options:
-  masters:
-    description: URLs of the masters. The leader is found among them.
-    type: list
-    elements: str
-    required: true
-  principal:
-    description: Principal to log in with, where the masters ask for one.
-    type: str
-  secret:
-    description: Secret of the principal.
-    type: str
-  ca_file:
-    description: File with the authority that signed the masters' certificates, if it is not one of the system's.
-    type: path
-  request_timeout:
-    description: Seconds that one answer may take.
-    type: float
-    default: 10
-extends_documentation_fragment: [baremetal.gpu.attributes.looks]
+extends_documentation_fragment:
+  - baremetal.gpu.mesos_masters
+  - baremetal.gpu.attributes.looks
 attributes:
   platform:
     platforms: posix

@@ -1,0 +1,59 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    """Devices for OSDs; the arguments are ceph_osd.ARGUMENTS."""
+
+    DOCUMENTATION = r"""
+options:
+  cluster:
+    description: Name of the cluster, as in the names of its files.
+    type: str
+    default: ceph
+  fsid:
+    description: UUID of the cluster; a device with an OSD of it is taken for ours.
+    type: str
+    required: true
+  devices:
+    description: The devices.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Name of the device in C(/dev/disk/by-id), which stays the same over reboots and slots.
+        type: path
+        required: true
+      wipe:
+        description: Whether what the device holds may be destroyed. Never touches an OSD of this cluster.
+        type: bool
+        default: false
+      method:
+        description: V(raw) gives the whole device to the OSD, V(lvm) makes logical volumes with ceph-volume.
+        type: str
+        choices: [raw, lvm]
+        default: raw
+      device_class:
+        description: Device class in the CRUSH map. By default Ceph tells V(hdd), V(ssd) and V(nvme) apart.
+        type: str
+        default: ""
+      db:
+        description: Device or logical volume for RocksDB, with V(lvm).
+        type: str
+        default: ""
+      wal:
+        description: Device or logical volume for the write-ahead log, with V(lvm).
+        type: str
+        default: ""
+      dmcrypt:
+        description: Whether the data is encrypted, with V(lvm).
+        type: bool
+        default: false
+      replaces:
+        description: Number of an OSD that was destroyed, which the OSD that is made is to have.
+        type: int
+"""
