@@ -60,7 +60,7 @@ HOOKS = (
     f'printf "cache_dir = {COMPILER_CACHE_IN_MACHINE}\\nmax_size = 3G\\n" > "$1/etc/ccache.conf"',
     # What is compressed here is read once if at all: the kernel modules of a driver are packed in 5 s in place of 36.
     'mkdir -p "$1/etc/dkms/framework.conf.d"',
-    f"printf 'compress_xz_opts=\"{QUICK_XZ}\"\\n' > \"$1/etc/dkms/framework.conf.d/lab.conf\"",
+    f'printf \'compress_xz_opts="{QUICK_XZ}"\\n\' > "$1/etc/dkms/framework.conf.d/lab.conf"',
     'printf "COMPRESSLEVEL=1\\n" > "$1/etc/initramfs-tools/conf.d/lab"',
     # Every machine gets keys of its own.
     'rm -f "$1"/etc/ssh/ssh_host_*',
