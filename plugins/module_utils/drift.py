@@ -482,8 +482,6 @@ _VERBS = {
     "keys": {"write": "install the key of", "remove": "remove the key of"},
     "repositories": {"write": "write repository", "remove": "remove repository"},
     "pins": {"write": "write pin", "remove": "remove pin"},
-    "early_files": {"write": "write", "remove": "remove"},
-    "files": {"write": "write", "remove": "remove"},
     "alternatives": {"choose": "choose for", "remove": "remove from"},
     "dkms": "build DKMS module",
     "kernel_modules": {
@@ -515,10 +513,13 @@ def _plan_line(section: str, item: Item) -> str:
         verbs = [verb for verb in item["actions"] if verb != "read" and (verb, last) != ("start", "restart")]
         words = " and ".join(filter(None, [", ".join(verbs[:-1]), *verbs[-1:]]))
         return f"{words or 'let systemd read'} unit {item['name']} ({item['why']})"
+    if section in ("files", "early_files"):
+        verb = {"directory": "make directory", "link": "make link"}.get(item.get("state") or "file", last)
+        return f"{verb} {item['path']} ({item['why']})"
     verb = _VERBS[section]
     if isinstance(verb, dict):
         verb = verb[last]
-    name = item["path"] if section in ("files", "early_files") else item["name"]
+    name = item["name"]
     if section == "dkms":
         name += f" for kernel {item['kernel']}"
     if section == "alternatives":

@@ -38,10 +38,20 @@ def test_nothing_differs(call, tmp_path):
 def test_what_differs_is_told_and_left_alone(call, tmp_path, check):
     path = tmp_path / "x"
     path.write_text("a\n")
-    desired = {"files": [{"path": str(path), "content": "b\n"}, {"path": str(tmp_path / "y"), "state": "directory"}]}
+    desired = {
+        "files": [
+            {"path": str(path), "content": "b\n"},
+            {"path": str(tmp_path / "y"), "state": "directory"},
+            {"path": str(tmp_path / "z"), "state": "link", "src": str(path)},
+        ]
+    }
     code, answer = call(desired, _ansible_check_mode=check, _ansible_diff=True)
     assert code == 0
-    assert answer["plan"] == [f"write {path} (content differs)", f"write {tmp_path}/y (is missing)"]
+    assert answer["plan"] == [
+        f"write {path} (content differs)",
+        f"make directory {tmp_path}/y (is missing)",
+        f"make link {tmp_path}/z (is missing)",
+    ]
     assert answer["diff"][0]["after"] == "b\n"
     # Comparing changes nothing; the role says `changed` in check mode.
     assert answer["changed"] is False
