@@ -332,6 +332,8 @@ def test_a_master_that_does_not_come_back_stops_what_comes_after(site: Site) -> 
 
 KEPT = "/etc/baremetal-gpu /var/lib/mesos /var/lib/baremetal-gpu /run /tmp"
 STRANGER = "sudo setpriv --reuid 65533 --regid 65533 --clear-groups"
+# What stands in every environment file that strangers may read, and what no file that they may read has.
+SETTING, KEY = "LIBPROCESS_SSL_KEY_FILE=", "-BEGIN.*PRIVATE KEY"
 
 
 def begin_anew(site: Site) -> str:
@@ -365,7 +367,9 @@ def test_tls_comes_in_two_passes_and_goes_in_two_and_tasks_run_on(site: Site) ->
     assert site.run(mesos_common_tls="required").changed_tasks == {}
     for name in MACHINES:
         # grep ends with 1 where it finds nothing, and with 2 where it may not look.
-        assert ssh(name, f"{STRANGER} grep -rsl -e '-BEGIN.*PRIVATE KEY' {KEPT} || true") == ""
+        found = {word: ssh(name, f"{STRANGER} grep -rsl -e '{word}' {KEPT} || true") for word in (SETTING, KEY)}
+        assert CONFIG in found[SETTING]
+        assert found[KEY] == ""
     key = site.certificates / "ca-key.pem"
     assert oct(key.stat().st_mode & 0o777) == "0o600"
     task = begin_anew(site)
