@@ -42,17 +42,24 @@ options:
         type: str
         default: ""
       db:
-        description: Device or logical volume for RocksDB, with V(lvm).
+        description:
+          - Device in C(/dev/disk/by-id), or logical volume as C(GROUP/VOLUME), for RocksDB, with V(lvm). It is looked
+            at before an OSD is made, and refused if it holds anything.
         type: str
         default: ""
       wal:
-        description: Device or logical volume for the write-ahead log, with V(lvm).
+        description: The same for the write-ahead log, with V(lvm).
         type: str
         default: ""
       dmcrypt:
         description: Whether the data is encrypted, with V(lvm).
         type: bool
         default: false
+      also_wipe:
+        description: Of O(devices[].db) and O(devices[].wal) what may be wiped if it holds something and is not in use.
+        type: list
+        elements: str
+        default: []
       replaces:
         description: Number of an OSD that was destroyed, which the OSD that is made is to have.
         type: int

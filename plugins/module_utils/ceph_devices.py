@@ -167,6 +167,24 @@ def judge(
     return {"action": PREPARE, "why": why, "wipe": bool(holds)}
 
 
+def judge_part(found: Mapping[str, Any], wipe: bool = False) -> dict[str, Any]:
+    """What may be done with the place that a new OSD is to have for RocksDB or its log: prepare or refuse.
+
+    :param wipe: whether this very name is listed for wiping.
+    :return: action, why, remedy and wipe, as judge returns them.
+    """
+    if found["error"]:
+        return _refused(found["error"], "correct its name in ceph_osd_devices")
+    if found["users"]:
+        return _refused(f"it is in use: {', '.join(found['users'])}", "give another, or end that first")
+    holds = f"a part of the OSD {found['label']['osd_uuid']}" if found["label"] else _holds(found, "")
+    if holds and not wipe:
+        return _refused(
+            f"it holds {holds}", "give an empty one, or, if nobody needs what is on it, list it in ceph_osd_wipe too"
+        )
+    return {"action": PREPARE, "why": holds or "it is empty", "wipe": bool(holds)}
+
+
 def _refused(why: str, remedy: str) -> dict[str, Any]:
     return {"action": REFUSE, "why": why, "remedy": remedy, "wipe": False}
 

@@ -26,6 +26,8 @@ BOOTSTRAP = ("client.bootstrap-osd", "/var/lib/ceph/bootstrap-osd/{cluster}.keyr
 # What ceph-bluestore-tool takes out of the label into the directory.
 PRIMED = ("type", "fsid", "ceph_fsid", "whoami", "keyring", "ready")
 
+# What an OSD in logical volumes may have apart from its data.
+PARTS = ("db", "wal")
 # A device, as modules take it.
 DEVICE = {
     "path": {"type": "path", "required": True},
@@ -35,6 +37,7 @@ DEVICE = {
     "db": {"type": "str", "default": ""},
     "wal": {"type": "str", "default": ""},
     "dmcrypt": {"type": "bool", "default": False},
+    "also_wipe": {"type": "list", "elements": "str", "default": []},
     "replaces": {"type": "int"},
 }
 # As in the documentation fragment ceph_devices.
@@ -101,15 +104,34 @@ class Osds:
             found = ceph_devices.look(device["path"], self.run)
             begun = (self.begun(device["path"]) or {}).get("osd_uuid")
             verdict = ceph_devices.judge(found, self.fsid, device["wipe"], begun, device["method"])
+            if verdict["action"] == ceph_devices.PREPARE:
+                verdict = self._judge_parts(device, verdict)
             verdicts.append({"path": device["path"], **verdict})
         return verdicts
+
+    def _judge_parts(self, device: Mapping[str, Any], verdict: dict[str, Any]) -> dict[str, Any]:
+        """With what is to be wiped of its db and wal, or refused: ceph-volume would wipe what they hold unasked."""
+        also = []
+        for key in PARTS:
+            if not device[key]:
+                continue
+            judged = ceph_devices.judge_part(
+                ceph_devices.look(_node(device[key]), self.run), device[key] in device["also_wipe"]
+            )
+            if judged["action"] == ceph_devices.REFUSE:
+                return {**judged, "why": f"its {key} is {device[key]}: {judged['why']}"}
+            also += [device[key]] if judged["wipe"] else []
+        return {**verdict, "also_wipe": also}
 
     def bring_up(self, device: dict[str, Any], verdict: dict[str, Any], dry: bool) -> tuple[list[str], int | None]:
         """Do what was judged; what was (or would be) done, and the number of the OSD if it has one."""
         if verdict["action"] == ceph_devices.PREPARE:
-            steps = ["wipe it", "make an OSD on it"] if verdict["wipe"] else ["make an OSD on it"]
+            wiped = ["it"] if verdict["wipe"] else []
+            steps = [f"wipe {name}" for name in (*wiped, *verdict["also_wipe"])] + ["make an OSD on it"]
             if dry:
                 return steps, None
+            for name in verdict["also_wipe"]:
+                self.wipe(_node(name))
             record = self.prepare(device, verdict["wipe"])
             self.activate(record)
             return steps, record["id"]
@@ -271,6 +293,11 @@ class Osds:
             said = " / ".join((stderr or stdout).strip().splitlines()[-3:])
             raise OsdError(f"'{' '.join(argv[:6])} ...' ended with {rc}: {said}. To do: {remedy}")
         return stdout
+
+
+def _node(name: str) -> str:
+    """The device of a name as ceph-volume takes it: a path, or VOLUME_GROUP/VOLUME."""
+    return name if name.startswith("/") else f"/dev/{name}"
 
 
 def _load(path: str) -> dict[str, Any] | None:

@@ -156,11 +156,24 @@ def test_devices_are_named_or_described():
     ]
 
 
+def test_what_may_be_wiped_of_db_and_log_is_listed_by_their_names():
+    device = {"path": PATH, "method": "lvm", "db": PATH + "2", "wal": "vg/log"}
+    asked = ceph_osd_rows.rows([device], DEFAULTS, [PATH + "2"])
+    assert asked["problems"] == []
+    assert [(row["wipe"], row["also_wipe"]) for row in asked["rows"]] == [(False, [PATH + "2"])]
+
+
 WRONG_DEVICES = {
     "a name that does not last": (["/dev/sdb"], [], "ls -l /dev/disk/by-id/"),
     "twice": ([PATH, PATH], [], "twice"),
     "a typing error in what may be wiped": ([PATH], [PATH + "3"], PATH + "3"),
     "an unknown word": ([{"path": PATH, "clas": "ssd"}], [], "clas"),
+    "a db that does not last": ([{"path": PATH, "method": "lvm", "db": "/dev/sdc"}], [], "its db /dev/sdc is neither"),
+    "the same log twice": (
+        [{"path": PATH + number, "method": "lvm", "wal": "vg/log"} for number in "12"],
+        [],
+        "vg/log is twice",
+    ),
     "encryption without LVM": ([{"path": PATH, "dmcrypt": True}], [], "ceph_osd_method: lvm"),
 }
 

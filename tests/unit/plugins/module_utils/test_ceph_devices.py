@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_devices, ceph_label
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_devices, ceph_label, ceph_osd
 from tests.unit.plugins.module_utils.ceph_captured import CAPTURED_LABEL, CLUSTER, META, OSD_UUID, found, label
 
 OTHER = "11111111-2222-4333-8444-555555555555"
@@ -90,6 +90,43 @@ IN_USE = {
 def test_what_is_in_use_is_refused_even_where_it_is_listed(case):
     verdict = ceph_devices.judge(found(**IN_USE[case]), CLUSTER, wipe=True, begun=OSD_UUID)
     assert verdict["action"] == "refuse"
+
+
+DATA = {"path": "/dev/disk/by-id/data", "wipe": False, "method": "lvm", "device_class": "", "dmcrypt": False}
+PLACES = {"db": "/dev/disk/by-id/fast", "wal": "vg/log"}
+
+
+def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, also_wipe: list[str], **held: dict) -> dict:
+    """The verdict on an OSD whose data is to go to an empty device; ``held`` is what is at its db or wal."""
+    places = {"/dev/disk/by-id/fast": held.get("db", found()), "/dev/vg/log": held.get("wal", found())}
+    monkeypatch.setattr(ceph_devices, "look", lambda path, run: places.get(path, found()))
+    device = {**DATA, **PLACES, "also_wipe": also_wipe}
+    osds = ceph_osd.Osds(CLUSTER, records=str(tmp_path))
+    (verdict,) = osds.judge([device])
+    return verdict
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_db_or_log_of_a_new_osd_would_overwrite_is_refused_too(monkeypatch, tmp_path, case, place):
+    held = {place: REFUSED[case][0]}
+    verdict = judged(monkeypatch, tmp_path, [], **held)
+    assert verdict["action"] == "refuse"
+    assert f"its {place} is {PLACES[place]}: it holds" in verdict["why"]
+    assert "ceph_osd_wipe" in verdict["remedy"]
+    named = judged(monkeypatch, tmp_path, [PLACES[place]], **held)
+    assert (named["action"], named["also_wipe"]) == ("prepare", [PLACES[place]])
+
+
+@pytest.mark.parametrize("case", ["a mount", "a partition", "a holder", "no device"])
+def test_a_db_that_is_in_use_is_refused_even_where_it_is_listed(monkeypatch, tmp_path, case):
+    verdict = judged(monkeypatch, tmp_path, [PLACES["db"]], db=found(**IN_USE[case]))
+    assert verdict["action"] == "refuse"
+
+
+def test_an_empty_db_and_log_are_taken_without_wiping(monkeypatch, tmp_path):
+    verdict = judged(monkeypatch, tmp_path, [])
+    assert (verdict["action"], verdict["also_wipe"]) == ("prepare", [])
 
 
 @pytest.mark.parametrize("wipe", [False, True])
