@@ -111,6 +111,8 @@ def _disks(host: HostPlan, result: Mapping[str, Any]) -> None:
             host.add("wipes", f"{row['path']}: everything on it is destroyed ({row.get('why', '')})")
         else:
             host.add("disks", f"{row['path']} becomes an OSD ({row.get('why', '')})")
+        for name in row.get("also_wipe") or []:
+            host.add("wipes", f"{name}: everything on it is destroyed (db or wal of the OSD on {row['path']})")
 
 
 def _drift(host: HostPlan, result: Mapping[str, Any], stage: str) -> None:

@@ -54,6 +54,13 @@ devices:
     remedy:
       description: What to do about a device that is refused.
       type: str
+    wipe:
+      description: Whether it is wiped before an OSD is made on it.
+      type: bool
+    also_wipe:
+      description: What of its db and wal is wiped before, for V(prepare).
+      type: list
+      elements: str
     osd_id:
       description: Number of the OSD that is on it.
       type: int

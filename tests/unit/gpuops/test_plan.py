@@ -66,7 +66,7 @@ def test_a_drift_is_sorted_by_what_it_does(reader):
 def test_a_disk_that_would_be_wiped_is_named_before_everything_else(reader):
     rows = [
         {"path": "/dev/disk/by-id/a", "action": "prepare", "wipe": True, "why": "it holds ext4 at 0x438"},
-        {"path": "/dev/disk/by-id/b", "action": "prepare", "wipe": False, "why": "it holds nothing"},
+        {"path": "/dev/disk/by-id/b", "action": "prepare", "wipe": False, "why": "it is empty", "also_wipe": ["v/l"]},
         {"path": "/dev/disk/by-id/c", "action": "activate", "wipe": False, "why": "it is osd.1 of this cluster"},
     ]
     reader.take(ok("calm", DRIFT, changed=True, plan=["write /etc/x (differs)"]), "driver")
@@ -74,11 +74,12 @@ def test_a_disk_that_would_be_wiped_is_named_before_everything_else(reader):
     for action in (DISKS, "baremetal.gpu.ceph_osd_device"):
         reader.take(ok("stor1", action, changed=True, devices=rows), "storage")
     lines, total = told(reader)
-    assert lines[1] == "stor1: 1 to WIPE, 1 to change"
+    assert lines[1] == "stor1: 2 to WIPE, 1 to change"
     assert lines[2] == "  WIPE     /dev/disk/by-id/a: everything on it is destroyed (it holds ext4 at 0x438)"
-    assert lines[3] == "  disk     /dev/disk/by-id/b becomes an OSD (it holds nothing)"
+    assert lines[3] == "  WIPE     v/l: everything on it is destroyed (db or wal of the OSD on /dev/disk/by-id/b)"
+    assert lines[4] == "  disk     /dev/disk/by-id/b becomes an OSD (it is empty)"
     assert not any("by-id/c" in line for line in lines)
-    assert total.endswith("1 disk WIPED")
+    assert total.endswith("2 disks WIPED")
 
 
 def test_hosts_with_one_plan_are_told_together_and_idle_ones_last(reader):
