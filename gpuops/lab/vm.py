@@ -2,8 +2,8 @@
 """A virtual machine with a kernel of its own, for what a systemd-nspawn machine cannot show.
 
 qemu emulates it in software, so it needs neither /dev/kvm nor the host's kernel, and is ten to twenty times
-slower. It has one disk (a layer over the cached image), an SSH port on the host's loopback, and no way to any
-other network.
+slower. It has one disk (a layer over the cached image) and those that it is given, an SSH port on the host's loopback,
+and no way to any other network but that of the lab's machines, if it joins them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from . import needs, state, vm_image
@@ -35,8 +36,23 @@ PROGRAMS = {
 PORTS = range(20000, 30000)
 MEMORY_MIB = 1536
 CORES = 2
+# By these the machine knows its two networks apart (vm_image.FILES).
+PORT_MAC, LAN_MAC = "52:54:00:12:34:56", "52:54:00:12:34:57"
+# Its place in the network of the lab's machines, which count upwards from 10.
+LAN_HOST = 250
 # From the power button to an answer by SSH, on a host that does other things too.
 BOOT_SECONDS = 900.0
+
+
+@dataclass
+class Shape:
+    """What can be asked for of a machine."""
+
+    memory_mib: int = MEMORY_MIB
+    # Further disks, by the names that they have in /dev/disk/by-id, with their sizes in GiB.
+    disks: dict[str, int] = field(default_factory=dict)
+    # Whether it is in the network of the lab's machines, which have to be up.
+    joins: bool = False
 
 
 @dataclass
@@ -45,6 +61,11 @@ class Spec:
 
     port: int
     image: str
+    shape: Shape = field(default_factory=Shape)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.shape, dict):
+            self.shape = Shape(**self.shape)
 
 
 class Vm:
@@ -123,8 +144,11 @@ class Vm:
 
     # What changes it
 
-    def up(self) -> None:
-        """Make the machine, or start it, or only wait until it answers: whatever is missing."""
+    def up(self, shape: Shape | None = None) -> None:
+        """Make the machine, or start it, or only wait until it answers: whatever is missing.
+
+        :param shape: for a machine that is made; one that is there has to have it.
+        """
         needs.refuse_unless_root()
         with locked(self.lock, f"another command on the virtual machine of lab {self.lab}"):
             needs.ensure(PROGRAMS)
@@ -134,7 +158,9 @@ class Vm:
                 self._remove()
                 spec = None
             if spec is None:
-                spec = self._create()
+                spec = self._create(shape or Shape())
+            if shape not in (None, spec.shape):
+                raise LabError(f"{NAME} was made otherwise, with {spec.shape}; 'gpuops lab vm down' removes it first")
             if self.pid() is None:
                 self._start(spec)
             self._wait()
@@ -155,23 +181,30 @@ class Vm:
                 self._start(spec)
                 self._wait()
 
-    def _create(self) -> Spec:
+    def _create(self, shape: Shape) -> Spec:
+        for name in shape.disks:
+            if not re.fullmatch(r"[a-z][a-z0-9]{0,14}", name):
+                raise LabError(f"disk {name!r}: use a lower-case letter and up to 14 letters or digits")
         image = vm_image.ensure()
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True, mode=0o700)
         (self.directory / "cp").mkdir()
-        for name in (self.key, self.directory / "host_key"):
-            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"baremetal-gpu-lab {self.lab}", "-f", name)
+        for file in (self.key, self.directory / "host_key"):
+            run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"baremetal-gpu-lab {self.lab}", "-f", file)
         host_key = (self.directory / "host_key.pub").read_text(encoding="utf-8").split()
         self.known_hosts.write_text(f"{NAME} {host_key[0]} {host_key[1]}\n", encoding="utf-8")
-        (self.directory / "tmpfiles").write_text(self._tmpfiles(), encoding="utf-8")
         run("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", image, self.disk)
-        spec = Spec(free_port(self.lab), str(image))
+        for name, gibibytes in shape.disks.items():
+            run("qemu-img", "create", "-q", "-f", "qcow2", self._image_of(name), f"{gibibytes}G")
+        spec = Spec(free_port(self.lab), str(image), shape)
         # Last: a machine without this file was not made to its end.
         write_atomically(self.spec_file, json.dumps(asdict(spec)) + "\n")
         return spec
 
-    def _tmpfiles(self) -> str:
+    def _image_of(self, disk: str) -> Path:
+        return self.directory / f"disk-{disk}.qcow2"
+
+    def _tmpfiles(self, lab: state.Lab | None) -> str:
         """Keys for the machine, as lines for systemd-tmpfiles: it takes them from qemu at boot.
 
         So the cached image holds no key, and two machines share none.
@@ -185,6 +218,9 @@ class Vm:
             f"d {home} 0700 {user} {user} -",
             f"f~ {home}/authorized_keys 0600 {user} {user} - {public}",
         ]
+        if lab is not None:
+            proxy = f'Acquire::http::Proxy "http://{lab.gateway}:{lab.apt_port}";'
+            lines.append(f"f+ /etc/apt/apt.conf.d/80lab 0644 root root - {proxy}")
         return "".join(f"{line}\n" for line in lines)
 
     def _start(self, spec: Spec) -> None:
@@ -197,18 +233,50 @@ class Vm:
             spec.port = free_port(self.lab)
             write_atomically(self.spec_file, json.dumps(asdict(spec)) + "\n")
         say(f"vm: starting {NAME}, SSH on 127.0.0.1:{spec.port}, console in {self.console}")
+        lab = self._neighbours() if spec.shape.joins else None
+        (self.directory / "tmpfiles").write_text(self._tmpfiles(lab), encoding="utf-8")
         run(
             "qemu-system-x86_64",
             *("-name", f"{NAME}-{self.lab}", "-machine", "q35", "-accel", "tcg,thread=multi", "-cpu", "max"),
-            *("-smp", str(CORES), "-m", str(MEMORY_MIB), "-nodefaults", "-no-user-config", "-vga", "std"),
+            *("-smp", str(CORES), "-m", str(spec.shape.memory_mib), "-nodefaults", "-no-user-config", "-vga", "std"),
             *("-display", "none", "-monitor", "none", "-daemonize", "-pidfile", str(self.pid_file)),
             *("-chardev", f"file,id=console,path={self.console},append=on", "-serial", "chardev:console"),
             # Only qemu is ever killed, never the host: what the machine flushed is safe in the host's memory.
             *("-drive", f"file={self.disk},if=virtio,format=qcow2,cache=unsafe,discard=unmap"),
+            *(word for name in spec.shape.disks for word in self._disk_words(name)),
             *("-netdev", f"user,id=net,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:{spec.port}-10.0.2.15:22"),
-            *("-device", "virtio-net-pci,netdev=net,romfile=", "-device", "virtio-rng-pci"),
+            *("-device", f"virtio-net-pci,netdev=net,mac={PORT_MAC},romfile=", "-device", "virtio-rng-pci"),
             *("-fw_cfg", f"name=opt/io.systemd.credentials/tmpfiles.extra,file={self.directory}/tmpfiles"),
+            *(self._lan_words(lab) if lab else ()),
         )
+        if lab is not None:
+            run("ip", "link", "set", lan_interface(lab), "master", lab.bridge, "up")
+
+    def _disk_words(self, name: str) -> list[str]:
+        """qemu's words for a disk, which the machine finds as /dev/disk/by-id/virtio-lab-NAME."""
+        drive = f"file={self._image_of(name)},if=none,id={name},format=qcow2,cache=unsafe,discard=unmap"
+        return ["-drive", drive, "-device", f"virtio-blk-pci,drive={name},serial=lab-{name}"]
+
+    def _neighbours(self) -> state.Lab:
+        """The lab whose network the machine joins."""
+        lab = state.Lab(self.lab)
+        if not Path("/sys/class/net", lab.bridge).exists():
+            raise LabError(f"lab {self.lab} has no network for {NAME} to join; 'gpuops lab up' makes it")
+        return lab
+
+    def _lan_words(self, lab: state.Lab) -> list[str]:
+        """qemu's words for the network of the lab's machines, and the machine's address in it."""
+        wired = self.directory / "lan.network"
+        wired.write_text(
+            f"[Match]\nMACAddress={LAN_MAC}\n\n[Network]\nAddress={lan_address(lab)}/{lab.network.prefixlen}\n"
+            f"Gateway={lab.gateway}\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+            encoding="utf-8",
+        )
+        return [
+            *("-netdev", f"tap,id=lan,ifname={lan_interface(lab)},script=no,downscript=no"),
+            *("-device", f"virtio-net-pci,netdev=lan,mac={LAN_MAC},romfile="),
+            *("-fw_cfg", f"name=opt/io.systemd.credentials/network.network.20-lan,file={wired}"),
+        ]
 
     def _wait(self) -> None:
         """Return when the machine answers by SSH and has finished booting."""
@@ -254,6 +322,16 @@ class Vm:
             say(f"vm: nothing left of the virtual machine of lab {self.lab}")
         with contextlib.suppress(OSError):
             state.STATE_ROOT.rmdir()
+
+
+def lan_address(lab: state.Lab) -> str:
+    """The machine's address among the lab's machines."""
+    return str(lab.network[LAN_HOST])
+
+
+def lan_interface(lab: state.Lab) -> str:
+    """This host's end of the cable from the machine to the lab's bridge."""
+    return f"{lab.bridge}v"
 
 
 def port_is_free(port: int) -> bool:

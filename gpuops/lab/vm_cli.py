@@ -10,16 +10,33 @@ from typing import Annotated
 import typer
 
 from .guard import guarded
-from .vm import NAME, Vm
+from .system import LabError
+from .vm import MEMORY_MIB, NAME, Shape, Vm
 
 app = typer.Typer(no_args_is_help=True, help="A virtual machine with a kernel of its own, emulated by qemu.")
 
 
 @app.command()
 @guarded
-def up() -> None:
-    """Make it or start it, and wait until it answers; the first time, its disk image is built."""
-    Vm().up()
+def up(
+    memory: Annotated[int, typer.Option(help="Its memory in MiB.")] = MEMORY_MIB,
+    disk: Annotated[list[str] | None, typer.Option(help="A further disk, as NAME:GIB. Can be given again.")] = None,
+    join: Annotated[bool, typer.Option("--join", help="Put it in the network of the lab's machines.")] = False,
+) -> None:
+    """Make it or start it, and wait until it answers; the first time, its disk image is built.
+
+    It finds a further disk as /dev/disk/by-id/virtio-lab-NAME. A machine that is
+    there already is started as it was made.
+    """
+    asked = Shape(memory, dict(map(_disk, disk or ())), join)
+    Vm().up(asked if asked != Shape() else None)
+
+
+def _disk(words: str) -> tuple[str, int]:
+    name, _, size = words.partition(":")
+    if not size.isdecimal() or not int(size):
+        raise LabError(f"disk {words!r}: give a name and a size in GiB, such as data:4")
+    return name, int(size)
 
 
 @app.command()

@@ -70,13 +70,13 @@ FILES = {
     "/boot/grub/grub.cfg": (
         "serial --unit=0 --speed=115200\nterminal_output serial\nset timeout=0\n"
         "menuentry Debian {\n"
-        "  linux /vmlinuz root=/dev/vda1 ro console=tty0 console=ttyS0,115200 quiet\n"
+        "  linux /vmlinuz root=LABEL=root ro console=tty0 console=ttyS0,115200 quiet\n"
         "  initrd /initrd.img\n"
         "}\n"
     ),
-    "/etc/fstab": "/dev/vda1 / ext4 errors=remount-ro 0 1\n",
+    "/etc/fstab": "LABEL=root / ext4 errors=remount-ro 0 1\n",
     "/etc/systemd/network/10-wired.network": (
-        "[Match]\nType=ether\n\n[Network]\nAddress=10.0.2.15/24\nLinkLocalAddressing=no\n"
+        "[Match]\nMACAddress=52:54:00:12:34:56\n\n[Network]\nAddress=10.0.2.15/24\nLinkLocalAddressing=no\n"
     ),
     "/etc/sudoers.d/lab": f"{state.USER} ALL=(ALL) NOPASSWD: ALL\n",
     "/etc/hosts": "127.0.0.1 localhost\n127.0.1.1 metal1\n",
@@ -89,7 +89,7 @@ useradd --create-home --shell /bin/bash {state.USER}
 chmod 0440 /etc/sudoers.d/lab
 rm -f /etc/ssh/ssh_host_*
 : >/etc/machine-id
-systemctl enable systemd-networkd.service ssh.service
+systemctl enable systemd-networkd.service systemd-network-generator.service ssh.service
 systemctl mask systemd-networkd-wait-online.service apt-daily.timer apt-daily-upgrade.timer
 systemctl mask e2scrub_all.timer e2scrub_reap.service fstrim.timer man-db.timer dpkg-db-backup.timer
 grub-mkimage --format=i386-pc --output=/boot/grub/core.img --prefix='(hd0,msdos1)/boot/grub' {" ".join(GRUB_MODULES)}

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
-from gpuops.lab import needs, state, vm, vm_image
+from gpuops.lab import needs, state, vm, vm_cli, vm_image
 from gpuops.lab.system import LabError
 
 
@@ -95,6 +97,28 @@ def test_a_broken_note_names_the_remedy(machine: vm.Vm):
     with pytest.raises(LabError, match="'gpuops lab vm down' removes it"):
         machine.spec()
     machine.down()
+    assert not machine.directory.exists()
+
+
+def test_a_machine_keeps_the_shape_that_it_was_made_with(machine: vm.Vm, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(vm.needs, "refuse_unless_root", lambda: None)
+    monkeypatch.setattr(vm.needs, "ensure", lambda programs: None)
+    shape = vm.Shape(memory_mib=2048, disks={"data": 4}, joins=True)
+    image = machine.directory / "disk.raw"
+    make(machine, image=str(image))
+    image.touch()
+    machine.spec_file.write_text(json.dumps(asdict(vm.Spec(20001, str(image), shape))), encoding="utf-8")
+    assert machine.spec() == vm.Spec(20001, str(image), shape)
+    with pytest.raises(LabError, match=r"made otherwise.*'gpuops lab vm down' removes it first"):
+        machine.up(vm.Shape(disks={"data": 5}))
+    with pytest.raises(LabError, match=r"no network for metal1 to join; 'gpuops lab up' makes it"):
+        machine.up(shape)
+
+
+@pytest.mark.parametrize(("given", "said"), [("data", "such as data:4"), ("data:0", "size"), ("A:1", "lower-case")])
+def test_a_disk_that_makes_no_sense_is_refused(given: str, said: str, machine: vm.Vm):
+    with pytest.raises(LabError, match=said):
+        machine._create(vm.Shape(disks=dict([vm_cli._disk(given)])))
     assert not machine.directory.exists()
 
 
