@@ -13,6 +13,7 @@ import json
 import os
 import pwd
 import sys
+import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -26,6 +27,8 @@ BOOTSTRAP = ("client.bootstrap-osd", "/var/lib/ceph/bootstrap-osd/{cluster}.keyr
 # What ceph-bluestore-tool takes out of the label into the directory.
 PRIMED = ("type", "fsid", "ceph_fsid", "whoami", "keyring", "ready")
 
+# Seconds in which an OSD in logical volumes is activated at boot, and between two attempts.
+PATIENCE_S, PAUSE_S = 1800, 10
 # What an OSD in logical volumes may have apart from its data.
 PARTS = ("db", "wal")
 # A device, as modules take it.
@@ -331,9 +334,20 @@ def main() -> int:
     if record is None:
         sys.stderr.write(f"osd.{number}: {path} does not tell its device. To do: run the playbook storage.yml\n")
         return 1
+    deadline = time.monotonic() + PATIENCE_S
+    wrong = _try_to_activate(cluster, record)
+    # The key of an encrypted OSD comes from the monitors, which may boot at the same time, or be out of reach.
+    while wrong and record["method"] == "lvm" and time.monotonic() < deadline:
+        time.sleep(PAUSE_S)
+        wrong = _try_to_activate(cluster, record)
+    return 1 if wrong else 0
+
+
+def _try_to_activate(cluster: str, record: Mapping[str, Any]) -> str:
+    """What kept an OSD from being activated, told in the journal too; empty if nothing did."""
     try:
         Osds(record["fsid"], cluster).activate(record)
     except OsdError as wrong:
         sys.stderr.write(f"{wrong}\n")
-        return 1
-    return 0
+        return str(wrong)
+    return ""

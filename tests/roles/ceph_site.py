@@ -44,7 +44,7 @@ class Site:
     def __init__(self) -> None:
         self.secrets = ROOT / ".cache" / f"ceph-{os.environ['GPUOPS_LAB_ID']}.json"
         self.secrets.parent.mkdir(exist_ok=True)
-        self.devices = {name: [f"{BY_ID}{name}a"] for name in STORAGE}
+        self.devices: dict[str, list[Any]] = {name: [f"{BY_ID}{name}a"] for name in STORAGE}
 
     def bare(self) -> None:
         """Machines of Debian 13 with nothing on them but a blank disk each on three of them."""
@@ -82,7 +82,8 @@ class Site:
         return {"ceph_common_secrets_path": str(self.secrets), **HOMES, "ceph_osd_devices": devices, **more}
 
     def run(self, playbook: str = "storage.yml", options: str = "", **more: Any) -> Play:
-        limit = ",".join((*EVERYBODY, "localhost"))
+        # Whoever has disks may have come later.
+        limit = ",".join(dict.fromkeys((*EVERYBODY, *self.devices, "localhost")))
         return run_playbook(playbook, limit=limit, extra_vars=self.variables(**more), options=options)
 
     def memory(self) -> str:
