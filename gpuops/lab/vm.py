@@ -242,8 +242,12 @@ class Vm:
             *("-display", "none", "-monitor", "none", "-daemonize", "-pidfile", str(self.pid_file)),
             *("-chardev", f"file,id=console,path={self.console},append=on", "-serial", "chardev:console"),
             # Only qemu is ever killed, never the host: what the machine flushed is safe in the host's memory.
-            *("-drive", f"file={self.disk},if=virtio,format=qcow2,cache=unsafe,discard=unmap"),
-            *(word for name in spec.shape.disks for word in self._disk_words(name)),
+            *disk_words("system", self.disk, "bootindex=0"),
+            *(
+                word
+                for name in spec.shape.disks
+                for word in disk_words(name, self._image_of(name), f"serial=lab-{name}")
+            ),
             *("-netdev", f"user,id=net,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:{spec.port}-10.0.2.15:22"),
             *("-device", f"virtio-net-pci,netdev=net,mac={PORT_MAC},romfile=", "-device", "virtio-rng-pci"),
             *("-fw_cfg", f"name=opt/io.systemd.credentials/tmpfiles.extra,file={self.directory}/tmpfiles"),
@@ -251,11 +255,6 @@ class Vm:
         )
         if lab is not None:
             run("ip", "link", "set", lan_interface(lab), "master", lab.bridge, "up")
-
-    def _disk_words(self, name: str) -> list[str]:
-        """qemu's words for a disk, which the machine finds as /dev/disk/by-id/virtio-lab-NAME."""
-        drive = f"file={self._image_of(name)},if=none,id={name},format=qcow2,cache=unsafe,discard=unmap"
-        return ["-drive", drive, "-device", f"virtio-blk-pci,drive={name},serial=lab-{name}"]
 
     def _neighbours(self) -> state.Lab:
         """The lab whose network the machine joins."""
@@ -322,6 +321,12 @@ class Vm:
             say(f"vm: nothing left of the virtual machine of lab {self.lab}")
         with contextlib.suppress(OSError):
             state.STATE_ROOT.rmdir()
+
+
+def disk_words(name: str, image: Path, more: str) -> list[str]:
+    """qemu's words for a disk; by a serial the machine finds it in /dev/disk/by-id, as virtio-SERIAL."""
+    drive = f"file={image},if=none,id={name},format=qcow2,cache=unsafe,discard=unmap"
+    return ["-drive", drive, "-device", f"virtio-blk-pci,drive={name},{more}"]
 
 
 def lan_address(lab: state.Lab) -> str:
