@@ -24,13 +24,18 @@ def link_of(name: str) -> str:
     return f"{BY_ID}/lab-{name}"
 
 
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a disk."""
+    if not re.fullmatch(r"[a-z][a-z0-9]{0,14}", name):
+        raise LabError(f"disk {name!r}: use a lower-case letter and up to 14 letters or digits")
+
+
 def add(machine: Machine, names: list[str], gigabytes: int) -> None:
     """Give a machine disks, while it runs; one that is there already stays as it is."""
     directory = machine.directory / "disks"
     directory.mkdir(exist_ok=True)
     for name in names:
-        if not re.fullmatch(r"[a-z][a-z0-9]{0,14}", name):
-            raise LabError(f"disk {name!r}: use a lower-case letter and up to 14 letters or digits")
+        check_name(name)
         image = directory / f"{name}.img"
         if not image.exists():
             with image.open("wb") as file:

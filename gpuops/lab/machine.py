@@ -162,11 +162,9 @@ class Machine:
             f"Gateway={self.lab.gateway}\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
         )
         images.write_seed_sources(self.root, self.spec.suite, mirrors)
-        options = "".join(f'{key} "{value}";\n' for key, value in mirrors.options.items())
-        proxy = f"http://{self.lab.gateway}:{self.lab.apt_port}"
         # What the image was built with: the address of the cache as its builder saw it. It would win over ours.
         (self.root / "etc/apt/apt.conf.d/99mmdebstrap").unlink(missing_ok=True)
-        write("etc/apt/apt.conf.d/80lab", f'Acquire::http::Proxy "{proxy}";\n{options}')
+        self.write_apt_settings(mirrors)
         key = self.directory / "ssh_host_ed25519_key"
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.spec.name, "-f", key)
         write("etc/ssh/ssh_host_ed25519_key", key.read_text(encoding="ascii"), 0o600)
@@ -183,8 +181,7 @@ class Machine:
     def write_apt_settings(self, mirrors: Mirrors) -> None:
         """Packages come through the host's cache, under the host's own rules on the age of lists."""
         options = "".join(f'{key} "{value}";\n' for key, value in mirrors.options.items())
-        proxy = f'Acquire::http::Proxy "http://{self.lab.gateway}:{self.lab.apt_port}";\n'
-        write_atomically(self.root / "etc/apt/apt.conf.d/80lab", proxy + options)
+        write_atomically(self.root / "etc/apt/apt.conf.d/80lab", f"{self.lab.apt_proxy}\n{options}")
 
     def _authorize(self) -> None:
         directory = self.root / "home" / USER / ".ssh"

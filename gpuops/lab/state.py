@@ -110,6 +110,11 @@ class Lab:
         return str(self.network[1])
 
     @property
+    def apt_proxy(self) -> str:
+        """The setting of apt by which packages come through the host's cache."""
+        return f'Acquire::http::Proxy "http://{self.gateway}:{self.apt_port}";'
+
+    @property
     def private_key(self) -> Path:
         """The SSH key of this lab, made with it and removed with it."""
         return self.directory / "ssh" / "id_ed25519"

@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -23,7 +22,7 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from . import needs, state, vm_image
+from . import disks, needs, state, vm_image
 from .system import LabError, locked, run, say, write_atomically
 
 NAME = "metal1"
@@ -36,8 +35,8 @@ PROGRAMS = {
 PORTS = range(20000, 30000)
 MEMORY_MIB = 1536
 CORES = 2
-# By these the machine knows its two networks apart (vm_image.FILES).
-PORT_MAC, LAN_MAC = "52:54:00:12:34:56", "52:54:00:12:34:57"
+# Another than that of the image's own network.
+LAN_MAC = "52:54:00:12:34:57"
 # Its place in the network of the lab's machines, which count upwards from 10.
 LAN_HOST = 250
 # From the power button to an answer by SSH, on a host that does other things too.
@@ -183,8 +182,7 @@ class Vm:
 
     def _create(self, shape: Shape) -> Spec:
         for name in shape.disks:
-            if not re.fullmatch(r"[a-z][a-z0-9]{0,14}", name):
-                raise LabError(f"disk {name!r}: use a lower-case letter and up to 14 letters or digits")
+            disks.check_name(name)
         image = vm_image.ensure()
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True, mode=0o700)
@@ -219,8 +217,7 @@ class Vm:
             f"f~ {home}/authorized_keys 0600 {user} {user} - {public}",
         ]
         if lab is not None:
-            proxy = f'Acquire::http::Proxy "http://{lab.gateway}:{lab.apt_port}";'
-            lines.append(f"f+ /etc/apt/apt.conf.d/80lab 0644 root root - {proxy}")
+            lines.append(f"f+ /etc/apt/apt.conf.d/80lab 0644 root root - {lab.apt_proxy}")
         return "".join(f"{line}\n" for line in lines)
 
     def _start(self, spec: Spec) -> None:
@@ -249,7 +246,7 @@ class Vm:
                 for word in disk_words(name, self._image_of(name), f"serial=lab-{name}")
             ),
             *("-netdev", f"user,id=net,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:{spec.port}-10.0.2.15:22"),
-            *("-device", f"virtio-net-pci,netdev=net,mac={PORT_MAC},romfile=", "-device", "virtio-rng-pci"),
+            *("-device", f"virtio-net-pci,netdev=net,mac={vm_image.MAC},romfile=", "-device", "virtio-rng-pci"),
             *("-fw_cfg", f"name=opt/io.systemd.credentials/tmpfiles.extra,file={self.directory}/tmpfiles"),
             *(self._lan_words(lab) if lab else ()),
         )

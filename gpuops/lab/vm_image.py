@@ -24,6 +24,8 @@ DISK_MIB = 6144
 # The first partition starts at 1 MiB, as everywhere; GRUB's core lies in the gap before it.
 PARTITION_START = 1024 * 1024
 SECTOR = 512
+# Of the card behind which the host reaches the machine.
+MAC = "52:54:00:12:34:56"
 PACKAGES = (
     "ca-certificates",
     "dbus",
@@ -76,7 +78,7 @@ FILES = {
     ),
     "/etc/fstab": "LABEL=root / ext4 errors=remount-ro 0 1\n",
     "/etc/systemd/network/10-wired.network": (
-        "[Match]\nMACAddress=52:54:00:12:34:56\n\n[Network]\nAddress=10.0.2.15/24\nLinkLocalAddressing=no\n"
+        f"[Match]\nMACAddress={MAC}\n\n[Network]\nAddress=10.0.2.15/24\nLinkLocalAddressing=no\n"
     ),
     "/etc/sudoers.d/lab": f"{state.USER} ALL=(ALL) NOPASSWD: ALL\n",
     "/etc/hosts": "127.0.0.1 localhost\n127.0.1.1 metal1\n",

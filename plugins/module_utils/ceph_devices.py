@@ -22,6 +22,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 EDGE_BYTES = 64 * 1024
 SMALLEST_BYTES = 1 << 30
 
+# What an OSD in logical volumes may have apart from its data.
+PARTS = ("db", "wal")
+
 ACTIVATE, PREPARE, REFUSE = "activate", "prepare", "refuse"
 
 

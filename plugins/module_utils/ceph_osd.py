@@ -29,8 +29,6 @@ PRIMED = ("type", "fsid", "ceph_fsid", "whoami", "keyring", "ready")
 
 # Seconds in which an OSD in logical volumes is activated at boot, and between two attempts.
 PATIENCE_S, PAUSE_S = 1800, 10
-# What an OSD in logical volumes may have apart from its data.
-PARTS = ("db", "wal")
 # A device, as modules take it.
 DEVICE = {
     "path": {"type": "path", "required": True},
@@ -115,7 +113,7 @@ class Osds:
     def _judge_parts(self, device: Mapping[str, Any], verdict: dict[str, Any]) -> dict[str, Any]:
         """With what is to be wiped of its db and wal, or refused: ceph-volume would wipe what they hold unasked."""
         also = []
-        for key in PARTS:
+        for key in ceph_devices.PARTS:
             if not device[key]:
                 continue
             judged = ceph_devices.judge_part(

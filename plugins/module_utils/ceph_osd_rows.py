@@ -9,7 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-KEYS = ("path", "method", "device_class", "db", "wal", "dmcrypt")
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_devices import PARTS
+
+KEYS = ("path", "method", "device_class", *PARTS, "dmcrypt")
 # Other names change with the slot, the order of detection or the next boot.
 STABLE = "/dev/disk/by-id/"
 VOLUME = re.compile(r"[A-Za-z0-9+_.][A-Za-z0-9+_.-]*/[A-Za-z0-9+_.][A-Za-z0-9+_.-]*")
@@ -24,7 +26,7 @@ def rows(devices: Sequence[Any], defaults: Mapping[str, Any], wipe: Sequence[str
         given = {"path": device} if isinstance(device, str) else dict(device)
         path = str(given.get("path", ""))
         row = {"device_class": "", "db": "", "wal": "", **defaults, **given, "wipe": path in wipe}
-        parts = [row[key] for key in ("db", "wal") if row[key]]
+        parts = [row[key] for key in PARTS if row[key]]
         found.append({**row, "also_wipe": [name for name in parts if name in wipe]})
         problems += _problems(given, row, path)
         paths += [path, *parts]
@@ -46,10 +48,10 @@ def _problems(given: Mapping[str, Any], row: Mapping[str, Any], path: str) -> li
         problems.append(f"{path or given} is no name in {STABLE}; 'ls -l {STABLE}' on the host lists the lasting names")
     problems += [
         f"{path}: its {key} {row[key]} is neither a name in {STABLE} nor VOLUME_GROUP/VOLUME"
-        for key in ("db", "wal")
+        for key in PARTS
         if row[key] and not row[key].startswith(STABLE) and not VOLUME.fullmatch(row[key])
     ]
-    lvm_only = [key for key in ("db", "wal", "dmcrypt") if row.get(key)]
+    lvm_only = [key for key in (*PARTS, "dmcrypt") if row.get(key)]
     if row.get("method") == "raw" and lvm_only:
         problems.append(f"{path}: {', '.join(lvm_only)} is not to be had with raw; set ceph_osd_method: lvm")
     return problems

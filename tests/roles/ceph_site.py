@@ -134,10 +134,15 @@ def ceph(words: str, machine: str = STORAGE[0]) -> Any:
     return json.loads(ssh(machine, f"sudo timeout -s KILL 120 ceph {words} --format json 2>/dev/null") or "null")
 
 
+def told_by(user: str, command: str, seconds: int = 300) -> str:
+    """A command that runs another as a user and tells its exit status at the end."""
+    who = f"--reuid {USERS[user]} --regid {USERS[user]} --clear-groups"
+    return f"sudo timeout -s KILL {seconds} setpriv {who} sh -c {shlex.quote(command)} 2>&1; echo rc=$?"
+
+
 def as_user(machine: str, user: str, command: str, seconds: int = 300) -> str:
     """What a command of a user says, and its exit status behind it."""
-    who = f"--reuid {USERS[user]} --regid {USERS[user]} --clear-groups"
-    return ssh(machine, f"sudo timeout -s KILL {seconds} setpriv {who} sh -c {shlex.quote(command)} 2>&1; echo rc=$?")
+    return ssh(machine, told_by(user, command, seconds))
 
 
 def processes() -> dict[str, str]:

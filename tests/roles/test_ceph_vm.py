@@ -17,7 +17,7 @@ import pytest
 
 from gpuops.lab.state import Lab
 from gpuops.lab.vm import NAME, Vm, lan_interface
-from tests.roles.ceph_site import HOME, STORAGE, USERS, Site, as_user, ceph, changed, within
+from tests.roles.ceph_site import HOME, STORAGE, Site, as_user, ceph, changed, told_by, within
 from tests.site.plays import Play, lab
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -32,8 +32,7 @@ def run(command: str) -> str:
 
 def as_user_here(user: str, command: str) -> str:
     """What a command of a user of the machine says, and its exit status behind it."""
-    who = f"--reuid {USERS[user]} --regid {USERS[user]} --clear-groups"
-    return run(f"sudo timeout -s KILL 300 setpriv {who} sh -c '{command}' 2>&1; echo rc=$?")
+    return run(told_by(user, command))
 
 
 def own_osd() -> dict[str, object]:
@@ -49,6 +48,7 @@ def is_up() -> bool:
 
 def is_mounted() -> bool:
     """Whether the home is mounted when somebody looks at it, by the kernel."""
+    # findmnt ends with 1 where nothing is mounted, which is an answer here.
     said = run(
         f"sudo timeout 60 ls {HOME}/alice >/dev/null 2>&1; findmnt --noheadings --output FSTYPE {HOME}/alice || true"
     )
