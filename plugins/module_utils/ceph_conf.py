@@ -20,12 +20,15 @@ from typing import Any
 MSGR2_PORT, MSGR1_PORT = 3300, 6789
 
 # The keys that a cluster starts with, and what they may do. The bootstrap keys can do nothing but make a daemon's key.
+# https://docs.ceph.com/en/latest/mgr/crash/
 CAPS: dict[str, dict[str, str]] = {
     "mon.": {"mon": "allow *"},
     "client.admin": {"mon": "allow *", "osd": "allow *", "mds": "allow *", "mgr": "allow *"},
     "client.bootstrap-mgr": {"mon": "allow profile bootstrap-mgr"},
     "client.bootstrap-osd": {"mon": "allow profile bootstrap-osd"},
     "client.bootstrap-mds": {"mon": "allow profile bootstrap-mds"},
+    # With it ceph-crash hands in what a daemon left behind when it died.
+    "client.crash": {"mon": "allow profile crash", "mgr": "allow profile crash"},
 }
 
 # Keys and data encrypted on the wire, of every connection; clients of before msgr2 are then shut out.

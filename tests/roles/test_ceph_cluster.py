@@ -25,6 +25,7 @@ from tests.roles.ceph_site import (
     ceph,
     changed,
     processes,
+    within,
 )
 from tests.site.plays import lab, ssh
 
@@ -182,6 +183,19 @@ def test_clients_are_left_alone_too_where_a_monitors_host_was_refused_before(sit
     assert "st1, st2, st3" in said
     for name, size in zip(USERS, sizes, strict=True):
         assert ceph(f"fs subvolume info cephfs {name} --group_name homes")["bytes_quota"] == size
+
+
+def test_a_daemon_that_dies_is_told_of_and_a_mgr_that_starts_is_not(site: Site) -> None:
+    ssh("st2", "sudo systemctl kill --signal=SEGV ceph-mds@st2")
+    # What a daemon leaves is whole when the file done is there. The service looks every ten minutes; here it is asked.
+    within(300, "the MDS left nothing", lambda: ssh("st2", "sudo find /var/lib/ceph/crash -name done") != "")
+    said = ssh("st2", "sudo timeout -s KILL 300 ceph-crash -d 0 2>&1", check=False)
+    told = [row["entity_name"] for row in ceph("crash ls")]
+    ssh("st1", "sudo ceph crash archive-all")
+    assert told == ["mds.st2"], said
+    for name in STORAGE:
+        assert ssh(name, "sudo ls /var/lib/ceph/crash") == "posted\n"
+    site.heals()
 
 
 def test_a_machine_whose_power_was_cut_comes_back_by_itself(site: Site) -> None:
