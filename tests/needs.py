@@ -9,11 +9,19 @@ from __future__ import annotations
 import os
 import sys
 
+from gpuops.fetch import debian
 from gpuops.lab import needs
 from gpuops.lab.system import LabError
 
-# For ZooKeeper's server (tests/local_zookeeper.py), and for the manual page.
-PROGRAMS = {"java": "default-jre-headless", "groff": "groff-base"}
+# For ZooKeeper's server (tests/local_zookeeper.py), the manual page, certificates, repositories that are signed, and the
+# mirror of a site without a way out.
+PROGRAMS = {
+    "java": "default-jre-headless",
+    "groff": "groff-base",
+    "openssl": "openssl",
+    "gpg": "gnupg",
+    **debian.TOOLS,
+}
 
 
 def main() -> int:

@@ -26,8 +26,8 @@ case "$*" in
 esac
 """)
     apt.chmod(0o755)
-    groff = tmp_path / "groff"
-    groff.touch(mode=0o755)
+    for name in needs.PROGRAMS.keys() - {"java", "apt-get"}:
+        (tmp_path / name).touch(mode=0o755)
     return tmp_path
 
 
