@@ -13,8 +13,8 @@ from gpuops.fetch import debian
 from gpuops.lab import needs
 from gpuops.lab.system import LabError
 
-# For ZooKeeper's server (tests/local_zookeeper.py), the manual page, certificates, repositories that are signed, and the
-# mirror of a site without a way out.
+# For ZooKeeper's server (tests/local_zookeeper.py), the manual page, certificates, repositories that are signed, and
+# the mirror of a site without a way out.
 PROGRAMS = {
     "java": "default-jre-headless",
     "groff": "groff-base",

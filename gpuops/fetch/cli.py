@@ -10,10 +10,11 @@ import typer
 
 from gpuops.fetch import debian, downloads
 from gpuops.fetch import manifest as manifests
+from gpuops.site import InventoryOption, SiteError, find
 
 
 def manifest(
-    inventory: Annotated[Path, typer.Option("--inventory", "-i", exists=True, help="The site's inventory.")],
+    inventory: InventoryOption = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("manifest.json"),
     extra_vars: Annotated[list[str] | None, typer.Option("--extra-vars", "-e", help="As in ansible-playbook.")] = None,
 ) -> None:
@@ -21,11 +22,13 @@ def manifest(
 
     Examples:
 
+      gpuops manifest
+
       gpuops manifest --inventory inventories/mysite --output manifest.json
     """
     try:
-        found = manifests.from_inventory(inventory, extra_vars or [])
-    except manifests.ManifestError as error:
+        found = manifests.from_inventory(find(inventory).inventory, extra_vars or [])
+    except (SiteError, manifests.ManifestError) as error:
         raise SystemExit(f"gpuops manifest: {error}") from error
     output.write_text(found.dump(), encoding="utf-8")
     for release in found.releases:

@@ -149,6 +149,8 @@ def init(
                 site.use_free_disks = _use_disks(site, look)
         rendered = files.render(site, look.hosts)
         files.write(directory, rendered)
+        if site.of(answers.GPU):
+            files.write_snapshot(directory, look.hosts)
     except answers.AnswersError as wrong:
         for problem in wrong.problems:
             typer.echo(f"gpuops init: {problem}", err=True)
@@ -181,3 +183,5 @@ def _next_steps(site: answers.Answers, look: discover.Look, directory: Path, off
             typer.echo("  set ceph_common_public_network in inventory/group_vars/storage_nodes.yml")
         typer.echo(f"  keep a copy of {files.PASSWORD}; without it the keys of the storage are lost")
     typer.echo(f"  cd {directory} && gpuops plan && gpuops up")
+    if site.of(answers.GPU):
+        typer.echo("  gpuops inventory    (groups of hosts by what the driver says of their cards)")

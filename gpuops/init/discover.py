@@ -41,12 +41,13 @@ class Disk:
 
 @dataclass
 class Found:
-    """What a host said. ``cards``: models of its cards, one for each."""
+    """What a host said. ``cards``: models of its cards, one for each; ``gpu``: the facts that tell them."""
 
     system: str = ""
     cards: list[str] = field(default_factory=list)
     disks: list[Disk] = field(default_factory=list)
     network: str = ""
+    gpu: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -63,7 +64,7 @@ def read(facts: Mapping[str, Any]) -> Found:
     gpu = facts.get("gpu") or {}
     cards = [str(row.get("model") or "unknown card") for row in gpu.get("pci") or [] if row.get("kind") == "gpu"]
     system = " ".join(str(facts[key]) for key in ("distribution", "distribution_version") if facts.get(key))
-    return Found(system, cards, free_disks(facts.get("devices") or {}), _network(facts.get("default_ipv4") or {}))
+    return Found(system, cards, free_disks(facts.get("devices") or {}), _network(facts.get("default_ipv4") or {}), gpu)
 
 
 def free_disks(devices: Mapping[str, Any]) -> list[Disk]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import jinja2
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, fleet, fleet_file
 from gpuops.init import discover
 from gpuops.init.answers import CONTROLLER, CPU, GPU, STORAGE, Answers
 
@@ -23,6 +24,7 @@ INVENTORY = "inventory"
 PASSWORD = f"{INVENTORY}/.secrets/vault-password"
 KINDS = ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")
 VAULT = f"{INVENTORY}/group_vars/all/vault.yml"
+SNAPSHOT = f"{INVENTORY}/.gpus.jsonl"
 
 
 class Occupied(Exception):
@@ -211,3 +213,14 @@ def write(directory: Path, files: Mapping[str, str]) -> None:
             raise Occupied(f"{path} appeared meanwhile, and nothing is overwritten") from there
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
+
+
+def write_snapshot(directory: Path, found: Mapping[str, discover.Found]) -> None:
+    """Write what the hosts said of their cards where the inventory of the site looks for it. Raises OSError."""
+    now = time.time()
+    lines = []
+    for name, host in found.items():
+        with contextlib.suppress(fleet.BrokenFacts):
+            lines.append(fleet_file.line(name, now, host.gpu))
+    if lines:
+        fleet_file.write(str(directory / SNAPSHOT), now, lines)

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 
 from gpuops.inventory import snapshot
+from gpuops.site import InventoryOption, SiteError, find
 
 DEFAULT_NAME = ".gpus.jsonl"
 
 
 def inventory(
-    site: Annotated[Path, typer.Option("--inventory", "-i", exists=True, help="The site's inventory.")],
+    inventory: InventoryOption = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=f"File to write; {DEFAULT_NAME} in the inventory's directory.")
     ] = None,
@@ -29,15 +30,16 @@ def inventory(
 
     Examples:
 
-      gpuops inventory --inventory inventories/mysite
+      gpuops inventory
 
       gpuops inventory --inventory inventories/mysite --limit gpu_nodes_a100
     """
-    target = output or (site if site.is_dir() else site.parent) / DEFAULT_NAME
     source = snapshot.from_cache if from_cache else snapshot.from_hosts
     try:
-        done = snapshot.make(site, target, limit, source)
-    except snapshot.InventoryError as error:
+        site = find(inventory)
+        target = output or site.directory / DEFAULT_NAME
+        done = snapshot.make(site.inventory, target, limit, source)
+    except (SiteError, snapshot.InventoryError) as error:
         raise SystemExit(f"gpuops inventory: {error}") from error
     if done.earlier_problem:
         typer.echo(f"nothing was kept of the earlier file: {done.earlier_problem}", err=True)

@@ -15,7 +15,7 @@ import stat
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_label
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_label, ceph_volumes
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 
 # At the start and at the end, where file systems, partition tables, RAID and volume managers have their marks.
@@ -32,7 +32,7 @@ def look(path: str, run: Run, sys_block: str = "/sys/class/block", proc: str = "
     """What is at a path, without writing to it.
 
     :return: path, real, size (bytes), error (why it cannot be judged), users (what has it in use), signatures (what
-        it is marked as), label (a BlueStore label), lvm (tags of Ceph on logical volumes of it), blank.
+        it is marked as), label (a BlueStore label), lvm (ceph_volumes.on_device), blank.
     """
     found: dict[str, Any] = {
         "path": path,
@@ -63,7 +63,7 @@ def look(path: str, run: Run, sys_block: str = "/sys/class/block", proc: str = "
         found["signatures"].append(str(wrong))
     found["signatures"] += signatures(path, run)
     if any("LVM2" in mark for mark in found["signatures"]):
-        found["lvm"] = lvm_tags(found["real"], run)
+        found["lvm"] = ceph_volumes.on_device(found["real"], run)
     if not found["users"] and not found["label"] and is_held(path):
         found["users"].append("something that opened it for itself alone")
     return found
@@ -119,21 +119,6 @@ def signatures(path: str, run: Run) -> list[str]:
     return [f"{row['type']} at {row['offset']}" for row in rows]
 
 
-def lvm_tags(real: str, run: Run) -> list[dict[str, str]]:
-    """The tags that ceph-volume put on logical volumes of a physical volume; one dictionary per volume."""
-    argv = ["lvs", "--reportformat", "json", "--options", "lv_tags,devices"]
-    rc, stdout = run(argv, None, 60)[:2]
-    if rc != 0:
-        return []
-    tags = []
-    for report in json.loads(stdout)["report"]:
-        for row in report["lv"]:
-            if any(os.path.realpath(part.partition("(")[0]) == real for part in row["devices"].split(",")):
-                pairs = (tag[5:].split("=", 1) for tag in row["lv_tags"].split(",") if tag.startswith("ceph."))
-                tags.append({pair[0]: pair[-1] for pair in pairs})
-    return [row for row in tags if row]
-
-
 def judge(
     found: Mapping[str, Any], fsid: str, wipe: bool = False, begun: str | None = None, method: str = "raw"
 ) -> dict[str, Any]:
@@ -143,10 +128,13 @@ def judge(
     :param wipe: whether this very path is listed for wiping.
     :param begun: UUID of the OSD that an earlier run, which was cut, had begun to make on it.
     :return: action (activate, prepare or refuse), why, remedy, wipe (whether it must be wiped first), and of an OSD
-        of this cluster osd_id and osd_uuid.
+        of this cluster osd_id and osd_uuid. For prepare also undo: whether what a cut ceph-volume left goes first.
     """
     if found["error"]:
         return _refused(found["error"], "correct ceph_osd_devices; 'ls -l /dev/disk/by-id' lists the names")
+    if begun and method == "lvm" and ceph_volumes.is_left_of(found["lvm"], begun, "block"):
+        # Its tags say that it is ours before it is an OSD.
+        return _prepared("an earlier run was cut while it made an OSD on it", undo=True)
     ours = _ours(found, fsid, method)
     if ours:
         return {"action": ACTIVATE, "why": f"it is osd.{ours['osd_id']} of this cluster", "wipe": False, **ours}
@@ -158,7 +146,7 @@ def judge(
     if found["size"] < SMALLEST_BYTES:
         return _refused(f"it has {found['size'] >> 20} MiB, an OSD needs 1024 and more", "take a larger device")
     if _is_begun(found, begun):
-        return {"action": PREPARE, "why": "an earlier run had begun with it", "wipe": not found["blank"]}
+        return _prepared("an earlier run had begun with it", wipe=not found["blank"])
     holds = _holds(found, fsid)
     if holds and not wipe:
         return _refused(
@@ -166,18 +154,20 @@ def judge(
             f"take it out of ceph_osd_devices, or, if nobody needs what is on it, list {found['path']} in "
             "ceph_osd_wipe of this host",
         )
-    why = f"it held {holds} and is listed for wiping" if holds else "it is empty"
-    return {"action": PREPARE, "why": why, "wipe": bool(holds)}
+    return _prepared(f"it held {holds} and is listed for wiping" if holds else "it is empty", wipe=bool(holds))
 
 
-def judge_part(found: Mapping[str, Any], wipe: bool = False) -> dict[str, Any]:
+def judge_part(found: Mapping[str, Any], wipe: bool = False, undo: bool = False) -> dict[str, Any]:
     """What may be done with the place that a new OSD is to have for RocksDB or its log: prepare or refuse.
 
     :param wipe: whether this very name is listed for wiping.
-    :return: action, why, remedy and wipe, as judge returns them.
+    :param undo: whether all that is on it was left by a run that was cut.
+    :return: action, why, remedy, wipe and undo, as judge returns them.
     """
     if found["error"]:
         return _refused(found["error"], "correct its name in ceph_osd_devices")
+    if undo:
+        return _prepared("an earlier run was cut while it made an OSD", undo=True)
     if found["users"]:
         return _refused(f"it is in use: {', '.join(found['users'])}", "give another, or end that first")
     holds = f"a part of the OSD {found['label']['osd_uuid']}" if found["label"] else _holds(found, "")
@@ -185,7 +175,11 @@ def judge_part(found: Mapping[str, Any], wipe: bool = False) -> dict[str, Any]:
         return _refused(
             f"it holds {holds}", "give an empty one, or, if nobody needs what is on it, list it in ceph_osd_wipe too"
         )
-    return {"action": PREPARE, "why": holds or "it is empty", "wipe": bool(holds)}
+    return _prepared(holds or "it is empty", wipe=bool(holds))
+
+
+def _prepared(why: str, wipe: bool = False, undo: bool = False) -> dict[str, Any]:
+    return {"action": PREPARE, "why": why, "wipe": wipe, "undo": undo}
 
 
 def _refused(why: str, remedy: str) -> dict[str, Any]:
@@ -194,7 +188,7 @@ def _refused(why: str, remedy: str) -> dict[str, Any]:
 
 def _ours(found: Mapping[str, Any], fsid: str, method: str) -> dict[str, Any] | None:
     if method == "lvm":
-        for tags in found["lvm"]:
+        for tags in _tags(found):
             if tags.get("cluster_fsid") == fsid and tags.get("type") == "block":
                 return {"osd_id": int(tags["osd_id"]), "osd_uuid": tags["osd_fsid"]}
         return None
@@ -205,6 +199,10 @@ def _ours(found: Mapping[str, Any], fsid: str, method: str) -> dict[str, Any] | 
     if meta.get("ceph_fsid") != fsid or meta.get("mkfs_done") != "yes" or "whoami" not in meta:
         return None
     return {"osd_id": int(meta["whoami"]), "osd_uuid": label["osd_uuid"]}
+
+
+def _tags(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [row["tags"] for row in found["lvm"] if row["tags"]]
 
 
 def _is_begun(found: Mapping[str, Any], begun: str | None) -> bool:
@@ -225,9 +223,10 @@ def _holds(found: Mapping[str, Any], fsid: str) -> str:
         if cluster == fsid:
             return f"an OSD of this cluster that was not finished ({label['osd_uuid']})"
         return f"osd.{meta.get('whoami', '?')} of another cluster ({cluster or 'unnamed'})"
-    if found["lvm"]:
-        tags = found["lvm"][0]
-        return f"osd.{tags.get('osd_id', '?')} of the cluster {tags.get('cluster_fsid', '?')} in a logical volume"
+    tagged = _tags(found)
+    if tagged:
+        number, cluster = (tagged[0].get(key, "?") for key in ("osd_id", "cluster_fsid"))
+        return f"osd.{number} of the cluster {cluster} in a logical volume"
     if found["signatures"]:
         return ", ".join(dict.fromkeys(found["signatures"]))
     return "" if found["blank"] else "data of an unknown kind"

@@ -9,26 +9,31 @@ OSD is in memory, and so is who owns its device node.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import pwd
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_devices, ceph_label
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_devices, ceph_label, ceph_volumes
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run, run
 
 RECORDS = "/var/lib/baremetal-gpu/ceph-osd"
+LOCK = "/run/baremetal-gpu-ceph-osd.lock"
 BOOTSTRAP = ("client.bootstrap-osd", "/var/lib/ceph/bootstrap-osd/{cluster}.keyring")
 # What ceph-bluestore-tool takes out of the label into the directory.
 PRIMED = ("type", "fsid", "ceph_fsid", "whoami", "keyring", "ready")
 
 # Seconds in which an OSD in logical volumes is activated at boot, and between two attempts.
 PATIENCE_S, PAUSE_S = 1800, 10
+# Seconds in which a command must end.
+COMMAND_S = 600
 # A device, as modules take it.
 DEVICE = {
     "path": {"type": "path", "required": True},
@@ -73,9 +78,14 @@ class Osds:
         return f"{self.records}/begun-{device.strip('/').replace('/', '-')}.json"
 
     def begun(self, device: str) -> dict[str, str] | None:
-        """What a run that was cut had begun on a device: osd_uuid and key."""
+        """What a run that was cut had begun on a device: osd_uuid and, where ceph-volume does not make it, key."""
         found = _load(self.begun_path(device))
         return found if found and found.get("fsid") == self.fsid else None
+
+    def _begin(self, device: str, **more: str) -> dict[str, str]:
+        begun = {"fsid": self.fsid, "osd_uuid": str(uuid.uuid4()), **more}
+        _save(self.begun_path(device), begun)
+        return begun
 
     def record_of(self, device: Mapping[str, Any], number: int, osd_uuid: str) -> dict[str, Any]:
         """What the start of an OSD has to know."""
@@ -106,29 +116,42 @@ class Osds:
             begun = (self.begun(device["path"]) or {}).get("osd_uuid")
             verdict = ceph_devices.judge(found, self.fsid, device["wipe"], begun, device["method"])
             if verdict["action"] == ceph_devices.PREPARE:
-                verdict = self._judge_parts(device, verdict)
+                verdict = self._judge_parts(device, verdict, begun)
             verdicts.append({"path": device["path"], **verdict})
         return verdicts
 
-    def _judge_parts(self, device: Mapping[str, Any], verdict: dict[str, Any]) -> dict[str, Any]:
+    def _judge_parts(self, device: Mapping[str, Any], verdict: dict[str, Any], begun: str | None) -> dict[str, Any]:
         """With what is to be wiped of its db and wal, or refused: ceph-volume would wipe what they hold unasked."""
         also = []
         for key in ceph_devices.PARTS:
             if not device[key]:
                 continue
             judged = ceph_devices.judge_part(
-                ceph_devices.look(_node(device[key]), self.run), device[key] in device["also_wipe"]
+                ceph_devices.look(_node(device[key]), self.run),
+                wipe=device[key] in device["also_wipe"],
+                undo=bool(begun) and self._is_left(device[key], key, str(begun)),
             )
             if judged["action"] == ceph_devices.REFUSE:
                 return {**judged, "why": f"its {key} is {device[key]}: {judged['why']}"}
             also += [device[key]] if judged["wipe"] else []
         return {**verdict, "also_wipe": also}
 
+    def _is_left(self, name: str, kind: str, osd_uuid: str) -> bool:
+        """Whether a device or volume has nothing but what a run that was cut left of an OSD."""
+        is_device = name.startswith("/")
+        rows = (
+            ceph_volumes.on_device(os.path.realpath(name), self.run)
+            if is_device
+            else ceph_volumes.named(name, self.run)
+        )
+        return ceph_volumes.is_left_of(rows, osd_uuid, kind)
+
     def bring_up(self, device: dict[str, Any], verdict: dict[str, Any], dry: bool) -> tuple[list[str], int | None]:
         """Do what was judged; what was (or would be) done, and the number of the OSD if it has one."""
         if verdict["action"] == ceph_devices.PREPARE:
             wiped = ["it"] if verdict["wipe"] else []
-            steps = [f"wipe {name}" for name in (*wiped, *verdict["also_wipe"])] + ["make an OSD on it"]
+            undone = ["take away what the cut run left"] if verdict["undo"] else []
+            steps = [*undone, *(f"wipe {name}" for name in (*wiped, *verdict["also_wipe"])), "make an OSD on it"]
             if dry:
                 return steps, None
             for name in verdict["also_wipe"]:
@@ -157,9 +180,8 @@ class Osds:
         if device["method"] == "lvm":
             return self._prepare_lvm(device, wipe)
         begun = self.begun(device["path"])
-        if begun is None:
-            begun = {"fsid": self.fsid, "osd_uuid": str(uuid.uuid4()), "key": ceph_conf.new_key()}
-            _save(self.begun_path(device["path"]), begun)
+        if begun is None or "key" not in begun:
+            begun = self._begin(device["path"], key=ceph_conf.new_key())
         if wipe:
             self.wipe(device["path"])
         number = self._register(begun, device["device_class"], device["replaces"])
@@ -182,14 +204,16 @@ class Osds:
 
     def _register(self, begun: Mapping[str, str], device_class: str, replaced: int | None) -> int:
         """The number of the OSD; asked again with the same UUID, the monitors give the same one."""
-        name, keyring = BOOTSTRAP
-        ceph = Ceph(self.run, cluster=self.cluster, name=name, keyring=keyring.format(cluster=self.cluster))
         secrets = {"cephx_secret": begun["key"]}
         if device_class:
             secrets["crush_device_class"] = device_class
         words = ["osd", "new", begun["osd_uuid"], *([] if replaced is None else [str(replaced)])]
-        answer = ceph.json(*words, "-i", "-", stdin=json.dumps(secrets))
+        answer = self._bootstrap().json(*words, "-i", "-", stdin=json.dumps(secrets))
         return int(answer["osdid"])
+
+    def _bootstrap(self) -> Ceph:
+        name, keyring = BOOTSTRAP
+        return Ceph(self.run, cluster=self.cluster, name=name, keyring=keyring.format(cluster=self.cluster))
 
     def _mkfs(self, number: int, path: str, begun: Mapping[str, str]) -> None:
         directory = self._directory(number)
@@ -204,15 +228,14 @@ class Osds:
         self._must(argv, "read what it said; run again", stdin=begun["key"])
 
     def _prepare_lvm(self, device: Mapping[str, Any], wipe: bool) -> dict[str, Any]:
+        begun = self.begun(device["path"])
+        if begun:
+            self._undo_lvm(device, begun["osd_uuid"])
+        begun = self._begin(device["path"])
         if wipe:
             self.wipe(device["path"])
-        argv = ["ceph-volume", "--cluster", self.cluster, "lvm", "prepare", "--bluestore", "--data", device["path"]]
-        argv += ["--block.db", device["db"]] if device["db"] else []
-        argv += ["--block.wal", device["wal"]] if device["wal"] else []
-        argv += ["--dmcrypt"] if device["dmcrypt"] else []
-        argv += ["--crush-device-class", device["device_class"]] if device["device_class"] else []
-        argv += [] if device["replaces"] is None else ["--osd-id", str(device["replaces"])]
-        self._must(argv, "read /var/log/ceph/ceph-volume.log")
+        command = ceph_volumes.prepare(self.cluster, device, begun["osd_uuid"])
+        self._must(command, "read /var/log/ceph/ceph-volume.log; run again")
         verdict = ceph_devices.judge(ceph_devices.look(device["path"], self.run), self.fsid, method="lvm")
         if verdict["action"] != ceph_devices.ACTIVATE:
             raise OsdError(
@@ -220,7 +243,22 @@ class Osds:
             )
         record = self.record_of(device, verdict["osd_id"], verdict["osd_uuid"])
         self.write_record(record)
+        os.unlink(self.begun_path(device["path"]))
         return record
+
+    def _undo_lvm(self, device: Mapping[str, Any], osd_uuid: str) -> None:
+        """Take away what a run that was cut left of an OSD; its keys cannot be had again, so it cannot be gone on with.
+
+        The monitors come first: they refuse to forget an OSD that was ever started, and then nothing is touched.
+        """
+        ceph = self._bootstrap()
+        for row in ceph.json("osd", "dump")["osds"]:
+            if row["uuid"] == osd_uuid:
+                ceph.json("osd", "purge-new", str(row["osd"]), "--yes-i-really-mean-it")
+        places = {"block": device["path"], **{key: device[key] for key in ceph_devices.PARTS if device[key]}}
+        for kind, name in places.items():
+            if self._is_left(name, kind, osd_uuid):
+                self._must(ceph_volumes.zap(self.cluster, name), "read /var/log/ceph/ceph-volume.log; run again")
 
     # Starting
 
@@ -243,8 +281,8 @@ class Osds:
         if self.is_active(record):
             return False
         if record["method"] == "lvm":
-            argv = ["ceph-volume", "--cluster", self.cluster, "lvm", "activate", "--bluestore", "--no-systemd"]
-            self._must([*argv, str(record["id"]), record["osd_uuid"]], "read /var/log/ceph/ceph-volume.log")
+            command = ceph_volumes.activate(self.cluster, record["id"], record["osd_uuid"])
+            self._must(command, "read /var/log/ceph/ceph-volume.log")
             return True
         path = record["device"]
         self._check_label(record)
@@ -289,11 +327,33 @@ class Osds:
         os.chown(os.path.realpath(path), ceph.pw_uid, ceph.pw_gid)
 
     def _must(self, argv: list[str], remedy: str, stdin: str | None = None) -> str:
-        rc, stdout, stderr = self.run(argv, stdin, 600)
+        rc, stdout, stderr = self.run(argv, stdin, COMMAND_S)
         if rc != 0:
             said = " / ".join((stderr or stdout).strip().splitlines()[-3:])
             raise OsdError(f"'{' '.join(argv[:6])} ...' ended with {rc}: {said}. To do: {remedy}")
         return stdout
+
+
+@contextlib.contextmanager
+def alone(path: str = LOCK, patience_s: float = COMMAND_S) -> Iterator[None]:
+    """Nobody else makes OSDs on this host meanwhile: what a run that was cut had started may still be at work.
+
+    :raises OsdError: if it does not end.
+    """
+    deadline = time.monotonic() + patience_s
+    with open(path, "w", encoding="utf-8") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise OsdError(
+                        f"another run has been at work on OSDs here for {patience_s:.0f} s. To do: see what it waits "
+                        "for ('ps -ef | grep ceph-'), then run again"
+                    ) from None
+                time.sleep(1)
+        yield
 
 
 def _node(name: str) -> str:

@@ -57,6 +57,9 @@ devices:
     wipe:
       description: Whether it is wiped before an OSD is made on it.
       type: bool
+    undo:
+      description: Whether what an earlier run left, which was cut while it made an OSD there, is taken away before.
+      type: bool
     also_wipe:
       description: What of its db and wal is wiped before, for V(prepare).
       type: list
@@ -79,6 +82,9 @@ units:
   elements: dict
 """
 
+import contextlib
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd, host_run
@@ -87,8 +93,16 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import CephErro
 
 def main() -> None:
     module = AnsibleModule(argument_spec=ceph_osd.ARGUMENTS, supports_check_mode=True)
-    devices = module.params["devices"]
     osds = ceph_osd.Osds(module.params["fsid"], module.params["cluster"], host_run.run)
+    try:
+        with contextlib.nullcontext() if module.check_mode else ceph_osd.alone():
+            bring_up(module, osds, module.params["devices"])
+    except ceph_osd.OsdError as busy:
+        module.fail_json(msg=str(busy))
+
+
+def bring_up(module: AnsibleModule, osds: ceph_osd.Osds, devices: list[dict[str, Any]]) -> None:
+    """Judge all devices, and unless one is refused make or activate the OSD of each."""
     verdicts = osds.judge(devices)
     refused = [row for row in verdicts if row["action"] == "refuse"]
     if refused:

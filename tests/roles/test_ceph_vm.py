@@ -12,6 +12,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -96,9 +97,23 @@ def test_a_db_that_holds_something_is_refused_and_stays_as_it_is(joined: Joined)
     run(f"sudo wipefs --all --quiet {DB} && sudo dd if=/dev/zero of={DB} bs=1M count=4 conv=fsync status=none")
 
 
+def test_a_power_cut_while_ceph_volume_is_at_work(joined: Joined) -> None:
+    """The run after it is the next test."""
+    volumes = "sudo lvs --noheadings --options lv_tags 2>/dev/null || true"
+    with ThreadPoolExecutor(1) as beside:
+        cut = beside.submit(joined.run)
+        within(1800, "ceph-volume makes no volume", lambda: cut.done() or "ceph.osd_fsid" in run(volumes))
+        lab("vm", "power-cut", timeout=1800)
+        assert cut.result().rc != 0
+    assert "ceph.osd_fsid" in run(volumes)
+    assert "begun-" in run("sudo ls /var/lib/baremetal-gpu/ceph-osd")
+
+
 def test_a_host_joins_with_an_encrypted_osd_and_mounts_by_the_kernel(joined: Joined) -> None:
     play = joined.run()
     assert play.rc == 0, play.tail()
+    assert len(ceph("osd ls")) == len(STORAGE) + 1
+    assert "begun-" not in run("sudo ls /var/lib/baremetal-gpu/ceph-osd")
     assert own_osd()["bluefs_dedicated_db"] == "1"
     assert is_up()
     for device in (DATA, DB):

@@ -189,7 +189,10 @@ def test_hosts_are_asked_and_one_that_is_not_reached_does_not_keep_the_site_from
     assert "remedy: see that `ssh dead` gets in" in done.stdout
     assert "free disk" in done.stdout
     assert "cd site && gpuops plan && gpuops up" in done.stdout
-    assert set(listed(bench)["_meta"]["hostvars"]) == {"gpu1", "stor1", "dead"}
+    content = listed(bench)
+    assert set(content["_meta"]["hostvars"]) == {"gpu1", "stor1", "dead"}
+    # What was seen is in the groups at once.
+    assert content["gpu_unknown"]["hosts"] == ["dead"]
 
 
 def disk(**more):

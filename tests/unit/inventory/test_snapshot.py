@@ -24,7 +24,9 @@ def snapshot(site):
     site.write_plugin("snapshot: .gpus.jsonl")
 
     def call(*words: str):
-        done = try_run([BIN / "gpuops", "inventory", "-i", site.path, *words], cwd=site.path, **site.environment)
+        # Whoever names no site means the one that ansible.cfg names.
+        named = {**site.environment, "ANSIBLE_INVENTORY": str(site.path)}
+        done = try_run([BIN / "gpuops", "inventory", *words], cwd=site.path, **named)
         assert "Traceback" not in done.stderr
         return done.returncode, done.stdout, " ".join(done.stderr.split())
 

@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_devices, ceph_label, ceph_osd
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_devices, ceph_label, ceph_osd, ceph_volumes
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import CephError
 from tests.unit.plugins.module_utils.ceph_captured import CAPTURED_LABEL, CLUSTER, META, OSD_UUID, found, label
 
 OTHER = "11111111-2222-4333-8444-555555555555"
-LVM_OURS = {"cluster_fsid": CLUSTER, "type": "block", "osd_id": "7", "osd_fsid": OSD_UUID}
+TAGS_OURS = {"cluster_fsid": CLUSTER, "type": "block", "osd_id": "7", "osd_fsid": OSD_UUID}
+# As ceph-volume names them.
+LVM_OURS = {"group": "ceph-0af8", "name": f"osd-block-{OSD_UUID}", "tags": TAGS_OURS}
+# Right after it was made, a volume has this tag alone.
+LVM_FRESH = {**LVM_OURS, "tags": {"type": "block"}}
+LVM_EMPTY = {"group": "ceph-0af8", "name": "", "tags": {}}
+LVM_NO_GROUP = {"group": "", "name": "", "tags": {}}
+DB_OURS = {"group": "ceph-1bf9", "name": "osd-db-77aa", "tags": {"type": "db", "osd_fsid": OSD_UUID}}
+LVM_FOREIGN = {"group": "data", "name": "home", "tags": {}}
 
 
 def parsed(**more: str) -> dict:
@@ -53,7 +62,11 @@ REFUSED = {
     "an OSD without a cluster": (found(label=without("ceph_fsid"), blank=False), "unnamed"),
     "an OSD of ours that was not finished": (found(label=without("mkfs_done"), blank=False), "not finished"),
     "an OSD of another cluster in LVM": (
-        found(signatures=["LVM2_member at 0x218"], lvm=[{**LVM_OURS, "cluster_fsid": OTHER}], blank=False),
+        found(
+            signatures=["LVM2_member at 0x218"],
+            lvm=[{**LVM_OURS, "tags": {**TAGS_OURS, "cluster_fsid": OTHER}}],
+            blank=False,
+        ),
         OTHER,
     ),
 }
@@ -201,17 +214,135 @@ def test_what_cannot_be_told_counts_as_a_signature():
     ]
 
 
-def test_tags_of_volumes_on_other_devices_do_not_count(tmp_path: Path):
+def in_lvm(*rows: dict) -> dict:
+    """A physical volume with what is on it, in use as the kernel tells of one whose volumes are active."""
+    return found(signatures=["LVM2_member at 0x218"], lvm=list(rows), users=["the holder dm-0"], blank=False)
+
+
+@pytest.mark.parametrize("rows", [[LVM_FRESH], [LVM_OURS], [LVM_OURS, LVM_EMPTY], [LVM_EMPTY], [LVM_NO_GROUP]])
+def test_what_a_cut_ceph_volume_left_is_taken_away_first(rows):
+    verdict = ceph_devices.judge(in_lvm(*rows), CLUSTER, begun=OSD_UUID, method="lvm")
+    assert (verdict["action"], verdict["wipe"], verdict["undo"]) == ("prepare", False, True)
+
+
+# A group without volumes looks the same whoever made it, so there the record of a cut run alone tells.
+NOT_BEGUN = [(LVM_FRESH, None), (LVM_FRESH, OTHER), (LVM_EMPTY, None), (LVM_NO_GROUP, None)]
+
+
+@pytest.mark.parametrize(("row", "begun"), NOT_BEGUN)
+def test_the_same_is_refused_where_no_run_of_ours_had_begun_it(row, begun):
+    assert ceph_devices.judge(in_lvm(row), CLUSTER, begun=begun, method="lvm")["action"] == "refuse"
+
+
+@pytest.mark.parametrize("rows", [[LVM_FOREIGN], [LVM_FRESH, LVM_FOREIGN], [{**LVM_EMPTY, "group": "data"}], []])
+def test_volumes_of_others_on_the_device_are_never_taken_away(rows):
+    verdict = ceph_devices.judge(in_lvm(*rows), CLUSTER, wipe=True, begun=OSD_UUID, method="lvm")
+    assert verdict["action"] == "refuse"
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_left"),
+    [
+        ([DB_OURS], True),
+        ([LVM_EMPTY], True),
+        ([{**DB_OURS, "tags": {"osd_fsid": OTHER}}], False),
+        ([{**DB_OURS, "tags": {}}], False),
+        ([DB_OURS, LVM_FOREIGN], False),
+        ([], False),
+    ],
+)
+def test_a_db_is_taken_away_only_where_all_of_it_is_of_the_cut_osd(monkeypatch, tmp_path, rows, is_left):
+    osds = ceph_osd.Osds(CLUSTER, records=str(tmp_path), run=volumes_are({"/dev/disk/by-id/fast": rows}))
+    (tmp_path / "begun-dev-disk-by-id-data.json").write_text(json.dumps({"fsid": CLUSTER, "osd_uuid": OSD_UUID}))
+    places = {"/dev/disk/by-id/fast": in_lvm(*rows), "/dev/disk/by-id/data": in_lvm(LVM_OURS)}
+    monkeypatch.setattr(ceph_devices, "look", lambda path, run: places[path])
+    device = {**DATA, "db": "/dev/disk/by-id/fast", "wal": "", "also_wipe": ["/dev/disk/by-id/fast"]}
+    (verdict,) = osds.judge([device])
+    assert verdict["action"] == ("prepare" if is_left else "refuse")
+
+
+def volumes_are(rows: dict[str, list[dict]], started: bool = False, said: list | None = None):
+    """pvs and lvs with these rows by device or volume, and a cluster in which the OSD that was cut is osd.7."""
+
+    def run(argv, stdin, timeout):
+        if argv[0] in ("pvs", "lvs"):
+            kind = argv[0][:-1]
+            listed = [
+                {
+                    "vg_name": row["group"],
+                    "lv_name": row["name"],
+                    "lv_tags": ",".join(f"ceph.{key}={value}" for key, value in row["tags"].items()),
+                }
+                for row in rows.get(argv[-1], [])
+            ]
+            return 0, json.dumps({"report": [{kind: listed}]}), ""
+        if said is not None:
+            said.append(argv)
+        if "dump" in argv:
+            return 0, json.dumps({"osds": [{"osd": 7, "uuid": OSD_UUID}, {"osd": 8, "uuid": OTHER}]}), ""
+        if "purge-new" in argv and started:
+            return 1, "", "Error EPERM: cannot purge osd.7: it is not new"
+        return 0, "", ""
+
+    return run
+
+
+UNDONE = {**DATA, "db": "/dev/disk/by-id/fast", "wal": "vg/log", "also_wipe": [], "replaces": None}
+ON_THEM = {"/dev/disk/by-id/data": [LVM_OURS], "/dev/disk/by-id/fast": [DB_OURS], "vg/log": [LVM_FOREIGN]}
+
+
+def test_an_osd_that_was_cut_is_forgotten_by_the_cluster_before_its_volumes_go(tmp_path):
+    said: list[list[str]] = []
+    osds = ceph_osd.Osds(CLUSTER, records=str(tmp_path), run=volumes_are(ON_THEM, said=said))
+    (tmp_path / "begun-dev-disk-by-id-data.json").write_text(json.dumps({"fsid": CLUSTER, "osd_uuid": OSD_UUID}))
+    # The devices are made up, so there is nothing where it then looks for the OSD that was made.
+    with pytest.raises(ceph_osd.OsdError, match="left no OSD"):
+        osds.prepare(UNDONE, wipe=False)
+    words = [" ".join(argv) for argv in said]
+    places = [next(place for place, text in enumerate(words) if part in text) for part in ("purge-new 7", "zap")]
+    assert places == sorted(places)
+    zapped = [text for text in words if " zap " in text]
+    assert zapped == [
+        "ceph-volume --cluster ceph lvm zap --destroy /dev/disk/by-id/data",
+        "ceph-volume --cluster ceph lvm zap --destroy /dev/disk/by-id/fast",
+    ]
+    (made,) = [argv for argv in said if "prepare" in argv]
+    assert OSD_UUID not in made
+
+
+def test_an_osd_that_was_started_by_hand_meanwhile_is_left_alone(tmp_path):
+    said: list[list[str]] = []
+    osds = ceph_osd.Osds(CLUSTER, records=str(tmp_path), run=volumes_are(ON_THEM, started=True, said=said))
+    (tmp_path / "begun-dev-disk-by-id-data.json").write_text(json.dumps({"fsid": CLUSTER, "osd_uuid": OSD_UUID}))
+    with pytest.raises(CephError, match="it is not new"):
+        osds.prepare(UNDONE, wipe=False)
+    assert not [argv for argv in said if argv[0] == "ceph-volume"]
+
+
+def test_the_volumes_of_a_device_are_read_with_their_tags():
     report = {
         "report": [
             {
-                "lv": [
-                    {"lv_tags": "ceph.osd_id=7,ceph.type=block,other=1", "devices": "/dev/sdb(0)"},
-                    {"lv_tags": "ceph.osd_id=8", "devices": "/dev/sdc(0)"},
-                    {"lv_tags": "", "devices": "/dev/sdb(100)"},
+                "pv": [
+                    {"vg_name": "ceph-1", "lv_name": "osd-block-2", "lv_tags": "ceph.osd_id=7,ceph.type=block,other=1"},
+                    {"vg_name": "ceph-1", "lv_name": "", "lv_tags": ""},
                 ]
             }
         ]
     }
-    tags = ceph_devices.lvm_tags("/dev/sdb", lambda *_: (0, json.dumps(report), ""))
-    assert tags == [{"osd_id": "7", "type": "block"}]
+    assert ceph_volumes.on_device("/dev/sdb", lambda *_: (0, json.dumps(report), "")) == [
+        {"group": "ceph-1", "name": "osd-block-2", "tags": {"osd_id": "7", "type": "block"}},
+        {"group": "ceph-1", "name": "", "tags": {}},
+    ]
+
+
+def test_who_makes_osds_waits_for_whoever_does_already(tmp_path):
+    lock = str(tmp_path / "lock")
+    with (
+        ceph_osd.alone(lock),
+        pytest.raises(ceph_osd.OsdError, match="another run has been at work"),
+        ceph_osd.alone(lock, patience_s=0),
+    ):
+        pass
+    with ceph_osd.alone(lock, patience_s=0):
+        assert True
