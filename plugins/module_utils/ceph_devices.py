@@ -132,7 +132,7 @@ def judge(
     """
     if found["error"]:
         return _refused(found["error"], "correct ceph_osd_devices; 'ls -l /dev/disk/by-id' lists the names")
-    if begun and method == "lvm" and ceph_volumes.is_left_of(found["lvm"], begun, "block"):
+    if begun and method == "lvm" and ceph_volumes.is_left_on_device(found["lvm"], begun, "block"):
         # Its tags say that it is ours before it is an OSD.
         return _prepared("an earlier run was cut while it made an OSD on it", undo=True)
     ours = _ours(found, fsid, method)

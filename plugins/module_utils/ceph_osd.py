@@ -138,13 +138,10 @@ class Osds:
 
     def _is_left(self, name: str, kind: str, osd_uuid: str) -> bool:
         """Whether a device or volume has nothing but what a run that was cut left of an OSD."""
-        is_device = name.startswith("/")
-        rows = (
-            ceph_volumes.on_device(os.path.realpath(name), self.run)
-            if is_device
-            else ceph_volumes.named(name, self.run)
-        )
-        return ceph_volumes.is_left_of(rows, osd_uuid, kind)
+        if name.startswith("/"):
+            rows = ceph_volumes.on_device(os.path.realpath(name), self.run)
+            return ceph_volumes.is_left_on_device(rows, osd_uuid, kind)
+        return ceph_volumes.is_left_in_volume(ceph_volumes.named(name, self.run), osd_uuid)
 
     def bring_up(self, device: dict[str, Any], verdict: dict[str, Any], dry: bool) -> tuple[list[str], int | None]:
         """Do what was judged; what was (or would be) done, and the number of the OSD if it has one."""
@@ -180,6 +177,9 @@ class Osds:
         if device["method"] == "lvm":
             return self._prepare_lvm(device, wipe)
         begun = self.begun(device["path"])
+        if begun and "key" not in begun:
+            # It was to be in logical volumes then.
+            self._undo_lvm(device, begun["osd_uuid"])
         if begun is None or "key" not in begun:
             begun = self._begin(device["path"], key=ceph_conf.new_key())
         if wipe:

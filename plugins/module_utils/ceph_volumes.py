@@ -16,11 +16,11 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 
-COLUMNS = "vg_name,lv_name,lv_tags"
+COLUMNS = "vg_name,lv_count,lv_name,lv_tags"
 
 
 def on_device(real: str, run: Run) -> list[dict[str, Any]]:
-    """The volumes on a physical volume: group, name and tags of Ceph. Space that is free has no name."""
+    """The volumes on a physical volume: group, how many the group has, name, tags of Ceph. Free space has no name."""
     return _listed(["pvs", "--reportformat", "json", "--options", COLUMNS, real], "pv", run)
 
 
@@ -34,7 +34,12 @@ def _listed(argv: list[str], kind: str, run: Run) -> list[dict[str, Any]]:
     if rc != 0:
         return []
     return [
-        {"group": row["vg_name"], "name": row["lv_name"], "tags": _tags(row["lv_tags"])}
+        {
+            "group": row["vg_name"],
+            "in_group": int(row["lv_count"] or 0),
+            "name": row["lv_name"],
+            "tags": _tags(row["lv_tags"]),
+        }
         for report in json.loads(stdout)["report"]
         for row in report[kind]
     ]
@@ -45,21 +50,29 @@ def _tags(text: str) -> dict[str, str]:
     return {pair[0]: pair[-1] for pair in pairs}
 
 
-def is_left_of(rows: Sequence[Mapping[str, Any]], osd_uuid: str, kind: str) -> bool:
+def is_left_on_device(rows: Sequence[Mapping[str, Any]], osd_uuid: str, kind: str) -> bool:
     """Whether a device has nothing but what a cut ceph-volume left of one OSD.
 
     :param rows: as on_device returns them.
     :param kind: block, db or wal.
     """
+    volumes = {row["name"]: row["tags"] for row in rows if row["name"]}
+    if kind == "block":
+        are_its = all(name == f"osd-block-{osd_uuid}" for name in volumes)
+    else:
+        are_its = all(tags.get("osd_fsid") == osd_uuid for tags in volumes.values())
+    # A group that somebody enlarged has volumes on other devices, too.
+    of_ceph_volume = ("ceph-", len(volumes))
+    groups = [("ceph-" if row["group"].startswith("ceph-") else row["group"], row["in_group"]) for row in rows]
+    return bool(rows) and are_its and all(group in (of_ceph_volume, ("", 0)) for group in groups)
 
-    def is_its(row: Mapping[str, Any]) -> bool:
-        if row["group"] and not row["group"].startswith("ceph-"):
-            return False
-        if kind == "block":
-            return row["name"] in ("", f"osd-block-{osd_uuid}")
-        return not row["name"] or row["tags"].get("osd_fsid") == osd_uuid
 
-    return bool(rows) and all(map(is_its, rows))
+def is_left_in_volume(rows: Sequence[Mapping[str, Any]], osd_uuid: str) -> bool:
+    """The same of a volume that the operator made: ceph-volume tags it before it writes to it.
+
+    :param rows: as named returns them.
+    """
+    return bool(rows) and all(row["tags"].get("osd_fsid") == osd_uuid for row in rows)
 
 
 def prepare(cluster: str, device: Mapping[str, Any], osd_uuid: str) -> list[str]:

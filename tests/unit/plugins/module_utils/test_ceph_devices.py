@@ -10,20 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_devices, ceph_label, ceph_osd, ceph_volumes
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_devices, ceph_label, ceph_osd
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import CephError
 from tests.unit.plugins.module_utils.ceph_captured import CAPTURED_LABEL, CLUSTER, META, OSD_UUID, found, label
 
 OTHER = "11111111-2222-4333-8444-555555555555"
 TAGS_OURS = {"cluster_fsid": CLUSTER, "type": "block", "osd_id": "7", "osd_fsid": OSD_UUID}
 # As ceph-volume names them.
-LVM_OURS = {"group": "ceph-0af8", "name": f"osd-block-{OSD_UUID}", "tags": TAGS_OURS}
+LVM_OURS = {"group": "ceph-0af8", "in_group": 1, "name": f"osd-block-{OSD_UUID}", "tags": TAGS_OURS}
 # Right after it was made, a volume has this tag alone.
 LVM_FRESH = {**LVM_OURS, "tags": {"type": "block"}}
-LVM_EMPTY = {"group": "ceph-0af8", "name": "", "tags": {}}
-LVM_NO_GROUP = {"group": "", "name": "", "tags": {}}
-DB_OURS = {"group": "ceph-1bf9", "name": "osd-db-77aa", "tags": {"type": "db", "osd_fsid": OSD_UUID}}
-LVM_FOREIGN = {"group": "data", "name": "home", "tags": {}}
+LVM_REST = {"group": "ceph-0af8", "in_group": 1, "name": "", "tags": {}}
+LVM_EMPTY = {**LVM_REST, "in_group": 0}
+LVM_NO_GROUP = {**LVM_EMPTY, "group": ""}
+DB_OURS = {"group": "ceph-1bf9", "in_group": 1, "name": "osd-db-77aa", "tags": {"type": "db", "osd_fsid": OSD_UUID}}
+LVM_FOREIGN = {"group": "data", "in_group": 1, "name": "home", "tags": {}}
 
 
 def parsed(**more: str) -> dict:
@@ -219,7 +220,7 @@ def in_lvm(*rows: dict) -> dict:
     return found(signatures=["LVM2_member at 0x218"], lvm=list(rows), users=["the holder dm-0"], blank=False)
 
 
-@pytest.mark.parametrize("rows", [[LVM_FRESH], [LVM_OURS], [LVM_OURS, LVM_EMPTY], [LVM_EMPTY], [LVM_NO_GROUP]])
+@pytest.mark.parametrize("rows", [[LVM_FRESH], [LVM_OURS], [LVM_OURS, LVM_REST], [LVM_EMPTY], [LVM_NO_GROUP]])
 def test_what_a_cut_ceph_volume_left_is_taken_away_first(rows):
     verdict = ceph_devices.judge(in_lvm(*rows), CLUSTER, begun=OSD_UUID, method="lvm")
     assert (verdict["action"], verdict["wipe"], verdict["undo"]) == ("prepare", False, True)
@@ -234,7 +235,17 @@ def test_the_same_is_refused_where_no_run_of_ours_had_begun_it(row, begun):
     assert ceph_devices.judge(in_lvm(row), CLUSTER, begun=begun, method="lvm")["action"] == "refuse"
 
 
-@pytest.mark.parametrize("rows", [[LVM_FOREIGN], [LVM_FRESH, LVM_FOREIGN], [{**LVM_EMPTY, "group": "data"}], []])
+FOREIGN = {
+    "another group": [LVM_FOREIGN],
+    "another group beside it": [LVM_FRESH, LVM_FOREIGN],
+    "another volume in the same group": [{**LVM_FRESH, "in_group": 2}],
+    "an empty group that somebody named": [{**LVM_EMPTY, "group": "data"}],
+    "a group with volumes on other devices": [LVM_REST],
+    "nothing that could be read": [],
+}
+
+
+@pytest.mark.parametrize("rows", FOREIGN.values(), ids=FOREIGN)
 def test_volumes_of_others_on_the_device_are_never_taken_away(rows):
     verdict = ceph_devices.judge(in_lvm(*rows), CLUSTER, wipe=True, begun=OSD_UUID, method="lvm")
     assert verdict["action"] == "refuse"
@@ -270,6 +281,7 @@ def volumes_are(rows: dict[str, list[dict]], started: bool = False, said: list |
             listed = [
                 {
                     "vg_name": row["group"],
+                    "lv_count": str(row["in_group"]),
                     "lv_name": row["name"],
                     "lv_tags": ",".join(f"ceph.{key}={value}" for key, value in row["tags"].items()),
                 }
@@ -289,11 +301,13 @@ def volumes_are(rows: dict[str, list[dict]], started: bool = False, said: list |
 
 UNDONE = {**DATA, "db": "/dev/disk/by-id/fast", "wal": "vg/log", "also_wipe": [], "replaces": None}
 ON_THEM = {"/dev/disk/by-id/data": [LVM_OURS], "/dev/disk/by-id/fast": [DB_OURS], "vg/log": [LVM_FOREIGN]}
+LOG_OURS = {**LVM_FOREIGN, "tags": {"type": "wal", "osd_fsid": OSD_UUID}}
 
 
-def test_an_osd_that_was_cut_is_forgotten_by_the_cluster_before_its_volumes_go(tmp_path):
+@pytest.mark.parametrize(("log", "zapped_too"), [(LVM_FOREIGN, []), (LOG_OURS, ["vg/log"])])
+def test_an_osd_that_was_cut_is_forgotten_by_the_cluster_before_its_volumes_go(tmp_path, log, zapped_too):
     said: list[list[str]] = []
-    osds = ceph_osd.Osds(CLUSTER, records=str(tmp_path), run=volumes_are(ON_THEM, said=said))
+    osds = ceph_osd.Osds(CLUSTER, records=str(tmp_path), run=volumes_are({**ON_THEM, "vg/log": [log]}, said=said))
     (tmp_path / "begun-dev-disk-by-id-data.json").write_text(json.dumps({"fsid": CLUSTER, "osd_uuid": OSD_UUID}))
     # The devices are made up, so there is nothing where it then looks for the OSD that was made.
     with pytest.raises(ceph_osd.OsdError, match="left no OSD"):
@@ -305,6 +319,8 @@ def test_an_osd_that_was_cut_is_forgotten_by_the_cluster_before_its_volumes_go(t
     assert zapped == [
         "ceph-volume --cluster ceph lvm zap --destroy /dev/disk/by-id/data",
         "ceph-volume --cluster ceph lvm zap --destroy /dev/disk/by-id/fast",
+        # The operator's own volume stays.
+        *(f"ceph-volume --cluster ceph lvm zap {name}" for name in zapped_too),
     ]
     (made,) = [argv for argv in said if "prepare" in argv]
     assert OSD_UUID not in made
@@ -317,23 +333,6 @@ def test_an_osd_that_was_started_by_hand_meanwhile_is_left_alone(tmp_path):
     with pytest.raises(CephError, match="it is not new"):
         osds.prepare(UNDONE, wipe=False)
     assert not [argv for argv in said if argv[0] == "ceph-volume"]
-
-
-def test_the_volumes_of_a_device_are_read_with_their_tags():
-    report = {
-        "report": [
-            {
-                "pv": [
-                    {"vg_name": "ceph-1", "lv_name": "osd-block-2", "lv_tags": "ceph.osd_id=7,ceph.type=block,other=1"},
-                    {"vg_name": "ceph-1", "lv_name": "", "lv_tags": ""},
-                ]
-            }
-        ]
-    }
-    assert ceph_volumes.on_device("/dev/sdb", lambda *_: (0, json.dumps(report), "")) == [
-        {"group": "ceph-1", "name": "osd-block-2", "tags": {"osd_id": "7", "type": "block"}},
-        {"group": "ceph-1", "name": "", "tags": {}},
-    ]
 
 
 def test_who_makes_osds_waits_for_whoever_does_already(tmp_path):
