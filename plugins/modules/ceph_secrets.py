@@ -94,8 +94,16 @@ def checked(content: Any) -> dict[str, Any]:
         name for name in ceph_conf.CAPS if not isinstance(keys, dict) or not ceph_conf.is_key(keys.get(name, ""))
     ]
     if lacking:
-        raise ValueError(f"it has no keys of {', '.join(lacking)}")
+        asked = "; ".join(f"'ceph auth get-or-create-key {name} {_caps(name)}'" for name in lacking)
+        raise ValueError(
+            f"it has no keys of {', '.join(lacking)}. To do: add what 'ceph-authtool --gen-print-key' prints for each; "
+            f"where the cluster runs already, what a monitor's host prints for {asked}"
+        )
     return content
+
+
+def _caps(name: str) -> str:
+    return " ".join(f'{kind} "{caps}"' for kind, caps in ceph_conf.CAPS[name].items())
 
 
 def save(path: str, content: dict[str, Any]) -> None:

@@ -330,7 +330,7 @@ def test_an_osd_that_was_started_by_hand_meanwhile_is_left_alone(tmp_path):
     said: list[list[str]] = []
     osds = ceph_osd.Osds(CLUSTER, records=str(tmp_path), run=volumes_are(ON_THEM, started=True, said=said))
     (tmp_path / "begun-dev-disk-by-id-data.json").write_text(json.dumps({"fsid": CLUSTER, "osd_uuid": OSD_UUID}))
-    with pytest.raises(CephError, match="osd.7 is not new"):
+    with pytest.raises(CephError, match=r"osd\.7 is not new"):
         osds.prepare(UNDONE, wipe=False)
     assert not [argv for argv in said if argv[0] == "ceph-volume"]
 
