@@ -4,8 +4,8 @@
 """Logical volumes of OSDs: how ceph-volume names and tags them, and what is left where it was cut.
 
 ceph-volume makes a group ceph-UUID on each device that it is given. The volume for the data is called osd-block-
-with the UUID of the OSD from the start, those for db and wal are tagged with it from the start; all the other tags
-come last. https://docs.ceph.com/en/latest/ceph-volume/lvm/prepare/
+with the UUID of the OSD, those for db and wal are tagged with it as soon as they are made; all the other tags come
+last, before anything is written. https://docs.ceph.com/en/latest/ceph-volume/lvm/prepare/
 """
 
 from __future__ import annotations
@@ -60,7 +60,11 @@ def is_left_on_device(rows: Sequence[Mapping[str, Any]], osd_uuid: str, kind: st
     if kind == "block":
         are_its = all(name == f"osd-block-{osd_uuid}" for name in volumes)
     else:
-        are_its = all(tags.get("osd_fsid") == osd_uuid for tags in volumes.values())
+        # Nothing is written to a volume before it has its tags.
+        are_its = all(
+            tags.get("osd_fsid") == osd_uuid or (not tags and name.startswith(f"osd-{kind}-"))
+            for name, tags in volumes.items()
+        )
     # A group that somebody enlarged has volumes on other devices, too.
     of_ceph_volume = ("ceph-", len(volumes))
     groups = [("ceph-" if row["group"].startswith("ceph-") else row["group"], row["in_group"]) for row in rows]
