@@ -84,8 +84,9 @@ def test_each_fault_is_told_and_nothing_else(release, case):
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_muted_warning_does_not_count_and_scrubbing_is_clean(release):
+def test_a_muted_warning_and_a_crash_of_the_past_do_not_count_and_scrubbing_is_clean(release):
     wanted, answers = expected(CAPTURED[release]), copy.deepcopy(CAPTURED[release])
+    answers["status"]["health"]["checks"]["RECENT_CRASH"] = {"summary": {"message": "1 daemons have recently crashed"}}
     answers["status"]["health"]["checks"]["X"] = {"summary": {"message": "x"}, "muted": True}
     answers["status"]["pgmap"]["pgs_by_state"].append({"state_name": "active+clean+scrubbing", "count": 1})
     assert ceph_gate.problems(ceph_gate.summary(answers), wanted) == []
