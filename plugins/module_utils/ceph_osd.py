@@ -25,13 +25,14 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run, run
 
 RECORDS = "/var/lib/baremetal-gpu/ceph-osd"
-LOCK = "/run/baremetal-gpu-ceph-osd.lock"
+RUN = "/run"
+LOCK = f"{RUN}/baremetal-gpu-ceph-osd.lock"
 BOOTSTRAP = ("client.bootstrap-osd", "/var/lib/ceph/bootstrap-osd/{cluster}.keyring")
 # What ceph-bluestore-tool takes out of the label into the directory.
 PRIMED = ("type", "fsid", "ceph_fsid", "whoami", "keyring", "ready")
 
-# Seconds in which an OSD in logical volumes is activated at boot, and between two attempts.
-PATIENCE_S, PAUSE_S = 1800, 10
+# Seconds in which an OSD in logical volumes is activated at boot, between two attempts, and for one.
+PATIENCE_S, PAUSE_S, ATTEMPT_S = 1800, 10, 60
 # Seconds in which a command must end.
 COMMAND_S = 600
 # A device, as modules take it.
@@ -61,11 +62,14 @@ class OsdError(Exception):
 class Osds:
     """The OSDs of one cluster on this host."""
 
-    def __init__(self, fsid: str, cluster: str = "ceph", run: Run = run, records: str = RECORDS) -> None:
+    def __init__(
+        self, fsid: str, cluster: str = "ceph", run: Run = run, records: str = RECORDS, command_s: float = COMMAND_S
+    ) -> None:
         self.fsid = fsid
         self.cluster = cluster
         self.run = run
         self.records = records
+        self.command_s = command_s
 
     # Records
 
@@ -327,7 +331,7 @@ class Osds:
         os.chown(os.path.realpath(path), ceph.pw_uid, ceph.pw_gid)
 
     def _must(self, argv: list[str], remedy: str, stdin: str | None = None) -> str:
-        rc, stdout, stderr = self.run(argv, stdin, COMMAND_S)
+        rc, stdout, stderr = self.run(argv, stdin, self.command_s)
         if rc != 0:
             said = " / ".join((stderr or stdout).strip().splitlines()[-3:])
             raise OsdError(f"'{' '.join(argv[:6])} ...' ended with {rc}: {said}. To do: {remedy}")
@@ -392,20 +396,35 @@ def main() -> int:
     if record is None:
         sys.stderr.write(f"osd.{number}: {path} does not tell its device. To do: run the playbook storage.yml\n")
         return 1
-    deadline = time.monotonic() + PATIENCE_S
-    wrong = _try_to_activate(cluster, record)
-    # The key of an encrypted OSD comes from the monitors, which may boot at the same time, or be out of reach.
-    while wrong and record["method"] == "lvm" and time.monotonic() < deadline:
-        time.sleep(PAUSE_S)
-        wrong = _try_to_activate(cluster, record)
-    return 1 if wrong else 0
-
-
-def _try_to_activate(cluster: str, record: Mapping[str, Any]) -> str:
-    """What kept an OSD from being activated, told in the journal too; empty if nothing did."""
     try:
-        Osds(record["fsid"], cluster).activate(record)
+        Osds(record["fsid"], cluster, command_s=ATTEMPT_S).activate(record)
     except OsdError as wrong:
         sys.stderr.write(f"{wrong}\n")
-        return str(wrong)
-    return ""
+        if record["method"] == "lvm":
+            try_later(number)
+        return 1
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_since(number))
+    return 0
+
+
+def try_later(number: int, run: Run = run) -> None:
+    """Have an OSD started again soon, unless that has been tried for long.
+
+    The key of an encrypted OSD comes from the monitors, which may boot at the same time, or be out of reach. It is not
+    waited for in place: whoever is to log in waits for the daemons of Ceph.
+    """
+    path, now = _since(number), time.monotonic()
+    if not os.path.exists(path):
+        _write(path, f"{now}\n")
+    with open(path, encoding="ascii") as file:
+        since = float(file.read())
+    if now - since < PATIENCE_S:
+        run(
+            ["systemd-run", "--collect", f"--on-active={PAUSE_S}", "systemctl", "start", f"ceph-osd@{number}"], None, 30
+        )
+
+
+def _since(number: int) -> str:
+    """Since when the start of an OSD fails, in seconds after the boot."""
+    return f"{RUN}/baremetal-gpu-ceph-osd-{number}.since"

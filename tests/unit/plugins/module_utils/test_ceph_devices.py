@@ -347,3 +347,19 @@ def test_who_makes_osds_waits_for_whoever_does_already(tmp_path):
         pass
     with ceph_osd.alone(lock, patience_s=0):
         assert True
+
+
+def test_an_osd_whose_key_cannot_be_had_is_started_again_soon_and_not_for_ever(monkeypatch, tmp_path):
+    monkeypatch.setattr(ceph_osd, "RUN", str(tmp_path))
+    said: list[list[str]] = []
+
+    def run(argv, stdin, timeout):
+        said.append(argv)
+        return 0, "", ""
+
+    ceph_osd.try_later(7, run)
+    ceph_osd.try_later(7, run)
+    assert [argv[-3:] for argv in said] == [["systemctl", "start", "ceph-osd@7"]] * 2
+    monkeypatch.setattr(ceph_osd, "PATIENCE_S", 0)
+    ceph_osd.try_later(7, run)
+    assert len(said) == 2
