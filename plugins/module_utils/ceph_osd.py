@@ -420,9 +420,8 @@ def try_later(number: int, run: Run = run) -> None:
     with open(path, encoding="ascii") as file:
         since = float(file.read())
     if now - since < PATIENCE_S:
-        run(
-            ["systemd-run", "--collect", f"--on-active={PAUSE_S}", "systemctl", "start", f"ceph-osd@{number}"], None, 30
-        )
+        timer = ["systemd-run", "--collect", f"--on-active={PAUSE_S}", "--timer-property=AccuracySec=1s"]
+        run([*timer, "systemctl", "start", f"ceph-osd@{number}"], None, 30)
 
 
 def _since(number: int) -> str:
