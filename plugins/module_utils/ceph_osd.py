@@ -184,8 +184,8 @@ class Osds:
         if begun and "key" not in begun:
             # It was to be in logical volumes then.
             self._undo_lvm(device, begun["osd_uuid"])
-        if begun is None or "key" not in begun:
-            begun = self._begin(device["path"], key=ceph_conf.new_key())
+            begun = None
+        begun = begun or self._begin(device["path"], key=ceph_conf.new_key())
         if wipe:
             self.wipe(device["path"])
         number = self._register(begun, device["device_class"], device["replaces"])

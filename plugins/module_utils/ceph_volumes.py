@@ -66,9 +66,9 @@ def is_left_on_device(rows: Sequence[Mapping[str, Any]], osd_uuid: str, kind: st
             for name, tags in volumes.items()
         )
     # A group that somebody enlarged has volumes on other devices, too.
-    of_ceph_volume = ("ceph-", len(volumes))
-    groups = [("ceph-" if row["group"].startswith("ceph-") else row["group"], row["in_group"]) for row in rows]
-    return bool(rows) and are_its and all(group in (of_ceph_volume, ("", 0)) for group in groups)
+    alone = all(row["in_group"] == len(volumes) for row in rows)
+    named_by_it = all(not row["group"] or row["group"].startswith("ceph-") for row in rows)
+    return bool(rows) and are_its and alone and named_by_it
 
 
 def is_left_in_volume(rows: Sequence[Mapping[str, Any]], osd_uuid: str) -> bool:

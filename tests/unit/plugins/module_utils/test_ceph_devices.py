@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -345,8 +347,22 @@ def test_who_makes_osds_waits_for_whoever_does_already(tmp_path):
         ceph_osd.alone(lock, patience_s=0),
     ):
         pass
-    with ceph_osd.alone(lock, patience_s=0):
-        assert True
+    order = []
+    entered = threading.Event()
+
+    def first():
+        with ceph_osd.alone(lock):
+            entered.set()
+            time.sleep(0.2)
+            order.append("first")
+
+    other = threading.Thread(target=first)
+    other.start()
+    entered.wait()
+    with ceph_osd.alone(lock):
+        order.append("second")
+    other.join()
+    assert order == ["first", "second"]
 
 
 def test_an_osd_whose_key_cannot_be_had_is_started_again_soon_and_not_for_ever(monkeypatch, tmp_path):
