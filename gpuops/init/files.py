@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
 import time
@@ -16,15 +15,15 @@ from typing import Any
 import jinja2
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, fleet, fleet_file
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, fleet_file
 from gpuops.init import discover
 from gpuops.init.answers import CONTROLLER, CPU, GPU, STORAGE, Answers
+from gpuops.inventory import snapshot
 
 INVENTORY = "inventory"
 PASSWORD = f"{INVENTORY}/.secrets/vault-password"
 KINDS = ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")
 VAULT = f"{INVENTORY}/group_vars/all/vault.yml"
-SNAPSHOT = f"{INVENTORY}/.gpus.jsonl"
 
 
 class Occupied(Exception):
@@ -126,7 +125,9 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
     date = time.strftime("%Y-%m-%d", time.gmtime())
 
     def made(template: str, **values: Any) -> str:
-        return environment.get_template(f"{template}.j2").render(answers=answers, date=date, **values)
+        return environment.get_template(f"{template}.j2").render(
+            answers=answers, date=date, snapshot=snapshot.NAME, **values
+        )
 
     vault = new_secrets(answers)
     rows = groups(answers, found)
@@ -217,10 +218,9 @@ def write(directory: Path, files: Mapping[str, str]) -> None:
 
 def write_snapshot(directory: Path, found: Mapping[str, discover.Found]) -> None:
     """Write what the hosts said of their cards where the inventory of the site looks for it. Raises OSError."""
-    now = time.time()
-    lines = []
+    outcome = snapshot.Outcome(time.time())
     for name, host in found.items():
-        with contextlib.suppress(fleet.BrokenFacts):
-            lines.append(fleet_file.line(name, now, host.gpu))
-    if lines:
-        fleet_file.write(str(directory / SNAPSHOT), now, lines)
+        outcome.take(name, host.gpu)
+    if outcome.found:
+        lines = (line for _groups, line in outcome.found.values())
+        fleet_file.write(str(directory / INVENTORY / snapshot.NAME), outcome.time, lines)

@@ -11,13 +11,12 @@ import typer
 from gpuops.inventory import snapshot
 from gpuops.site import InventoryOption, SiteError, find
 
-DEFAULT_NAME = ".gpus.jsonl"
-
 
 def inventory(
     inventory: InventoryOption = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help=f"File to write; {DEFAULT_NAME} in the inventory's directory.")
+        Path | None,
+        typer.Option("--output", "-o", help=f"File to write; {snapshot.NAME} in the inventory's directory."),
     ] = None,
     limit: Annotated[
         str, typer.Option("--limit", "-l", help="Only these hosts; the others keep what is known.")
@@ -37,7 +36,7 @@ def inventory(
     source = snapshot.from_cache if from_cache else snapshot.from_hosts
     try:
         site = find(inventory)
-        target = output or site.directory / DEFAULT_NAME
+        target = output or site.directory / snapshot.NAME
         done = snapshot.make(site.inventory, target, limit, source)
     except (SiteError, snapshot.InventoryError) as error:
         raise SystemExit(f"gpuops inventory: {error}") from error

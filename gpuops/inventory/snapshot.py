@@ -20,6 +20,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import fleet, fleet_
 from gpuops.ansible_environment import as_if_called_here
 
 SKIP_FACTS = "BAREMETAL_GPU_INVENTORY_SKIP_FACTS"
+# Of the file, in the inventory's directory.
+NAME = ".gpus.jsonl"
 
 
 class InventoryError(Exception):
