@@ -11,7 +11,7 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,17 +86,6 @@ class Site:
         limit = ",".join(dict.fromkeys((*EVERYBODY, *self.devices, "localhost")))
         return run_playbook(playbook, limit=limit, extra_vars=self.variables(**more), options=options)
 
-    def memory(self) -> str:
-        """What the daemons of all machines hold in memory, by kind."""
-        found: dict[str, list[int]] = {}
-        asked = "ps -C ceph-mon,ceph-mgr,ceph-osd,ceph-mds,ceph-fuse -o comm=,rss= || true"
-        for name in EVERYBODY:
-            for line in ssh(name, asked).splitlines():
-                kind, kibibytes = line.split()
-                found.setdefault(kind, []).append(int(kibibytes) >> 10)
-        rows = (f"{len(sizes)} {kind} {min(sizes)} to {max(sizes)} MiB" for kind, sizes in sorted(found.items()))
-        return ", ".join(rows)
-
     def is_well(self) -> bool:
         """Whether all daemons are there and nothing is left to be mended."""
         asked = "sudo timeout -s KILL 60 ceph status --format json 2>/dev/null || true"
@@ -145,9 +134,21 @@ def as_user(machine: str, user: str, command: str, seconds: int = 300) -> str:
     return ssh(machine, told_by(user, command, seconds))
 
 
-def processes() -> dict[str, str]:
+def memory(machines: Sequence[str]) -> str:
+    """What the daemons of all machines hold in memory, by kind."""
+    found: dict[str, list[int]] = {}
+    asked = "ps -C ceph-mon,ceph-mgr,ceph-osd,ceph-mds,ceph-fuse -o comm=,rss= || true"
+    for name in machines:
+        for line in ssh(name, asked).splitlines():
+            kind, kibibytes = line.split()
+            found.setdefault(kind, []).append(int(kibibytes) >> 10)
+    rows = (f"{len(sizes)} {kind} {min(sizes)} to {max(sizes)} MiB" for kind, sizes in sorted(found.items()))
+    return ", ".join(rows)
+
+
+def processes(machines: Sequence[str] = EVERYBODY) -> dict[str, str]:
     """The daemons and mounts of every machine with their numbers, by which a restart is seen."""
-    return {name: ssh(name, "pgrep -a ceph- | sort") for name in EVERYBODY}
+    return {name: ssh(name, "pgrep -a ceph- | sort") for name in machines}
 
 
 def changed(play: Play) -> dict[str, list[str]]:

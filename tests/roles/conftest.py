@@ -13,7 +13,7 @@ import pytest
 
 from tests.repositories.__main__ import build
 from tests.repositories.serve import Server
-from tests.roles.ceph_site import Site
+from tests.roles.ceph_site import EVERYBODY, Site, memory
 from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, ssh
 
 PLAY = Path(__file__).with_name("play.yml")
@@ -98,7 +98,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
     site = Site()
     took = site.make()
     if took:
-        said = f"\nstorage from bare machines to the clients' gate: {took:.0f} s; resident memory: {site.memory()}"
+        said = f"\nstorage from bare machines to the clients' gate: {took:.0f} s; resident memory: {memory(EVERYBODY)}"
         request.config.get_terminal_writer().line(said)
     yield site
     items = request.session.items

@@ -130,6 +130,20 @@ def ssh(machine: str, command: str, check: bool = True) -> str:
     return lab("ssh", machine, "--", command, check=check)
 
 
+def services(machine: str) -> dict[str, str]:
+    """Main PID and start time of every running service but the ones that come and go with a login."""
+    listing = ssh(
+        machine,
+        "systemctl show --type=service --state=running '*' -p Id,MainPID,ExecMainStartTimestampMonotonic",
+    )
+    found = {}
+    for block in listing.strip().split("\n\n"):
+        values = dict(line.split("=", 1) for line in block.splitlines())
+        if not values["Id"].startswith(("user@", "ssh", "systemd-", "session-")):
+            found[values["Id"]] = f"{values['MainPID']} since {values['ExecMainStartTimestampMonotonic']}"
+    return found
+
+
 def run_and_cut(words: Sequence[str | Path], task: int, seconds: float) -> str | None:
     """Run ansible-playbook, and kill it `seconds` after its `task`-th task began. The value is the name of that task;
     None if the run ended before."""

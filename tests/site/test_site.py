@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.site.plays import ROOT, Play, lab, run_playbook, ssh
+from tests.site.plays import ROOT, Play, lab, run_playbook, services, ssh
 
 pytestmark = pytest.mark.lab
 
@@ -24,20 +24,6 @@ pytestmark = pytest.mark.lab
 WITHOUT_TOOLKIT = {"cuda_versions": []}
 GPU_MACHINES = ("gpu1", "gpu2")
 MACHINES = (*GPU_MACHINES, "cpu1")
-
-
-def services(machine: str) -> dict[str, str]:
-    """Main PID and start time of every running service but the ones that come and go with a login."""
-    listing = ssh(
-        machine,
-        "systemctl show --type=service --state=running '*' -p Id,MainPID,ExecMainStartTimestampMonotonic",
-    )
-    found = {}
-    for block in listing.strip().split("\n\n"):
-        values = dict(line.split("=", 1) for line in block.splitlines())
-        if not values["Id"].startswith(("user@", "ssh", "systemd-", "session-")):
-            found[values["Id"]] = f"{values['MainPID']} since {values['ExecMainStartTimestampMonotonic']}"
-    return found
 
 
 @pytest.fixture(scope="module")

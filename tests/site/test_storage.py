@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""site.yml takes three bare machines, two of them with cards, to verified nodes and a storage cluster of their disks.
+
+The homes of users are on all three. The tests of this file run in order on machines of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.roles.ceph_site import HOME, HOMES, SHOWN_IN_THE_LAB, as_user, ceph, changed, memory, processes
+from tests.site.plays import Play, lab, run_playbook, services, ssh
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+CARDS = {"nd1": "a100-sxm4-40gb-x2", "nd2": "gtx1080-x2", "nd3": "no-gpu"}
+MACHINES = tuple(CARDS)
+# Every machine with a disk is a host of the storage cluster by the lab's inventory.
+WORDS = [word for name, scenario in CARDS.items() for word in ("--machine", f"{name}:trixie:{scenario}")]
+
+
+class Nodes:
+    """The machines, and the run that made them."""
+
+    def __init__(self, base: Path) -> None:
+        self.variables = {**HOMES, "ceph_common_secrets_path": str(base / "ceph.json"), "cuda_versions": []}
+        begun = time.monotonic()
+        self.first = self.run()
+        self.seconds = time.monotonic() - begun
+
+    def run(self) -> Play:
+        return run_playbook("site.yml", limit=",".join(MACHINES), extra_vars=self.variables)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Nodes]:
+    lab("up", *WORDS)
+    try:
+        for name in MACHINES:
+            lab("disk", name, f"{name}a")
+        made = Nodes(tmp_path_factory.mktemp("storage"))
+        said = f"\nfrom bare machines to cards and homes: {made.seconds:.0f} s; resident memory: {memory(MACHINES)}"
+        request.config.get_terminal_writer().line(said)
+        yield made
+    finally:
+        lab("down", *(word for name in MACHINES for word in ("--machine", name)))
+
+
+def test_the_run_is_green_on_all_machines(nodes: Nodes) -> None:
+    assert nodes.first.rc == 0, nodes.first.tail()
+    assert nodes.first.failures == {}
+
+
+def test_the_cards_are_verified_and_watched(nodes: Nodes) -> None:
+    for name, cards in (("nd1", 2), ("nd2", 2)):
+        facts = json.loads(ssh(name, "sudo /etc/ansible/facts.d/gpu.fact"))
+        assert (facts["health"]["verdict"], len(facts["devices"])) == ("ok", cards)
+    assert ssh("nd3", "systemctl cat baremetal-gpu-agent 2>/dev/null || true") == ""
+
+
+def test_the_storage_is_well_on_all_three(nodes: Nodes) -> None:
+    status = ceph("status", "nd1")
+    assert status["quorum_names"] == list(MACHINES)
+    assert set(status["health"]["checks"]) <= SHOWN_IN_THE_LAB
+    assert [row["up"] for row in ceph("osd dump", "nd1")["osds"]] == [1, 1, 1]
+
+
+def test_a_home_written_beside_the_cards_is_read_everywhere(nodes: Nodes) -> None:
+    path = f"{HOME}/alice/data"
+    written = as_user("nd1", "alice", f"dd if=/dev/urandom of={path} bs=1M count=8 conv=fsync && sha256sum {path}")
+    assert written.endswith("rc=0\n")
+    for name in MACHINES:
+        assert as_user(name, "alice", f"sha256sum {path}").splitlines() == [written.splitlines()[-2], "rc=0"]
+        assert "Permission denied" in as_user(name, "bob", f"cat {path}")
+
+
+def test_a_second_run_changes_nothing_and_restarts_nothing(nodes: Nodes) -> None:
+    before = {name: services(name) for name in MACHINES}, processes(MACHINES)
+    play = nodes.run()
+    assert play.rc == 0, play.tail()
+    assert changed(play) == {}
+    assert ({name: services(name) for name in MACHINES}, processes(MACHINES)) == before
