@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from tests.roles.conftest import DEBIAN_13, Role, lab, ssh
+from tests.site.plays import KERNEL_LOG, kernel_says
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-KMSG = "/usr/lib/baremetal-gpu-simulators/run/kernel-log"
-WANTED: dict[str, Any] = {"gpu_agent_kernel_log": KMSG, "gpu_agent_interval": 2}
+WANTED: dict[str, Any] = {"gpu_agent_kernel_log": KERNEL_LOG, "gpu_agent_interval": 2}
 
 
 def on_host(command: str) -> str:
@@ -46,15 +46,6 @@ def until(wanted: Callable[[], Any], seconds: float = 60) -> Any:
         assert time.monotonic() < end, f"after {seconds} s: {status()}"
         time.sleep(0.5)
     return found
-
-
-def log(line: str) -> None:
-    """Write a line into the kernel's log."""
-    ssh(
-        DEBIAN_13,
-        f"now=$(awk '{{printf \"%d\", $1 * 1000000}}' /proc/uptime); "
-        f"printf '4,%s,%s,-;%s\\n' \"$now\" \"$now\" '{line}' | sudo tee {KMSG} >/dev/null",
-    )
 
 
 def running() -> str:
@@ -93,7 +84,7 @@ def test_metrics_are_what_an_exporter_reads(role: Role) -> None:
 
 
 def test_a_card_that_falls_off_the_bus_is_fatal_at_once_and_until_it_is_cleared(role: Role) -> None:
-    log("NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python3, GPU has fallen off the bus.")
+    kernel_says(DEBIAN_13, "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python3, GPU has fallen off the bus.")
     until(lambda: verdicts() == ["fatal", "ok"])
     shown = ssh(DEBIAN_13, "gpuops status; echo $?", check=False)
     assert "Xid 79" in shown
@@ -108,7 +99,7 @@ def test_a_card_that_falls_off_the_bus_is_fatal_at_once_and_until_it_is_cleared(
 
 
 def test_an_applications_own_xid_is_counted_and_no_fault(role: Role) -> None:
-    log("NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python3, Ch 00000008, MMU Fault")
+    kernel_says(DEBIAN_13, "NVRM: Xid (PCI:0000:3b:00): 31, pid=4242, name=python3, Ch 00000008, MMU Fault")
     until(lambda: 'xid="31"} 1' in on_host("cat /var/lib/prometheus/node-exporter/baremetal_gpu.prom"))
     assert verdicts() == ["ok", "ok"]
 
@@ -206,7 +197,7 @@ def test_what_is_wrong_with_the_driver_itself(role: Role, code: str) -> None:
 
 
 def test_a_power_cut_loses_nothing(role: Role) -> None:
-    log("NVRM: Xid (PCI:0000:3b:00): 95, pid=4242, name=python3, Uncontained: FBHUB.")
+    kernel_says(DEBIAN_13, "NVRM: Xid (PCI:0000:3b:00): 95, pid=4242, name=python3, Uncontained: FBHUB.")
     until(lambda: verdicts() == ["fatal", "ok"])
     lab("power-cut", DEBIAN_13)
     lab("up", "--machine", DEBIAN_13)

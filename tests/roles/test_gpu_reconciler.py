@@ -24,13 +24,13 @@ import pytest
 from tests.repositories.serve import Server
 from tests.roles.conftest import DEBIAN_13, ROOT, Role, host_address, ssh
 from tests.roles.zookeeper_cluster import address
+from tests.site.plays import KERNEL_LOG, kernel_says
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-KMSG = "/usr/lib/baremetal-gpu-simulators/run/kernel-log"
 SECRETS = {"reconciler": "s3cret-r", "agents": "s3cret-a", "mesos": "s3cret-m"}
 AGENT: dict[str, Any] = {
-    "gpu_agent_kernel_log": KMSG,
+    "gpu_agent_kernel_log": KERNEL_LOG,
     "gpu_agent_interval": 2,
     "gpu_agent_zookeeper_servers": ["127.0.0.1:2181"],
     "gpu_agent_zookeeper_user": "agents",
@@ -128,14 +128,6 @@ def way() -> list[str]:
     return [row["kind"] for row in entries("begin") if row["host"] == "gpu1"]
 
 
-def log(line: str) -> None:
-    ssh(
-        DEBIAN_13,
-        f"now=$(awk '{{printf \"%d\", $1 * 1000000}}' /proc/uptime); "
-        f"printf '4,%s,%s,-;%s\\n' \"$now\" \"$now\" '{line}' | sudo tee {KMSG} >/dev/null",
-    )
-
-
 @pytest.fixture(scope="module")
 def agent(driven_machine: str) -> Role:
     return Role("gpu_agent", (driven_machine,))
@@ -188,7 +180,7 @@ def test_a_fatal_card_goes_out_under_a_running_job_and_comes_back(site: list[str
     task = {"id": "job", "name": "job", "cmd": command, "resources": {"cpus": 0.1, "mem": 32, "gpus": 1}}
     ask("/stand-in/launch", {"framework_id": framework, "agent_id": slave()["id"], "task": task})
     first = slave()["id"]
-    log("NVRM: Xid (PCI:0000:af:00): 79, pid=4242, name=python3, GPU has fallen off the bus.")
+    kernel_says(DEBIAN_13, "NVRM: Xid (PCI:0000:af:00): 79, pid=4242, name=python3, GPU has fallen off the bus.")
     until(lambda: slave()["deactivated"])
     until(lambda: any("its jobs may finish: job" in row["why"] for row in entries("wait")))
     assert way() == ["deactivate"]
@@ -233,7 +225,7 @@ def test_no_secret_is_to_be_seen(site: list[str]) -> None:
 def test_both_go_without_a_trace(site: list[str], agent: Role, reconciler: Role) -> None:
     reconciler.converge({"gpu_reconciler_state": "absent"})
     reconciler.is_converged({"gpu_reconciler_state": "absent"})
-    agent.converge({"gpu_agent_kernel_log": KMSG})
+    agent.converge({"gpu_agent_kernel_log": KERNEL_LOG})
     left = on_host("ls /etc/systemd/system /etc/baremetal-gpu /usr/local/bin")
     assert "reconciler" not in left
     assert "order" not in left

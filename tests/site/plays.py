@@ -21,6 +21,8 @@ import ansible_runner
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = ROOT / "inventories" / "lab"
+# A machine of the lab has no log of a kernel of its own; this pipe is it.
+KERNEL_LOG = "/usr/lib/baremetal-gpu-simulators/run/kernel-log"
 
 
 @dataclass
@@ -128,6 +130,15 @@ def lab(*arguments: str, check: bool = True, timeout: int = 600) -> str:
 def ssh(machine: str, command: str, check: bool = True) -> str:
     """Output of a shell command in a machine of the lab."""
     return lab("ssh", machine, "--", command, check=check)
+
+
+def kernel_says(machine: str, line: str) -> None:
+    """Write a line into a machine's kernel log."""
+    ssh(
+        machine,
+        f"now=$(awk '{{printf \"%d\", $1 * 1000000}}' /proc/uptime); "
+        f"printf '4,%s,%s,-;%s\\n' \"$now\" \"$now\" '{line}' | sudo tee {KERNEL_LOG} >/dev/null",
+    )
 
 
 def services(machine: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,19 @@ import pytest
 
 from tests.roles.mesos_cluster import MACHINES, MARATHONS, Site
 from tests.roles.zookeeper_cluster import CLI, mode
-from tests.site.plays import ROOT, Play, lab, run_playbook, ssh
+from tests.site.plays import ROOT, Play, kernel_says, lab, run_playbook, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 GPU_MACHINES = ("gpu1", "gpu2")
 DAEMONS = ("zookeeper", "mesos-master", "mesos-agent", "baremetal-gpu-reconciler")
 CONFIGURED = "/etc /var/lib /var/log /opt /tmp /run /usr/local"
+ACT = {
+    "gpu_reconciler_mode": "act",
+    "gpu_reconciler_policy": {"settle_s": 2, "retry_s": 2},
+    "gpu_agent_orders": ["replace"],
+    "gpu_agent_interval": 2,
+}
 
 
 class Cluster:
@@ -183,6 +189,49 @@ def test_a_second_run_changes_nothing_and_restarts_nothing(cluster: Cluster) -> 
     play = cluster.passes("site.yml")
     assert play.changed_tasks == {}
     assert (running(), {app["id"]: app["tasks"][0]["id"] for app in cluster.apps().values()}) == before
+
+
+def journal() -> list[dict[str, Any]]:
+    """What the reconcilers of all hosts have written down, in the order of time."""
+    show = "sudo cat /var/lib/baremetal-gpu/reconciler/journal.jsonl 2>/dev/null || true"
+    rows = [json.loads(line) for name in MACHINES for line in ssh(name, show).splitlines()]
+    return sorted(rows, key=lambda row: row["time"])
+
+
+def until(wanted: Callable[[], Any], seconds: float = 180) -> Any:
+    """Wait for something that must come."""
+    end = time.monotonic() + seconds
+    while not (found := wanted()):
+        assert time.monotonic() < end, f"after {seconds} s: {journal()[-5:]}"
+        time.sleep(1)
+    return found
+
+
+def test_told_to_act_it_takes_out_a_fatal_card_when_the_jobs_have_ended_and_brings_it_back(cluster: Cluster) -> None:
+    play = cluster.run("site.yml", "--tags gpu_agent,gpu_reconciler", **ACT)
+    assert play.rc == 0, play.tail()
+    uuids = [row["uuid"] for row in json.loads(ssh("gpu1", "/etc/ansible/facts.d/gpu.fact"))["devices"]]
+
+    kernel_says("gpu1", "NVRM: Xid (PCI:0000:af:00): 79, pid=4242, name=python3, GPU has fallen off the bus.")
+    until(lambda: cluster.site.agents()["gpu1"]["deactivated"])
+    until(lambda: [row for row in journal() if row["what"] == "wait" and "may finish" in row["why"]])
+    (own,) = (app for app in cluster.apps().values() if app["tasks"][0]["host"] == "gpu1")
+    assert own["tasksHealthy"] == 1, "the job on the other card is to go on"
+
+    cluster.passes("apps/smoke.yml", marathon_apps_state="absent")
+    until(lambda: cluster.site.agents().get("gpu1", {"resources": {}})["resources"].get("gpus") == 1)
+    until(lambda: cluster.site.agents()["gpu1"]["active"])
+    settings = ssh("gpu1", "sudo cat /etc/baremetal-gpu/mesos/agent.env")
+    assert f"BAREMETAL_GPU_UUIDS={uuids[0]}\n" in settings
+    # A run in the meantime leaves what the reconciler has done.
+    play = cluster.run("scheduler.yml", "--skip-tags zookeeper", **ACT)
+    assert play.rc == 0, play.tail()
+    assert play.changed_tasks == {}
+
+    assert ssh("cpu1", f"sudo gpuops-reconciler clear gpu1:{uuids[1]}").startswith("asked gpu1:")
+    until(lambda: cluster.site.agents().get("gpu1", {"resources": {}})["resources"].get("gpus") == 2)
+    way = ["deactivate", "drain", "order", "settle", "close"] * 2
+    until(lambda: [row["kind"] for row in journal() if row["what"] == "begin" and row["host"] == "gpu1"] == way)
 
 
 def test_no_secret_is_on_a_command_line_in_a_log_or_in_a_file_that_others_can_read(cluster: Cluster) -> None:
