@@ -116,7 +116,7 @@ def up(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")] = False,
     words: WordsArgument = None,
 ) -> None:
-    """Bring the site to what its inventory says: preflight, node, agent and storage, as baremetal.gpu.site does.
+    """Bring the site to what its inventory says: from preflight to storage and scheduler, as baremetal.gpu.site does.
 
     Exit status: 0 every host is done, 2 hosts failed, 4 hosts could not be
     reached, 6 both, 1 Ansible came to no host, 64 wrong options, 130 Ctrl-C.
