@@ -7,14 +7,15 @@ are written into it as the kernel would.
 
 from __future__ import annotations
 
+import functools
 import json
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.roles.conftest import DEBIAN_13, Role, lab, ssh
+from tests.site import plays
 from tests.site.plays import KERNEL_LOG, kernel_says
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -39,13 +40,7 @@ def verdicts() -> list[str]:
     return [row["verdict"] for row in status()["health"]["devices"]]
 
 
-def until(wanted: Callable[[], Any], seconds: float = 60) -> Any:
-    """Wait for something that must come; what is awaited here has no place in a timed assertion."""
-    end = time.monotonic() + seconds
-    while not (found := wanted()):
-        assert time.monotonic() < end, f"after {seconds} s: {status()}"
-        time.sleep(0.5)
-    return found
+until = functools.partial(plays.until, told=status)
 
 
 def running() -> str:

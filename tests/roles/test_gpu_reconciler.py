@@ -13,9 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ import pytest
 from tests.repositories.serve import Server
 from tests.roles.conftest import DEBIAN_13, ROOT, Role, host_address, ssh
 from tests.roles.zookeeper_cluster import address
+from tests.site import plays
 from tests.site.plays import KERNEL_LOG, kernel_says
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -90,12 +89,7 @@ def on_host(command: str) -> str:
     return ssh(DEBIAN_13, command).strip()
 
 
-def until(wanted: Callable[[], Any], seconds: float = 90) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := wanted()):
-        assert time.monotonic() < end, f"after {seconds} s: {entries()[-5:]}"
-        time.sleep(0.5)
-    return found
+until = functools.partial(plays.until, told=lambda: entries()[-5:])
 
 
 def ask(path: str, body: Any = None) -> Any:

@@ -7,8 +7,7 @@ import hashlib
 import itertools
 import json
 import random
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +28,13 @@ from tests.roles.mesos_cluster import (
     processes,
     ssh,
 )
-from tests.site.plays import ROOT, Play, lab, run_and_cut, run_playbook
+from tests.site.plays import ROOT, Play, lab, run_and_cut, run_playbook, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 CUTS = 4
 SCENARIO = json.loads((ROOT / "tests/simulators/scenarios/a100-sxm4-40gb-x2.json").read_text())
 UUIDS = [device["uuid"] for device in SCENARIO["devices"]]
-
-
-def until(wanted: Callable[[], Any], seconds: float = 90) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := wanted()):
-        assert time.monotonic() < end, f"did not come about in {seconds} s"
-        time.sleep(0.5)
-    return found
 
 
 @pytest.fixture(scope="module")

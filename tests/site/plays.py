@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -139,6 +139,18 @@ def kernel_says(machine: str, line: str) -> None:
         f"now=$(awk '{{printf \"%d\", $1 * 1000000}}' /proc/uptime); "
         f"printf '4,%s,%s,-;%s\\n' \"$now\" \"$now\" '{line}' | sudo tee {KERNEL_LOG} >/dev/null",
     )
+
+
+def until(wanted: Callable[[], Any], told: Callable[[], Any] = str, seconds: float = 180) -> Any:
+    """Wait for something that must come; the time is no measure, only the end of the patience.
+
+    :param told: asked for what there is instead when it does not come.
+    """
+    end = time.monotonic() + seconds
+    while not (found := wanted()):
+        assert time.monotonic() < end, f"did not come about in {seconds} s: {told()}"
+        time.sleep(0.5)
+    return found
 
 
 def services(machine: str) -> dict[str, str]:

@@ -7,10 +7,11 @@ this file run in order on one lab.
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from tests.roles.mesos_cluster import MACHINES, MARATHONS, Site
 from tests.roles.zookeeper_cluster import CLI, mode
+from tests.site import plays
 from tests.site.plays import ROOT, Play, kernel_says, lab, run_playbook, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -198,13 +200,7 @@ def journal() -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["time"])
 
 
-def until(wanted: Callable[[], Any], seconds: float = 180) -> Any:
-    """Wait for something that must come."""
-    end = time.monotonic() + seconds
-    while not (found := wanted()):
-        assert time.monotonic() < end, f"after {seconds} s: {journal()[-5:]}"
-        time.sleep(1)
-    return found
+until = functools.partial(plays.until, told=lambda: journal()[-5:])
 
 
 def test_told_to_act_it_takes_out_a_fatal_card_when_the_jobs_have_ended_and_brings_it_back(cluster: Cluster) -> None:
