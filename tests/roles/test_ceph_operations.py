@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +164,15 @@ def test_a_removal_that_is_killed_is_gone_on_with(site: Site, writer: Journal) -
     writer.is_whole()
 
 
-def killed_at(site: Site, playbook: str, task: str, seconds: float = 3, **variables: Any) -> None:
-    """Run a playbook and kill it some seconds into a task."""
+def killed_at(
+    site: Site,
+    playbook: str,
+    task: str,
+    seconds: float = 3,
+    has_done: Callable[[], bool] = lambda: True,
+    **variables: Any,
+) -> None:
+    """Run a playbook and kill it some seconds into a task, and not before the task has done what it is killed after."""
     given = ROOT / ".cache" / "given.json"
     given.write_text(yaml.safe_dump(site.variables(**variables)))
     words = ["-i", INVENTORY, "-l", ",".join((*EVERYBODY, "localhost")), "-e", f"@{given}", f"playbooks/{playbook}"]
@@ -182,7 +189,10 @@ def killed_at(site: Site, playbook: str, task: str, seconds: float = 3, **variab
     for line in process.stdout:
         if line.startswith("TASK [") and task in line:
             time.sleep(seconds)
-            os.killpg(process.pid, signal.SIGKILL)
+            try:
+                within(120, f"'{task}' does nothing", has_done)
+            finally:
+                os.killpg(process.pid, signal.SIGKILL)
             break
     process.wait()
     given.unlink()
@@ -268,9 +278,12 @@ def test_daemons_restart_one_host_after_another_and_noout_never_stays(site: Site
 
 
 def test_noout_of_a_run_that_was_killed_goes_by_itself(site: Site, writer: Journal) -> None:
-    due = {"storage_restart_before": time.time(), "storage_lease": 20}
-    killed_at(site, "storage_restart.yml", "Have the data of the OSDs stay where they are", seconds=15, **due)
-    within(300, "noout is still set", lambda: not any("noout" in row["state"] for row in osds().values()))
+    def is_set() -> bool:
+        return any("noout" in row["state"] for row in osds().values())
+
+    due = {"storage_restart_before": time.time(), "storage_lease": 60}
+    killed_at(site, "storage_restart.yml", "Have the data of the OSDs stay where they are", 0, is_set, **due)
+    within(300, "noout is still set", lambda: not is_set())
     within(
         300, "the lease is still there", lambda: ssh("st1", "ls /etc/systemd/system | grep noout", check=False) == ""
     )
