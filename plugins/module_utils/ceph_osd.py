@@ -340,7 +340,7 @@ class Osds:
 
 @contextlib.contextmanager
 def alone(path: str = LOCK, patience_s: float = COMMAND_S) -> Iterator[None]:
-    """Nobody else makes OSDs on this host meanwhile: what a run that was cut had started may still be at work.
+    """Nobody else makes or takes away OSDs here meanwhile: what a run that was cut had started may still be at work.
 
     :raises OsdError: if it does not end.
     """

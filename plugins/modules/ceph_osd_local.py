@@ -83,12 +83,13 @@ devices:
   elements: str
 """
 
+import contextlib
 import os
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd_leaving
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError, alone
 
 
 def main() -> None:
@@ -108,7 +109,8 @@ def main() -> None:
     known = {int(number): osd["uuid"] for number, osd in given["known"].items()}
     leaving = ceph_osd_leaving.Leaving(given["fsid"], given["osds"], known, given["cluster"])
     try:
-        steps = ceph_osd_leaving.work(leaving, given["state"], given["devices"], given["wipe"], module.check_mode)
+        with contextlib.nullcontext() if module.check_mode else alone():
+            steps = ceph_osd_leaving.work(leaving, given["state"], given["devices"], given["wipe"], module.check_mode)
     except (OsdError, OSError) as wrong:
         module.fail_json(msg=str(wrong))
     listed = "".join(f"{step}\n" for step in steps)

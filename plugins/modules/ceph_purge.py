@@ -53,10 +53,12 @@ plan:
   sample: [stop ceph-osd@7, wipe /dev/disk/by-id/wwn-0x5000c500a1b2c3d4]
 """
 
+import contextlib
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_purge, host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError, alone
 
 
 def main() -> None:
@@ -71,7 +73,8 @@ def main() -> None:
     given = module.params
     purge = ceph_purge.Purge(given["fsid"], given["devices"], host_run.run, given["cluster"])
     try:
-        steps = purge.work(module.check_mode)
+        with contextlib.nullcontext() if module.check_mode else alone():
+            steps = purge.work(module.check_mode)
     except (ceph_purge.PurgeError, OsdError, OSError) as wrong:
         module.fail_json(msg=str(wrong))
     listed = "".join(f"{step}\n" for step in steps)

@@ -227,6 +227,13 @@ def test_osds_of_this_cluster_alone_are_stopped_and_a_look_stops_none(tmp_path):
     assert "systemctl disable --now ceph-osd@7.service" in systemd.asked
 
 
+def test_a_record_that_another_run_takes_away_meanwhile_is_passed_over(tmp_path):
+    going, _systemd = leaving(tmp_path)
+    # It is in the listing, and opening it ends as with a file that has just gone.
+    (tmp_path / "records" / "ceph-6.json").symlink_to("gone")
+    assert [row["id"] for row in going.found()] == [7]
+
+
 def test_an_osd_that_the_inventory_still_wants_is_refused(tmp_path):
     going, _systemd = leaving(tmp_path)
     with pytest.raises(OsdError, match="take it out of the list first"):
