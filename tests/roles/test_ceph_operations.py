@@ -323,8 +323,8 @@ def test_a_purge_takes_the_cluster_off_and_leaves_other_disks_alone(site: Site, 
     assert ssh("st1", f"sudo sha256sum {BY_ID}other") == before
     for name in STORAGE:
         # ceph-crash and rbdmap are the packages', which stay.
-        left = "pgrep '^ceph-(mon|mgr|osd|mds|fuse)$'; sudo grep -rl --exclude=rbdmap -e fsid -e key /etc/ceph /var/lib/ceph"
-        assert ssh(name, left, check=False) == ""
+        told = "sudo grep -rl --exclude=rbdmap -e fsid -e key /etc/ceph /var/lib/ceph"
+        assert ssh(name, f"pgrep '^ceph-(mon|mgr|osd|mds|fuse)$'; {told}", check=False) == ""
         assert ssh(name, "mount | grep -c ceph", check=False) == "0\n"
     assert [disk for disk in disks if not is_wiped(*disk)] == []
     assert ssh(CLIENT, "mount | grep -c ceph; ls -d /etc/ceph/ceph*", check=False) == "0\n"
