@@ -360,6 +360,11 @@ def alone(path: str = LOCK, patience_s: float = COMMAND_S) -> Iterator[None]:
         yield
 
 
+def alone_unless(pretend: bool) -> contextlib.AbstractContextManager[None]:
+    """`alone`, but for a module that only looks."""
+    return contextlib.nullcontext() if pretend else alone()
+
+
 def _node(name: str) -> str:
     """The device of a name as ceph-volume takes it: a path, or VOLUME_GROUP/VOLUME."""
     return name if name.startswith("/") else f"/dev/{name}"

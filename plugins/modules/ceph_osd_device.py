@@ -82,7 +82,6 @@ units:
   elements: dict
 """
 
-import contextlib
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -95,7 +94,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ceph_osd.ARGUMENTS, supports_check_mode=True)
     osds = ceph_osd.Osds(module.params["fsid"], module.params["cluster"], host_run.run)
     try:
-        with contextlib.nullcontext() if module.check_mode else ceph_osd.alone():
+        with ceph_osd.alone_unless(module.check_mode):
             bring_up(module, osds, module.params["devices"])
     except ceph_osd.OsdError as busy:
         module.fail_json(msg=str(busy))

@@ -83,13 +83,12 @@ devices:
   elements: str
 """
 
-import contextlib
 import os
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd_leaving
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError, alone
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError, alone_unless
 
 
 def main() -> None:
@@ -109,7 +108,7 @@ def main() -> None:
     known = {int(number): osd["uuid"] for number, osd in given["known"].items()}
     leaving = ceph_osd_leaving.Leaving(given["fsid"], given["osds"], known, given["cluster"])
     try:
-        with contextlib.nullcontext() if module.check_mode else alone():
+        with alone_unless(module.check_mode):
             steps = ceph_osd_leaving.work(leaving, given["state"], given["devices"], given["wipe"], module.check_mode)
     except (OsdError, OSError) as wrong:
         module.fail_json(msg=str(wrong))

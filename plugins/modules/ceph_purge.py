@@ -53,12 +53,11 @@ plan:
   sample: [stop ceph-osd@7, wipe /dev/disk/by-id/wwn-0x5000c500a1b2c3d4]
 """
 
-import contextlib
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_purge, host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError, alone
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError, alone_unless
 
 
 def main() -> None:
@@ -73,7 +72,7 @@ def main() -> None:
     given = module.params
     purge = ceph_purge.Purge(given["fsid"], given["devices"], host_run.run, given["cluster"])
     try:
-        with contextlib.nullcontext() if module.check_mode else alone():
+        with alone_unless(module.check_mode):
             steps = purge.work(module.check_mode)
     except (ceph_purge.PurgeError, OsdError, OSError) as wrong:
         module.fail_json(msg=str(wrong))

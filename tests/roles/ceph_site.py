@@ -38,6 +38,11 @@ HOMES: dict[str, Any] = {
 }
 
 
+def of_host(devices: dict[str, list[Any]]) -> str:
+    """A variable with the devices of the machine for which it is read."""
+    return f"{{{{ {devices!r}[inventory_hostname] | default([]) }}}}"
+
+
 class Site:
     """The machines, bare or with a cluster on them, and the disks that are its OSDs'."""
 
@@ -78,8 +83,8 @@ class Site:
 
     def variables(self, **more: Any) -> dict[str, Any]:
         """What runs are given: the homes, where the secrets are, and which disks are whose."""
-        devices = f"{{{{ {self.devices!r}[inventory_hostname] | default([]) }}}}"
-        return {"ceph_common_secrets_path": str(self.secrets), **HOMES, "ceph_osd_devices": devices, **more}
+        given = {"ceph_common_secrets_path": str(self.secrets), **HOMES, "ceph_osd_devices": of_host(self.devices)}
+        return {**given, **more}
 
     def run(self, playbook: str = "storage.yml", options: str = "", **more: Any) -> Play:
         # Whoever has disks may have come later.
@@ -137,6 +142,7 @@ def as_user(machine: str, user: str, command: str, seconds: int = 300) -> str:
 def memory(machines: Sequence[str]) -> str:
     """What the daemons of all machines hold in memory, by kind."""
     found: dict[str, list[int]] = {}
+    # ps ends with 1 on a machine that has none of them.
     asked = "ps -C ceph-mon,ceph-mgr,ceph-osd,ceph-mds,ceph-fuse -o comm=,rss= || true"
     for name in machines:
         for line in ssh(name, asked).splitlines():

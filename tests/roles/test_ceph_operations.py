@@ -29,6 +29,7 @@ from tests.roles.ceph_site import (
     as_user,
     ceph,
     changed,
+    of_host,
     within,
 )
 from tests.site.plays import INVENTORY, ROOT, Play, lab, ssh
@@ -113,9 +114,8 @@ def test_a_user_finds_a_deleted_file_in_a_snapshot(site: Site, writer: Journal) 
 
 def test_an_osd_whose_copies_have_no_other_place_stays(site: Site, writer: Journal) -> None:
     number = osd_on("st3", "st3a")
-    nowhere = {**site.devices, "st3": []}
-    devices = f"{{{{ {nowhere!r}[inventory_hostname] | default([]) }}}}"
-    play = site.run("storage_remove_osd.yml", storage_osds=[number], ceph_osd_devices=devices)
+    nowhere = of_host({**site.devices, "st3": []})
+    play = site.run("storage_remove_osd.yml", storage_osds=[number], ceph_osd_devices=nowhere)
     assert "there would be 2 with OSDs" in said(play)
     assert osds()[number]["in"] == 1
     assert ssh("st3", f"systemctl is-active ceph-osd@{number}") == "active\n"
@@ -307,14 +307,14 @@ def test_a_purge_takes_the_cluster_off_and_leaves_other_disks_alone(site: Site, 
     lab("disk", "st1", "other", "--size", "2")
     ssh("st1", f"sudo mkfs.ext4 -q {BY_ID}other")
     before = ssh("st1", f"sudo sha256sum {BY_ID}other")
-    disks = [(name, path.removeprefix(BY_ID)) for name, paths in site.devices.items() for path in paths]
-    site.devices["st1"].append(f"{BY_ID}other")
-    given = {"storage_purge_fsid": fsid}
+    listed = of_host({**site.devices, "st1": [*site.devices["st1"], f"{BY_ID}other"]})
+    given = {"storage_purge_fsid": fsid, "ceph_osd_devices": listed}
     daemons = started()
     announced = site.run("storage_purge.yml", options="--check", **given)
     assert announced.rc == 0, announced.tail()
     assert set(changed(announced)) == set(EVERYBODY)
     assert started() == daemons
+    site.heals()
     killed_at(site, "storage_purge.yml", "Stop the daemons, wipe the OSDs", seconds=0.3, **given)
     done = site.run("storage_purge.yml", **given)
     assert done.rc == 0, done.tail()
@@ -326,6 +326,7 @@ def test_a_purge_takes_the_cluster_off_and_leaves_other_disks_alone(site: Site, 
         told = "sudo grep -rl --exclude=rbdmap -e fsid -e key /etc/ceph /var/lib/ceph"
         assert ssh(name, f"pgrep '^ceph-(mon|mgr|osd|mds|fuse)$'; {told}", check=False) == ""
         assert ssh(name, "mount | grep -c ceph", check=False) == "0\n"
+    disks = [(name, path.removeprefix(BY_ID)) for name, paths in site.devices.items() for path in paths]
     assert [disk for disk in disks if not is_wiped(*disk)] == []
-    assert ssh(CLIENT, "mount | grep -c ceph; ls -d /etc/ceph/ceph*", check=False) == "0\n"
+    assert ssh(CLIENT, "mount | grep -c ceph; ls --ignore=rbdmap /etc/ceph", check=False) == "0\n"
     site.down()

@@ -40,7 +40,7 @@ def verdicts() -> list[str]:
     return [row["verdict"] for row in status()["health"]["devices"]]
 
 
-until = functools.partial(plays.until, told=status)
+until = functools.partial(plays.until, seconds=60, told=status)
 
 
 def running() -> str:

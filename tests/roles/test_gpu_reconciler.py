@@ -89,7 +89,7 @@ def on_host(command: str) -> str:
     return ssh(DEBIAN_13, command).strip()
 
 
-until = functools.partial(plays.until, told=lambda: entries()[-5:])
+until = functools.partial(plays.until, seconds=90, told=lambda: entries()[-5:])
 
 
 def ask(path: str, body: Any = None) -> Any:

@@ -141,7 +141,7 @@ def kernel_says(machine: str, line: str) -> None:
     )
 
 
-def until(wanted: Callable[[], Any], told: Callable[[], Any] = str, seconds: float = 180) -> Any:
+def until(wanted: Callable[[], Any], seconds: float, told: Callable[[], Any]) -> Any:
     """Wait for something that must come; the time is no measure, only the end of the patience.
 
     :param told: asked for what there is instead when it does not come.

@@ -60,7 +60,7 @@ def test_the_cards_are_verified_and_watched(nodes: Nodes) -> None:
     for name, cards in (("nd1", 2), ("nd2", 2)):
         facts = json.loads(ssh(name, "sudo /etc/ansible/facts.d/gpu.fact"))
         assert (facts["health"]["verdict"], len(facts["devices"])) == ("ok", cards)
-    assert ssh("nd3", "systemctl cat baremetal-gpu-agent 2>/dev/null || true") == ""
+    assert ssh("nd3", "systemctl show -P LoadState baremetal-gpu-agent") == "not-found\n"
 
 
 def test_the_storage_is_well_on_all_three(nodes: Nodes) -> None:
