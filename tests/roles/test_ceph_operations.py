@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from tests.site.plays import INVENTORY, ROOT, Play, lab, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
+NEXT_VERSION = Path(__file__).parent / "ceph" / "next_version.sh"
 SNAPSHOTS = {"schedules": ["1m"], "retention": {"m": 5}}
 # The second one is removed by runs that are killed.
 SPARE = ("st1b", "st1c")
@@ -288,6 +289,56 @@ def test_noout_of_a_run_that_was_killed_goes_by_itself(site: Site, writer: Journ
     within(
         300, "the lease is still there", lambda: ssh("st1", "ls /etc/systemd/system | grep noout", check=False) == ""
     )
+
+
+def kinds_in_turn(machines: Sequence[str]) -> list[str]:
+    """The kinds of all daemons in the order in which they were started; machines of the lab have one clock."""
+    asked = "for pid in $(pgrep '^ceph-(mon|mgr|osd|mds)$'); do awk '{print $22, $2}' /proc/$pid/stat; done"
+    found = [line.split() for name in machines for line in ssh(name, asked).splitlines()]
+    return [kind.strip("()") for _ticks, kind in sorted(found, key=lambda row: int(row[0]))]
+
+
+def version_of(machine: str) -> set[str]:
+    """The versions of what a machine has of Ceph's packages, which is one unless something was left behind."""
+    asked = "dpkg-query -Wf '${db:Status-Abbrev}|${source:Package}|${Version}\\n' | sed -n 's/^ii |ceph|//p'"
+    return set(ssh(machine, asked).split())
+
+
+def test_an_upgrade_that_is_killed_is_gone_on_with_in_the_order_of_ceph(site: Site, writer: Journal) -> None:
+    (old,) = set.union(*map(version_of, STORAGE))
+    before = started()
+    for name in STORAGE:
+        script = f"cat >/tmp/next.sh <<'END_OF_SCRIPT'\n{NEXT_VERSION.read_text()}END_OF_SCRIPT\n"
+        ssh(name, f"{script}sudo sh /tmp/next.sh /var/tmp/next-version")
+
+    killed_at(site, "storage_restart.yml", "Bring the packages to the newest version (apt)", 20, storage_upgrade=True)
+    killed_at(site, "storage_restart.yml", "Restart the daemons", seconds=0, storage_upgrade=True)
+    assert version_of("st1") == {f"{old}+next1"}
+    # No package has restarted a daemon; the run has come to the first.
+    now = started()
+    assert not [
+        unit for unit in before if now.get(unit) != before[unit] and not unit.startswith("st1 /usr/bin/ceph-mon ")
+    ]
+    done = site.run("storage_restart.yml", storage_upgrade=True)
+    assert done.rc == 0, done.tail()
+    assert [version_of(name) for name in STORAGE] == [{f"{old}+next1"}] * len(STORAGE)
+    after = started()
+    assert set(after) == set(before)
+    assert not [unit for unit in after if after[unit] == before[unit]]
+    kinds = kinds_in_turn(STORAGE)
+    assert kinds == sorted(kinds, key=["ceph-mon", "ceph-mgr", "ceph-osd", "ceph-mds"].index)
+
+    again = site.run("storage_restart.yml", storage_upgrade=True)
+    assert (again.rc, changed(again)) == (0, {}), again.tail()
+    assert started() == after
+    assert not [number for number, row in osds().items() if "noout" in row["state"]]
+    site.heals()
+    writer.goes_on()
+    writer.is_whole()
+    # The modules of the managers are there as before.
+    converged = site.run()
+    assert (converged.rc, changed(converged)) == (0, {}), converged.tail()
+    assert started() == after
 
 
 # The end
