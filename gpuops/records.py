@@ -21,6 +21,8 @@ from typing import Any, TextIO
 KEPT = 20
 RECORD = "run.json"
 OUTPUT = "output.log"
+# Of each process that worked beside others.
+OUTPUT_OF = "output-{}.log"
 EVENTS = "events.jsonl"
 RETRY = "hosts.retry"
 PRIVATE = "ansible-runner"
@@ -84,13 +86,17 @@ class Run:
     def __init__(self, directory: Path, redact: Redactor) -> None:
         self.directory = directory
         self.redact = redact
-        self._output = _private(directory / OUTPUT)
+        self._outputs = {0: _private(directory / OUTPUT)}
         self._events = _private(directory / EVENTS)
+        (directory / PRIVATE).mkdir(mode=0o700)
 
-    def output(self, text: str) -> None:
-        self._output.write(self.redact(text) + "\n")
+    def output(self, text: str, process: int = 0) -> None:
+        """What a process says; those that work beside others have numbers from 1."""
+        if process not in self._outputs:
+            self._outputs[process] = _private(self.directory / OUTPUT_OF.format(process))
+        self._outputs[process].write(self.redact(text) + "\n")
         # Somebody may be reading along.
-        self._output.flush()
+        self._outputs[process].flush()
 
     def event(self, row: Mapping[str, Any]) -> None:
         self._events.write(self.redact(json.dumps(row)) + "\n")
@@ -111,7 +117,8 @@ class Run:
             file.writelines(f"{host}\n" for host in record.left())
 
     def close(self) -> None:
-        self._output.close()
+        for file in self._outputs.values():
+            file.close()
         self._events.close()
         shutil.rmtree(self.directory / PRIVATE, ignore_errors=True)
 

@@ -32,7 +32,7 @@ ASKED = {
 
 
 class Stopper:
-    """Ctrl-C and SIGTERM while Ansible runs.
+    """Ctrl-C and SIGTERM while Ansible runs, in one process or several.
 
     ansible-runner gives Ansible a terminal of its own, so that Ctrl-C does not get to it. The first is passed on as
     one, which has Ansible end its workers; after the second nothing is waited for.
@@ -40,29 +40,35 @@ class Stopper:
 
     def __init__(self, on_stop: Callable[[int], None]) -> None:
         self.count = 0
-        self.pid: int | None = None
         self._on_stop = on_stop
-        self._sent = 0
+        # How much of it each process has been told.
+        self._told: dict[int, int] = {}
 
     def asked(self, _signal: int, _frame: FrameType | None) -> None:
         self.count += 1
         self._on_stop(self.count)
-        self.send()
+        for pid in list(self._told):
+            self.send(pid)
 
-    def send(self) -> None:
-        """To the whole group, as a terminal would. Before the first event nobody knows whom."""
-        if self.pid is None or self._sent >= self.count:
+    def send(self, pid: int) -> None:
+        """To the whole group, as a terminal would. Nobody knows it before its first event."""
+        if self._told.setdefault(pid, 0) >= self.count:
             return
-        self._sent = self.count
+        self._told[pid] = self.count
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(os.getpgid(self.pid), signal.SIGINT if self.count == 1 else signal.SIGKILL)
+            os.killpg(os.getpgid(pid), signal.SIGINT if self.count == 1 else signal.SIGKILL)
 
-    def cancelled(self) -> bool:
+    def ended(self, pid: int | None) -> None:
+        """Another process may get its number."""
+        self._told.pop(pid or 0, None)
+
+    def cancelled(self, pid: int | None) -> bool:
         """Whether ansible-runner has to end it: when it was asked to stop twice, or before anything had begun."""
-        return self.count >= 2 or (self.count == 1 and self.pid is None)
+        return self.count >= 2 or (self.count == 1 and pid is None)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
+        """Signals come to the main thread; other threads leave it to whoever started them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -94,9 +100,13 @@ def run(
     """
     import ansible_runner
 
+    pid: int | None = None
+
     def handle(event: dict[str, Any]) -> bool:
-        stopper.pid = stopper.pid or event.get("pid")
-        stopper.send()
+        nonlocal pid
+        pid = pid or event.get("pid")
+        if pid:
+            stopper.send(pid)
         on_event(event)
         return False
 
@@ -110,7 +120,7 @@ def run(
             tags=tags or None,
             cmdline=shlex.join(options) or None,
             event_handler=handle,
-            cancel_callback=stopper.cancelled,
+            cancel_callback=lambda: stopper.cancelled(pid),
             passwords=dict(passwords or {}),
             quiet=True,
             suppress_env_files=True,
@@ -119,4 +129,5 @@ def run(
             fact_cache_type="",
             envvars=as_if_called_here(),
         )
+    stopper.ended(pid)
     return int(runner.rc if runner.rc is not None else 1)

@@ -113,6 +113,12 @@ def up(
         bool, typer.Option("--resume", help="Go on with the hosts that the last run did not bring to its end.")
     ] = False,
     playbook: PlaybookOption = runner.SITE_PLAYBOOK,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Divide hosts among so many processes of Ansible. By default as many as pay, or one with -p."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")] = False,
     words: WordsArgument = None,
 ) -> None:
@@ -142,7 +148,11 @@ def up(
     except NothingLeft:
         typer.echo("gpuops up: the last run brought every host to its end, so there is nothing to resume", err=True)
         return
-    outcome = carry_out("up", site, as_json, limit=limit, tags=tags, playbook=playbook, options=words or [])
+    # Of another playbook nobody knows but its author whether its hosts can be divided.
+    processes = shards if shards or playbook == runner.SITE_PLAYBOOK else 1
+    outcome = carry_out(
+        "up", site, as_json, limit=limit, tags=tags, playbook=playbook, options=words or [], processes=processes
+    )
     if outcome.status and not as_json:
         if not outcome.run.hosts and outcome.status != drive.INTERRUPTED:
             typer.echo(f"gpuops up: Ansible came to no host. It said:\n{outcome.said}", err=True)

@@ -8,7 +8,8 @@ its CPU time: no more than 1.35 times that of 50 hosts, so the ratio is to be at
 Memory is of all processes of ansible-playbook together. Ansible's own facts, which take their place in the
 comparison, are what `setup` says of the machine that measures.
 
-For the number of forks every module takes 0.26 s, as over SSH with pipelining.
+For the number of forks every module takes 0.26 s, as over SSH with pipelining; and for dividing the hosts among several
+processes of Ansible, which pays where there are more cores than one process and its workers keep busy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.bench import run_fleet
-from tests.bench.harness import Comparison, Figure, Row, Run, Sample, child, compare, interval, paired
+from tests.bench.harness import (
+    CPU,
+    MEMORY,
+    WALL,
+    Comparison,
+    Figure,
+    Row,
+    Run,
+    Sample,
+    child,
+    compare,
+    interval,
+    paired,
+)
 
 HERE = Path(__file__).parent
 SITE = run_fleet.ROOT / "playbooks" / "site.yml"
@@ -33,6 +47,7 @@ GOAL = 0.74
 MEMORY_GOAL = 3.0
 FORKS = (5, 20, 50, 100)
 FORKED = 100
+PROCESSES = max(2, len(os.sched_getaffinity(0)) // 4)
 SSH_S = 0.26
 
 
@@ -121,8 +136,24 @@ def forks(hosts: int, rounds: int, counts: Sequence[int]) -> list[Row]:
     return rows
 
 
+def divided(hosts: int, processes: int, pairs: int) -> list[Row]:
+    """gpuops up in one process against several."""
+
+    def among(count: int) -> Run:
+        return fleet(SITE, hosts, BENCH_SHARDS=str(count), BENCH_DELAY=str(SSH_S))
+
+    what = f"gpuops up on {hosts} finished hosts that answer in {SSH_S} s: 1 process against {processes}"
+    pairs_of_both, controls = paired(among(1), among(processes), pairs), paired(among(1), among(1), 1)
+    return [*compare(what, pairs_of_both, {}, controls, quantities=(WALL, CPU, MEMORY))]
+
+
 def run(quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="bench-scale-") as folder:
         if quick:
-            return [*scale(3, (6,), 1), *facts(20, 1, Path(folder)), *forks(6, 1, (2, 6))]
-        return [*scale(FEW, MANY, 3), *facts(FACTS, 3, Path(folder)), *forks(FORKED, 3, FORKS)]
+            return [*scale(3, (6,), 1), *facts(20, 1, Path(folder)), *forks(6, 1, (2, 6)), *divided(4, 2, 1)]
+        return [
+            *scale(FEW, MANY, 3),
+            *facts(FACTS, 3, Path(folder)),
+            *forks(FORKED, 3, FORKS),
+            *divided(FORKED, PROCESSES, 3),
+        ]

@@ -138,16 +138,20 @@ def interval(ratios: Sequence[float], rounds: int = 2000) -> tuple[float, float,
     return middle, medians[int(rounds * 0.025)], medians[int(rounds * 0.975)]
 
 
+CPU, MEMORY, WALL = ("cpu_s", "CPU", "s"), ("memory_mib", "memory", "MiB"), ("wall_s", "wall", "s")
+
+
 def compare(
     what: str,
     pairs: Sequence[tuple[Sample, Sample]],
     goals: dict[str, float | None],
     controls: Sequence[tuple[Sample, Sample]] = (),
     less: Sample | None = None,
+    quantities: Sequence[tuple[str, str, str]] = (CPU, MEMORY),
 ) -> list[Comparison]:
-    """A row for CPU and one for memory. `less` is taken off both sides, such as what both need just to start."""
+    """A row for each quantity. `less` is taken off both sides, such as what both need just to start."""
     found = []
-    for key, quantity, unit in (("cpu_s", "CPU", "s"), ("memory_mib", "memory", "MiB")):
+    for key, quantity, unit in quantities:
         off = getattr(less, key) if less else 0.0
         values = [(getattr(a, key) - off, getattr(b, key) - off) for a, b in pairs]
         ratio, low, high = interval([a / b for a, b in values])

@@ -3,7 +3,8 @@
 
 Runs ansible-playbook and prints what it took as JSON: the CPU time of all its processes, the highest memory of all
 together (proportional set size, looked at twice a second), how many tasks were done on how many hosts, and the wall
-time. ANSIBLE_FORKS and the like are Ansible's own; BENCH_DELAY is how long every module takes.
+time. ANSIBLE_FORKS and the like are Ansible's own; BENCH_DELAY is how long every module takes. With BENCH_SHARDS it is
+`gpuops up` that runs the site's playbook, in so many processes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ansible_connection=canned
 ansible_python_interpreter=/usr/bin/python3
 cuda_versions=[]
 """
-RECAP = re.compile(r"^\S+ +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+) +skipped=(\d+)", re.MULTILINE)
+RECAP = re.compile(r"^(\S+) +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +failed=(\d+) +skipped=(\d+)", re.MULTILINE)
 
 
 def tree(root: int) -> list[int]:
@@ -80,22 +81,24 @@ def main(playbook: str, hosts: int, answers: str) -> None:
         }
         output = Path(folder) / "output"
         command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(inventory), playbook]
+        if shards := os.environ.get("BENCH_SHARDS"):
+            command = [sys.executable, "-m", "gpuops", "up", "-i", str(inventory), "--shards", shards]
         begin = time.monotonic()
         with output.open("w") as file:
             process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, text=True, env=environment)
             most = [0.0]
             highest_memory(process, most)
         wall = time.monotonic() - begin
-        told = output.read_text()
-    rows = [tuple(map(int, row)) for row in RECAP.findall(told)]
+        told = "".join(path.read_text() for path in (output, *Path(folder).glob(".gpuops/runs/*/output*.log")))
+    rows = [(name, *map(int, counts)) for name, *counts in RECAP.findall(told)]
     if (
         process.returncode
-        or len(rows) != hosts
-        or any(changed + lost + failed for _ok, changed, lost, failed, _s in rows)
+        or len({name for name, *_counts in rows}) != hosts
+        or any(changed + lost + failed for _name, _ok, changed, lost, failed, _s in rows)
     ):
         sys.exit(f"{playbook} ended with {process.returncode} on {len(rows)} of {hosts} hosts:\n{told[-4000:]}")
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    tasks = sum(ok + skipped for ok, _changed, _lost, _failed, skipped in rows)
+    tasks = sum(ok + skipped for _name, ok, _changed, _lost, _failed, skipped in rows)
     sample = {"cpu_s": used.ru_utime + used.ru_stime, "memory_mib": most[0], "outcome": str(tasks), "wall_s": wall}
     print(json.dumps(sample))
 

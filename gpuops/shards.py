@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Many hosts are divided among several processes of Ansible that work side by side.
+
+One ansible-playbook has a main process that does one thing after another; with the workers that it can feed, it keeps
+about four cores busy, whatever ``forks`` is. Only hosts that have nothing to do with each other can be divided: the
+nodes with their drivers and engines can, a cluster for storage or for jobs is one thing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+from gpuops.runner import SITE_PLAYBOOK
+
+# What one process and its workers keep busy, and how many hosts are worth the start of another one.
+CORES, FEWEST_HOSTS = 4, 50
+
+# The tags of the site's playbook under which no host waits for another or reads what was found out about it.
+APART = ("preflight", "driver", "cuda", "containers", "verify", "agent", "gpu_agent")
+# The hosts that have something to do under those.
+NODES = "baremetal.gpu.preflight"
+# It comes before anything is changed anywhere, as in the site's playbook.
+FIRST = "baremetal.gpu.storage_preflight"
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A part of a run. The next one is for the hosts that have come through it.
+
+    :ivar options: further ones for ansible-playbook.
+    :ivar divided: the playbook whose hosts are divided among the processes; empty if there is only one process.
+    """
+
+    playbook: str
+    tags: str = ""
+    options: tuple[str, ...] = ()
+    divided: str = ""
+
+
+def legs(playbook: str, tags: str, count: int) -> list[Leg]:
+    """The parts of a run whose hosts may be divided among ``count`` processes."""
+    if count == 1:
+        return [Leg(playbook, tags)]
+    if playbook != SITE_PLAYBOOK:
+        return [Leg(playbook, tags, divided=playbook)]
+    named = [name.strip() for name in tags.split(",") if name.strip()]
+    apart = [name for name in named if name in APART] if named else APART
+    together = [name for name in named if name not in APART]
+    found = []
+    if not named or "storage" in together:
+        found.append(Leg(FIRST))
+    if apart:
+        found.append(Leg(playbook, ",".join(apart), divided=NODES))
+    if together:
+        found.append(Leg(playbook, ",".join(together)))
+    elif not named:
+        found.append(Leg(playbook, options=("--skip-tags", ",".join(APART))))
+    return found
+
+
+def sensible(hosts: int | None = None) -> int:
+    """How many processes pay on this machine; with None, for as many hosts as one could have."""
+    most = len(os.sched_getaffinity(0)) // CORES
+    return max(1, most if hosts is None else min(most, hosts // FEWEST_HOSTS))
+
+
+def without(limit: str, out: Iterable[str]) -> str:
+    """A limit that leaves out hosts, too."""
+    left_out = [f"!{name}" for name in out]
+    return ",".join([limit or "all", *left_out]) if left_out else limit
+
+
+def dealt(hosts: Sequence[str], count: int) -> list[list[str]]:
+    """Hosts in ``count`` parts, or as many as there are hosts; neighbours, who are often alike, in different ones."""
+    return [list(hosts[number::count]) for number in range(min(count, len(hosts)))]
+
+
+class Listing:
+    """Takes the events of ansible-playbook --list-hosts, which has no order of its own."""
+
+    _LINE = re.compile(r"^ {6}(\S+)$", re.MULTILINE)
+
+    def __init__(self) -> None:
+        self._found: set[str] = set()
+
+    @property
+    def hosts(self) -> list[str]:
+        """Those of all its plays."""
+        return sorted(self._found)
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        self._found.update(self._LINE.findall(str(event.get("stdout") or "").replace("\r", "")))
+
+
+class Whole(progress.Run):
+    """A run of which several processes have a Run each for a while; this one is all of them together.
+
+    Its stage, play and task are those of the process that is furthest behind.
+    """
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._shards: list[progress.Run] = []
+        self._order = list(progress.ORDER)
+
+    def divide(self, parts: Sequence[Sequence[str]]) -> list[progress.Run]:
+        """A Run for each part of the hosts. What is known of them from before stays known."""
+        for names in parts:
+            shard = progress.Run(self.started, None, self._tell, self._on_note)
+            shard.hosts = {name: self.hosts[name] for name in names if name in self.hosts}
+            self._shards.append(shard)
+        return self._shards
+
+    def follow(self, shard: progress.Run, host: str | None, now: float) -> None:
+        """Take over what an event, about a host or none, has changed in a shard."""
+        if host in shard.hosts:
+            self.hosts.setdefault(host, shard.hosts[host])
+        under_way = [row for row in self._shards if row.stage]
+        if not under_way:
+            return
+        behind = min(under_way, key=lambda row: self._place(row.stage))
+        if behind.stage != self.stage:
+            self._charge(now)
+        self.play, self.stage, self.task = behind.play, behind.stage, behind.task
+
+    def unite(self, now: float, cut: bool) -> None:
+        """The processes have ended."""
+        for shard in self._shards:
+            shard.finished(now, cut)
+        self._shards = []
+
+    def _place(self, stage: str) -> int:
+        """Stages that have no place of their own come in the order in which they are met."""
+        if stage not in self._order:
+            self._order.append(stage)
+        return self._order.index(stage)
