@@ -29,7 +29,7 @@ from tests.roles.ceph_site import (
 )
 from tests.site.plays import lab, ssh
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = pytest.mark.lab
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,7 @@ def test_clients_get_no_key_of_the_cluster_and_keep_nothing_of_the_proof(site: S
         assert ssh(name, f"sudo ls {left} 2>/dev/null || true") == ""
 
 
+@pytest.mark.slow
 def test_a_cluster_that_is_not_well_is_named_and_its_clients_left_alone(site: Site) -> None:
     more = [{**user, "size": "120M"} for user in HOMES["cephfs_homes_users"]]
     ssh("st1", "sudo ceph osd set noscrub 2>/dev/null")
@@ -169,6 +170,7 @@ def test_disks_that_hold_something_are_refused_with_every_byte_as_before(site: S
     assert ssh("st1", every_byte) == before
 
 
+@pytest.mark.slow
 def test_clients_are_left_alone_too_where_a_monitors_host_was_refused_before(site: Site) -> None:
     sizes = [f["bytes_quota"] for f in (ceph(f"fs subvolume info cephfs {name} --group_name homes") for name in USERS)]
     more = [{**user, "size": "150M"} for user in HOMES["cephfs_homes_users"]]
@@ -185,6 +187,7 @@ def test_clients_are_left_alone_too_where_a_monitors_host_was_refused_before(sit
         assert ceph(f"fs subvolume info cephfs {name} --group_name homes")["bytes_quota"] == size
 
 
+@pytest.mark.slow
 def test_a_daemon_that_dies_is_told_of_and_a_mgr_that_starts_is_not(site: Site) -> None:
     ssh("st2", "sudo systemctl kill --signal=SEGV ceph-mds@st2")
     # What a daemon leaves is whole when the file done is there. The service looks every ten minutes; here it is asked.
@@ -198,12 +201,14 @@ def test_a_daemon_that_dies_is_told_of_and_a_mgr_that_starts_is_not(site: Site) 
     site.heals()
 
 
+@pytest.mark.slow
 def test_a_machine_whose_power_was_cut_comes_back_by_itself(site: Site) -> None:
     lab("power-cut", "st2")
     boot("st2")
     site.heals()
 
 
+@pytest.mark.slow
 def test_another_identity_is_refused_before_anything_is_changed(site: Site, tmp_path: Path) -> None:
     before = processes()
     lost = site.run(ceph_common_secrets_path=str(tmp_path / "lost.json"))
