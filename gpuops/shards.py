@@ -106,10 +106,12 @@ class Whole(progress.Run):
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self._shards: list[progress.Run] = []
+        self._listed: list[str] = []
         self._order = list(progress.ORDER)
 
     def divide(self, parts: Sequence[Sequence[str]]) -> list[progress.Run]:
         """A Run for each part of the hosts. What is known of them from before stays known."""
+        self._listed = sorted(name for names in parts for name in names)
         for names in parts:
             shard = progress.Run(self.started, None, self._tell, self._on_note)
             shard.hosts = {name: self.hosts[name] for name in names if name in self.hosts}
@@ -118,8 +120,10 @@ class Whole(progress.Run):
 
     def follow(self, shard: progress.Run, host: str | None, now: float) -> None:
         """Take over what an event, about a host or none, has changed in a shard."""
-        if host in shard.hosts:
-            self.hosts.setdefault(host, shard.hosts[host])
+        if host in shard.hosts and host not in self.hosts:
+            known = {**self.hosts, host: shard.hosts[host]}
+            # Not in the order in which they were heard of.
+            self.hosts = {name: known[name] for name in (*self._listed, *known) if name in known}
         under_way = [row for row in self._shards if row.stage]
         if not under_way:
             return

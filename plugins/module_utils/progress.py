@@ -157,7 +157,7 @@ class Run:
     def host_started(self, name: str, task: str, stage: str, action: str, now: float) -> None:
         host = self.hosts.get(name)
         if host is None:
-            host = self.hosts[name] = Host()
+            host = self._met(name)
         elif host.failure is not None and not host.failure.recovered:
             # A rescue or a handler: it was not left out.
             host.failure.recovered = True
@@ -175,7 +175,7 @@ class Run:
         """A task went well on a host: ``kind`` is ok, changed or skipped."""
         host = self.hosts.get(name)
         if host is None:
-            host = self.hosts[name] = Host()
+            host = self._met(name)
         if host.task:
             host.seconds[stage] = host.seconds.get(stage, 0.0) + now - host.since
             host.spans[host.stage][1] = now
@@ -195,7 +195,7 @@ class Run:
 
         Where the playbook has a rescue for it, nothing is told before it is clear that the rescue did not come.
         """
-        host = self.hosts.setdefault(name, Host())
+        host = self.hosts.get(name) or self._met(name)
         if host.task:
             host.seconds[stage] = host.seconds.get(stage, 0.0) + now - host.since
             host.spans[host.stage][1] = now
@@ -277,6 +277,12 @@ class Run:
         }
 
     # Inside
+
+    def _met(self, name: str) -> Host:
+        """A host that is heard of for the first time. Whoever draws a picture meanwhile goes on with the old hosts."""
+        host = Host()
+        self.hosts = {**self.hosts, name: host}
+        return host
 
     def _is_before(self, stage: str) -> bool:
         order = self.stages()
