@@ -33,13 +33,13 @@ class Leg:
     """A part of a run. The next one is for the hosts that have come through it.
 
     :ivar options: further ones for ansible-playbook.
-    :ivar divided: the playbook whose hosts are divided among the processes; empty if there is only one process.
+    :ivar divided: whether its hosts are divided among processes.
     """
 
     playbook: str
     tags: str = ""
     options: tuple[str, ...] = ()
-    divided: str = ""
+    divided: bool = False
 
 
 def legs(playbook: str, tags: str, count: int) -> list[Leg]:
@@ -47,7 +47,7 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     if count == 1:
         return [Leg(playbook, tags)]
     if playbook != SITE_PLAYBOOK:
-        return [Leg(playbook, tags, divided=playbook)]
+        return [Leg(playbook, tags, divided=True)]
     named = [name.strip() for name in tags.split(",") if name.strip()]
     apart = [name for name in named if name in APART] if named else APART
     together = [name for name in named if name not in APART]
@@ -55,12 +55,17 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     if not named or "storage" in together:
         found.append(Leg(FIRST))
     if apart:
-        found.append(Leg(playbook, ",".join(apart), divided=NODES))
+        found.append(Leg(playbook, ",".join(apart), divided=True))
     if together:
         found.append(Leg(playbook, ",".join(together)))
     elif not named:
         found.append(Leg(playbook, options=("--skip-tags", ",".join(APART))))
     return found
+
+
+def lister(playbook: str) -> str:
+    """A playbook whose hosts are those that are divided."""
+    return NODES if playbook == SITE_PLAYBOOK else playbook
 
 
 def sensible(hosts: int | None = None) -> int:

@@ -67,25 +67,26 @@ class UnderWay:
     def go(self, playbook: str, limit: str, tags: str, processes: int | None) -> int:
         """Run all of it; the highest exit status of Ansible."""
         highest = 0
-        for number, leg in enumerate(shards.legs(playbook, tags, processes or shards.sensible())):
-            within = shards.without(limit, [name for name, host in self.run.hosts.items() if host.out])
-            parts = self._parts(number, leg, within, processes)
-            if len(parts) > 1:
-                rc = self._side_by_side(number, leg, parts)
-            else:
-                rc = self._ansible(f"{number}", leg, within, self._listener(0, self.run))
-            highest = max(highest, rc)
-            if self.stopped or rc & ~OF_HOSTS:
-                break
+        with self._stopper.watching():
+            hosts = self._listed(shards.lister(playbook), limit) if (processes or shards.sensible()) > 1 else []
+            count = processes or shards.sensible(len(hosts)) if hosts else 1
+            for number, leg in enumerate(shards.legs(playbook, tags, count)):
+                out = [name for name, host in self.run.hosts.items() if host.out]
+                parts = shards.dealt([name for name in hosts if name not in out], count) if leg.divided else []
+                if len(parts) > 1:
+                    rc = self._side_by_side(number, leg, parts)
+                else:
+                    rc = self._ansible(f"{number}", leg, shards.without(limit, out), self._listener(0, self.run))
+                highest = max(highest, rc)
+                if self.stopped or rc & ~OF_HOSTS:
+                    break
         return highest
 
-    def _parts(self, number: int, leg: shards.Leg, within: str, processes: int | None) -> list[list[str]]:
-        """The hosts of a leg as they are divided; none where they are not, or Ansible does not tell them."""
-        if not leg.divided:
-            return []
+    def _listed(self, playbook: str, limit: str) -> list[str]:
+        """The hosts of a playbook; none where Ansible does not tell them, which it will say why when it runs."""
         listing = shards.Listing()
-        rc = self._ansible(f"{number}-all", shards.Leg(leg.divided, options=("--list-hosts",)), within, listing.take)
-        return [] if rc else shards.dealt(listing.hosts, processes or shards.sensible(len(listing.hosts)))
+        rc = self._ansible("hosts", shards.Leg(playbook, options=("--list-hosts",)), limit, listing.take)
+        return [] if rc else listing.hosts
 
     def _side_by_side(self, number: int, leg: shards.Leg, parts: list[list[str]]) -> int:
         """Run a leg in a process for each part of its hosts; the highest exit status."""
@@ -95,7 +96,7 @@ class UnderWay:
             file.write_text("".join(f"{host}\n" for host in parts[process - 1]), encoding="utf-8")
             return self._ansible(f"{number}-{process}", leg, f"@{file}", self._listener(process, part))
 
-        with self._stopper.watching(), ThreadPoolExecutor(len(parts)) as pool:
+        with ThreadPoolExecutor(len(parts)) as pool:
             begun = [pool.submit(one, process, part) for process, part in enumerate(self.run.divide(parts), 1)]
             statuses = [future.result() for future in begun]
         self.run.unite(time.monotonic(), self.stopped)

@@ -121,14 +121,14 @@ def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
 @pytest.mark.parametrize(
     ("tags", "wanted"),
     [
-        ("driver,verify", [("baremetal.gpu.site", "driver,verify", "baremetal.gpu.preflight")]),
-        ("scheduler", [("baremetal.gpu.site", "scheduler", "")]),
+        ("driver,verify", [("baremetal.gpu.site", "driver,verify", True)]),
+        ("scheduler", [("baremetal.gpu.site", "scheduler", False)]),
         (
             "driver, storage",
             [
-                ("baremetal.gpu.storage_preflight", "", ""),
-                ("baremetal.gpu.site", "driver", "baremetal.gpu.preflight"),
-                ("baremetal.gpu.site", "storage", ""),
+                ("baremetal.gpu.storage_preflight", "", False),
+                ("baremetal.gpu.site", "driver", True),
+                ("baremetal.gpu.site", "storage", False),
             ],
         ),
     ],
