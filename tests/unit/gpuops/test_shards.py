@@ -6,14 +6,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 
 import pytest
 
 from gpuops import shards
 from tests.unit.gpuops.conftest import DEAD, HERE
-from tests.unit.gpuops.test_up import PLAYBOOK, SLOW, follow
+from tests.unit.gpuops.test_up import PLAYBOOK, SLOW, stopped
 from tests.unit.project.tree import BIN, ROOT, try_run
 
 SITE = ROOT / "playbooks" / "site.yml"
@@ -55,14 +54,7 @@ def test_each_process_has_some_of_the_hosts_and_all_of_them_are_one_run(bench):
 def test_control_c_stops_all_of_them(bench):
     bench.hosts(one=HERE, two=HERE)
     bench.playbook(SLOW)
-    sent = []
-
-    def stop(process, written):
-        if "2 busy" in written and not sent:
-            sent.append(True)
-            process.send_signal(signal.SIGINT)
-
-    rc, written = follow(bench, ["up", "-p", "play.yml", "--shards", "2"], stop)
+    rc, written = stopped(bench, ["up", "-p", "play.yml", "--shards", "2"])
     assert rc == 130, written
     assert "2 stopped on the way" in written
     assert "Traceback" not in written

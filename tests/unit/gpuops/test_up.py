@@ -316,9 +316,8 @@ def follow(bench, words, answer):
     return process.returncode, written
 
 
-def test_control_c_stops_and_says_how_to_go_on(bench):
-    bench.hosts(good=HERE, other=HERE)
-    bench.playbook(SLOW)
+def stopped(bench, words):
+    """The same with Ctrl-C as soon as two hosts are busy."""
     sent = []
 
     def stop(process, written):
@@ -326,7 +325,13 @@ def test_control_c_stops_and_says_how_to_go_on(bench):
             sent.append(True)
             process.send_signal(signal.SIGINT)
 
-    rc, written = follow(bench, ["up", "-p", "play.yml"], stop)
+    return follow(bench, words, stop)
+
+
+def test_control_c_stops_and_says_how_to_go_on(bench):
+    bench.hosts(good=HERE, other=HERE)
+    bench.playbook(SLOW)
+    rc, written = stopped(bench, ["up", "-p", "play.yml"])
     assert rc == 130, written
     assert re.search(r"good.*Wait for the post", written)
     assert "stopping: Ansible ends what it is at" in written
