@@ -155,7 +155,7 @@ def with_held_disks(site: Site) -> str:
 
 
 def test_disks_that_hold_something_are_refused_with_every_byte_as_before(site: Site) -> None:
-    lab("disk", "st1", *HELD, "blank", "--size", "2")
+    lab("disk", "st1", *HELD, "blank", "--size", "1")
     ssh("st1", "sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install xfsprogs lvm2 >/dev/null 2>&1")
     for kind, (mark, _said) in HELD.items():
         ssh("st1", f"sudo {mark.format(disk=BY_ID + kind)}")

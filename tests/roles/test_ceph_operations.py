@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -339,6 +341,46 @@ def test_an_upgrade_that_is_killed_is_gone_on_with_in_the_order_of_ceph(site: Si
     converged = site.run()
     assert (converged.rc, changed(converged)) == (0, {}), converged.tail()
     assert started() == after
+
+
+# Encryption
+
+
+def is_overheard(text: bytes, done: Callable[[], Any]) -> bool:
+    """Whether a text can be read in the network of the machines while something is done."""
+    heard = False
+    every_protocol = socket.htons(3)
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, every_protocol) as ear, ThreadPoolExecutor(1) as beside:
+        ear.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUFFORCE, 256 << 20)
+        ear.settimeout(3)
+        doing = beside.submit(done)
+        while True:
+            try:
+                heard = text in ear.recv(1 << 17) or heard
+            except TimeoutError:
+                if doing.done():
+                    break
+            if doing.done() and (heard or doing.exception()):
+                break
+        doing.result()
+    return heard
+
+
+def test_nothing_can_be_read_in_the_network_once_that_is_asked_for(site: Site, writer: Journal) -> None:
+    def write(word: str) -> None:
+        path = f"{HOME}/alice/told"
+        assert as_user(CLIENT, "alice", f"yes {word} | head -c 1M >{path} && sync {path}") == "rc=0\n"
+
+    assert is_overheard(b"inclear\n" * 20, lambda: write("inclear"))
+    done = run(site, ceph_common_secure=True)
+    assert changed(done)
+    due = site.run("storage_restart.yml", ceph_common_secure=True, storage_restart_before=time.time())
+    assert due.rc == 0, due.tail()
+    assert not is_overheard(b"secretly\n" * 20, lambda: write("secretly"))
+    writer.goes_on()
+    writer.is_whole()
+    again = run(site, ceph_common_secure=True)
+    assert changed(again) == {}
 
 
 # The end
