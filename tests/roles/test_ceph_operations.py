@@ -313,7 +313,7 @@ def test_an_upgrade_that_is_killed_is_gone_on_with_in_the_order_of_ceph(site: Si
         script = f"cat >/tmp/next.sh <<'END_OF_SCRIPT'\n{NEXT_VERSION.read_text()}END_OF_SCRIPT\n"
         ssh(name, f"{script}sudo sh /tmp/next.sh /var/tmp/next-version")
 
-    killed_at(site, "storage_restart.yml", "Bring the packages to the newest version (apt)", 20, storage_upgrade=True)
+    killed_at(site, "storage_restart.yml", "Bring the packages to the newest version (apt)", 3, storage_upgrade=True)
     killed_at(site, "storage_restart.yml", "Restart the daemons", seconds=0, storage_upgrade=True)
     assert version_of("st1") == {f"{old}+next1"}
     # No package has restarted a daemon; the run has come to the first.
