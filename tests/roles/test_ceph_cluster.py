@@ -24,6 +24,7 @@ from tests.roles.ceph_site import (
     boot,
     ceph,
     changed,
+    of_host,
     processes,
     within,
 )
@@ -133,6 +134,14 @@ def test_a_user_nobody_knows_is_named_before_anything_is_changed(site: Site) -> 
         assert not play.changed_tasks.get(name)
 
 
+def test_copies_that_have_no_place_are_named_before_anything_is_changed(site: Site) -> None:
+    play = site.run(ceph_osd_devices=of_host({name: site.devices[name] for name in STORAGE[:2]}))
+    said = " ".join(play.failures[STORAGE[0]])
+    assert "everything is to have 3 copies" in said
+    assert "hosts with devices in ceph_osd_devices of the group ceph_osds are 2 in number" in said
+    assert changed(play) == {}
+
+
 FOREIGN = "11111111-2222-4333-8444-555555555555"
 # What a disk is marked with, and by which words it is refused.
 HELD = {
@@ -150,8 +159,8 @@ HELD = {
 
 def with_held_disks(site: Site) -> str:
     """The disks of every machine as a run is given them, on the first one those that hold something too."""
-    devices = {**site.devices, "st1": [*site.devices["st1"], *(f"{BY_ID}{kind}" for kind in (*HELD, "blank"))]}
-    return f"{{{{ {devices!r}[inventory_hostname] | default([]) }}}}"
+    held = [f"{BY_ID}{kind}" for kind in (*HELD, "blank")]
+    return of_host({**site.devices, "st1": [*site.devices["st1"], *held]})
 
 
 def test_disks_that_hold_something_are_refused_with_every_byte_as_before(site: Site) -> None:

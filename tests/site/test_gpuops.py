@@ -58,7 +58,7 @@ def made(bare_lab: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Site
     lab("scenario", "gpu1", "nouveau-in-use")
     lab("power-cut", "gpu1")
     lab("up")
-    lab("disk", "cpu1", "first", "--size", "8")
+    lab("disk", "cpu1", "first", "second", "--size", "8")
     parent = tmp_path_factory.mktemp("operator")
     variables = json.loads(lab("inventory"))["_meta"]["hostvars"]
     common = {"ansible_user", "ansible_become", "ansible_host", "ansible_python_interpreter", "ceph_osd_devices"}
@@ -177,7 +177,7 @@ def test_status_doctor_and_report(finished: Site) -> None:
     nodes = {node["name"]: node for node in status["nodes"]}
     assert {name: node["state"] for name, node in nodes.items()} == {"gpu1": "ok", "gpu2": "ok", "cpu1": "no_gpu"}
     assert len(nodes["gpu1"]["cards"]) == 2
-    assert status["storage"]["osds"]["up"] == 1
+    assert status["storage"]["osds"]["up"] == 2
     doctor = json.loads(finished.call("doctor", "gpu1", "--json").stdout)
     assert "driver and cards" in doctor["checked"]
     done = finished.call("report")
