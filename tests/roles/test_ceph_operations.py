@@ -6,6 +6,8 @@ A client writes all the time and keeps a journal of hashes of what was acknowled
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import signal
 import socket
@@ -351,20 +353,18 @@ SO_RCVBUFFORCE = 33
 
 def is_overheard(text: bytes, done: Callable[[], Any]) -> bool:
     """Whether a text can be read in the network of the machines while something is done."""
-    heard = False
+    heard, over = False, math.inf
     every_protocol = socket.htons(3)
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, every_protocol) as ear, ThreadPoolExecutor(1) as beside:
         ear.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 256 << 20)
-        ear.settimeout(3)
+        ear.settimeout(1)
         doing = beside.submit(done)
-        while True:
-            try:
+        # What was sent until then may still have to be read here.
+        while time.monotonic() < over:
+            if math.isinf(over) and doing.done():
+                over = time.monotonic() + 10
+            with contextlib.suppress(TimeoutError):
                 heard = text in ear.recv(1 << 17) or heard
-            except TimeoutError:
-                if doing.done():
-                    break
-            if doing.done() and (heard or doing.exception()):
-                break
         doing.result()
     return heard
 
