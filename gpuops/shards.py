@@ -52,7 +52,7 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     apart = [name for name in named if name in APART] if named else APART
     together = [name for name in named if name not in APART]
     found = []
-    if not named or "storage" in together:
+    if apart and (not named or "storage" in together):
         found.append(Leg(FIRST))
     if apart:
         found.append(Leg(playbook, ",".join(apart), divided=True))

@@ -114,7 +114,7 @@ def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
     ("tags", "wanted"),
     [
         ("driver,verify", [("baremetal.gpu.site", "driver,verify", True)]),
-        ("scheduler", [("baremetal.gpu.site", "scheduler", False)]),
+        ("storage,scheduler", [("baremetal.gpu.site", "storage,scheduler", False)]),
         (
             "driver, storage",
             [
