@@ -32,7 +32,8 @@ def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
     while True:
         try:
             found = what()
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:
+            # Nothing listens yet, or it began to between being asked by https and by http.
             found = None
         if found:
             return found
