@@ -76,7 +76,7 @@ class UnderWay:
                 if len(parts) > 1:
                     rc = self._side_by_side(number, leg, parts)
                 else:
-                    rc = self._ansible(f"{number}", leg, shards.without(limit, out), self._listener(0, self.run))
+                    rc = self._ansible(str(number), leg, shards.without(limit, out), self._listener(0, self.run))
                 highest = max(highest, rc)
                 if self.stopped or rc & ~OF_HOSTS:
                     break

@@ -53,7 +53,6 @@ plan:
   sample: [stop ceph-osd@7, wipe /dev/disk/by-id/wwn-0x5000c500a1b2c3d4]
 """
 
-
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_purge, host_run

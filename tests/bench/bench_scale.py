@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from gpuops import shards
 from tests.bench import run_fleet
 from tests.bench.harness import (
     CPU,
@@ -47,7 +48,7 @@ GOAL = 0.74
 MEMORY_GOAL = 3.0
 FORKS = (5, 20, 50, 100)
 FORKED = 100
-PROCESSES = max(2, len(os.sched_getaffinity(0)) // 4)
+PROCESSES = max(2, shards.sensible())
 SSH_S = 0.26
 
 

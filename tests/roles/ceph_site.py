@@ -162,6 +162,11 @@ def changed(play: Play) -> dict[str, list[str]]:
     return {name: tasks for name, tasks in play.changed_tasks.items() if tasks}
 
 
+def said(play: Play) -> str:
+    """What the hosts that failed say, all in one."""
+    return " ".join(message for messages in play.failures.values() for message in messages)
+
+
 def within(seconds: float, what: str, holds: Callable[[], bool]) -> None:
     """Wait until something holds; the time is no measure, only the end of the patience."""
     deadline = time.monotonic() + seconds

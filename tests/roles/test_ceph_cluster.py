@@ -26,6 +26,7 @@ from tests.roles.ceph_site import (
     changed,
     of_host,
     processes,
+    said,
     within,
 )
 from tests.site.plays import lab, ssh
@@ -137,9 +138,8 @@ def test_a_user_nobody_knows_is_named_before_anything_is_changed(site: Site) -> 
 def test_copies_that_have_no_place_are_named_before_anything_is_changed(site: Site) -> None:
     play = site.run(ceph_osd_devices=of_host({name: site.devices[name] for name in STORAGE[:2]}))
     # It is one host that says so, for all.
-    said = " ".join(message for messages in play.failures.values() for message in messages)
-    assert "everything is to have 3 copies" in said
-    assert "hosts with devices in ceph_osd_devices of the group ceph_osds are 2 in number" in said
+    assert "everything is to have 3 copies" in said(play)
+    assert "hosts with devices in ceph_osd_devices of the group ceph_osds are 2 in number" in said(play)
     assert changed(play) == {}
 
 
@@ -173,8 +173,8 @@ def test_disks_that_hold_something_are_refused_with_every_byte_as_before(site: S
     before = ssh("st1", every_byte)
     play = site.run(ceph_osd_devices=with_held_disks(site))
     refused = " ".join(play.failures["st1"])
-    for kind, (_mark, said) in HELD.items():
-        assert f"{BY_ID}{kind}: it holds {said}" in refused
+    for kind, (_mark, words) in HELD.items():
+        assert f"{BY_ID}{kind}: it holds {words}" in refused
     assert f"{BY_ID}blank:" not in refused
     assert "ceph_osd_wipe" in refused
     assert ssh("st1", every_byte) == before

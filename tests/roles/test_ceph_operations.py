@@ -34,6 +34,7 @@ from tests.roles.ceph_site import (
     ceph,
     changed,
     of_host,
+    said,
     within,
 )
 from tests.site.plays import INVENTORY, ROOT, Play, lab, ssh
@@ -75,10 +76,6 @@ def osd_on(machine: str, disk: str) -> int:
     """The OSD that a machine has on a disk, as Ceph's own tool reads it from there."""
     said = ssh(machine, f"sudo ceph-bluestore-tool show-label --dev {BY_ID}{disk} | grep whoami")
     return int(said.strip().strip(",").rpartition(":")[2].strip().strip('"'))
-
-
-def said(play: Play) -> str:
-    return " ".join(message for messages in play.failures.values() for message in messages)
 
 
 def members() -> Any:
