@@ -19,7 +19,7 @@ description:
 options:
   load_modules:
     description:
-      - Load the modules nvidia and nvidia-uvm first where they are not loaded.
+      - Load the modules nvidia and nvidia-uvm first where they are not loaded, and fail if that does not help.
       - If V(false), a host without the loaded driver is left as it is, which C(loaded) tells.
     type: bool
     default: false
@@ -132,6 +132,12 @@ def main() -> None:
     try:
         nodes = devices.expected_nodes()
     except devices.DriverNotLoaded:
+        if module.params["load_modules"] and not module.check_mode:
+            module.fail_json(
+                msg="the nvidia module is not loaded, so there are no device nodes to make. To do: run the role "
+                "nvidia_driver, or set gpu_device_nodes_start: false to leave it to the next boot",
+                loaded=False,
+            )
         module.exit_json(changed=False, loaded=False, nodes=[], problems=[])
 
     problems = devices.compare(nodes)

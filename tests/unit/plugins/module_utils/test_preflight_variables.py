@@ -16,7 +16,9 @@ NAMES = sorted(preflight_variables.DEFAULTS)
 
 
 def role_of(variable: str) -> Path:
-    names = [role for role in ("nvidia_driver", "cuda", "container_runtime") if variable.startswith(f"{role}_")]
+    names = [
+        role for role in ("nvidia_driver", "cuda", "container_runtime", "common") if variable.startswith(f"{role}_")
+    ]
     assert len(names) == 1, variable
     return ROLES / names[0]
 
@@ -37,8 +39,10 @@ def test_default_is_that_of_the_role(name):
 
 @there
 def test_choices_are_those_of_the_role(name):
-    options = load(role_of(name) / "meta" / "argument_specs.yml")["argument_specs"]["main"]["options"]
-    assert tuple(options[name].get("choices", ())) == preflight_variables.CHOICES.get(name, ())
+    entry_points = load(role_of(name) / "meta" / "argument_specs.yml")["argument_specs"].values()
+    found = [entry["options"][name] for entry in entry_points if name in entry["options"]]
+    assert found
+    assert {tuple(option.get("choices", ())) for option in found} == {preflight_variables.CHOICES.get(name, ())}
 
 
 def test_the_role_hands_every_variable_over():

@@ -75,6 +75,16 @@ def test_modules_are_not_loaded_in_check_mode(fake_host, module, monkeypatch):
     assert calls == []
 
 
+def test_modules_that_are_not_there_after_loading_are_an_error(fake_host, module, monkeypatch):
+    # As where `install nvidia /bin/true` in modprobe.d has modprobe say that all is well.
+    fake_host.write("proc/devices", "Character devices:\n\nBlock devices:\n")
+    monkeypatch.setattr(devices, "load_modules", list)
+    answer = module(load_modules=True)
+    assert (answer["failed"], answer["loaded"]) == (True, False)
+    assert "run the role nvidia_driver, or set gpu_device_nodes_start: false" in answer["msg"]
+    assert not (fake_host.root / "dev").exists()
+
+
 def test_modules_that_cannot_be_loaded_are_an_error(fake_host, module, monkeypatch):
     fake_host.write("proc/devices", "Character devices:\n\nBlock devices:\n")
     monkeypatch.setattr(devices, "load_modules", lambda: ["modprobe nvidia: FATAL: Module nvidia not found"])
