@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The first run of site.yml on a bare machine of the lab: how much of it is not the package manager's work.
+
+Taken out is the time of tasks that run apt (whose packages have DKMS build the driver, and rebuild the initramfs), that
+run DKMS, or that reboot; nobody who brings a driver to a host is spared that. What is left is the collection's:
+Ansible, comparing, the files, starting what was installed, verifying the cards, and a rebuild of the initramfs without
+nouveau.
+
+Every run begins with the machine `gpu1` as its installation left it. Packages come from the lab's cache.
+
+It needs the lab that `make lab` makes, or the one that GPUOPS_LAB_ID names, and leaves its `gpu1` finished.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+
+from tests.bench.bench_node import MACHINE, lab
+from tests.bench.harness import ROOT, Figure, NotHere, Row
+
+RUNS = 2
+GOAL_PERCENT = 20.0
+PACKAGES, DKMS, REBOOT, OURS = "packages", "DKMS", "reboot", "everything else"
+
+
+def kind(data: dict[str, Any]) -> str:
+    """What a task does, by the file that it is in, its module and its name."""
+    file = str(data["task_path"]).rpartition("/")[2].partition(":")[0]
+    if file in ("packages_apt.yml", "packages_dnf.yml", "transaction_dnf.yml"):
+        return PACKAGES
+    if data["task_action"] == "ansible.builtin.reboot":
+        return REBOOT
+    return DKMS if "DKMS" in data["task"] else OURS
+
+
+def first_run() -> dict[str, float]:
+    """How many seconds the run took, by kind of task; what is in no task is Ansible's own and counts as ours."""
+    spent: dict[str, float] = defaultdict(float)
+
+    def take(event: dict[str, Any]) -> bool:
+        data = event.get("event_data") or {}
+        if event["event"].startswith("runner_on_") and "duration" in data:
+            spent[kind(data)] += data["duration"]
+        return False
+
+    with tempfile.TemporaryDirectory(prefix="bench-first-") as private:
+        begin = time.monotonic()
+        runner = ansible_runner.run(
+            private_data_dir=private,
+            playbook=str(ROOT / "playbooks" / "site.yml"),
+            inventory=str(ROOT / "inventories" / "lab"),
+            limit=MACHINE,
+            cmdline="-e '{\"cuda_versions\": []}'",
+            quiet=True,
+            suppress_env_files=True,
+            event_handler=take,
+            envvars={
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
+            },
+        )
+        wall = time.monotonic() - begin
+    if runner.rc:
+        raise SystemExit(f"site.yml ended with {runner.rc} on {MACHINE}")
+    return {**spent, OURS: wall - sum(seconds for what, seconds in spent.items() if what != OURS)}
+
+
+def run(quick: bool) -> list[Row]:
+    if MACHINE not in json.loads(lab("inventory"))["_meta"]["hostvars"]:
+        raise NotHere(f"no machine {MACHINE} is up; `make lab` makes one")
+    taken = []
+    for _number in range(1 if quick else RUNS):
+        lab("reset", MACHINE)
+        taken.append(first_run())
+    rows: list[Row] = []
+    for what in (PACKAGES, DKMS, REBOOT, OURS):
+        seconds = [spent.get(what, 0.0) for spent in taken]
+        rows.append(Figure(f"the first run: {what}", "wall", "s", statistics.median(seconds), max(seconds), len(taken)))
+    shares = [100 * spent[OURS] / sum(spent.values()) for spent in taken]
+    most = None if quick else GOAL_PERCENT
+    what = "the first run: everything else"
+    rows.append(Figure(what, "share of the wall", "%", statistics.median(shares), max(shares), len(taken), most))
+    return rows
