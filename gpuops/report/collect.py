@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import data_os
 from gpuops import __version__, drain, records, told
 from gpuops.site import Site
 
@@ -30,6 +31,11 @@ class Facts:
         facts = ((data.get("res") or {}).get("ansible_facts") or {}).get("gpu")
         if isinstance(facts, dict):
             self.hosts[str(data.get("host"))] = facts
+
+
+def system(key: str | None) -> str | None:
+    """The name of an operating system, by the key that a plan gives it: Debian 13 for debian13."""
+    return str(data_os.SUPPORTED[key]["name"]) if key in data_os.SUPPORTED else key
 
 
 def memory_nominal(card: Mapping[str, Any]) -> float | None:
@@ -125,7 +131,7 @@ def host(
         "problem": node["problem"],
         "reasons": node["reasons"],
         "plan": [str(step) for step in plan.get("steps") or []],
-        "system": (plan.get("os") or {}).get("key"),
+        "system": system((plan.get("os") or {}).get("key")),
         "driver": {key: (facts.get("driver") or {}).get(key) for key in ("loaded", "branch", "flavour", "cuda")},
         "cards": cards,
         "topology": facts.get("topology"),

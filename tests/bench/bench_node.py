@@ -5,6 +5,8 @@ The list, peer_node.yml, is DeepOps' tasks for the same, rebuilt in our own word
 ansible-playbook over SSH on the same machine, with the same settings (pipelining, one connection kept), in turns, and
 neither changes anything. Ours looks at everything that it is about on every run.
 
+Beside them is a playbook of one task that does nothing on the host: less than that no run of ansible-playbook costs.
+
 With pipelining a module execution is one command over SSH; copying a file takes more of them. Packets are what the
 machine sent to others than the controller.
 
@@ -28,6 +30,7 @@ from tests.bench.harness import ROOT, Comparison, Figure, NotHere, Row, Sample, 
 MACHINE = "gpu1"
 PEER = Path(__file__).with_name("peer_node.yml")
 OURS = ROOT / "tests" / "site" / "node_stages.yml"
+NOTHING = Path(__file__).with_name("nothing.yml")
 BIN = Path(sys.executable).parent
 WALL_GOAL = CPU_GOAL = 10.0
 COMMANDS_GOAL = 8.0
@@ -105,6 +108,14 @@ def run(quick: bool) -> list[Row]:
                 goal,
                 interval([getattr(one, key) / getattr(other, key) for one, other in control])[1:],
             )
+        )
+    least = [play(NOTHING) for _number in range(1 if quick else 5)]
+    for quantity, seconds in (
+        ("wall", [sample.wall_s for sample in least]),
+        ("CPU of the controller", [sample.cpu_s for sample in least]),
+    ):
+        rows.append(
+            Figure("a playbook of nothing", quantity, "s", statistics.median(seconds), max(seconds), len(least))
         )
     for name, playbook, most in (("the list", PEER, (None, None)), ("the node stages", OURS, (COMMANDS_GOAL, 0.0))):
         commands, packets = counted(playbook)

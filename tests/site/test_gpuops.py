@@ -184,7 +184,7 @@ def test_status_doctor_and_report(finished: Site) -> None:
     assert done.returncode == 0, done.stderr
     report = json.loads((finished.directory / "report.json").read_text())
     assert report["run"]["hosts"] == {"gpu1": "done", "gpu2": "done", "cpu1": "done"}
-    assert {host["system"] for host in report["hosts"]} == {"debian-13", "debian-12"}
+    assert {host["system"] for host in report["hosts"]} == {"Debian 13", "Debian 12"}
     (gpu1,) = [host for host in report["hosts"] if host["name"] == "gpu1"]
     assert [card["verification"]["ok"] for card in gpu1["cards"]] == [True, True]
 

@@ -54,7 +54,7 @@ def made_up(directory: Path) -> dict[str, Any]:
         told.FILE,
         {
             "g1": {
-                "plan": {"steps": ["install driver 570"], "os": {"key": "debian-13"}},
+                "plan": {"steps": ["install driver 570"], "os": {"key": "debian13"}},
                 "verify": {"ok": True, "causes": [], "devices": [verified(card) for card in gpu["g1"]["devices"]]},
             }
         },

@@ -33,7 +33,7 @@ def test_what_is_measured_stands_beside_what_is_nominal(site):
     generation = facts()["ansible_facts"]["gpu"]["devices"][0]["pcie"]["generation"]
     assert proof["pcie_nominal_gb_s"] == round(16 * collect.PCIE_LANE_GB_S[generation], 1)
     assert host["plan"] == ["install driver 570"]
-    assert host["system"] == "debian-13"
+    assert host["system"] == "Debian 13"
     assert site["hosts"][1]["verified"] is None
 
 
