@@ -3,9 +3,10 @@
 
 The list, peer_node.yml, is DeepOps' tasks for the same, rebuilt in our own words; it says after which. Both run with
 ansible-playbook over SSH on the same machine, with the same settings (pipelining, one connection kept), in turns, and
-neither changes anything. Ours looks at everything that it is about on every run.
+neither changes anything. Ours looks at everything that it is about on every run. CPU is the controller's.
 
-Beside them is a playbook of one task that does nothing on the host: less than that no run of ansible-playbook costs.
+Pipelining, which `ansible.cfg` and `gpuops init` set, is measured too; and a playbook of one task that does nothing on
+the host: less than that no run of ansible-playbook costs.
 
 With pipelining a module execution is one command over SSH; copying a file takes more of them. Packets are what the
 machine sent to others than the controller.
@@ -25,14 +26,14 @@ import sys
 import time
 from pathlib import Path
 
-from tests.bench.harness import ROOT, Comparison, Figure, NotHere, Row, Sample, interval, paired
+from tests.bench.harness import CPU, ROOT, WALL, Figure, NotHere, Row, Sample, compare, paired
 
 MACHINE = "gpu1"
 PEER = Path(__file__).with_name("peer_node.yml")
 OURS = ROOT / "tests" / "site" / "node_stages.yml"
 NOTHING = Path(__file__).with_name("nothing.yml")
 BIN = Path(sys.executable).parent
-WALL_GOAL = CPU_GOAL = 10.0
+GOALS: dict[str, float | None] = {"wall_s": 10.0, "cpu_s": 10.0}
 COMMANDS_GOAL = 8.0
 
 
@@ -43,7 +44,7 @@ def lab(*words: str) -> str:
     return done.stdout
 
 
-def play(playbook: Path, *options: str) -> Sample:
+def play(playbook: Path, *options: str, pipelining: bool = True) -> Sample:
     """A run that changed nothing, with its output: wall time and the CPU of the controller."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
@@ -52,7 +53,12 @@ def play(playbook: Path, *options: str) -> Sample:
             *("-e", json.dumps({"cuda_versions": []}), *options),
         ],
         cwd=ROOT,
-        env={**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"},
+        env={
+            **os.environ,
+            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_PIPELINING": str(pipelining),
+        },
         capture_output=True,
         text=True,
         check=False,
@@ -90,29 +96,13 @@ def run(quick: bool) -> list[Row]:
     for both in (*control, *pairs):
         if {sample.outcome for sample in both} != {"0"}:
             raise SystemExit(f"{MACHINE} is not finished: a run has changed something. Run `make lab`")
-    rows: list[Row] = []
-    for key, quantity, goal in (("wall_s", "wall", WALL_GOAL), ("cpu_s", "CPU of the controller", CPU_GOAL)):
-        values = [(getattr(one, key), getattr(other, key)) for one, other in pairs]
-        ratio, low, high = interval([one / other for one, other in values])
-        rows.append(
-            Comparison(
-                "a finished machine",
-                quantity,
-                "s",
-                statistics.median(one for one, _other in values),
-                statistics.median(other for _one, other in values),
-                ratio,
-                low,
-                high,
-                len(values),
-                goal,
-                interval([getattr(one, key) / getattr(other, key) for one, other in control])[1:],
-            )
-        )
+    rows: list[Row] = [*compare("a finished machine", pairs, {} if quick else GOALS, control, quantities=(WALL, CPU))]
+    plain = paired(lambda: play(OURS, pipelining=False), ours, 1 if quick else 5)
+    rows += compare("the node stages, without pipelining against with it", plain, {}, control, quantities=(WALL, CPU))
     least = [play(NOTHING) for _number in range(1 if quick else 5)]
     for quantity, seconds in (
         ("wall", [sample.wall_s for sample in least]),
-        ("CPU of the controller", [sample.cpu_s for sample in least]),
+        ("CPU", [sample.cpu_s for sample in least]),
     ):
         rows.append(
             Figure("a playbook of nothing", quantity, "s", statistics.median(seconds), max(seconds), len(least))

@@ -8,9 +8,6 @@ its CPU time: no more than 1.35 times that of 50 hosts, so the ratio is to be at
 Memory is of all processes of ansible-playbook together. Ansible's own facts, which take their place in the
 comparison, are what `setup` says of the machine that measures.
 
-For the number of forks every module takes 0.26 s, as over SSH with pipelining; and for dividing the hosts among several
-processes of Ansible, which pays where there are more cores than one process and its workers keep busy.
-
 A host costs some seconds of CPU, so that the larger fleets run less often: 3,000 hosts once, and only if
 BENCH_SCALE_HOSTS says 3000. It says up to how many hosts is measured, 1,000 by default.
 """
@@ -23,15 +20,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from gpuops import shards
 from tests.bench import run_fleet
 from tests.bench.harness import (
-    CPU,
-    MEMORY,
-    WALL,
     Comparison,
     Figure,
     Row,
@@ -52,13 +45,10 @@ MOST = int(os.environ.get("BENCH_SCALE_HOSTS", "1000"))
 FACTS = 1_000
 GOAL = 0.74
 MEMORY_GOAL = 3.0
-FORKS = (5, 20, 50)
-FORKED = 50
-PROCESSES = max(2, shards.sensible())
-SSH_S = 0.26
 
 
 def fleet(playbook: Path, hosts: int, answers: Path = run_fleet.ANSWERS, **environment: str) -> Run:
+    """A run of a playbook on so many hosts."""
     environment = {"ANSIBLE_FORKS": "20", **environment}
     return lambda: child("tests.bench.run_fleet", playbook, str(hosts), answers, environment=environment)
 
@@ -124,43 +114,11 @@ def facts(hosts: int, pairs: int, folder: Path) -> list[Row]:
     return [*compare(what, paired(theirs, mine, pairs), {"memory_mib": MEMORY_GOAL}, paired(mine, mine, 1))]
 
 
-def forks(hosts: int, rounds: int, counts: Sequence[int]) -> list[Row]:
-    """How long site.yml takes with so many forks, and what it costs."""
-    taken: dict[int, list[Sample]] = {count: [] for count in counts}
-    for number in range(rounds):
-        for count in counts if number % 2 else reversed(counts):
-            run = fleet(SITE, hosts, ANSIBLE_FORKS=str(count), BENCH_DELAY=str(SSH_S))
-            taken[count].append(run())
-    rows: list[Row] = []
-    for count, samples in taken.items():
-        what = f"site.yml on {hosts} finished hosts that answer in {SSH_S} s, {count} forks"
-        for quantity, unit, values in (
-            ("wall", "s", [sample.wall_s for sample in samples]),
-            ("CPU", "s", [sample.cpu_s for sample in samples]),
-            ("memory", "MiB", [sample.memory_mib for sample in samples]),
-        ):
-            rows.append(Figure(what, quantity, unit, statistics.median(values), max(values), len(values)))
-    return rows
-
-
-def divided(hosts: int, processes: int, pairs: int) -> list[Row]:
-    """gpuops up in one process against several."""
-
-    def among(count: int) -> Run:
-        return fleet(SITE, hosts, BENCH_SHARDS=str(count), BENCH_DELAY=str(SSH_S))
-
-    what = f"gpuops up on {hosts} finished hosts that answer in {SSH_S} s: 1 process against {processes}"
-    pairs_of_both, controls = paired(among(1), among(processes), pairs), paired(among(1), among(1), 1)
-    return [*compare(what, pairs_of_both, {}, controls, quantities=(WALL, CPU, MEMORY))]
-
-
 def run(quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="bench-scale-") as folder:
         if quick:
-            return [*scale(3, {6: 1}), *facts(20, 1, Path(folder)), *forks(6, 1, (2, 6)), *divided(4, 2, 1)]
+            return [*scale(3, {6: 1}), *facts(20, 1, Path(folder))]
         return [
             *scale(FEW, {hosts: pairs for hosts, pairs in MANY.items() if hosts <= MOST}),
             *facts(FACTS, 3, Path(folder)),
-            *forks(FORKED, 2, FORKS),
-            *divided(FORKED, PROCESSES, 2),
         ]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Ansible's number of forks does for a run of site.yml on finished hosts, and dividing the hosts among processes.
+
+The hosts are those of the benchmark `scale`, and every module takes 0.26 s, as over SSH with pipelining. Dividing them
+among several processes of Ansible pays where there are more cores than one process and its workers keep busy.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from gpuops import shards
+from tests.bench.bench_scale import SITE, fleet
+from tests.bench.harness import CPU, MEMORY, WALL, Figure, Row, Run, Sample, compare, paired
+
+HOSTS = 50
+FORKS = (5, 20, 50)
+PROCESSES = max(2, shards.sensible())
+SSH_S = 0.26
+
+
+def forks(hosts: int, rounds: int, counts: Sequence[int]) -> list[Row]:
+    """How long site.yml takes with so many forks, and what it costs."""
+    taken: dict[int, list[Sample]] = {count: [] for count in counts}
+    for number in range(rounds):
+        for count in counts if number % 2 else reversed(counts):
+            run = fleet(SITE, hosts, ANSIBLE_FORKS=str(count), BENCH_DELAY=str(SSH_S))
+            taken[count].append(run())
+    rows: list[Row] = []
+    for count, samples in taken.items():
+        what = f"site.yml on {hosts} finished hosts that answer in {SSH_S} s, {count} forks"
+        for quantity, unit, values in (
+            ("wall", "s", [sample.wall_s for sample in samples]),
+            ("CPU", "s", [sample.cpu_s for sample in samples]),
+            ("memory", "MiB", [sample.memory_mib for sample in samples]),
+        ):
+            rows.append(Figure(what, quantity, unit, statistics.median(values), max(values), len(values)))
+    return rows
+
+
+def divided(hosts: int, processes: int, pairs: int) -> list[Row]:
+    """gpuops up in one process against several."""
+
+    def among(count: int) -> Run:
+        return fleet(SITE, hosts, BENCH_SHARDS=str(count), BENCH_DELAY=str(SSH_S))
+
+    what = f"gpuops up on {hosts} finished hosts that answer in {SSH_S} s: 1 process against {processes}"
+    pairs_of_both, controls = paired(among(1), among(processes), pairs), paired(among(1), among(1), 1)
+    return [*compare(what, pairs_of_both, {}, controls, quantities=(WALL, CPU, MEMORY))]
+
+
+def run(quick: bool) -> list[Row]:
+    if quick:
+        return [*forks(6, 1, (2, 6)), *divided(4, 2, 1)]
+    return [*forks(HOSTS, 2, FORKS), *divided(HOSTS, PROCESSES, 2)]
