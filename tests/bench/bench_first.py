@@ -15,17 +15,13 @@ from __future__ import annotations
 
 import json
 import statistics
-import sys
-import tempfile
 import time
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
-import ansible_runner
-
 from tests.bench.bench_node import MACHINE, lab
-from tests.bench.harness import ROOT, Figure, NotHere, Row
+from tests.bench.harness import Figure, NotHere, Row
+from tests.bench.site_run import run_site
 
 RUNS = 2
 GOAL_PERCENT = 20.0
@@ -46,31 +42,14 @@ def first_run() -> dict[str, float]:
     """How many seconds the run took, by kind of task; what is in no task is Ansible's own and counts as ours."""
     spent: dict[str, float] = defaultdict(float)
 
-    def take(event: dict[str, Any]) -> bool:
+    def take(event: dict[str, Any]) -> None:
         data = event.get("event_data") or {}
         if event["event"].startswith("runner_on_") and "duration" in data:
             spent[kind(data)] += data["duration"]
-        return False
 
-    with tempfile.TemporaryDirectory(prefix="bench-first-") as private:
-        begin = time.monotonic()
-        runner = ansible_runner.run(
-            private_data_dir=private,
-            playbook=str(ROOT / "playbooks" / "site.yml"),
-            inventory=str(ROOT / "inventories" / "lab"),
-            limit=MACHINE,
-            cmdline="-e '{\"cuda_versions\": []}'",
-            quiet=True,
-            suppress_env_files=True,
-            event_handler=take,
-            envvars={
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
-            },
-        )
-        wall = time.monotonic() - begin
-    if runner.rc:
-        raise SystemExit(f"site.yml ended with {runner.rc} on {MACHINE}")
+    begin = time.monotonic()
+    run_site(MACHINE, take)
+    wall = time.monotonic() - begin
     return {**spent, OURS: wall - sum(seconds for what, seconds in spent.items() if what != OURS)}
 
 

@@ -8,15 +8,13 @@ as a benchmark likes. The host must be finished: the run fails if it changes any
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-import ansible_runner
+from tests.bench.harness import ROOT
+from tests.bench.site_run import run_site
 
-ROOT = Path(__file__).resolve().parents[2]
 ANSWERS = Path(__file__).with_name("converged_host.json")
 # What the controller does itself.
 ITS_OWN = (
@@ -31,7 +29,7 @@ ADDED = ("_ansible_no_log", "_ansible_delegated_vars", "ansible_loop_var", "invo
 def main(host: str) -> None:
     answers: dict[str, Any] = {}
 
-    def take(event: dict[str, Any]) -> bool:
+    def take(event: dict[str, Any]) -> None:
         data = event.get("event_data") or {}
         if event["event"] == "runner_on_ok" and data.get("host") == host and data["task_action"] not in ITS_OWN:
             result = {key: value for key, value in data["res"].items() if key not in ADDED}
@@ -39,25 +37,8 @@ def main(host: str) -> None:
                 raise SystemExit(f"{host}: {data['task']} changed something, so the host is not finished")
             for row in result.get("results", [result]):
                 answers.setdefault(data["task_action"], {key: row[key] for key in row if key not in (*ADDED, "item")})
-        return False
 
-    with tempfile.TemporaryDirectory(prefix="record-answers-") as private:
-        runner = ansible_runner.run(
-            private_data_dir=private,
-            playbook=str(ROOT / "playbooks" / "site.yml"),
-            inventory=str(ROOT / "inventories" / "lab"),
-            limit=host,
-            cmdline="--skip-tags storage -e '{\"cuda_versions\": []}'",
-            quiet=True,
-            suppress_env_files=True,
-            event_handler=take,
-            envvars={
-                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            },
-        )
-    if runner.rc:
-        raise SystemExit(f"site.yml ended with {runner.rc} on {host}")
+    run_site(host, take, "--skip-tags storage")
     ANSWERS.write_text(json.dumps(dict(sorted(answers.items())), indent=1, sort_keys=True) + "\n", encoding="utf-8")
     print(f"{ANSWERS.relative_to(ROOT)}: {', '.join(sorted(answers))}")
 

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""site.yml on one machine of the lab, with its events."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import ansible_runner
+
+from tests.bench.harness import ROOT
+
+
+def run_site(machine: str, take: Callable[[dict[str, Any]], None], *words: str) -> None:
+    """Run it without CUDA's toolkits, with further words for ansible-playbook; every event is handed over."""
+
+    def handle(event: dict[str, Any]) -> bool:
+        take(event)
+        return False  # Nothing of it has to be kept.
+
+    with tempfile.TemporaryDirectory(prefix="bench-site-") as private:
+        runner = ansible_runner.run(
+            private_data_dir=private,
+            playbook=str(ROOT / "playbooks" / "site.yml"),
+            inventory=str(ROOT / "inventories" / "lab"),
+            limit=machine,
+            cmdline=" ".join((*words, "-e '{\"cuda_versions\": []}'")),
+            quiet=True,
+            suppress_env_files=True,
+            event_handler=handle,
+            envvars={
+                "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                "PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}",
+            },
+        )
+    if runner.rc:
+        raise SystemExit(f"site.yml ended with {runner.rc} on {machine}")
