@@ -12,6 +12,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import progress
 # Events do not say either to whom a task was delegated; the line that is printed does.
 ARROW = re.compile(r"^fatal: \[\S+ -> ([^\](]+)", re.MULTILINE)
 FAIL_ACTIONS = ("fail", "ansible.builtin.fail", "ansible.legacy.fail")
+INCLUDE_ACTIONS = ("include_role", "ansible.builtin.include_role", "ansible.legacy.include_role")
 
 
 class Feed:
@@ -20,6 +21,7 @@ class Feed:
     def __init__(self, run: progress.Run) -> None:
         self.run = run
         self._stages: dict[str, str] = {}
+        self._includes: set[str] = set()
 
     def take(self, event: Mapping[str, Any], now: float) -> None:
         data = event.get("event_data") or {}
@@ -27,13 +29,19 @@ class Feed:
         task = data.get("task_uuid", "")
         if kind == "playbook_on_task_start":
             self._stages[task] = self.run.task_started(data.get("task", ""), data.get("role", ""), now)
+            if data.get("task_action") in INCLUDE_ACTIONS and not data.get("role"):
+                self._includes.add(task)
             return
         if kind == "playbook_on_play_start":
             self._stages.clear()
+            self._includes.clear()
             self.run.play_started(data.get("name", ""), now)
             return
         host = data.get("host")
         if not host or not str(kind).startswith("runner_on_"):
+            return
+        # Events do not say which role is included: of what stage it is, its own tasks tell.
+        if task in self._includes and kind in ("runner_on_start", "runner_on_ok", "runner_on_skipped"):
             return
         stage = self._stages.get(task, self.run.stage)
         if kind == "runner_on_start":

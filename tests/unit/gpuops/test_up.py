@@ -102,6 +102,39 @@ def test_of_a_task_for_another_host_the_host_that_cannot_be_reached_is_named(ben
     assert re.search(r"1 host in \d+s: 0 done, 1 unreachable", done.stdout)
 
 
+INCLUDING = """
+- name: For hosts with cards
+  hosts: with_cards
+  gather_facts: false
+  tasks:
+    - name: Bring the toolkits
+      ansible.builtin.include_role:
+        name: cuda
+- name: For all hosts
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Bring the engine
+      ansible.builtin.include_role:
+        name: container_runtime
+"""
+
+
+def test_a_host_has_been_at_no_stage_of_which_it_has_no_task(bench):
+    for role in ("cuda", "container_runtime"):
+        tasks = bench.path / "roles" / role / "tasks"
+        tasks.mkdir(parents=True)
+        (tasks / "main.yml").write_text("- name: Do it\n  ansible.builtin.command: 'true'\n")
+    bench.hosts(with_cards=HERE, without=HERE)
+    bench.playbook(INCLUDING)
+    done = bench.call("up", "-p", "play.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert bench.record()["cells"] == {
+        "with_cards": {"cuda": "changed", "containers": "changed"},
+        "without": {"containers": "changed"},
+    }
+
+
 def test_events_for_programs(bench):
     bench.hosts(good=HERE, bad=HERE)
     bench.playbook(PLAYBOOK)
