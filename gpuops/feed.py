@@ -21,7 +21,6 @@ class Feed:
     def __init__(self, run: progress.Run) -> None:
         self.run = run
         self._stages: dict[str, str] = {}
-        self._includes: set[str] = set()
 
     def take(self, event: Mapping[str, Any], now: float) -> None:
         data = event.get("event_data") or {}
@@ -29,19 +28,17 @@ class Feed:
         task = data.get("task_uuid", "")
         if kind == "playbook_on_task_start":
             self._stages[task] = self.run.task_started(data.get("task", ""), data.get("role", ""), now)
-            if data.get("task_action") in INCLUDE_ACTIONS and not data.get("role"):
-                self._includes.add(task)
             return
         if kind == "playbook_on_play_start":
             self._stages.clear()
-            self._includes.clear()
             self.run.play_started(data.get("name", ""), now)
             return
         host = data.get("host")
         if not host or not str(kind).startswith("runner_on_"):
             return
         # Events do not say which role is included: of what stage it is, its own tasks tell.
-        if task in self._includes and kind in ("runner_on_start", "runner_on_ok", "runner_on_skipped"):
+        of_no_stage = data.get("task_action") in INCLUDE_ACTIONS and not data.get("role")
+        if of_no_stage and kind in ("runner_on_start", "runner_on_ok", "runner_on_skipped"):
             return
         stage = self._stages.get(task, self.run.stage)
         if kind == "runner_on_start":

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 
 from gpuops.lab.state import lab_id
-from tests.bench.harness import Comparison, NotHere, Row, Sample, interval, paired
+from tests.bench.harness import WALL, NotHere, Row, Sample, compare, paired
 from tests.roles.ceph_site import CLIENT, HOME, Site
 from tests.site.plays import ssh
 
@@ -88,10 +87,7 @@ def measure(pairs: int) -> list[Row]:
         backing, ours = side(BACKING, words, cold), side(CEPHFS, words, cold)
         warm_up = () if cold else (backing, ours)
         found = paired(backing, ours, pairs, warm_up)
-        values = [(one.wall_s, other.wall_s) for one, other in found]
-        ratio, low, high = interval([one / other for one, other in values])
-        baseline, own = (statistics.median(column) for column in zip(*values, strict=True))
-        rows.append(Comparison(what, "wall", "s", baseline, own, ratio, low, high, len(values)))
+        rows += compare(what, found, {}, quantities=(WALL,))
     for directory in (CEPHFS, BACKING):
         ssh(CLIENT, f"sudo rm -rf {directory}")
     return rows

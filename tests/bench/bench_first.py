@@ -14,7 +14,6 @@ It needs the lab that `make lab` makes, or the one that GPUOPS_LAB_ID names, and
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections import defaultdict
 from typing import Any
@@ -63,9 +62,9 @@ def run(quick: bool) -> list[Row]:
     rows: list[Row] = []
     for what in (PACKAGES, DKMS, REBOOT, OURS):
         seconds = [spent.get(what, 0.0) for spent in taken]
-        rows.append(Figure(f"the first run: {what}", "wall", "s", statistics.median(seconds), max(seconds), len(taken)))
+        rows.append(Figure.of(f"the first run: {what}", "wall", "s", seconds))
     shares = [100 * spent[OURS] / sum(spent.values()) for spent in taken]
     most = None if quick else GOAL_PERCENT
     what = "the first run: everything else"
-    rows.append(Figure(what, "share of the wall", "%", statistics.median(shares), max(shares), len(taken), most))
+    rows.append(Figure.of(what, "share of the wall", "%", shares, most))
     return rows

@@ -7,7 +7,6 @@ among several processes of Ansible pays where there are more cores than one proc
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from gpuops import shards
@@ -35,7 +34,7 @@ def forks(hosts: int, rounds: int, counts: Sequence[int]) -> list[Row]:
             ("CPU", "s", [sample.cpu_s for sample in samples]),
             ("memory", "MiB", [sample.memory_mib for sample in samples]),
         ):
-            rows.append(Figure(what, quantity, unit, statistics.median(values), max(values), len(values)))
+            rows.append(Figure.of(what, quantity, unit, values))
     return rows
 
 

@@ -165,7 +165,7 @@ def _starts(rounds: list[list[Cost]]) -> list[harness.Row]:
     for what, place in (("Python's start", 3), ("a module's start", 2), ("gpu_facts of 8 cards, with the start", 1)):
         for quantity, key in (("wall", "wall_s"), ("CPU", "cpu_s")):
             values = [getattr(costs[place], key) for costs in rounds]
-            rows.append(harness.Figure(what, quantity, "s", statistics.median(values), max(values), len(values)))
+            rows.append(harness.Figure.of(what, quantity, "s", values))
     return rows
 
 

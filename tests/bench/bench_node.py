@@ -20,7 +20,6 @@ import json
 import os
 import re
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -104,9 +103,7 @@ def run(quick: bool) -> list[Row]:
         ("wall", [sample.wall_s for sample in least]),
         ("CPU", [sample.cpu_s for sample in least]),
     ):
-        rows.append(
-            Figure("a playbook of nothing", quantity, "s", statistics.median(seconds), max(seconds), len(least))
-        )
+        rows.append(Figure.of("a playbook of nothing", quantity, "s", seconds))
     for name, playbook, most in (("the list", PEER, (None, None)), ("the node stages", OURS, (COMMANDS_GOAL, 0.0))):
         commands, packets = counted(playbook)
         rows.append(Figure(name, "commands over SSH", "", commands, commands, 1, most[0]))

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,14 +24,12 @@ from pathlib import Path
 
 from tests.bench import run_fleet
 from tests.bench.harness import (
-    Comparison,
     Figure,
     Row,
     Run,
     Sample,
     child,
     compare,
-    interval,
     paired,
 )
 
@@ -45,6 +42,8 @@ MOST = int(os.environ.get("BENCH_SCALE_HOSTS", "1000"))
 FACTS = 1_000
 GOAL = 0.74
 MEMORY_GOAL = 3.0
+# What each() makes of a run.
+TASK_HOST = ("cpu_s", "CPU of a task-host", "ms")
 
 
 def fleet(playbook: Path, hosts: int, answers: Path = run_fleet.ANSWERS, **environment: str) -> Run:
@@ -65,22 +64,8 @@ def scale(few: int, many: Mapping[int, int]) -> list[Row]:
     control = [(each(one), each(other)) for one, other in paired(small, small, max(many.values(), default=1))]
     for hosts, pairs in many.items():
         found = [(each(one), each(other)) for one, other in paired(small, fleet(SITE, hosts), pairs)]
-        ratio, low, high = interval([one.cpu_s / other.cpu_s for one, other in found])
-        rows.append(
-            Comparison(
-                f"site.yml on {hosts:,} finished hosts against {few}",
-                "CPU of a task-host",
-                "ms",
-                statistics.median(one.cpu_s for one, _other in found),
-                statistics.median(other.cpu_s for _one, other in found),
-                ratio,
-                low,
-                high,
-                len(found),
-                GOAL,
-                interval([one.cpu_s / other.cpu_s for one, other in control])[1:],
-            )
-        )
+        what = f"site.yml on {hosts:,} finished hosts against {few}"
+        rows += compare(what, found, {"cpu_s": GOAL}, control, quantities=(TASK_HOST,))
         large = [other for _one, other in found]
         tasks = int(large[0].outcome) / hosts
         what = f"site.yml on {hosts:,} finished hosts, {tasks:g} tasks each"
@@ -89,7 +74,7 @@ def scale(few: int, many: Mapping[int, int]) -> list[Row]:
             ("memory", "MiB", [sample.memory_mib for sample in large]),
             ("wall", "s", [sample.wall_s for sample in large]),
         ):
-            rows.append(Figure(what, quantity, unit, statistics.median(values), max(values), len(values)))
+            rows.append(Figure.of(what, quantity, unit, values))
     return rows
 
 

@@ -85,6 +85,11 @@ class Figure:
     samples: int
     goal: float | None = None
 
+    @classmethod
+    def of(cls, what: str, quantity: str, unit: str, values: Sequence[float], goal: float | None = None) -> Figure:
+        """The median and the maximum of what was measured several times."""
+        return cls(what, quantity, unit, statistics.median(values), max(values), len(values), goal)
+
     @property
     def verdict(self) -> str:
         """By the worst that was seen."""
