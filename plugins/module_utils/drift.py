@@ -509,8 +509,9 @@ def _plan_line(section: str, item: Item) -> str:
     if section == "pending":
         return f"clear the record {item['name']} ({item['why']})"
     if section == "units":
-        # A restart starts too.
-        verbs = [verb for verb in item["actions"] if verb != "read" and (verb, last) != ("start", "restart")]
+        # A restart starts too, and what is reset is about to be started.
+        silent = {"read", "reset", *(["start"] if last == "restart" else [])}
+        verbs = [verb for verb in item["actions"] if verb not in silent]
         words = " and ".join(filter(None, [", ".join(verbs[:-1]), *verbs[-1:]]))
         return f"{words or 'let systemd read'} unit {item['name']} ({item['why']})"
     if section in ("files", "early_files"):

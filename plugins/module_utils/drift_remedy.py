@@ -154,6 +154,7 @@ def remedy(desired: Item, found: Item) -> Item:
         "kernel_modules": _kernel_modules(drift, removing=bool(doing("remove"))),
         # Before anything else is touched: the file of a unit may be among what goes.
         "units_first": [item for item in units if {"stop", "disable"} & set(item["actions"])],
+        "units_reset": [item["name"] for item in units if "reset" in item["actions"]],
         # Reading the units again, where that is all, is done for all of them at once.
         "units": [item for item in units if set(item["actions"]) - {"stop", "disable", "read"}],
         "done": [record["path"] for record in records]

@@ -245,7 +245,8 @@ def unit_drift(item: dict[str, Any], properties: dict[str, str] | None) -> tuple
             actions.append("disable")
     if state == "started" and not is_active(properties):
         why.append(f"is {properties.get('ActiveState') or 'not running'}")
-        actions.append("start")
+        # Else systemd refuses to start what has failed too often of late; for Ceph's daemons that is half an hour.
+        actions += ["reset", "start"] if properties.get("ActiveState") == "failed" else ["start"]
     if state == "stopped" and is_active(properties):
         why.append("is running")
         actions.append("stop")

@@ -79,6 +79,19 @@ def test_a_second_run_changes_nothing_and_restarts_nothing(role: Role) -> None:
         assert (traffic["apt"]["packets"], traffic["forwarded"]["packets"]) == (0, 0)
 
 
+def test_docker_is_started_where_systemd_has_given_it_up(role: Role) -> None:
+    patience = "/etc/systemd/system/docker.service.d/90-test.conf"
+    write(DEBIAN_13, patience, "[Unit]\nStartLimitIntervalSec=30min\nStartLimitBurst=2\n")
+    ssh(DEBIAN_13, "sudo systemctl daemon-reload; while sudo systemctl restart docker.service 2>/dev/null; do :; done")
+    assert ssh(DEBIAN_13, "systemctl is-failed docker.service").strip() == "failed"
+    play = role.converge(WANTED, only=DEBIAN_13)
+    assert ssh(DEBIAN_13, "systemctl is-active docker.service").strip() == "active"
+    plan = [line for (host, _stage), lines in play.drifts.items() if host == DEBIAN_13 for line in lines]
+    assert plan == ["start unit docker.service (is failed)"]
+    ssh(DEBIAN_13, f"sudo rm {patience} && sudo systemctl daemon-reload")
+    role.is_converged(WANTED, only=DEBIAN_13)
+
+
 def test_a_container_lives_on_where_a_reload_is_enough(role: Role) -> None:
     before = {machine: started(machine) for machine in MACHINES}
     mirror = {"container_runtime_docker_registry_mirrors": ["https://mirror.example.com"]}

@@ -235,3 +235,11 @@ def test_units_that_go_are_stopped_before_anything_else(host):
     )
     assert [unit["name"] for unit in done["units_first"]] == ["old.service"]
     assert [unit["name"] for unit in done["units"]] == ["new.service"]
+
+
+def test_only_units_that_failed_are_reset_before_they_are_started(host):
+    host.unit("dead.service", active="failed")
+    host.unit("idle.service", active="inactive")
+    done = remedy(host, {"units": [{"name": name, "state": "started"} for name in ("dead", "idle")]})
+    assert [unit["name"] for unit in done["units"]] == ["dead.service", "idle.service"]
+    assert done["units_reset"] == ["dead.service"]
