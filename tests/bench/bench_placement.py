@@ -82,7 +82,9 @@ def churn(scores: placement_links.Scores, pick: Picker, seed: int, steps: int) -
 
     Each step ends a task that runs, with a chance of 45 %, or starts one of 1 to 4 cards if so many are free.
     """
-    dice, free, running, shares = random.Random(seed), tuple(range(len(scores))), [], []
+    dice, free = random.Random(seed), tuple(range(len(scores)))
+    running: list[tuple[int, ...]] = []
+    shares: list[float] = []
     for _step in range(steps):
         if running and dice.random() < 0.45:
             free = tuple(sorted(free + running.pop(dice.randrange(len(running)))))
@@ -155,7 +157,7 @@ def run(quick: bool = False) -> list[Comparison]:
     for variant in VARIANTS:
         names = (OURS, "fgd") if quick else (*PAPER, "bundle", "spread", OURS)
         title = f"openb, {variant}: medians of {seeds} seeds at 130 % load"
-        columns = (
+        of_policies = (
             "policy",
             "GPUs left over, %",
             "published" if variant == "default" else "",
@@ -165,9 +167,9 @@ def run(quick: bool = False) -> list[Comparison]:
         rows = _policies(trace.variant(variant), names, seeds, found.setdefault(variant, {}))
         if variant != "default":
             rows = (tuple(("" if place == 2 else cell) for place, cell in enumerate(row)) for row in rows)
-        _show(title, columns, rows)
-    columns = ("", "nodes", "pods", "CPU s", "µs per pod")
-    _show(f"openb, default, {OURS}: growth", columns, _growth(trace, (1,) if quick else (1, 4, 16)))
+        _show(title, of_policies, rows)
+    of_growth = ("", "nodes", "pods", "CPU s", "µs per pod")
+    _show(f"openb, default, {OURS}: growth", of_growth, _growth(trace, (1,) if quick else (1, 4, 16)))
     default = found["default"]
     result = [
         _row(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gpuops.lab import mirrors
+from gpuops.lab.system import LabError
 from tests.bench.harness import RESULTS
 
 # The last release whose nvidia-smi was seen to run on the simulated library.
@@ -64,7 +65,7 @@ def find() -> Smi | str:
         PLACE.mkdir(parents=True, exist_ok=True)
         try:
             _fetch(PLACE)
-        except (subprocess.CalledProcessError, mirrors.LabError) as failure:
+        except (subprocess.CalledProcessError, LabError) as failure:
             said = getattr(failure, "stderr", None) or failure
             return f"there is no nvidia-smi to compare with: {str(said).strip()}"
         packages = list(PLACE.glob("nvidia-smi_*.deb"))

@@ -12,7 +12,7 @@ import os
 import random
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,12 +41,12 @@ class Trace:
 
     def variant(self, name: str) -> Trace:
         """The pods of a variant of the experiment: all; without those that share a GPU; only those with whole GPUs."""
-        keep = {
+        kept: dict[str, Callable[[Request], bool]] = {
             "default": lambda pod: True,
             "no shared": lambda pod: not pod.gpus or pod.milli == GPU,
-            "whole only": lambda pod: pod.gpus and pod.milli == GPU,
-        }[name]
-        return Trace(self.nodes, [pod for pod in self.pods if keep(pod)])
+            "whole only": lambda pod: pod.gpus > 0 and pod.milli == GPU,
+        }
+        return Trace(self.nodes, [pod for pod in self.pods if kept[name](pod)])
 
     def times(self, factor: int) -> Trace:
         """As many times the nodes and the pods."""
