@@ -80,6 +80,10 @@ class CannotTell(Exception):
     """The host does not show what the specification needs."""
 
 
+class Refused(Exception):
+    """An engine would not take the specification."""
+
+
 @dataclass(frozen=True)
 class Gpu:
     index: int
@@ -502,6 +506,11 @@ def is_ours(text: str) -> bool:
     return text.startswith(MARK)
 
 
+def staying(path: str) -> str:
+    """What is said of a file that should be gone and is not ours."""
+    return f"{path} was written by something else and stays; take_over: true removes it"
+
+
 def other_specifications(directory: str, path: str) -> list[str]:
     """Other files in a directory that specify the same kind. An engine takes none of two that name one device."""
     found = []
@@ -517,6 +526,31 @@ def other_specifications(directory: str, path: str) -> list[str]:
         if re.search(rf'["\']?kind["\']?\s*:\s*["\']?{re.escape(KIND)}\b', text):
             found.append(other)
     return found
+
+
+def specify(
+    path: str,
+    given: Iterable[dict[str, Any]] | None = None,
+    hooks: str = "auto",
+    library_directories: Iterable[str] = (),
+) -> tuple[dict[str, Any], Found, Hook | None]:
+    """The specification of this host's cards for the file at `path`, what it was made of, and NVIDIA's hook in it.
+
+    Raises CannotTell as gather() does, and Refused where an engine would not take it.
+    """
+    found = gather(given=given)
+    hook = find_hook() if hooks == "auto" else None
+    spec = build(found, hook, library_directories)
+    errors = validate(spec)
+    if errors:
+        raise Refused(f"the specification would be refused by an engine: {'; '.join(errors)}")
+    others = other_specifications(os.path.dirname(path), path)
+    if others:
+        raise Refused(
+            f"{', '.join(others)} specify {KIND} too, and an engine takes no device that two files name. "
+            f"To do: remove them, or leave {path} out"
+        )
+    return spec, found, hook
 
 
 def engine_arguments(found: Found, wanted: Iterable[int], library_directories: Iterable[str] = ()) -> list[str]:

@@ -56,6 +56,14 @@ def name(path: Path) -> str:
     return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else json.dumps(part) for part in path)
 
 
+def key_path(key: Any) -> Path:
+    """The path that a key of `remove` names: a string such as a.b, or the list of its parts."""
+    parts = key.split(".") if isinstance(key, str) else key
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) and part for part in parts):
+        raise ValueError(f"{key!r} in `remove` is neither a string such as 'a.b' nor a list such as ['a', 'b']")
+    return tuple(parts)
+
+
 def position(text: str, offset: int) -> tuple[int, int]:
     """The line and column, from 1, of an offset in a text."""
     return text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset)

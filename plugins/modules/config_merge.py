@@ -191,17 +191,15 @@ backup_file:
   type: str
 """
 
-import json
 import os
 import shlex
 import tempfile
 import time
-import urllib.parse
 from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import merge, toml_document
+from ansible_collections.baremetal.gpu.plugins.module_utils import merge, merge_record, toml_document
 
 MODE_OF_RECORDS = 0o600
 
@@ -213,32 +211,20 @@ FORMATS: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[[str, dict[st
 }
 
 
-class Record:
-    """What the module remembers of one file: its own settings there, and what the unit has not read yet."""
+class Record(merge_record.Record):
+    """The record of one file, as this run leaves it."""
 
     def __init__(self, module: AnsibleModule, path: str) -> None:
+        super().__init__(module.params["state_dir"], path)
         self.module = module
-        self.path = os.path.join(module.params["state_dir"], urllib.parse.quote(path, safe="") + ".json")
-        self.claims: merge.Claims | None = None
-        self.pending: dict[str, Any] | None = None
         try:
-            with open(self.path, encoding="utf-8") as stream:
-                data = json.load(stream)
-            claims = data["claims"]
-            self.claims = None if claims is None else {tuple(path): value for path, value in claims}
-            self.pending = data["pending"]
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.load()
+        except merge_record.Unreadable as error:
             module.warn(f"{self.path} is unreadable and is made anew: {error}")
-        self.saved = self._text()
-
-    def _text(self) -> str:
-        claims = None if self.claims is None else [[list(path), value] for path, value in self.claims.items()]
-        return json.dumps({"schema": 1, "claims": claims, "pending": self.pending}, indent=2) + "\n"
+        self.saved = self.text()
 
     def save(self) -> None:
-        text = self._text()
+        text = self.text()
         if text == self.saved or self.module.check_mode:
             return
         if self.claims is None and self.pending is None:
@@ -320,13 +306,6 @@ def read(module: AnsibleModule, path: str) -> str | None:
         raise merge.Malformed("not UTF-8", *merge.position(before, len(before))) from None
 
 
-def key_path(key: Any) -> merge.Path:
-    parts = key.split(".") if isinstance(key, str) else key
-    if not isinstance(parts, list) or not parts or not all(isinstance(part, str) and part for part in parts):
-        raise ValueError(f"{key!r} in `remove` is neither a string such as 'a.b' nor a list such as ['a', 'b']")
-    return tuple(parts)
-
-
 def check(module: AnsibleModule, path: str, text: str) -> bool:
     """Have the program that reads the file look at the new one. False where the program is not there."""
     if not module.params["validate"]:
@@ -387,7 +366,7 @@ def main() -> None:
             "unit": {"type": "str"},
             "reload_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
             "backup": {"type": "bool", "default": False},
-            "state_dir": {"type": "path", "default": "/var/lib/baremetal-gpu/config_merge"},
+            "state_dir": {"type": "path", "default": merge_record.DIRECTORY},
         },
         add_file_common_args=True,
         supports_check_mode=True,
@@ -424,7 +403,7 @@ def main() -> None:
     # Desired.
     claims = record.claims if params["record"] else None
     try:
-        unwanted = [key_path(key) for key in params["remove"]]
+        unwanted = [merge.key_path(key) for key in params["remove"]]
         if params["state"] == "present":
             after, claimed = merge.apply(before, params["values"], unwanted, params["lists"], claims)
         else:

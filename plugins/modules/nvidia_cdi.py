@@ -166,7 +166,7 @@ def main() -> None:
     before = read(path)
     if before is not None and not cdi.is_ours(before) and not module.params["take_over"]:
         if module.params["state"] == "absent":
-            result["notes"].append(f"{path} was written by something else and stays; take_over: true removes it")
+            result["notes"].append(cdi.staying(path))
             module.exit_json(**result)
         module.fail_json(
             msg=f"{path} was written by something else. To do: remove it, set take_over: true to overwrite it, or "
@@ -176,24 +176,17 @@ def main() -> None:
     after = None
     if module.params["state"] == "present":
         try:
-            found = cdi.gather(given=module.params["devices"])
+            spec, found, hook = cdi.specify(
+                path, module.params["devices"], module.params["hooks"], module.params["library_directories"]
+            )
         except cdi.CannotTell as error:
             if module.check_mode:
                 # What has to be done first was only pretended.
                 result["notes"].append(f"{error}; in a real run the driver comes first")
                 module.exit_json(**{**result, "changed": before is None})
             module.fail_json(msg=f"the specification of the cards cannot be written: {error}")
-        hook = cdi.find_hook() if module.params["hooks"] == "auto" else None
-        spec = cdi.build(found, hook, module.params["library_directories"])
-        errors = cdi.validate(spec)
-        if errors:
-            module.fail_json(msg=f"the specification would be refused by an engine: {'; '.join(errors)}")
-        others = cdi.other_specifications(os.path.dirname(path), path)
-        if others:
-            module.fail_json(
-                msg=f"{', '.join(others)} specify {cdi.KIND} too, and an engine takes no device that two files name. "
-                f"To do: remove them, or leave {path} out"
-            )
+        except cdi.Refused as error:
+            module.fail_json(msg=str(error))
         after = cdi.render(spec)
         result["notes"] += found.notes
         result["names"] = [f"{cdi.KIND}={device['name']}" for device in spec["devices"]]

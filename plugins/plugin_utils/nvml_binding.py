@@ -35,8 +35,44 @@ def _defined(node: ast.stmt) -> list[str]:
     return []
 
 
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
 def _mentioned(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+# A definition begins in the first column, or its decorator does; what is indented belongs to it, and what closes it.
+# So does a text between definitions.
+_BEGINNING = re.compile(r"^(?=[^\s#)\]}'\"])", re.MULTILINE)
+_DEFINITION = re.compile(r"(?:@.*\n)*(?:(?:def|class) +(\w+)|(\w+) *=(?!=))")
+_WORD = re.compile(r"\w+")
+
+
+def _thinned(source: str, wanted: set[str]) -> str:
+    """The source without most of what pruned() takes out, found by its lines: to parse all of it takes four times as
+    long. What this leaves in besides is named in a comment or a text only."""
+    parts = _BEGINNING.split(source)
+    # A text over several lines may have some that look like statements.
+    if any(part.count(quotes) % 2 for part in parts for quotes in ('"""', "'''")):
+        return source
+    # A decorator goes with what it decorates.
+    for number in reversed(range(len(parts) - 1)):
+        if parts[number].startswith("@"):
+            parts[number : number + 2] = [parts[number] + parts[number + 1]]
+    found = [_DEFINITION.match(part) for part in parts]
+    names = [match[1] or match[2] if match else "" for match in found]
+    by_name: dict[str, list[int]] = {}
+    for number, name in enumerate(names):
+        by_name.setdefault(name, []).append(number)
+    waiting = {name for name in by_name if not name or name in wanted or name.startswith("NVML_ERROR_")}
+    kept: set[int] = set()
+    while waiting:
+        for number in by_name.pop(waiting.pop()):
+            kept.add(number)
+            waiting |= by_name.keys() & set(_WORD.findall(parts[number]))
+    return "".join(part for number, part in enumerate(parts) if number in kept)
 
 
 def pruned(source: str, wanted: set[str]) -> str:
@@ -49,7 +85,7 @@ def pruned(source: str, wanted: set[str]) -> str:
     for node in nodes:
         for name in _defined(node):
             by_name.setdefault(name, []).append(node)
-    kept = {id(node) for node in nodes if not _defined(node)}
+    kept = {id(node) for node in nodes if not _defined(node) and not _is_text(node)}
     waiting = set(wanted) | {name for name in by_name if name.startswith("NVML_ERROR_")}
     for node in nodes:
         if id(node) in kept:
@@ -75,7 +111,8 @@ def _find() -> str | None:
         return None
     try:
         source = Path(specification.origin).read_text(encoding="utf-8")
-        packed = zlib.compress(pruned(source, _used()).encode("utf-8"), 9)
+        used = _used()
+        packed = zlib.compress(pruned(_thinned(source, used), used).encode("utf-8"), 9)
     except (OSError, SyntaxError, UnicodeError):
         return None
     return base64.b64encode(packed).decode("ascii")

@@ -85,7 +85,7 @@ def test_programs_are_asked_in_english():
 
 def test_documentation_and_arguments_are_the_same():
     """Suboptions deeper than ansible-doc's own check looks."""
-    documented = yaml.safe_load(host_drift_info.DOCUMENTATION)["options"]["desired"]["suboptions"]
+    documented = yaml.safe_load(host_drift_info.DOCUMENTATION)["options"]
 
     def compare(options, spec, where):
         assert set(options) == set(spec), where
@@ -95,4 +95,9 @@ def test_documentation_and_arguments_are_the_same():
             if "options" in spec[name]:
                 compare(option["suboptions"], spec[name]["options"], f"{where}.{name}")
 
-    compare(documented, host_drift_info.SPEC, "desired")
+    for name, spec in (
+        ("desired", host_drift_info.SPEC),
+        ("settings", host_drift_info.SETTINGS),
+        ("cdi", host_drift_info.SPECIFICATION),
+    ):
+        compare(documented[name]["suboptions"], spec, name)
