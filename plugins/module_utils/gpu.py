@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, driver, nvml, pci, topology
 from ansible_collections.baremetal.gpu.plugins.module_utils import snapshot_readings as readings
@@ -47,6 +47,15 @@ _FACTS = {
     "ecc_aggregate": "ecc.aggregate",
     "processes": "process_count",
 }
+
+
+class Verdicts(Protocol):
+    """Who judges: the agent, None where there is none at work, or a look. The rules are many, so they are brought along
+    by who wants them, and do not travel to hosts with modules that ask for none."""
+
+    def of_agent(self, root: str, details: bool) -> dict[str, Any] | None: ...
+
+    def of_look(self, answer: dict[str, Any], root: str, details: bool) -> dict[str, Any]: ...
 
 
 def _is_unreachable(row: dict[str, Any]) -> bool:
@@ -179,8 +188,12 @@ def gather(
     root: str = "/",
     kernel: str | None = None,
     probe: Callable[..., dict[str, Any]] = probe,
+    verdicts: Verdicts | None = None,
 ) -> dict[str, Any]:
-    """The value of `ansible_facts.gpu`. Only the parts that were asked for are in it."""
+    """The value of `ansible_facts.gpu`. Only the parts that were asked for are in it.
+
+    Who asks for the subset `health` brings `verdicts` along: gpu_verdicts.
+    """
     wanted = set(subset)
     if wanted & _OF_DEVICES:
         wanted.add("devices")
@@ -198,8 +211,8 @@ def gather(
         facts["pci"] = bus or []
     if not wanted & {"driver", "devices", "health"}:
         return facts
-    if "health" in wanted:
-        watched = _health_of_agent(root, "details" in wanted)
+    if verdicts and "health" in wanted:
+        watched = verdicts.of_agent(root, "details" in wanted)
         if watched or facts["present"] is False:
             facts["health"] = watched
 
@@ -217,28 +230,9 @@ def gather(
         facts["devices"] = answer["devices"]
     if "topology" in wanted:
         facts["topology"] = answer["topology"]
-    if "health" in asked:
-        facts["health"] = _health_of_look(answer, root, "details" in wanted)
+    if verdicts and "health" in asked:
+        facts["health"] = verdicts.of_look(answer, root, "details" in wanted)
     return facts
-
-
-# The rules of health take as long to load as a card to ask, so who wants no verdicts does without them.
-
-
-def _health_of_agent(root: str, details: bool) -> dict[str, Any] | None:
-    """Loads them before NVML's process is forked, which has them then."""
-    from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health
-
-    report = facts_health.of_agent(root)
-    return facts_health.told(report, details, source="agent", log_error=None) if report else None
-
-
-def _health_of_look(answer: dict[str, Any], root: str, details: bool) -> dict[str, Any]:
-    from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, snapshot
-
-    look = answer.get("look") or snapshot.without_nvml(answer["error"], root)
-    report, log_error = facts_health.of_look(look, root)
-    return facts_health.told(report, details, source="look", log_error=log_error)
 
 
 def why_not(

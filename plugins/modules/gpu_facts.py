@@ -380,7 +380,7 @@ ansible_facts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, gpu_verdicts, nvml
 
 
 def main() -> None:
@@ -403,6 +403,7 @@ def main() -> None:
         subset=gpu.SUBSETS if "all" in subset else subset,
         binding_source=nvml.unpack(module.params["_binding"]),
         deadline_s=module.params["nvml_timeout"],
+        verdicts=gpu_verdicts,
     )
     module.exit_json(changed=False, ansible_facts={"gpu": facts})
 

@@ -41,12 +41,12 @@ CARDS = (1, 2, 8)
 # What every module has loaded before it begins.
 MODULE = "import json, sys\nimport ansible.module_utils.basic\n"
 FACTS = f"""{MODULE}
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, gpu_verdicts, nvml
 if "health" in sys.argv[2]:
     # The file tree has no device files.
     from ansible_collections.baremetal.gpu.plugins.module_utils import devices
     devices.is_right = lambda node, root: True
-facts = gpu.gather(sys.argv[2].split(","), nvml.unpack(sys.stdin.read()), 60.0, sys.argv[1])
+facts = gpu.gather(sys.argv[2].split(","), nvml.unpack(sys.stdin.read()), 60.0, sys.argv[1], verdicts=gpu_verdicts)
 json.dump(facts, sys.stdout)
 """
 XML = f"""{MODULE}

@@ -15,12 +15,12 @@ from tests.unit.plugins.fake_host import FakeHost
 
 GATHER = """
 import json, os, pathlib, sys
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, gpu_verdicts, snapshot
 root = os.environ["SIMULATED_ROOT"]
 # The file tree is a plain user's, who can make no device files.
 snapshot.devices.is_right = lambda node, root: True
 source = pathlib.Path(root, "binding.py").read_text()
-facts = gpu.gather(sys.argv[1:], source, 20.0, root)
+facts = gpu.gather(sys.argv[1:], source, 20.0, root, verdicts=gpu_verdicts)
 """
 TELL = f"{GATHER}print(json.dumps(facts))"
 LOADED = f"{GATHER}print(json.dumps([name for name in sys.modules if 'health' in name]))"
