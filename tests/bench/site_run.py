@@ -21,7 +21,8 @@ def run_site(machine: str, take: Callable[[dict[str, Any]], None], *words: str) 
         take(event)
         return False  # Nothing of it has to be kept.
 
-    with tempfile.TemporaryDirectory(prefix="bench-site-") as private:
+    # The runner may be writing down an event yet when it has returned.
+    with tempfile.TemporaryDirectory(prefix="bench-site-", ignore_cleanup_errors=True) as private:
         runner = ansible_runner.run(
             private_data_dir=private,
             playbook=str(ROOT / "playbooks" / "site.yml"),
