@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What Ansible's number of forks does for a run of site.yml on finished hosts, and dividing the hosts among processes.
+"""What Ansible's forks and strategy do for a run of site.yml on finished hosts, and dividing the hosts among processes.
 
 The hosts are those of the benchmark `scale`, and every module takes 0.26 s, as over SSH with pipelining. Dividing them
 among several processes of Ansible pays where there are more cores than one process and its workers keep busy.
@@ -13,7 +13,7 @@ from gpuops import shards
 from tests.bench.bench_scale import SITE, fleet
 from tests.bench.harness import CPU, MEMORY, WALL, Figure, Row, Run, Sample, compare, paired
 
-HOSTS = 50
+HOSTS, FEW = 50, 20
 FORKS = (5, 20, 50)
 PROCESSES = max(2, shards.sensible())
 SSH_S = 0.26
@@ -49,7 +49,18 @@ def divided(hosts: int, processes: int, pairs: int) -> list[Row]:
     return [*compare(what, pairs_of_both, {}, controls, quantities=(WALL, CPU, MEMORY))]
 
 
+def strategies(hosts: int, pairs: int) -> list[Row]:
+    """Every host going on as soon as it can, against waiting for the others at each task."""
+
+    def by(strategy: str) -> Run:
+        return fleet(SITE, hosts, ANSIBLE_STRATEGY=strategy, BENCH_DELAY=str(SSH_S))
+
+    what = f"site.yml on {hosts} finished hosts that answer in {SSH_S} s: strategy free against linear"
+    pairs_of_both, controls = paired(by("free"), by("linear"), pairs), paired(by("linear"), by("linear"), 1)
+    return [*compare(what, pairs_of_both, {}, controls, quantities=(WALL, CPU, MEMORY))]
+
+
 def run(quick: bool) -> list[Row]:
     if quick:
-        return [*forks(6, 1, (2, 6)), *divided(4, 2, 1)]
-    return [*forks(HOSTS, 2, FORKS), *divided(HOSTS, PROCESSES, 2)]
+        return [*forks(6, 1, (2, 6)), *strategies(4, 1), *divided(4, 2, 1)]
+    return [*forks(HOSTS, 2, FORKS), *strategies(FEW, 2), *divided(HOSTS, PROCESSES, 2)]
