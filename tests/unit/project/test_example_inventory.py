@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from jinja2 import Environment, PackageLoader
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd_rows import rows
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_users import homes
@@ -21,6 +22,30 @@ EXAMPLE = ROOT / "inventories" / "example"
 @functools.cache
 def inventory() -> dict[str, Any]:
     return json.loads(run(BIN / "ansible-inventory", "-i", EXAMPLE, "--list", ANSIBLE_INVENTORY_UNPARSED_FAILED="true"))
+
+
+def test_every_configuration_of_ansible_has_the_settings_that_were_measured(tmp_path):
+    """That of the checkout, that of the example, and the one that `gpuops init` writes."""
+    made = Environment(loader=PackageLoader("gpuops.init"), autoescape=False).get_template("ansible.cfg.j2")
+    (tmp_path / "ansible.cfg").write_text(made.render(vault=False))
+    found = []
+    for path in (ROOT / "ansible.cfg", EXAMPLE / "ansible.cfg", tmp_path / "ansible.cfg"):
+        told = json.loads(
+            run(
+                BIN / "ansible-config",
+                "dump",
+                "--only-changed",
+                "--format=json",
+                "--type=base",
+                ANSIBLE_CONFIG=str(path),
+            )
+        )
+        settings = {row["name"]: row["value"] for row in told if "name" in row}
+        found.append(
+            {name: settings.get(name) for name in ("DEFAULT_FORKS", "INJECT_FACTS_AS_VARS", "DEFAULT_STRATEGY")}
+        )
+        assert "pipelining = true" in path.read_text().splitlines()
+    assert found == [{"DEFAULT_FORKS": 20, "INJECT_FACTS_AS_VARS": False, "DEFAULT_STRATEGY": None}] * 3
 
 
 def members(group: str) -> set[str]:
