@@ -197,6 +197,8 @@ def gather(
     wanted = set(subset)
     if wanted & _OF_DEVICES:
         wanted.add("devices")
+    if "health" in wanted and verdicts is None:
+        raise ValueError("health is asked for, and nobody was brought along who judges")
     facts: dict[str, Any] = {"schema": SCHEMA, "present": None, "reason": None}
     bus: list[dict[str, Any]] | None
     try:

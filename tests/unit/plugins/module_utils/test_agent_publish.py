@@ -91,11 +91,12 @@ def test_the_textfile_ends_with_the_agent(tmp_path):
 # What gpu_facts and the agent tell of one machine: the same program takes both.
 BOTH = """
 import json, os
-from ansible_collections.baremetal.gpu.plugins.module_utils import agent_publish, gpu, health, nvml, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils import agent_publish, gpu, gpu_verdicts, health, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils import snapshot
 root = os.environ["SIMULATED_ROOT"]
 look = snapshot.Reader(nvml.load_binding(None), root).read(slow=True)
 told = agent_publish.facts({"snapshot": look, "health": health.judge_once(look, [])})
-gathered = gpu.gather(gpu.COMPACT, root=root)
+gathered = gpu.gather(gpu.COMPACT, root=root, verdicts=gpu_verdicts)
 print(json.dumps([json.loads(json.dumps(told)), gathered]))
 """
 
