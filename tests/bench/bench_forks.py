@@ -13,8 +13,8 @@ from gpuops import shards
 from tests.bench.bench_scale import SITE, fleet
 from tests.bench.harness import CPU, MEMORY, WALL, Figure, Row, Run, Sample, compare, paired
 
-HOSTS, FEW = 50, 20
-FORKS = (5, 20, 50)
+HOSTS, FEW = 40, 12
+FORKS = (5, 20, 40)
 PROCESSES = max(2, shards.sensible())
 SSH_S = 0.26
 
