@@ -28,6 +28,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils import devices, driver
 
 KIND = "nvidia.com/gpu"
+FILE = "/etc/cdi/nvidia.yaml"
 MARK = "# Written by Ansible (baremetal.gpu.nvidia_cdi). Changes made here are lost."
 
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")

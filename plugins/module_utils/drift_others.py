@@ -15,7 +15,6 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, merge, merge_record, toml_document
 
 Item = dict[str, Any]
-CDI_FILE = "/etc/cdi/nvidia.yaml"
 
 
 def settings(item: Item) -> str | None:
@@ -27,12 +26,9 @@ def settings(item: Item) -> str | None:
         record.load()
         text = _read(path)
         before = parse(text or "")
-        unwanted = [merge.key_path(key) for key in item["remove"]]
-        if item["state"] == "present":
-            after, claimed = merge.apply(before, item["values"], unwanted, item["lists"], record.claims)
-        else:
-            after = merge.withdraw(before, item["values"], unwanted, item["lists"], record.claims)
-            claimed = None
+        after, claimed = merge.settled(
+            before, item["state"], item["values"], item["remove"], item["lists"], record.claims
+        )
     except (OSError, ValueError, merge.Malformed, merge.Conflict, merge_record.Unreadable) as error:
         return str(error)
     found = merge.differences(before, after)
@@ -40,7 +36,7 @@ def settings(item: Item) -> str | None:
         return f"{', '.join(map(merge.name, found))} differ"
     if record.pending is not None:
         return "its service has not read it yet"
-    if record.claims != claimed:
+    if record.claims != (claimed if item["state"] == "present" else None):
         return "what is remembered of it differs"
     if item.get("mode") and text is not None and stat.S_IMODE(os.stat(path).st_mode) != int(item["mode"], 8):
         return f"its mode is not {item['mode']}"

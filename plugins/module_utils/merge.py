@@ -273,6 +273,22 @@ def withdraw(
     return result
 
 
+def settled(
+    data: dict[str, Any],
+    state: str,
+    values: dict[str, Any],
+    unwanted: list[Any],
+    lists: str = "replace",
+    claims: Claims | None = None,
+) -> tuple[dict[str, Any], Claims]:
+    """The document as `state`, present or absent, wants it, and the claims on it. Raises ValueError for a key of
+    `unwanted` that is none, and Conflict."""
+    paths = [key_path(key) for key in unwanted]
+    if state == "present":
+        return apply(data, values, paths, lists, claims)
+    return withdraw(data, values, paths, lists, claims), {}
+
+
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[Path]:
     """The paths of the values that are not the same in both, sorted."""
     one, other = leaves(before), leaves(after)

@@ -403,11 +403,9 @@ def main() -> None:
     # Desired.
     claims = record.claims if params["record"] else None
     try:
-        unwanted = [merge.key_path(key) for key in params["remove"]]
-        if params["state"] == "present":
-            after, claimed = merge.apply(before, params["values"], unwanted, params["lists"], claims)
-        else:
-            after, claimed = merge.withdraw(before, params["values"], unwanted, params["lists"], claims), {}
+        after, claimed = merge.settled(
+            before, params["state"], params["values"], params["remove"], params["lists"], claims
+        )
     except (ValueError, merge.Conflict) as error:
         remedy = " Name the key in `remove` if that is what is wanted." if isinstance(error, merge.Conflict) else ""
         module.fail_json(msg=f"{path} is left as it is: {error}.{remedy}", path=path)

@@ -473,7 +473,7 @@ from collections.abc import Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import drift, drift_others, merge_record
+from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, drift, drift_others, merge_record
 
 
 def run(command: Sequence[str]) -> tuple[int, str]:
@@ -594,7 +594,7 @@ SETTINGS = {
 }
 SPECIFICATION = {
     "state": PRESENCE,
-    "path": {"type": "path", "default": drift_others.CDI_FILE},
+    "path": {"type": "path", "default": cdi.FILE},
     "devices": {"type": "list", "elements": "dict"},
 }
 

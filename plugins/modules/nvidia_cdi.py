@@ -150,7 +150,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-            "path": {"type": "path", "default": "/etc/cdi/nvidia.yaml"},
+            "path": {"type": "path", "default": cdi.FILE},
             "devices": {"type": "list", "elements": "dict"},
             "library_directories": {"type": "list", "elements": "path", "default": []},
             "hooks": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
