@@ -57,7 +57,7 @@ def describe(host: str, environment: str, result: Mapping[str, Any], answer: str
         ],
         "listed": listed(environment),
         "held_back": listed(environment, HELD_BACK) or [],
-        "order": {key: told[key] for key in ("id", "state", "error") if key in told} or None,
+        "order": {key: told[key] for key in ("id", "state", "error", "end_boot_id") if key in told} or None,
     }
 
 

@@ -63,7 +63,10 @@ def alone(place: Place) -> Iterator[None]:
 
 
 def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run = run) -> dict[str, Any]:
-    """Carry out the order that lies there, if it has no answer yet: the answer {id, state, error}."""
+    """Carry out the order that lies there, if it has no answer yet.
+
+    Gives the answer {id, state, error, boot_id, end_boot_id}: the boots of the host in which it was begun and ended.
+    """
     order, before = read(settings.order), read(settings.answer)
     if not order.get("id"):
         return before
@@ -86,6 +89,8 @@ def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run =
     else:
         waits = order.get("reboot") and answer["boot_id"] == boot
         answer["state"] = "running" if waits else "done"
+    if answer["state"] != "running":
+        answer["end_boot_id"] = boot
     _leave(settings, answer)
     return answer
 

@@ -72,6 +72,8 @@ def _decide(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
         return Decision(None, f"agent {agent['id']} has given its place to a new one, which has not registered yet")
     if memory["carry"] and agent["state"] == "active":
         carry, why = memory["carry"], "somebody else had taken out the agent before this one"
+        if carry["boot_id"] is not None and node.verdict is None:
+            return Decision(None, f"{why}; whether the host has booted since is not known")
         return Decision(Step(carry["how"], why, agent["id"], None, int(carry["grace_s"]), {}, True))
     if node.verdict is None:
         return _silent(memory, agent, policy, now)

@@ -7,7 +7,7 @@ What a node publishes is {schema, host, boot_id, time, verdict, reasons, devices
 reasons}], listed, held_back, order}. A reason is {code, verdict, action, text}. `listed` are the UUIDs that the agent
 of the scheduler was started with, null where nobody wrote them down; `held_back` are those that it is never to list, by
 the operator's word or for their MIG mode. `order` is the node's answer to the last one: {id, state:
-running|done|failed, error}.
+running|done|failed, error, end_boot_id}, with the boot in which it ended.
 """
 
 from __future__ import annotations

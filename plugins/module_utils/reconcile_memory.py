@@ -43,7 +43,8 @@ def empty(host: str) -> dict[str, Any]:
         "failed": None,
         # Since when the node is fenced, and for what.
         "fenced": None,
-        # How somebody else took out an agent that is about to give its place to the next id: {how, grace_s}.
+        # How somebody else took out an agent that is about to give its place to the next id: {how, grace_s, boot_id};
+        # the boot in which the next id was first registered is known once the order is done.
         "carry": None,
         # UUID -> {resets, reboots, at, quarantine}.
         "cards": {},
@@ -67,6 +68,9 @@ def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
         for uuid in cards.beyond:
             new["cards"].setdefault(uuid, {"resets": 0, "reboots": 0, "at": now})["quarantine"] = True
         _forget(new, policy, now)
+        if new["carry"] and new["carry"]["boot_id"] not in (None, node.verdict.get("boot_id")):
+            # A host that booted has an agent that nobody took out, as it would have without us.
+            new["carry"] = None
     agent = node.agent
     if agent is None:
         return new
@@ -85,7 +89,7 @@ def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
     if order and order["agent_id"] == agent["id"]:
         others = agent["state"] != "active" and not is_ours(new, agent)
         how = "deactivate" if agent["state"] == "deactivated" else "drain"
-        new["carry"] = {"how": how, "grace_s": agent["grace_s"] or 0} if others else None
+        new["carry"] = {"how": how, "grace_s": agent["grace_s"] or 0, "boot_id": None} if others else None
     return new
 
 
@@ -211,6 +215,8 @@ def _settle(new: dict[str, Any], order: Mapping[str, Any], answer: Mapping[str, 
         new["failed"] = {"what": "order", "why": str(answer.get("error", "no reason")), "at": now}
         new["carry"] = None
         return
+    if new["carry"]:
+        new["carry"]["boot_id"] = answer.get("end_boot_id")
     if order["kind"] == "replace":
         new["retired"] = [*new["retired"], order["agent_id"]]
         new["ours"].pop(order["agent_id"], None)

@@ -156,7 +156,7 @@ class World:
             return
         if order["kind"] == "reset":
             self.mend(order["gpus"][0])
-            self.answer = {"id": order["id"], "state": "done"}
+            self.answer = {"id": order["id"], "state": "done", "end_boot_id": str(self.boot)}
             return
         if self.place == 0:
             if self.tasks or self.latest not in (order["agent_id"], None):
@@ -180,7 +180,7 @@ class World:
                 # A drain of others has to go over to the new agent.
                 self.foreign.discard(old)
                 self.foreign.add(str(self.latest))
-            self.answer = {"id": order["id"], "state": "done"}
+            self.answer = {"id": order["id"], "state": "done", "end_boot_id": str(self.boot)}
             self.place = 0
             return
         self.place += 1

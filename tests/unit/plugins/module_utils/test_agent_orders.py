@@ -88,7 +88,7 @@ def test_what_is_no_order_changes_nothing(place, told):
 def test_what_is_published_names_cards_reasons_list_and_answer(place):
     environment = place / "agent.env"
     environment.write_text("BAREMETAL_GPU_UUIDS=GPU-0,GPU-1\nBAREMETAL_GPU_HELD_BACK=GPU-2\n")
-    answer(place, state="failed", error="it has tasks", boot_id="b")
+    answer(place, state="failed", error="it has tasks", boot_id="a", end_boot_id="b")
     reason = {"code": "gpu_lost", "verdict": "fatal", "action": "reboot", "text": "gone", "evidence": {}, "remedy": "x"}
     card = {"uuid": "GPU-0", "index": 0, "pci_address": "0000:01:00.0", "verdict": "fatal", "reasons": [reason]}
     result = {
@@ -106,7 +106,7 @@ def test_what_is_published_names_cards_reasons_list_and_answer(place):
         "devices": [{**card, "reasons": [{key: reason[key] for key in ("code", "verdict", "action", "text")}]}],
         "listed": ["GPU-0", "GPU-1"],
         "held_back": ["GPU-2"],
-        "order": {"id": "n1-1", "state": "failed", "error": "it has tasks"},
+        "order": {"id": "n1-1", "state": "failed", "error": "it has tasks", "end_boot_id": "b"},
     }
 
 

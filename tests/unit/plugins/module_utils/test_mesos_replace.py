@@ -90,7 +90,7 @@ def host(tmp_path: Path) -> Host:
 
 def test_the_agent_is_stopped_loses_its_checkpoint_and_starts_with_the_new_list(host):
     host.order()
-    assert host.obey() == {"id": "n1-1", "state": "done", "boot_id": "boot-1"}
+    assert host.obey() == {"id": "n1-1", "state": "done", "boot_id": "boot-1", "end_boot_id": "boot-1"}
     assert host.said == ["systemctl stop mesos-agent.service", "systemctl start mesos-agent.service"]
     assert host.latest() == "S1"
     assert host.environment.read_text() == ENVIRONMENT.replace("0,GPU-1,GPU-2", "0,GPU-2").replace(
@@ -203,7 +203,7 @@ def test_a_reboot_is_answered_by_the_next_boot(host):
     assert host.said == ["systemctl stop mesos-agent.service", "systemctl reboot"]
     host.boot.write_text("boot-2\n")
     host.register()
-    assert host.obey()["state"] == "done"
+    assert host.obey() == {"id": "n1-1", "state": "done", "boot_id": "boot-1", "end_boot_id": "boot-2"}
     assert host.said[2:] == []
 
 

@@ -294,6 +294,32 @@ def test_a_drain_of_others_goes_over_to_the_agent_that_takes_its_place(late: boo
     assert one.agent["grace_s"] == 600
 
 
+@pytest.mark.parametrize("seen", [False, True], ids=["before we look", "after we looked"])
+@pytest.mark.parametrize("repairs", [(), ("reset_gpu", "reboot")], ids=["restarted by us", "rebooted by us"])
+def test_a_drain_of_others_ends_when_the_host_boots_as_it_does_without_us(seen: bool, repairs: tuple[str, ...]):
+    one = world(policy=Policy(mode="act", repairs=repairs, resets=0))
+    one.fault("GPU-1")
+    for _step in range(3):
+        one.round()
+    one.node_acts()
+    one.now += 100
+    one.others_drain()
+    while one.answer is None:
+        one.round()
+        one.node_acts()
+    if seen:
+        one.round()
+        # What a silent node has done meanwhile nobody knows.
+        one.session = False
+    one.reboot()
+    one.settle()
+    one.session = True
+    one.settle()
+    assert one.agent is not None
+    assert one.agent["id"] not in ("S0", "S1")
+    assert one.agent["state"] == "active"
+
+
 def test_an_order_that_was_never_sent_is_sent_though_the_agent_has_another_id_by_now():
     one = world()
     one.fault("GPU-1")
