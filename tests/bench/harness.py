@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -149,7 +149,7 @@ CPU, MEMORY, WALL = ("cpu_s", "CPU", "s"), ("memory_mib", "memory", "MiB"), ("wa
 def compare(
     what: str,
     pairs: Sequence[tuple[Sample, Sample]],
-    goals: dict[str, float | None],
+    goals: Mapping[str, float | None],
     controls: Sequence[tuple[Sample, Sample]] = (),
     less: Sample | None = None,
     quantities: Sequence[tuple[str, str, str]] = (CPU, MEMORY),
