@@ -96,12 +96,12 @@ def plan(
         operator should know.
     """
     key = _system(facts)
-    name = re.sub(r"^el(8|9|10)$", "el", key)
+    system = re.sub(r"^el(8|9|10)$", "el", key)
     asked = {name.removeprefix("container_runtime_"): value for name, value in variables.items()}
     unsure = not _planned(facts) or "gpu" not in facts or asked["engine"] == "containerd"
-    if name not in systems:
+    if system not in systems:
         return {"check": True, "system": key, "known": False, "problems": []}
-    wanted = _Wanted(asked, systems[name], not key.startswith("el"), facts.get("gpu") or {}, containerd)
+    wanted = _Wanted(asked, systems[system], not key.startswith("el"), facts.get("gpu") or {}, containerd)
     problems = wanted.problems() if wanted.present else []
     return {
         "check": unsure or bool(problems),
