@@ -270,10 +270,7 @@ def test_an_order_is_withdrawn_when_somebody_brought_the_agent_back():
     assert "GPU-1" not in one.listed
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_a_drain_of_others_goes_over_to_the_agent_that_takes_its_place(late: bool):
-    one = world()
-    register = one.register
+def others_drain_while_the_node_exchanges_its_agent(one: World) -> None:
     one.fault("GPU-1")
     for _step in range(3):
         one.round()
@@ -281,6 +278,13 @@ def test_a_drain_of_others_goes_over_to_the_agent_that_takes_its_place(late: boo
     one.node_acts()
     one.now += 100
     one.others_drain()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_drain_of_others_goes_over_to_the_agent_that_takes_its_place(late: bool):
+    one = world()
+    register = one.register
+    others_drain_while_the_node_exchanges_its_agent(one)
     if late:
         # Mesos lists the old one for a while.
         one.register = lambda: None
@@ -298,12 +302,7 @@ def test_a_drain_of_others_goes_over_to_the_agent_that_takes_its_place(late: boo
 @pytest.mark.parametrize("repairs", [(), ("reset_gpu", "reboot")], ids=["restarted by us", "rebooted by us"])
 def test_a_drain_of_others_ends_when_the_host_boots_as_it_does_without_us(seen: bool, repairs: tuple[str, ...]):
     one = world(policy=Policy(mode="act", repairs=repairs, resets=0))
-    one.fault("GPU-1")
-    for _step in range(3):
-        one.round()
-    one.node_acts()
-    one.now += 100
-    one.others_drain()
+    others_drain_while_the_node_exchanges_its_agent(one)
     while one.answer is None:
         one.round()
         one.node_acts()
