@@ -123,6 +123,18 @@ def test_a_run_cut_before_the_restart_is_completed_by_the_next(role: Role) -> No
     role.is_converged(changed, only=DEBIAN_13)
 
 
+def test_a_package_that_was_cut_while_it_was_unpacked_is_unpacked_anew(role: Role) -> None:
+    """What a power cut leaves in the records of dpkg; its own --configure passes it over."""
+    changed = {**WANTED, "container_runtime_docker_log_options": {"max-size": "60m"}}
+    torn = "/^Package: containerd$/{n;s/install ok installed/install reinstreq half-installed/}"
+    ssh(DEBIAN_13, f"sudo sed -i '{torn}' /var/lib/dpkg/status")
+    state = "dpkg-query --show --showformat='${Status}' containerd"
+    assert ssh(DEBIAN_13, state) == "install reinstreq half-installed"
+    role.converge(changed, only=DEBIAN_13)
+    assert ssh(DEBIAN_13, state) == "install ok installed"
+    role.is_converged(changed, only=DEBIAN_13)
+
+
 @pytest.mark.slow
 def test_a_setting_that_docker_refuses(role: Role) -> None:
     """Docker 26 says so when it is asked; Docker 20 does not start, and gets its earlier file back."""
