@@ -16,6 +16,8 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.vars import merge_hash
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.osinfo import ENGINE_CONFIGS
+
 DOCKER_CE = ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin"]
 # These bring the same files.
 DOCKER_CE_CONFLICTS = ["docker.io", "docker-cli", "docker-doc", "docker-compose", "podman-docker", "containerd", "runc"]
@@ -37,12 +39,9 @@ UNITS: dict[str, list[dict[str, Any]]] = {
     "containerd": [{"name": "containerd.service", "enabled": True, "state": "started"}],
 }
 
-# One file for each engine, with the unit that reads it. Podman has no daemon.
-FILES = {
-    "docker": {"path": "/etc/docker/daemon.json", "format": "json", "unit": "docker.service"},
-    "podman": {"path": "/etc/containers/containers.conf", "format": "toml", "unit": None},
-    "containerd": {"path": "/etc/containerd/config.toml", "format": "toml", "unit": "containerd.service"},
-}
+FORMATS = {"docker": "json", "podman": "toml", "containerd": "toml"}
+# The unit that reads the engine's file. Podman has no daemon.
+READERS = {"docker": "docker.service", "podman": None, "containerd": "containerd.service"}
 # Docker takes these in on a reload, and the containers do not notice.
 DOCKER_RELOADS = [
     "debug",
@@ -103,6 +102,7 @@ def plan(
         return {"check": True, "system": key, "known": False, "problems": []}
     wanted = _Wanted(asked, systems[system], not key.startswith("el"), facts.get("gpu") or {}, containerd)
     problems = wanted.problems() if wanted.present else []
+    file, toolkit = wanted.file(), wanted.toolkit_file() if wanted.toolkit else None
     return {
         "check": unsure or bool(problems),
         "system": key,
@@ -111,11 +111,11 @@ def plan(
         "present": wanted.present,
         "result": wanted.result(),
         "desired": wanted.desired(),
-        "file": wanted.file(),
-        "toolkit": wanted.toolkit_file() if wanted.toolkit else None,
-        "settings": [wanted.file()] + ([wanted.toolkit_file()] if wanted.toolkit else []),
+        "file": file,
+        "toolkit": toolkit,
+        "settings": [file, toolkit] if toolkit else [file],
         "validate": wanted.validate(),
-        "unit": FILES[wanted.engine]["unit"],
+        "unit": READERS[wanted.engine],
         "reload_keys": DOCKER_RELOADS if wanted.engine == "docker" else [],
         "others": wanted.other_files(),
         "packaged": wanted.engine == "containerd" and wanted.present and containerd is None,
@@ -246,8 +246,8 @@ class _Wanted:
         values = getattr(self, f"_{self.engine}_values")() if self.present else {}
         docker = self.engine == "docker"
         return {
-            "path": FILES[self.engine]["path"],
-            "format": FILES[self.engine]["format"],
+            "path": ENGINE_CONFIGS[self.engine],
+            "format": FORMATS[self.engine],
             "state": self.asked["state"],
             "values": values,
             "remove": self.asked["docker_config_remove"] if docker and self.present else [],
@@ -262,7 +262,8 @@ class _Wanted:
 
     def other_files(self) -> list[dict[str, Any]]:
         """Of the engines that are not wanted; what the role made there is taken out."""
-        return [{"path": file["path"], "format": file["format"]} for name, file in FILES.items() if name != self.engine]
+        others = (name for name in ENGINE_CONFIGS if name != self.engine)
+        return [{"path": ENGINE_CONFIGS[name], "format": FORMATS[name]} for name in others]
 
     def validate(self) -> str | None:
         """The command that says whether the engine's file is valid."""
@@ -360,7 +361,7 @@ class _Wanted:
             and self.containerd_version not in CONTAINERD_PLUGINS
         ):
             problem(
-                f"{FILES['containerd']['path']} is written in version {self.containerd_version} of its format, and "
+                f"{ENGINE_CONFIGS['containerd']} is written in version {self.containerd_version} of its format, and "
                 "settings can be merged into versions 2 and 3",
                 "write the file anew in version 2 (newer releases have `containerd config migrate` for it), or remove "
                 "it",
