@@ -65,11 +65,12 @@ def drive(
     :param processes: of Ansible, among which hosts are divided; None for as many as pay, see shards.
     """
     record = records.Record(playbook, limit, tags, check, started=time.time())
-    expected = records.expected(site.remembered, record.kind)
+    before = [earlier for _path, earlier in records.earlier(site.remembered)]
+    expected, seen = records.expected(before, record.kind), records.most_hosts(before)
     kept = records.begin(site.remembered, secrets(site) | set((passwords or {}).values()))
     shown = shown_as(kept.redact)
     words = [*options, *(["--check", "--diff"] if check else [])]
-    way = UnderWay(site, kept, shown, expected, words, passwords, also)
+    way = UnderWay(site, kept, shown, expected, words, passwords, also, seen)
     about = {"playbook": playbook, "limit": limit, "tags": tags, "check": check, "directory": str(kept.directory)}
     kept.save(record)
     rc = BROKEN

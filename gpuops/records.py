@@ -13,7 +13,7 @@ import os
 import shutil
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
@@ -191,11 +191,16 @@ def earlier(remembered: Path) -> list[tuple[Path, Record]]:
     return found
 
 
-def expected(remembered: Path, kind: tuple[str, str, bool], of_last: int = 3) -> dict[str, float]:
+def expected(runs: Iterable[Record], kind: tuple[str, str, bool], of_last: int = 3) -> dict[str, float]:
     """How long each stage takes, in seconds: the median of the last runs of the kind that came to their end."""
-    rows = [record for _path, record in earlier(remembered) if record.kind == kind and record.rc == 0]
+    rows = [record for record in runs if record.kind == kind and record.rc == 0]
     stages: dict[str, list[float]] = {}
     for record in rows[-of_last:]:
         for stage, seconds in record.stages.items():
             stages.setdefault(stage, []).append(seconds)
     return {stage: statistics.median(values) for stage, values in stages.items()}
+
+
+def most_hosts(runs: Iterable[Record]) -> int | None:
+    """Of any of the runs; None where there is none."""
+    return max((len(record.hosts) for record in runs), default=None)

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Many hosts are divided among several processes of Ansible that work side by side.
+"""Many hosts are divided among several processes of Ansible that work side by side, or take turns.
 
 One ansible-playbook has a main process that does one thing after another; with the workers that it can feed, it keeps
-about four cores busy, whatever ``forks`` is. Only hosts that have nothing to do with each other can be divided: the
-nodes with their drivers and engines can, a cluster for storage or for jobs is one thing.
+about four cores busy, whatever ``forks`` is. Each worker is a copy of the main process with what is known of all its
+hosts, so that every task of every host is dearer the more hosts there are. Only hosts that have nothing to do with each
+other can be divided: the nodes with their drivers and engines can, a cluster for storage or for jobs is one thing.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,13 +21,16 @@ from gpuops.runner import SITE_PLAYBOOK
 
 # What one process and its workers keep busy, and how many hosts are worth the start of another one.
 CORES, FEWEST_HOSTS = 4, 50
+# Of more than these, some wait for their turn.
+MOST_HOSTS = 100
 
 # The tags of the site's playbook under which no host waits for another or reads what was found out about it.
 APART = ("preflight", "driver", "cuda", "containers", "verify", "agent", "gpu_agent")
-# The hosts that have something to do under those.
-NODES = "baremetal.gpu.preflight"
-# It comes before anything is changed anywhere, as in the site's playbook.
-FIRST = "baremetal.gpu.storage_preflight"
+# Those of them before which all hosts go through preflight.
+CHECKED = ("driver", "cuda", "containers")
+# These come before anything is changed anywhere, as in the site's playbook. The hosts of the first are those that have
+# something to do under APART.
+PREFLIGHT, STORAGE_PREFLIGHT = "baremetal.gpu.preflight", "baremetal.gpu.storage_preflight"
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,7 @@ class Leg:
 
 
 def legs(playbook: str, tags: str, count: int) -> list[Leg]:
-    """The parts of a run whose hosts may be divided among ``count`` processes."""
+    """The legs of a run whose hosts are in ``count`` parts."""
     if count == 1:
         return [Leg(playbook, tags)]
     if playbook != SITE_PLAYBOOK:
@@ -52,8 +57,11 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     apart = [name for name in named if name in APART] if named else APART
     together = [name for name in named if name not in APART]
     found = []
+    if any(name in CHECKED for name in apart):
+        # What it finds out about a host lasts as long as its process, so that the next leg has it again.
+        found.append(Leg(PREFLIGHT, divided=True))
     if apart and (not named or "storage" in together):
-        found.append(Leg(FIRST))
+        found.append(Leg(STORAGE_PREFLIGHT))
     if apart:
         found.append(Leg(playbook, ",".join(apart), divided=True))
     if together:
@@ -65,13 +73,35 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
 
 def lister(playbook: str) -> str:
     """A playbook whose hosts are those that are divided."""
-    return NODES if playbook == SITE_PLAYBOOK else playbook
+    return PREFLIGHT if playbook == SITE_PLAYBOOK else playbook
 
 
-def sensible(hosts: int | None = None) -> int:
-    """How many processes pay on this machine; with None, for as many hosts as one could have."""
-    most = len(os.sched_getaffinity(0)) // CORES
-    return max(1, most if hosts is None else min(most, hosts // FEWEST_HOSTS))
+def may_pay(processes: int | None, seen: int | None) -> bool:
+    """Whether hosts may have to be divided, as far as can be told without asking Ansible, which takes it a second.
+
+    :param processes: that were asked for; None for as many as pay.
+    :param seen: the most hosts of an earlier run; None where none is remembered.
+    """
+    if processes:
+        return processes > 1
+    return seen is None or seen > MOST_HOSTS or (sensible(seen) > 1)
+
+
+def sensible(hosts: int) -> int:
+    """How many processes for so many hosts pay on this machine."""
+    return max(1, min(len(os.sched_getaffinity(0)) // CORES, hosts // FEWEST_HOSTS))
+
+
+def portions(hosts: int, processes: int | None) -> tuple[int, int]:
+    """(how many parts the hosts are in, how many of these are at work side by side).
+
+    One process that was asked for has all hosts.
+    """
+    if processes == 1:
+        return 1, 1
+    at_once = processes or sensible(hosts)
+    turns = math.ceil(hosts / (at_once * MOST_HOSTS))
+    return max(1, turns) * at_once, at_once
 
 
 def without(limit: str, out: Iterable[str]) -> str:
@@ -105,7 +135,7 @@ class Listing:
 class Whole(progress.Run):
     """A run of which several processes have a Run each for a while; this one is all of them together.
 
-    Its stage, play and task are those of the process that is furthest behind.
+    Its stage, play and task are those of the process at work that is furthest behind.
     """
 
     def __init__(self, *given: Any) -> None:
@@ -137,11 +167,13 @@ class Whole(progress.Run):
             self._charge(now)
         self.play, self.stage, self.task = behind.play, behind.stage, behind.task
 
-    def unite(self, now: float, cut: bool) -> None:
-        """The processes have ended."""
-        for shard in self._shards:
-            shard.finished(now, cut)
+    def unite(self) -> None:
+        """The processes have ended, and their Runs are finished."""
         self._shards = []
+
+    def _is_before(self, stage: str) -> bool:
+        """Hosts that wait for their turn have every stage before them."""
+        return all(shard.play for shard in self._shards) and super()._is_before(stage)
 
     def _place(self, stage: str) -> int:
         """Stages that have no place of their own come in the order in which they are met."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,11 +22,17 @@ OF_HOSTS = 2 | 4
 LAST_LINES = 12
 
 
+def worst(statuses: Iterable[int]) -> int:
+    """One with which Ansible has stopped altogether, if there is any, or else the highest."""
+    return max(statuses, key=lambda rc: (bool(rc & ~OF_HOSTS), rc))
+
+
 class UnderWay:
     """A run from the first process of Ansible to the last.
 
     :param options: for each of them.
     :param also: is given every event too.
+    :param seen: the most hosts of an earlier run on the site; None where none is remembered.
     :ivar run: what is known of it.
     :ivar told: what was told of its hosts that is needed later.
     :ivar said: the output until the first host was heard of.
@@ -41,6 +47,7 @@ class UnderWay:
         options: Sequence[str],
         passwords: Mapping[str, str] | None,
         also: Take | None,
+        seen: int | None,
     ) -> None:
         self.run = shards.Whole(time.monotonic(), expected, self._tell, self._note)
         self.told = told.Told()
@@ -51,6 +58,7 @@ class UnderWay:
         self._options = options
         self._passwords = passwords
         self._also = also
+        self._seen = seen
         self._stopper = runner.Stopper(shown.stopping)
         self._one_at_a_time = threading.Lock()
 
@@ -65,22 +73,22 @@ class UnderWay:
     # The way
 
     def go(self, playbook: str, limit: str, tags: str, processes: int | None) -> int:
-        """Run all of it; the highest exit status of Ansible."""
-        highest = 0
+        """Run all of it; the worst exit status of Ansible."""
+        statuses = [0]
         with self._stopper.watching():
-            hosts = self._listed(shards.lister(playbook), limit) if (processes or shards.sensible()) > 1 else []
-            count = processes or shards.sensible(len(hosts)) if hosts else 1
+            hosts = self._listed(shards.lister(playbook), limit) if shards.may_pay(processes, self._seen) else []
+            count, at_once = shards.portions(len(hosts), processes) if hosts else (1, 1)
             for number, leg in enumerate(shards.legs(playbook, tags, count)):
                 out = [name for name, host in self.run.hosts.items() if host.out]
                 parts = shards.dealt([name for name in hosts if name not in out], count) if leg.divided else []
                 if len(parts) > 1:
-                    rc = self._side_by_side(number, leg, parts)
+                    rc = self._in_parts(number, leg, parts, at_once)
                 else:
                     rc = self._ansible(str(number), leg, shards.without(limit, out), self._listener(0, self.run))
-                highest = max(highest, rc)
+                statuses.append(rc)
                 if self.stopped or rc & ~OF_HOSTS:
                     break
-        return highest
+        return worst(statuses)
 
     def _listed(self, playbook: str, limit: str) -> list[str]:
         """The hosts of a playbook; none where Ansible does not tell them, which it will say why when it runs."""
@@ -88,19 +96,27 @@ class UnderWay:
         rc = self._ansible("hosts", shards.Leg(playbook, options=("--list-hosts",)), limit, listing.take)
         return [] if rc else listing.hosts
 
-    def _side_by_side(self, number: int, leg: shards.Leg, parts: list[list[str]]) -> int:
-        """Run a leg in a process for each part of its hosts; the highest exit status."""
+    def _in_parts(self, number: int, leg: shards.Leg, parts: list[list[str]], at_once: int) -> int:
+        """Run a leg in a process for each part of its hosts, so many at once; the worst exit status."""
+        statuses = [0]
 
-        def one(process: int, part: progress.Run) -> int:
+        def one(process: int, part: progress.Run) -> None:
+            # It may have waited for its turn.
+            if self.stopped or worst(statuses) & ~OF_HOSTS:
+                return
             file = self._kept.directory / records.PRIVATE / f"{number}-{process}.hosts"
             file.write_text("".join(f"{host}\n" for host in parts[process - 1]), encoding="utf-8")
-            return self._ansible(f"{number}-{process}", leg, f"@{file}", self._listener(process, part))
+            rc = self._ansible(f"{number}-{process}", leg, f"@{file}", self._listener(process, part))
+            with self._one_at_a_time:
+                statuses.append(rc)
+                part.finished(time.monotonic(), self.stopped)
 
-        with ThreadPoolExecutor(len(parts)) as pool:
+        with ThreadPoolExecutor(at_once) as pool:
             begun = [pool.submit(one, process, part) for process, part in enumerate(self.run.divide(parts), 1)]
-            statuses = [future.result() for future in begun]
-        self.run.unite(time.monotonic(), self.stopped)
-        return max(statuses)
+            for future in begun:
+                future.result()
+        self.run.unite()
+        return worst(statuses)
 
     def _ansible(self, name: str, leg: shards.Leg, within: str, take: Take) -> int:
         return runner.run(

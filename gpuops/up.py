@@ -116,7 +116,7 @@ def up(
     shards: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Divide hosts among so many processes of Ansible. By default as many as pay, or one with -p."
+            min=1, help="So many processes of Ansible side by side. By default as many as pay, or one with -p."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")] = False,

@@ -15,7 +15,8 @@ from tests.bench.harness import CPU, MEMORY, WALL, Figure, Row, Run, Sample, com
 
 HOSTS, FEW = 40, 12
 FORKS = (5, 20, 40)
-PROCESSES = max(2, shards.sensible())
+# What would be sensible here for a fleet.
+PROCESSES = max(2, shards.sensible(1_000))
 SSH_S = 0.26
 
 
@@ -42,7 +43,7 @@ def divided(hosts: int, processes: int, pairs: int) -> list[Row]:
     """gpuops up in one process against several."""
 
     def among(count: int) -> Run:
-        return fleet(SITE, hosts, BENCH_SHARDS=str(count), BENCH_DELAY=str(SSH_S))
+        return fleet(SITE, hosts, BENCH_UP=f"--shards {count}", BENCH_DELAY=str(SSH_S))
 
     what = f"gpuops up on {hosts} finished hosts that answer in {SSH_S} s: 1 process against {processes}"
     pairs_of_both, controls = paired(among(1), among(processes), pairs), paired(among(1), among(1), 1)

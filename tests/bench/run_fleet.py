@@ -3,8 +3,8 @@
 
 Runs ansible-playbook and prints what it took as JSON: the CPU time of all its processes, the highest memory of all
 together (proportional set size, looked at twice a second), how many tasks were done on how many hosts, and the wall
-time. ANSIBLE_FORKS and the like are Ansible's own; BENCH_DELAY is how long every module takes. With BENCH_SHARDS it is
-`gpuops up` that runs the site's playbook, in so many processes.
+time. ANSIBLE_FORKS and the like are Ansible's own; BENCH_DELAY is how long every module takes. With BENCH_UP it is
+`gpuops up` that runs the site's playbook, with the options that BENCH_UP has.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ def main(playbook: str, hosts: int, answers: str) -> None:
         }
         output = Path(folder) / "output"
         command = [str(Path(sys.executable).with_name("ansible-playbook")), "-i", str(inventory), playbook]
-        if shards := os.environ.get("BENCH_SHARDS"):
-            command = [sys.executable, "-m", "gpuops", "up", "-i", str(inventory), "--shards", shards]
+        if (options := os.environ.get("BENCH_UP")) is not None:
+            command = [sys.executable, "-m", "gpuops", "up", "-i", str(inventory), *options.split()]
         begin = time.monotonic()
         with output.open("w") as file:
             process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, text=True, env=environment)

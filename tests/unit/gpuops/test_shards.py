@@ -51,6 +51,45 @@ def test_each_process_has_some_of_the_hosts_and_all_of_them_are_one_run(bench):
     assert rows[-1]["hosts"] == {"bad": "done", "dead": "done"}
 
 
+SAID = """
+- name: Said at once
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Fail where it was asked for
+      ansible.builtin.fail:
+        msg: "{{ inventory_hostname }}: broken. Remedy: mend it"
+      when: inventory_hostname in broken
+"""
+
+
+def test_what_is_too_much_for_the_processes_waits_for_its_turn(bench):
+    names = [f"h{number:03}" for number in range(2 * shards.MOST_HOSTS + 1)]
+    bench.hosts(**dict.fromkeys(names, HERE))
+    bench.playbook(SAID)
+    words = ("up", "-p", "play.yml", "--shards", "2", "--json", "--", "-e", '{"broken": ["h000", "h200"]}')
+    done = bench.call(*words)
+    assert done.returncode == 2, done.stdout + done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted(row["host"] for row in rows if row["event"] == "failure") == ["h000", "h200"]
+    assert rows[-1]["hosts"] == {name: "failed" if name in ("h000", "h200") else "done" for name in names}
+    parts = [heard_of(path, *names) for path in sorted(bench.runs()[-1].glob("output-*.log"))]
+    assert sorted(map(len, parts)) == [50, 50, 50, 51]
+    assert set.union(*parts) == set(names)
+
+
+def test_nobody_whose_turn_has_not_come_is_begun_after_control_c(bench):
+    names = [f"h{number:03}" for number in range(2 * shards.MOST_HOSTS + 1)]
+    bench.hosts(**dict.fromkeys(names, HERE))
+    bench.playbook(SLOW)
+    rc, written = stopped(bench, ["up", "-p", "play.yml", "--shards", "2", "--", "--forks", "1"])
+    assert rc == 130, written
+    assert "Traceback" not in written
+    kept = bench.runs()[-1]
+    assert {path.name for path in kept.glob("output-*.log")} == {"output-1.log", "output-2.log"}
+    assert bench.record()["interrupted"] is True
+
+
 def test_control_c_stops_all_of_them(bench):
     bench.hosts(one=HERE, two=HERE)
     bench.playbook(SLOW)
@@ -70,28 +109,64 @@ def test_a_limit_that_matches_nothing_is_told_once(bench):
     assert done.stderr.count("Specified inventory, host pattern and/or --limit leaves us with no hosts to target") == 1
 
 
-def test_the_sites_hosts_come_to_the_same_end_as_in_one_process(bench):
-    """The hosts are not there: a connection answers as a finished host of the lab did."""
+def canned(bench, *names):
+    """A site of hosts that are not there: a connection answers as a finished host of the lab did. The environment."""
     node = {"ansible_connection": "canned", "ansible_python_interpreter": "/usr/bin/python3"}
     inventory = {
-        "gpu_nodes": {"hosts": {"one": node, "two": node}},
+        "gpu_nodes": {"hosts": dict.fromkeys(names, node)},
         "gpu_cluster": {"children": {"gpu_nodes": {}}, "vars": {"cuda_versions": []}},
     }
     bench.inventory.write_text(json.dumps(inventory))
-    canned = {
+    return {
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_CONNECTION_PLUGINS": str(CANNED / "connection"),
         "BENCH_ANSWERS": str(CANNED / "converged_host.json"),
     }
-    done = bench.call("up", **canned)
+
+
+def test_the_sites_hosts_come_to_the_same_end_as_in_one_process(bench):
+    environment = canned(bench, "one", "two")
+    done = bench.call("up", **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     alone = bench.record()
-    done = bench.call("up", "--shards", "2", **canned)
+    done = bench.call("up", "--shards", "2", **environment)
     assert done.returncode == 0, done.stdout + done.stderr
     divided = bench.record()
     assert divided["cells"] == alone["cells"]
     assert set(divided["stages"]) == set(alone["stages"]) >= {"preflight", "driver", "verify"}
     assert heard_of(bench.runs()[-1] / "output-2.log", "one", "two") == {"two"}
+
+
+def test_more_than_a_hundred_hosts_of_a_site_take_turns_without_being_asked(bench):
+    names = [f"n{number:03}" for number in range(shards.MOST_HOSTS + 1)]
+    environment = canned(bench, *names)
+    done = bench.call("up", "--tags", "preflight", **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert bench.record()["hosts"] == dict.fromkeys(names, "done")
+    parts = [heard_of(path, *names) for path in sorted(bench.runs()[-1].glob("output-*.log"))]
+    assert sorted(map(len, parts))[-1] <= shards.MOST_HOSTS
+    assert set.union(*parts) == set(names)
+
+
+def test_what_remains_counts_the_stages_of_those_who_wait_for_their_turn():
+    whole = shards.Whole(0.0, {"preflight": 10.0, "driver": 100.0})
+    first, second = whole.divide([["one"], ["two"]])
+
+    def come_to(part, role, now):
+        part.task_started("anything", role, now)
+        whole.follow(part, None, now)
+
+    first.play_started("Nodes", 0.0)
+    come_to(first, "gpu_preflight", 0.0)
+    come_to(first, "nvidia_driver", 4.0)
+    # The other half of both.
+    assert whole.remaining(50.0) == 6.0 + 54.0
+    first.finished(54.0)
+    second.play_started("Nodes", 54.0)
+    come_to(second, "gpu_preflight", 54.0)
+    assert whole.stage == "preflight"
+    come_to(second, "nvidia_driver", 58.0)
+    assert whole.remaining(60.0) == 100.0 - 50.0 - 2.0
 
 
 def tasks_of(*words):
@@ -102,7 +177,7 @@ def tasks_of(*words):
 
 
 def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
-    (_first, nodes, rest) = shards.legs("baremetal.gpu.site", "", 2)
+    (_preflight, _storage_preflight, nodes, rest) = shards.legs("baremetal.gpu.site", "", 2)
     apart = tasks_of(SITE, "--tags", nodes.tags)
     together = tasks_of(SITE, *rest.options)
     assert apart
@@ -113,11 +188,16 @@ def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
 @pytest.mark.parametrize(
     ("tags", "wanted"),
     [
-        ("driver,verify", [("baremetal.gpu.site", "driver,verify", True)]),
+        ("verify", [("baremetal.gpu.site", "verify", True)]),
+        (
+            "driver,verify",
+            [("baremetal.gpu.preflight", "", True), ("baremetal.gpu.site", "driver,verify", True)],
+        ),
         ("storage,scheduler", [("baremetal.gpu.site", "storage,scheduler", False)]),
         (
             "driver, storage",
             [
+                ("baremetal.gpu.preflight", "", True),
                 ("baremetal.gpu.storage_preflight", "", False),
                 ("baremetal.gpu.site", "driver", True),
                 ("baremetal.gpu.site", "storage", False),
@@ -125,13 +205,25 @@ def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
         ),
     ],
 )
-def test_only_the_nodes_stages_are_divided(tags, wanted):
+def test_only_the_nodes_stages_are_divided_and_all_hosts_are_checked_before(tags, wanted):
     assert [(leg.playbook, leg.tags, leg.divided) for leg in shards.legs("baremetal.gpu.site", tags, 2)] == wanted
 
 
-def test_a_small_machine_or_a_small_site_has_one_process(monkeypatch):
-    def on(cores, hosts):
+def test_a_small_machine_or_a_small_site_has_one_process_and_more_than_a_hundred_hosts_take_turns(monkeypatch):
+    def on(cores, hosts, processes=None):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
-        return shards.sensible(hosts)
+        return shards.portions(hosts, processes)
 
-    assert [on(2, 1000), on(16, 60), on(16, 150), on(16, 1000), on(64, 3000)] == [1, 1, 3, 4, 16]
+    assert [on(2, 60), on(16, 60), on(16, 150), on(64, 1600)] == [(1, 1), (1, 1), (3, 3), (16, 16)]
+    assert [on(2, 101), on(2, 1000), on(16, 1000), on(2, 1000, 3)] == [(2, 1), (10, 1), (12, 4), (12, 3)]
+    # Whoever asks for one process gets one.
+    assert on(2, 1000, 1) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen", "wanted"),
+    [(None, None, True), (None, 100, False), (None, 101, True), (1, 1000, False), (2, 3, True)],
+)
+def test_hosts_are_listed_only_where_there_may_be_many(monkeypatch, asked, seen, wanted):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1})
+    assert shards.may_pay(asked, seen) is wanted
