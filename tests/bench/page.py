@@ -15,6 +15,7 @@ from tests.bench.harness import RESULTS, ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 
+HEADING = "## "
 HEAD = """# Benchmarks
 
 `make bench` measures what has a goal and writes this page. A benchmark compares two ways of doing the same in pairs
@@ -44,30 +45,47 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
 
 
-def text(results: dict[str, dict[str, Any]], left_out: Mapping[str, str] = MappingProxyType({})) -> str:
-    """The page. `results` is what harness.report() keeps, by the name of the benchmark; so is why some are left out."""
-    parts = [HEAD, _machine(list(results.values()))]
-    for name, result in results.items():
-        first, _blank, rest = _about(name).partition("\n\n")
-        parts.append(f"## {name}\n\n{first}\n\n" + (f"{rest}\n\n" if rest else ""))
-        at = time.strftime("%Y-%m-%d", time.gmtime(result["time"]))
-        loads = " ".join(f"{load:.1f}" for load in result["load"])
-        parts.append(f"Measured on {at}; the load over 1, 5 and 15 minutes was {loads} at the end.\n\n")
-        parts += [_table(table["columns"], table["rows"]) for table in result["tables"]]
-    if left_out:
-        parts.append("## Not measured on this machine\n\n")
-        parts += [f"- {name}: {why}\n" for name, why in left_out.items()]
-    return "".join(parts).rstrip("\n") + "\n"
+def _section(name: str, result: Mapping[str, Any]) -> str:
+    first, _blank, rest = _about(name).partition("\n\n")
+    at = time.strftime("%Y-%m-%d", time.gmtime(result["time"]))
+    loads = " ".join(f"{load:.1f}" for load in result["load"])
+    return (
+        f"{HEADING}{name}\n\n{first}\n\n"
+        + (f"{rest}\n\n" if rest else "")
+        + f"Measured on {at}; the load over 1, 5 and 15 minutes was {loads} at the end.\n\n"
+        + "".join(_table(table["columns"], table["rows"]) for table in result["tables"])
+    )
+
+
+def _written_before(machine: str) -> dict[str, str]:
+    """The sections of the page by the names of the benchmarks; none where it tells of another machine."""
+    try:
+        before = PAGE.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    if machine not in before:
+        return {}
+    sections = before.split(f"\n{HEADING}")[1:]
+    return {section.partition("\n")[0]: HEADING + section.rstrip("\n") + "\n\n" for section in sections}
 
 
 def write(names: Sequence[str], left_out: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Writes the page if every benchmark was measured on this machine, now or earlier, but for those that cannot be and
-    are left out; the value says what was done."""
+    """Writes the page if everything was measured, now or earlier, on a machine such as this, and says whether it has.
+
+    What was measured in another checkout stays as the page has it.
+
+    :param left_out: those that cannot be measured here, and why.
+    """
     files = {name: RESULTS / f"{name}.json" for name in names}
-    missing = [name for name, file in files.items() if not file.exists()]
+    results = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.exists()}
+    machine = _machine(list(results.values())) if results else ""
+    before = _written_before(machine) if results else {}
+    sections = {name: _section(name, results[name]) if name in results else before.get(name, "") for name in names}
+    missing = [name for name in names if not sections[name]]
     not_yet = [name for name in missing if name not in left_out]
     if not_yet:
         return f"{PAGE.relative_to(ROOT)} is as it was: not measured here yet: {', '.join(not_yet)}"
-    results = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.exists()}
-    PAGE.write_text(text(results, {name: left_out[name] for name in missing}), encoding="utf-8")
+    why = [f"- {name}: {left_out[name]}\n" for name in missing]
+    parts = [HEAD, machine, *sections.values(), *(["## Not measured on this machine\n\n", *why] if why else [])]
+    PAGE.write_text("".join(parts).rstrip("\n") + "\n", encoding="utf-8")
     return f"{PAGE.relative_to(ROOT)} is written"

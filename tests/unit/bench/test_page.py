@@ -43,6 +43,30 @@ def test_no_page_without_every_benchmark(results):
     assert not (results / "benchmarks.md").exists()
 
 
+def test_what_was_measured_in_another_checkout_on_such_a_machine_stays(results):
+    for name in ("agent_cost", "inventory", "node"):
+        harness.report(name, ROWS)
+    names = ["agent_cost", "inventory", "node"]
+    page.write(names)
+    before = (results / "benchmarks.md").read_text().split("\n## ")
+    for name in ("agent_cost", "node"):
+        (results / f"{name}.json").unlink()
+    harness.report("inventory", ROWS[:1])
+    assert page.write(names) == "benchmarks.md is written"
+    after = (results / "benchmarks.md").read_text()
+    head, agent_cost, inventory, node = after.split("\n## ")
+    assert [head, agent_cost, node] == [before[0], before[1], before[3]]
+    assert "a fault" in before[2]
+    assert "a fault" not in inventory
+
+    # Not what another machine has measured.
+    kept = json.loads((results / "inventory.json").read_text())
+    kept["machine"]["cpu"] = "an abacus"
+    (results / "inventory.json").write_text(json.dumps(kept))
+    assert page.write(names) == "benchmarks.md is as it was: not measured here yet: agent_cost, node"
+    assert (results / "benchmarks.md").read_text() == after
+
+
 def test_what_cannot_be_measured_is_named_with_its_reason(results):
     harness.report("inventory", ROWS)
     assert page.write(["inventory", "placement"], {"placement": "there is no trace"}) == "benchmarks.md is written"
