@@ -17,6 +17,7 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.vars import merge_hash
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.osinfo import ENGINE_CONFIGS
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
 DOCKER_CE = ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin"]
 # These bring the same files.
@@ -94,10 +95,10 @@ def plan(
         `specification`: arguments of nvidia_cdi, None where it cannot be told whether there are cards. `notes`: what an
         operator should know.
     """
-    key = _system(facts)
+    key = system_of(facts)
     system = re.sub(r"^el(8|9|10)$", "el", key)
     asked = {name.removeprefix("container_runtime_"): value for name, value in variables.items()}
-    unsure = not _planned(facts) or "gpu" not in facts or asked["engine"] == "containerd"
+    unsure = not planned_system(facts) or "gpu" not in facts or asked["engine"] == "containerd"
     if system not in systems:
         return {"check": True, "system": key, "known": False, "problems": []}
     wanted = _Wanted(asked, systems[system], not key.startswith("el"), facts.get("gpu") or {}, containerd)
@@ -122,24 +123,6 @@ def plan(
         "specification": wanted.specification(),
         "notes": wanted.notes(),
     }
-
-
-def _planned(facts: Mapping[str, Any]) -> str:
-    """The system's key as preflight has found it out; empty without preflight."""
-    return str(((facts.get("gpu_plan") or {}).get("os") or {}).get("key") or "")
-
-
-def _system(facts: Mapping[str, Any]) -> str:
-    """The key of the system, empty where nothing is known of it."""
-    found = _planned(facts)
-    if found or "distribution" not in facts:
-        return found
-    release = str(facts.get("distribution_major_version", ""))
-    if facts["distribution"] == "Debian":
-        return f"debian{release}"
-    if facts["distribution"] == "Ubuntu":
-        return f"ubuntu{facts.get('distribution_version', '')}"
-    return f"el{release}"
 
 
 class _Wanted:

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role nvidia_driver makes of its variables and of a host, without a host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.driver_plan import plan
+
+ROLE = Path(__file__).parents[4] / "roles" / "nvidia_driver"
+DEFAULTS = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text())
+VARS = yaml.safe_load((ROLE / "vars" / "main.yml").read_text())
+DATA = [VARS[f"__nvidia_driver_{name}"] for name in ("schemes", "systems", "families")]
+SHA256 = "0123456789abcdef" * 4
+NVIDIA = {"method": "nvidia_repo", "repo_key_url": "http://mirror/key", "repo_key_sha256": SHA256}
+FOUND = {"branch": 550, "flavour": "proprietary"}
+
+
+def asked(facts: dict[str, Any], **changed: Any) -> Any:
+    variables = {**DEFAULTS, **{f"nvidia_driver_{name}": value for name, value in changed.items()}}
+    assert variables.keys() == DEFAULTS.keys()
+    return plan(variables, *DATA, facts)
+
+
+def planned(system: str = "debian13", machine: str = "x86_64", pci: Any = None, **changed: Any) -> Any:
+    """The plan for a host after preflight, with other values for some of the role's variables."""
+    known = {"os": {"key": system, "codename": "trixie", "machine": machine}, "driver": FOUND}
+    return asked({"gpu_plan": known, "gpu": {"pci": pci, "driver": {"installed": "550.54.15"}}}, **changed)
+
+
+def named(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    (found,) = [row for row in rows if name in (row.get("name"), row.get("path"))]
+    return found
+
+
+def test_the_role_hands_over_each_of_its_variables():
+    assert sorted(VARS["__nvidia_driver_names"]) == sorted(DEFAULTS)
+
+
+def test_what_the_variables_leave_open_is_what_preflight_found():
+    found = planned()
+    assert (found["check"], found["objections"], found["way"]) == (False, [], "present")
+    desired = found["desired"]
+    assert named(desired["packages"], "nvidia-kernel-dkms") == {
+        "name": "nvidia-kernel-dkms",
+        "version": "550.*",
+        "hold": True,
+        "together": True,
+    }
+    assert named(desired["packages"], "linux-headers-{kernel}")["kernels"] == "installed"
+    assert "kernels" not in named(desired["packages"], r"linux-headers-\1")
+    assert desired["repositories"] == [
+        {
+            "name": "baremetal-gpu-components",
+            "extend": ["trixie", "trixie-updates", "trixie-security"],
+            "components": ["contrib", "non-free", "non-free-firmware"],
+        }
+    ]
+    assert named(desired["pins"], "baremetal-gpu-nvidia")["state"] == "absent"
+    assert named(desired["kernel_modules"], "nvidia")["current"] is True
+    assert [row["name"] for row in desired["units"]] == ["nvidia-persistenced.service"]
+
+
+def test_a_driver_is_left_alone_by_unattended_upgrades_as_long_as_it_is_held():
+    path = "/etc/apt/apt.conf.d/52baremetal-gpu-nvidia"
+    assert '\n  "^libnvidia-";\n' in named(planned()["desired"]["files"], path)["content"]
+    assert named(planned(hold=False)["desired"]["files"], path) == {"path": path, "state": "absent"}
+    assert [row for row in planned("el9", "x86_64", **NVIDIA)["desired"]["files"] if row["path"] == path] == []
+
+
+@pytest.mark.parametrize("off", [False, "false"])
+def test_what_is_not_to_run_is_neither_loaded_nor_started(off: Any):
+    desired = planned(load=off, persistence=off)["desired"]
+    assert desired["kernel_modules"] == []
+    assert named(desired["files"], "/etc/modules-load.d/baremetal-gpu-nvidia.conf")["state"] == "absent"
+    unit = named(desired["units"], "nvidia-persistenced.service")
+    assert (unit["enabled"], unit["state"]) == (False, "stopped")
+    # A directory that may hold settings of the operator's own.
+    assert not [row for row in desired["files"] if row.get("state") == "directory"]
+
+
+def test_nvidias_repository_is_that_of_the_system_and_the_machine_with_its_key():
+    found = planned("debian12", "aarch64", **NVIDIA)["desired"]
+    repository = named(found["repositories"], "nvidia-cuda")
+    assert repository["uris"] == ["https://developer.download.nvidia.com/compute/cuda/repos/debian12/sbsa/"]
+    assert repository["key"] == {
+        "dest": "/etc/apt/keyrings/nvidia-cuda.asc",
+        "sha256": SHA256,
+        "url": "http://mirror/key",
+    }
+    pin = named(found["pins"], "baremetal-gpu-nvidia")
+    assert (pin["state"], pin["pin"]) == ("present", "version 550.*")
+
+
+def test_enterprise_linux_names_the_stream_of_the_driver():
+    found = planned("el9", repo_url="http://mirror/", **{**NVIDIA, "repo_key_path": "/key"}, flavour="open")["desired"]
+    assert named(found["repositories"], "nvidia-cuda")["key"]["path"] == "/key"
+    assert named(found["repositories"], "nvidia-cuda")["baseurl"] == "http://mirror/"
+    stream = named(found["files"], "/etc/dnf/modules.d/nvidia-driver.module")
+    assert stream["content"].endswith("stream=550-open\n")
+    assert stream["early"] is True
+    assert found["pins"] == []
+    assert not [
+        row for row in planned("el10", **NVIDIA)["desired"]["files"] if row["path"].startswith("/etc/dnf/modules.d")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("version", "branch", "wanted"),
+    [("550.163.01", "auto", "550.163.01*"), ("550.163.01-2", "535", "550.163.01-2"), ("550.*", "auto", "550.*")],
+)
+def test_the_revision_of_a_version_may_be_left_out(version: str, branch: str, wanted: str):
+    found = planned(version=version, branch=branch)["desired"]
+    assert named(found["packages"], "libcuda1")["version"] == wanted
+
+
+def test_fabric_manager_is_for_nvswitches():
+    switches = [{"kind": "gpu"}, {"kind": "nvswitch"}]
+    found = planned("debian12", pci=switches, **NVIDIA)["desired"]
+    assert [row["name"] for row in found["units"]][1:] == ["nvidia-fabricmanager.service"]
+    assert named(found["packages"], "nvidia-fabricmanager-550")["hold"] is True
+    # Debian has none. Nothing is begun then, and the message is one for operators.
+    found = planned(pci=switches)
+    assert found["check"] is True
+    assert found["objections"] == [
+        "the host has NVSwitches, whose Fabric Manager this source of drivers does not have; set nvidia_driver_method "
+        "to nvidia_repo"
+    ]
+    assert found["desired"] == {}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"branch": "535", "flavour": "open"}, "branch 535 of this system has no open kernel modules"),
+        ({"method": "nvidia_repo"}, "nvidia_driver_repo_key_sha256 is not set, so the key of NVIDIA's repository"),
+        ({**NVIDIA, "machine": "riscv64"}, "no repository for machines of type riscv64; set nvidia_driver_repo_url"),
+        ({"method": "runfile"}, "nvidia_driver_runfile_sha256 and either nvidia_driver_runfile_url or"),
+        (
+            {"method": "runfile", "runfile_sha256": SHA256, "runfile_url": "http://mirror/driver.run"},
+            "the version of the installer is not in its name; set nvidia_driver_version",
+        ),
+        ({"system": "debian11"}, "the operating system debian11 is not supported; use one of debian12, debian13"),
+    ],
+)
+def test_what_cannot_be_is_said_and_nothing_is_planned(changed: dict[str, Any], message: str):
+    found = planned(**changed)
+    assert [text for text in found["objections"] if message in text], found["objections"]
+    assert (found["check"], found["desired"], found["runfile"]) == (True, {}, {})
+
+
+def test_without_preflight_there_is_something_to_find_out_first():
+    found = asked({"distribution": "Ubuntu", "distribution_version": "24.04"})
+    assert found["check"] is True
+    assert "no driver branch and flavour were found for the cards" in found["objections"][0]
+    # Whoever says what to install needs no card.
+    found = asked({"distribution": "Ubuntu", "distribution_version": "24.04"}, branch="580", flavour="open")
+    assert (found["check"], found["objections"]) == (True, [])
+    assert named(found["desired"]["packages"], "nvidia-dkms-580-server-open")["version"] == "580.*"
+
+
+INSTALLER = {
+    "method": "runfile",
+    "runfile_sha256": SHA256,
+    "runfile_url": "http://mirror/NVIDIA-Linux-x86_64-550.163.01.run",
+}
+
+
+def test_nvidias_installer_is_due_for_another_version():
+    found = planned(**INSTALLER, runfile_arguments=["--tmpdir=/data"])
+    assert found["way"] == "present_runfile"
+    installer = found["runfile"]
+    assert (installer["version"], installer["due"]) == ("550.163.01", True)
+    assert installer["command"][-2:] == ["--kernel-module-type=proprietary", "--tmpdir=/data"]
+    file = named(installer["desired"]["files"], "/var/lib/baremetal-gpu/nvidia-driver.run")
+    assert (file["url"], file["sha256"]) == (INSTALLER["runfile_url"], SHA256)
+    assert named(installer["desired"]["packages"], "gcc") == {"name": "gcc"}
+    assert named(installer["desired"]["packages"], "nvidia-smi")["state"] == "absent"
+    assert [row["name"] for row in installer["unload"]["kernel_modules"]][-1] == "nvidia"
+    # Of the packages that the distribution has of the driver, none is wanted beside it.
+    assert not [row for row in found["desired"]["packages"] if "nvidia" in row["name"]]
+    assert planned(**INSTALLER, version="550.54.15")["runfile"]["due"] is False
+
+
+def test_a_driver_that_is_to_go_needs_no_branch():
+    found = planned(state="absent", branch="auto", method="nvidia_repo")
+    assert (found["objections"], found["way"], found["runfile"]) == ([], "absent", {})
+    desired = found["desired"]
+    assert "repositories" not in desired
+    assert {row["state"] for key in ("packages", "files", "pins") for row in desired[key]} == {"absent"}
+    assert [(row["state"], row["required"]) for row in desired["kernel_modules"]] == [("unloaded", False)] * 5
