@@ -39,12 +39,13 @@ RECAP = re.compile(r"^(\S+) +: ok=(\d+) +changed=(\d+) +unreachable=(\d+) +faile
 def tree(root: int) -> list[int]:
     """A process and all below it."""
     children: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    # Not by Path.glob, which fails where a process ends while it looks.
+    for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            content = path.read_text()
+            content = Path(f"/proc/{name}/stat").read_text()
         except OSError:
             continue
-        children.setdefault(int(content.rpartition(")")[2].split()[1]), []).append(int(path.parent.name))
+        children.setdefault(int(content.rpartition(")")[2].split()[1]), []).append(int(name))
     found = [root]
     for pid in found:
         found += children.get(pid, [])
