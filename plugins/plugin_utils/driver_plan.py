@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from posixpath import dirname
 from typing import Any
 
@@ -211,7 +210,7 @@ class _Wanted:
                 found.append("the version of the installer is not in its name; set nvidia_driver_version")
         if not found:
             try:
-                _ = self._driver_packages
+                self._driver_packages()
             except ValueError as error:
                 found.append(str(error))
         return found
@@ -261,7 +260,6 @@ class _Wanted:
             }
         ]
 
-    @cached_property
     def _driver_packages(self) -> list[Document]:
         """Raises ValueError where there is no such driver for the system."""
         if self.method == "runfile":
@@ -292,7 +290,7 @@ class _Wanted:
         return {
             "repositories": self._repositories(),
             "pins": self._pins(),
-            "packages": [*self._driver_packages, *self._build_packages(), *self.asked["extra_packages"]],
+            "packages": [*self._driver_packages(), *self._build_packages(), *self.asked["extra_packages"]],
             "files": self._files(),
             "dkms": [{"name": "nvidia*", "kernels": self.asked["kernels"]}],
             "kernel_modules": self._kernel_modules() if self._is("load") else [],
