@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterable
@@ -22,6 +23,9 @@ MAXIMUM_AGE_DAYS = 7
 
 # Where machines keep what their compilers made; all of them share it.
 COMPILER_CACHE_IN_MACHINE = "/var/cache/ccache"
+# What modules of the kernel are built with.
+MODULE_COMPILER = {"trixie": "x86_64-linux-gnu-gcc-14", "bookworm": "gcc-12"}
+PROBE_CACHE = "/usr/lib/lab-probe-cache"
 
 PACKAGES = (
     "ca-certificates",
@@ -49,13 +53,14 @@ PACKAGES = (
 QUICK_XZ = "--check=crc32 --lzma2=preset=0,dict=64KiB,mf=hc3,nice=4,depth=1"
 
 # Run by mmdebstrap with the image's root as $1.
-HOOKS = (
+_HOOKS = (
     f'chroot "$1" useradd --create-home --shell /bin/bash {USER}',
     f'echo "{USER} ALL=(ALL:ALL) NOPASSWD: ALL" > "$1/etc/sudoers.d/{USER}" && chmod 0440 "$1/etc/sudoers.d/{USER}"',
     # mmdebstrap leaves the options of the build there, the proxy among them.
     'rm "$1/etc/apt/apt.conf.d/99mmdebstrap"',
     # Packages' scripts find compilers through ccache; apt names the path that they have.
-    'printf "DPkg::Path \\"/usr/lib/ccache:/usr/sbin:/usr/bin:/sbin:/bin\\";\\n" > "$1/etc/apt/apt.conf.d/ccache.conf"',
+    f'printf "DPkg::Path \\"{PROBE_CACHE}:/usr/lib/ccache:/usr/sbin:/usr/bin:/sbin:/bin\\";\\n" '
+    '> "$1/etc/apt/apt.conf.d/ccache.conf"',
     f'mkdir "$1{COMPILER_CACHE_IN_MACHINE}"',
     f'printf "cache_dir = {COMPILER_CACHE_IN_MACHINE}\\nmax_size = 3G\\n" > "$1/etc/ccache.conf"',
     # What is compressed here is read once if at all: the kernel modules of a driver are packed in 5 s in place of 36.
@@ -71,9 +76,19 @@ HOOKS = (
 )
 
 
+def hooks(suite: str) -> tuple[str, ...]:
+    """What is done to an image once its packages are there."""
+    script = Path(__file__).with_name("probe_cache.sh").read_text(encoding="utf-8")
+    path = f'"$1{PROBE_CACHE}/{MODULE_COMPILER[suite]}"'
+    return (
+        *_HOOKS,
+        f'mkdir "$1{PROBE_CACHE}" && printf %s {shlex.quote(script)} > {path} && chmod 0755 {path}',
+    )
+
+
 def recipe_key(suite: str) -> str:
     """Names an image after everything that goes into it."""
-    recipe = json.dumps([suite, PACKAGES, HOOKS])
+    recipe = json.dumps([suite, PACKAGES, hooks(suite)])
     return f"{suite}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}"
 
 
@@ -137,7 +152,7 @@ def _build(suite: str, mirrors: Mirrors) -> str:
             f"--include={','.join(PACKAGES)}",
             f'--aptopt=Acquire::http::Proxy "http://127.0.0.1:{port}"',
             *options,
-            *(f"--customize-hook={hook}" for hook in HOOKS),
+            *(f"--customize-hook={hook}" for hook in hooks(suite)),
             suite,
             building / "root",
             "-",

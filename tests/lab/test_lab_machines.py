@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -235,11 +236,45 @@ def test_packages_come_through_the_cache(bench: Bench) -> None:
 
 def test_what_compilers_made_outlives_the_machine(bench: Bench) -> None:
     """Scripts of packages find compilers by way of a cache, which is the host's and so every machine's."""
-    assert bench.ssh("apt-config dump --format %v%n DPkg::Path").startswith("/usr/lib/ccache:")
+    assert ":/usr/lib/ccache:" in bench.ssh("apt-config dump --format %v%n DPkg::Path")
     assert bench.ssh("sudo ccache --show-config | grep 'cache_dir ='").endswith("/var/cache/ccache")
     name = f"written-by-{bench.id}"
     bench.ssh(f"sudo touch /var/cache/ccache/{name}")
     (images.compiler_cache() / name).unlink()
+
+
+COMPILER = "x86_64-linux-gnu-gcc-14"
+# Made by hand: what a compiler does with a program, told by the program's only line.
+COUNTED_COMPILER = """#!/bin/sh
+for word; do case $word in *.c) source=$word ;; esac; done
+echo "$source" >>/tmp/compiled
+case $(cat "$source") in
+*wrong*) echo "$source:1:1: error: unknown type name" >&2; exit 1 ;;
+*killed*) echo "gcc: fatal error: Killed signal terminated program cc1" >&2; exit 1 ;;
+esac
+echo object of $(cat "$source") >"${source%.c}.o"
+"""
+
+
+@pytest.mark.parametrize(("program", "compiled", "becomes"), [("right", 1, 0), ("wrong", 1, 1), ("killed", 2, 1)])
+def test_a_probe_of_a_drivers_build_is_compiled_once(bench: Bench, program: str, compiled: int, becomes: int) -> None:
+    """Whatever number its name has; but for one of which nothing was learnt."""
+    # What was kept outlives the machine, and this test.
+    unknown = uuid.uuid4()
+    program = f"{program} {unknown}"
+    real, build = f"/usr/lib/ccache/{COMPILER}", "/tmp/build"
+    compiler = f"sudo {images.PROBE_CACHE}/{COMPILER} -include {build}/generated/autoconf.h -c"
+    bench.ssh(f"echo '{COUNTED_COMPILER}' | sudo tee {real} && sudo chmod +x {real}")
+    bench.ssh(f"sudo rm -rf /tmp/compiled {build}; mkdir -p {build}/generated; touch {build}/generated/autoconf.h")
+    for number in (11, 22):
+        ended = bench.ssh(
+            f"cd {build} && echo '{program}' >conftest{number}.c && "
+            f"{compiler} -DNAME=conftest{number} conftest{number}.c; echo $?; cat conftest{number}.o || true"
+        )
+        assert ended == (f"0\nobject of {program}" if becomes == 0 else str(becomes))
+    assert len(bench.ssh("cat /tmp/compiled").splitlines()) == compiled
+    bench.ssh(f"cd {build} && echo 'right, another {unknown}' >conftest33.c && {compiler} conftest33.c")
+    assert bench.ssh("tail -n 1 /tmp/compiled") == "conftest33.c"
 
 
 def test_up_after_a_crash(bench: Bench) -> None:
