@@ -14,6 +14,7 @@ Item = dict[str, Any]
 
 SOURCES = ("keys", "repositories", "pins", "early_files")
 PENDING = "/var/lib/baremetal-gpu/pending"
+OWNED = {"owner": "root", "group": "root"}
 
 
 # Characters of a content from which on its checksum does where no difference is shown.
@@ -74,24 +75,48 @@ def checksum_check(sha256: str) -> str:
     return f"/bin/sh -c {shlex.quote(script)} %s"
 
 
+# What the module host_files is told of an entry.
+ENTRY = ("path", "state", "content", "src", "mode", "owner", "group", "force", "validate", "backup")
+MODES = {"file": "0644", "directory": "0755"}
+
+
+def _entry(item: Item) -> Item:
+    """A file, directory or link as the module host_files takes it."""
+    state = item.get("state") or "file"
+    known = {key: item[key] for key in ENTRY if item.get(key) is not None}
+    return {**({"mode": MODES[state]} if state in MODES else {}), **known, "state": state}
+
+
 def _by_task(files: Iterable[Item]) -> dict[str, list[Item]]:
-    """Files by the task that mends them."""
-    tasks: dict[str, list[Item]] = {"absent": [], "directories": [], "contents": [], "downloads": [], "links": []}
+    """Files by the task that mends them. What comes from elsewhere comes first, since it may not be what was named."""
+    tasks: dict[str, list[Item]] = {"directories": [], "downloads": [], "copies": [], "entries": [], "secrets": []}
+    by_state: dict[str, list[Item]] = {"absent": [], "directory": [], "file": [], "link": []}
     for item in files:
         state = item.get("state") or "file"
-        if state == "absent":
-            tasks["absent"].append(item)
-        elif state == "directory":
-            tasks["directories"].append(item)
-        elif state == "link":
-            tasks["links"].append(item)
-        elif item.get("url") and item.get("content") is None:
-            tasks["downloads"].append(item)
-        else:
-            if item.get("source") and item.get("sha256") and not item.get("validate"):
+        if state != "file" or not (item.get("source") or (item.get("url") and item.get("content") is None)):
+            by_state[state].append(item)
+        elif item.get("source"):
+            if item.get("sha256") and not item.get("validate"):
                 item = {**item, "validate": checksum_check(item["sha256"].lower())}
-            tasks["contents"].append(item)
+            tasks["copies"].append(item)
+        else:
+            tasks["downloads"].append(item)
+    if tasks["copies"] or tasks["downloads"]:
+        tasks["directories"] = [_entry(item) for item in by_state["directory"]]
+    for items in by_state.values():
+        for item in items:
+            tasks["secrets" if item.get("sensitive") else "entries"].append(_entry(item))
     return tasks
+
+
+def _records(drift: Item) -> list[Item]:
+    """What a run that is cut between a change and the restart that it asks for leaves for the next one."""
+    due = [item for section in ("units", "initramfs") for item in drift.get(section, ()) if item.get("cause")]
+    return [{"path": f"{PENDING}/{item['record']}", "content": f"{item['cause']}\n"} for item in due]
+
+
+def _gone(path: str) -> Item:
+    return {"path": path, "state": "absent"}
 
 
 def _kernel_modules(drift: Item, removing: bool) -> dict[str, list[Item]]:
@@ -112,19 +137,16 @@ def remedy(desired: Item, found: Item) -> Item:
     def doing(action: str) -> list[Item]:
         return [item for item in packages if action in item["actions"]]
 
-    records = [
-        {"path": f"{PENDING}/{item['record']}", "content": f"{item['cause']}\n"}
-        for section in ("units", "initramfs")
-        for item in drift.get(section, ())
-        if item.get("cause")
-    ]
+    records = _records(drift)
     files = _merged(drift.get("files", ()), desired.get("files"), "path")
     units = drift.get("units", ())
     return {
         "manager": manager,
         "touches_sources": any(drift.get(section) for section in SOURCES),
         "touches_packages": any(drift.get(section) for section in ("interrupted", *SOURCES, "packages")),
-        "records": records,
+        "records": [_entry({**OWNED, **item}) for item in ({"path": PENDING, "state": "directory"}, *records)]
+        if records
+        else [],
         "interrupted": bool(drift.get("interrupted")),
         # Before anything else: a key that is not the one that was named stops the host while it is untouched.
         "new_keys": _by_task(item for item in _keys(desired, drift) if item.get("state") != "absent"),
@@ -150,6 +172,7 @@ def remedy(desired: Item, found: Item) -> Item:
         )
         or any("read" in item["actions"] for item in units),
         "initramfs": [item["command"] for item in drift.get("initramfs", ())],
+        "initramfs_done": [_gone(f"{PENDING}/{item['record']}") for item in drift.get("initramfs", ())],
         "dkms": sorted({item["kernel"] for item in drift.get("dkms", ())}),
         "kernel_modules": _kernel_modules(drift, removing=bool(doing("remove"))),
         # Before anything else is touched: the file of a unit may be among what goes.
@@ -157,7 +180,7 @@ def remedy(desired: Item, found: Item) -> Item:
         "units_reset": [item["name"] for item in units if "reset" in item["actions"]],
         # Reading the units again, where that is all, is done for all of them at once.
         "units": [item for item in units if set(item["actions"]) - {"stop", "disable", "read"}],
-        "done": [record["path"] for record in records]
-        + [f"{PENDING}/{item['name']}" for item in drift.get("pending", ()) if "clear" in item["actions"]],
+        "done": [_gone(record["path"]) for record in records]
+        + [_gone(f"{PENDING}/{item['name']}") for item in drift.get("pending", ()) if "clear" in item["actions"]],
         "restore": any("restore" in item["actions"] for item in drift.get("pending", ())),
     }

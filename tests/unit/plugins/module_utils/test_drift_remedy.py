@@ -81,16 +81,38 @@ def test_contents_come_from_the_document(host):
     ]
     done = remedy(host, {"files": files})["files"]
     assert {name: [item["path"] for item in items] for name, items in done.items()} == {
-        "absent": [],
+        # Of what comes from elsewhere, which is brought first.
         "directories": ["/etc/d"],
-        "contents": ["/etc/a", "/etc/c", "/etc/f"],
         "downloads": ["/etc/b"],
-        "links": ["/etc/e"],
+        "copies": ["/etc/c"],
+        "entries": ["/etc/d", "/etc/a", "/etc/e"],
+        "secrets": ["/etc/f"],
     }
-    first, second, secret = done["contents"]
-    assert (first["content"], first["validate"], first["backup"]) == ("A", "check %s", True)
-    assert second["source"] == "/controller/c"
-    assert (secret["content"], secret["sensitive"]) == ("S", True)
+    directory, file, link = done["entries"]
+    assert directory == {"path": "/etc/d", "state": "directory", "mode": "0755"}
+    assert file == {
+        "path": "/etc/a",
+        "state": "file",
+        "mode": "0644",
+        "content": "A",
+        "validate": "check %s",
+        "backup": True,
+    }
+    assert link == {"path": "/etc/e", "state": "link", "src": "a"}
+    assert done["copies"][0]["source"] == "/controller/c"
+    assert done["secrets"][0]["content"] == "S"
+
+
+def test_directories_come_first_and_what_goes_goes_before_all(host):
+    host.file("/etc/old", "")
+    files = [
+        {"path": "/etc/d/a", "content": "A"},
+        {"path": "/etc/d", "state": "directory", "mode": "0700"},
+        {"path": "/etc/old", "state": "absent"},
+    ]
+    done = remedy(host, {"files": files})["files"]
+    assert [item["path"] for item in done["entries"]] == ["/etc/old", "/etc/d", "/etc/d/a"]
+    assert done["directories"] == []
 
 
 def test_a_file_of_the_controller_is_checked_before_it_takes_its_place(host, tmp_path):
@@ -98,7 +120,7 @@ def test_a_file_of_the_controller_is_checked_before_it_takes_its_place(host, tmp
     right = hashlib.sha256(b"K").hexdigest()
     for sha256, status in ((right, 0), ("0" * 64, 1)):
         files = [{"path": "/etc/k", "source": "/controller/k", "sha256": sha256}]
-        (item,) = remedy(host, {"files": files})["files"]["contents"]
+        (item,) = remedy(host, {"files": files})["files"]["copies"]
         checked = subprocess.run(shlex.split(item["validate"] % (tmp_path / "k")), capture_output=True, text=True)
         assert checked.returncode == status
         assert ("did not match" in checked.stderr) == bool(status)
@@ -119,7 +141,8 @@ def test_keys_and_repositories_are_files(host):
     assert [(item["path"], item["url"]) for item in done["new_keys"]["downloads"]] == [
         ("/etc/apt/keyrings/a.asc", "http://x.example/k")
     ]
-    by_path = {item["path"]: item for item in done["new_keys"]["contents"] + done["sources"]["contents"]}
+    written = done["new_keys"]["entries"] + done["sources"]["entries"]
+    by_path = {item["path"]: item for item in done["new_keys"]["copies"] + written}
     assert by_path["/k"]["source"] == "/controller/k"
     assert by_path["/etc/apt/keyrings/c.asc"]["content"] == "K"
     assert "Signed-By: /k\n" in by_path["/etc/apt/sources.list.d/b.sources"]["content"]
@@ -128,12 +151,13 @@ def test_keys_and_repositories_are_files(host):
 def test_a_key_comes_before_its_repository_and_goes_after_it(host):
     repository = {"name": "a", "uris": ["u"], "suites": ["/"], "key": {"content": "K"}}
     done = remedy(host, {"repositories": [repository]})
-    assert [item["path"] for item in done["new_keys"]["contents"]] == ["/etc/apt/keyrings/a.asc"]
-    assert [item["path"] for item in done["sources"]["contents"]] == ["/etc/apt/sources.list.d/a.sources"]
+    assert [item["path"] for item in done["new_keys"]["entries"]] == ["/etc/apt/keyrings/a.asc"]
+    assert [item["path"] for item in done["sources"]["entries"]] == ["/etc/apt/sources.list.d/a.sources"]
     host.file("/etc/apt/keyrings/a.asc", "K")
     done = remedy(host, {"repositories": [{**repository, "state": "absent"}]})
     assert not any(done["new_keys"].values())
-    assert [item["path"] for item in done["sources"]["absent"]] == ["/etc/apt/keyrings/a.asc"]
+    (gone,) = [item["path"] for item in done["sources"]["entries"] if item["state"] == "absent"]
+    assert gone == "/etc/apt/keyrings/a.asc"
     assert done["touches_sources"] is True
 
 
@@ -150,12 +174,15 @@ def test_what_follows_a_change_is_recorded_before_it_and_cleared_after(host):
         ],
     }
     done = remedy(host, desired)
-    assert done["records"] == [
-        {"path": f"{drift.PENDING}/restart-a.service", "content": "/etc/a changes\n"},
-        {"path": f"{drift.PENDING}/initramfs", "content": "/etc/a changes\n"},
+    assert [(item["path"], item["state"], item.get("content"), item["mode"]) for item in done["records"]] == [
+        (drift.PENDING, "directory", None, "0755"),
+        (f"{drift.PENDING}/restart-a.service", "file", "/etc/a changes\n", "0644"),
+        (f"{drift.PENDING}/initramfs", "file", "/etc/a changes\n", "0644"),
     ]
     assert done["initramfs"] == [["update-initramfs", "-u", "-k", "all"]]
-    assert sorted(done["done"]) == sorted(
+    assert done["initramfs_done"] == [{"path": f"{drift.PENDING}/initramfs", "state": "absent"}]
+    assert {item["state"] for item in done["done"]} == {"absent"}
+    assert sorted(item["path"] for item in done["done"]) == sorted(
         f"{drift.PENDING}/{name}" for name in ("restart-a.service", "initramfs", "restart-b.service")
     )
 
@@ -166,9 +193,8 @@ def test_a_record_keeps_its_first_reason(host):
     host.file("/etc/a", "A")
     host.file(f"{drift.PENDING}/restart-a.service", "/etc/a changes\n")
     desired = {"files": [{"path": "/etc/a", "content": "A"}], "units": [{"name": "a", "restart_on": ["/etc/a"]}]}
-    assert remedy(host, desired)["records"] == [
-        {"path": f"{drift.PENDING}/restart-a.service", "content": "/etc/a changes\n"}
-    ]
+    _directory, record = remedy(host, desired)["records"]
+    assert (record["path"], record["content"]) == (f"{drift.PENDING}/restart-a.service", "/etc/a changes\n")
 
 
 @pytest.mark.parametrize(
@@ -217,7 +243,7 @@ def test_of_a_long_file_the_checksum_is_sent_where_nobody_is_shown_a_difference(
         found = drift.inspect(sent, host.run, root=str(host.root), kernel=KERNEL)
         assert found["plan"] == plan
         # What is written comes from the whole document.
-        written = drift_remedy.remedy(desired, found)["files"]["contents"]
+        written = drift_remedy.remedy(desired, found)["files"]["entries"]
         assert [item["content"] for item in written] == [long] * len(plan)
 
 
