@@ -109,14 +109,17 @@ def _by_task(files: Iterable[Item]) -> dict[str, list[Item]]:
     return tasks
 
 
-def _records(drift: Item) -> list[Item]:
+def _records(due: list[Item]) -> list[Item]:
     """What a run that is cut between a change and the restart that it asks for leaves for the next one."""
-    due = [item for section in ("units", "initramfs") for item in drift.get(section, ()) if item.get("cause")]
-    return [{"path": f"{PENDING}/{item['record']}", "content": f"{item['cause']}\n"} for item in due]
+    if not due:
+        return []
+    files = [{"path": f"{PENDING}/{item['record']}", "content": f"{item['cause']}\n"} for item in due]
+    return [_entry({**OWNED, **item}) for item in ({"path": PENDING, "state": "directory"}, *files)]
 
 
-def _gone(path: str) -> Item:
-    return {"path": path, "state": "absent"}
+def _cleared(names: Iterable[str]) -> list[Item]:
+    """Records that go."""
+    return [{"path": f"{PENDING}/{name}", "state": "absent"} for name in names]
 
 
 def _kernel_modules(drift: Item, removing: bool) -> dict[str, list[Item]]:
@@ -137,16 +140,15 @@ def remedy(desired: Item, found: Item) -> Item:
     def doing(action: str) -> list[Item]:
         return [item for item in packages if action in item["actions"]]
 
-    records = _records(drift)
+    due = [item for section in ("units", "initramfs") for item in drift.get(section, ()) if item.get("cause")]
+    over = [item for item in drift.get("pending", ()) if "clear" in item["actions"]]
     files = _merged(drift.get("files", ()), desired.get("files"), "path")
     units = drift.get("units", ())
     return {
         "manager": manager,
         "touches_sources": any(drift.get(section) for section in SOURCES),
         "touches_packages": any(drift.get(section) for section in ("interrupted", *SOURCES, "packages")),
-        "records": [_entry({**OWNED, **item}) for item in ({"path": PENDING, "state": "directory"}, *records)]
-        if records
-        else [],
+        "records": _records(due),
         "interrupted": bool(drift.get("interrupted")),
         # Before anything else: a key that is not the one that was named stops the host while it is untouched.
         "new_keys": _by_task(item for item in _keys(desired, drift) if item.get("state") != "absent"),
@@ -172,7 +174,7 @@ def remedy(desired: Item, found: Item) -> Item:
         )
         or any("read" in item["actions"] for item in units),
         "initramfs": [item["command"] for item in drift.get("initramfs", ())],
-        "initramfs_done": [_gone(f"{PENDING}/{item['record']}") for item in drift.get("initramfs", ())],
+        "initramfs_done": _cleared(item["record"] for item in drift.get("initramfs", ())),
         "dkms": sorted({item["kernel"] for item in drift.get("dkms", ())}),
         "kernel_modules": _kernel_modules(drift, removing=bool(doing("remove"))),
         # Before anything else is touched: the file of a unit may be among what goes.
@@ -180,7 +182,6 @@ def remedy(desired: Item, found: Item) -> Item:
         "units_reset": [item["name"] for item in units if "reset" in item["actions"]],
         # Reading the units again, where that is all, is done for all of them at once.
         "units": [item for item in units if set(item["actions"]) - {"stop", "disable", "read"}],
-        "done": [_gone(record["path"]) for record in records]
-        + [_gone(f"{PENDING}/{item['name']}") for item in drift.get("pending", ()) if "clear" in item["actions"]],
+        "done": _cleared([item["record"] for item in due] + [item["name"] for item in over]),
         "restore": any("restore" in item["actions"] for item in drift.get("pending", ())),
     }
