@@ -144,9 +144,14 @@ def remedy(desired: Item, found: Item) -> Item:
     over = [item for item in drift.get("pending", ()) if "clear" in item["actions"]]
     files = _merged(drift.get("files", ()), desired.get("files"), "path")
     units = drift.get("units", ())
+    kernel_modules = _kernel_modules(drift, removing=bool(doing("remove")))
+    # Before anything else is touched: the file of a unit may be among what goes.
+    units_first = [item for item in units if {"stop", "disable"} & set(item["actions"])]
     return {
         "manager": manager,
         "touches_sources": any(drift.get(section) for section in SOURCES),
+        "touches_kernel": any(drift.get(section) for section in ("dkms", "initramfs", "kernel_modules")),
+        "stops": bool(units_first or kernel_modules["unload_first"]),
         "touches_packages": any(drift.get(section) for section in ("interrupted", *SOURCES, "packages")),
         "records": _records(due),
         "interrupted": bool(drift.get("interrupted")),
@@ -176,9 +181,8 @@ def remedy(desired: Item, found: Item) -> Item:
         "initramfs": [item["command"] for item in drift.get("initramfs", ())],
         "initramfs_done": _cleared(item["record"] for item in drift.get("initramfs", ())),
         "dkms": sorted({item["kernel"] for item in drift.get("dkms", ())}),
-        "kernel_modules": _kernel_modules(drift, removing=bool(doing("remove"))),
-        # Before anything else is touched: the file of a unit may be among what goes.
-        "units_first": [item for item in units if {"stop", "disable"} & set(item["actions"])],
+        "kernel_modules": kernel_modules,
+        "units_first": units_first,
         "units_reset": [item["name"] for item in units if "reset" in item["actions"]],
         # Reading the units again, where that is all, is done for all of them at once.
         "units": [item for item in units if set(item["actions"]) - {"stop", "disable", "read"}],

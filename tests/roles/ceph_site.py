@@ -86,9 +86,9 @@ class Site:
         given = {"ceph_common_secrets_path": str(self.secrets), **HOMES, "ceph_osd_devices": of_host(self.devices)}
         return {**given, **more}
 
-    def run(self, playbook: str = "storage.yml", options: str = "", **more: Any) -> Play:
+    def run(self, playbook: str = "storage.yml", options: str = "", limit: str = "", **more: Any) -> Play:
         # Whoever has disks may have come later.
-        limit = ",".join(dict.fromkeys((*EVERYBODY, *self.devices, "localhost")))
+        limit = limit or ",".join(dict.fromkeys((*EVERYBODY, *self.devices, "localhost")))
         return run_playbook(playbook, limit=limit, extra_vars=self.variables(**more), options=options)
 
     def is_well(self) -> bool:

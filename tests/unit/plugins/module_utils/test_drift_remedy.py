@@ -179,7 +179,7 @@ def test_what_follows_a_change_is_recorded_before_it_and_cleared_after(host):
         (f"{drift.PENDING}/restart-a.service", "file", "/etc/a changes\n", "0644"),
         (f"{drift.PENDING}/initramfs", "file", "/etc/a changes\n", "0644"),
     ]
-    assert done["initramfs"] == [["update-initramfs", "-u", "-k", "all"]]
+    assert (done["touches_kernel"], done["initramfs"]) == (True, [["update-initramfs", "-u", "-k", "all"]])
     assert done["initramfs_done"] == [{"path": f"{drift.PENDING}/initramfs", "state": "absent"}]
     assert {item["state"] for item in done["done"]} == {"absent"}
     assert sorted(item["path"] for item in done["done"]) == sorted(
@@ -260,6 +260,7 @@ def test_units_that_go_are_stopped_before_anything_else(host):
         },
     )
     assert [unit["name"] for unit in done["units_first"]] == ["old.service"]
+    assert done["stops"] is True
     assert [unit["name"] for unit in done["units"]] == ["new.service"]
 
 
