@@ -26,6 +26,11 @@ COMPILER_CACHE_IN_MACHINE = "/var/cache/ccache"
 # What modules of the kernel are built with.
 MODULE_COMPILER = {"trixie": "x86_64-linux-gnu-gcc-14", "bookworm": "gcc-12"}
 PROBE_CACHE = "/usr/lib/lab-probe-cache"
+# What spares a machine of the lab work that every other machine has. Without these files it has it too.
+COMPILERS_SETTINGS = "/etc/apt/apt.conf.d/ccache.conf"
+DKMS_SETTINGS = "/etc/dkms/framework.conf.d/lab.conf"
+INITRAMFS_SETTINGS = "/etc/initramfs-tools/conf.d/lab"
+SHORTCUTS = (COMPILERS_SETTINGS, DKMS_SETTINGS, INITRAMFS_SETTINGS)
 
 PACKAGES = (
     "ca-certificates",
@@ -60,13 +65,13 @@ _HOOKS = (
     'rm "$1/etc/apt/apt.conf.d/99mmdebstrap"',
     # Packages' scripts find compilers through ccache; apt names the path that they have.
     f'printf "DPkg::Path \\"{PROBE_CACHE}:/usr/lib/ccache:/usr/sbin:/usr/bin:/sbin:/bin\\";\\n" '
-    '> "$1/etc/apt/apt.conf.d/ccache.conf"',
+    f'> "$1{COMPILERS_SETTINGS}"',
     f'mkdir "$1{COMPILER_CACHE_IN_MACHINE}"',
     f'printf "cache_dir = {COMPILER_CACHE_IN_MACHINE}\\nmax_size = 3G\\n" > "$1/etc/ccache.conf"',
     # What is compressed here is read once if at all: the kernel modules of a driver are packed in 5 s in place of 36.
     'mkdir -p "$1/etc/dkms/framework.conf.d"',
-    f'printf \'compress_xz_opts="{QUICK_XZ}"\\n\' > "$1/etc/dkms/framework.conf.d/lab.conf"',
-    'printf "COMPRESSLEVEL=1\\n" > "$1/etc/initramfs-tools/conf.d/lab"',
+    f'printf \'compress_xz_opts="{QUICK_XZ}"\\n\' > "$1{DKMS_SETTINGS}"',
+    f'printf "COMPRESSLEVEL=1\\n" > "$1{INITRAMFS_SETTINGS}"',
     # Every machine gets keys of its own.
     'rm -f "$1"/etc/ssh/ssh_host_*',
     'chroot "$1" systemctl enable systemd-networkd.service ssh.service',

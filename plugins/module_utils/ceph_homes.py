@@ -102,10 +102,11 @@ class There:
 def read(ceph: Ceph, settings: Settings, homes: Sequence[Home]) -> There:
     """What is there of homes and keys."""
     groups = ceph_subvolume.read_groups(ceph, settings.filesystem)
+    keys = ceph_key.read_all(ceph)
     return There(
         groups,
-        ceph_subvolume.read_all(ceph, settings.filesystem, settings.group) if settings.group in groups else {},
-        {home.name: ceph_key.read(ceph, settings.entity(home.name)) for home in homes},
+        ceph_subvolume.read_all(ceph, settings.filesystem, settings.group, groups),
+        {home.name: keys.get(settings.entity(home.name)) for home in homes},
         settings.filesystem in ceph_fs.read(ceph)["filesystems"],
     )
 

@@ -54,6 +54,11 @@ def read(ceph: Ceph, entity: str) -> dict[str, Any] | None:
     return dict(found[0]) if found else None
 
 
+def read_all(ceph: Ceph) -> dict[str, dict[str, Any]]:
+    """All keys of the cluster by name, each as {entity, key, caps}."""
+    return {row["entity"]: row for row in (find(ceph, "auth", "ls") or {}).get("auth_dump", ())}
+
+
 def plan(
     found: Mapping[str, Any] | None, entity: str, caps: Mapping[str, str] | None, key: str = "", absent: bool = False
 ) -> list[Step]:

@@ -222,7 +222,7 @@ def main() -> None:
     def work(ceph: Ceph) -> dict[str, Any]:
         homes = ceph_homes.wanted_homes(given["homes"])
         done, before, capacity = ceph_homes.settle(ceph, settings, homes, module.check_mode)
-        after = ceph_homes.read(ceph, settings, homes)
+        after = ceph_homes.read(ceph, settings, homes) if done and not module.check_mode else before
         done += keep_secrets(given["keys"], after, homes, settings, module.check_mode)
         first = shown(before)
         return {

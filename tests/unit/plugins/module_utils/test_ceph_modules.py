@@ -400,6 +400,21 @@ def test_what_takes_back_is_let_through_even_if_too_much_was_promised(cluster):
         ceph_homes.check_capacity(there, more, SETTINGS, tiny)
 
 
+def test_keys_of_all_homes_are_read_by_one_command(cluster):
+    """The list of all keys is made by hand, of the one that the cluster told of."""
+    answers = cluster.run
+    answers.record["auth ls"] = {"rc": 0, "answer": {"auth_dump": answers.record["auth get client.alice"]["answer"]}}
+    there = ceph_homes.read(
+        cluster,
+        ceph_homes.Settings("homefs", "homes", "0700", "", 1.0),
+        ceph_homes.wanted_homes([entry("alice", uid=2001, gid=2001), entry("bob", uid=2002, gid=2002)]),
+    )
+    assert there.keys == {"alice": ceph_key.read(cluster, "client.alice"), "bob": None}
+    assert list(there.homes) == ["alice"]
+    about_keys = [words for words in answers.asked if words[0] == "auth"]
+    assert about_keys == [("auth", "ls"), ("auth", "get", "client.alice")]
+
+
 def test_archiving_keeps_the_data_and_cuts_off_what_is_mounted(cluster):
     (home,) = ceph_homes.wanted_homes([entry("alice", state="archived")])
     key = {"entity": "client.home.alice", "key": "", "caps": {}}
