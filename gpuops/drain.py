@@ -107,7 +107,7 @@ def _run(
         check=check,
         playbook=playbook,
         options=["-e", json.dumps({"target_hosts": "all", **variables}), *words],
-        also=agents.take,
+        also=lambda event, _stage: agents.take(event),
     )
     if as_json:
         print(outcome.redact(json.dumps({"event": "agents", "hosts": agents.hosts})), flush=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress
 from gpuops import records, runner, screen, told
 from gpuops.site import Site, secrets
-from gpuops.under_way import Take, UnderWay
+from gpuops.under_way import TakeStaged, UnderWay
 
 # Exit statuses. Those of hosts are Ansible's own bits.
 DONE, BROKEN, FAILED, UNREACHABLE, USAGE, INTERRUPTED = 0, 1, 2, 4, 64, 130
@@ -54,14 +54,14 @@ def drive(
     check: bool = False,
     options: Sequence[str] = (),
     playbook: str = runner.SITE_PLAYBOOK,
-    also: Take | None = None,
+    also: TakeStaged | None = None,
     passwords: Mapping[str, str] | None = None,
     processes: int | None = 1,
 ) -> Outcome:
     """Run a playbook on a site. Raises OSError where nothing can be kept.
 
     :param shown_as: makes the way of showing it, given what takes secrets out of text.
-    :param also: is given every event too.
+    :param also: is given every event too, with its stage.
     :param processes: of Ansible, among which hosts are divided; None for as many as pay, see shards.
     """
     record = records.Record(playbook, limit, tags, check, started=time.time())

@@ -12,9 +12,17 @@ import typer
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress
 from gpuops import drive, plan, records, runner, screen
-from gpuops.feed import Feed
 from gpuops.site import InventoryOption, SiteError, find
-from gpuops.up import LimitOption, PlaybookOption, TagsOption, WordsArgument, answers, playbook_named
+from gpuops.up import (
+    LimitOption,
+    PlaybookOption,
+    ShardsOption,
+    TagsOption,
+    WordsArgument,
+    answers,
+    playbook_named,
+    processes_for,
+)
 
 
 class OnlyPicture(screen.Picture):
@@ -40,6 +48,7 @@ def plan_command(
     tags: TagsOption = "",
     diff: Annotated[bool, typer.Option("--diff", help="Show differences of files too.")] = False,
     playbook: PlaybookOption = runner.SITE_PLAYBOOK,
+    shards: ShardsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     words: WordsArgument = None,
 ) -> None:
@@ -62,17 +71,6 @@ def plan_command(
         site = find(inventory)
         playbook = playbook_named(playbook)
         reader = plan.Reader()
-        # A second reading of the events, for the stage that each task belongs to.
-        feed = Feed(progress.Run(0.0))
-        stages: dict[str, str] = {}
-
-        def take(event: Mapping[str, Any]) -> None:
-            feed.take(event, 0.0)
-            task = (event.get("event_data") or {}).get("task_uuid", "")
-            if event.get("event") == "playbook_on_task_start":
-                stages[task] = feed.run.stage
-            reader.take(event, stages.get(task, ""))
-
         outcome = drive.drive(
             site,
             lambda redact: _shown(as_json, redact),
@@ -81,8 +79,9 @@ def plan_command(
             check=True,
             playbook=playbook,
             options=words or [],
-            also=take,
+            also=reader.take,
             passwords=answers(words or []),
+            processes=processes_for(playbook, shards),
         )
     except SiteError as wrong:
         typer.echo(f"gpuops plan: {wrong}", err=True)

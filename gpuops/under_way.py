@@ -16,6 +16,8 @@ from gpuops.feed import Feed
 from gpuops.site import Site
 
 Take = Callable[[Mapping[str, Any]], None]
+# Takes an event and the stage in which its process is.
+TakeStaged = Callable[[Mapping[str, Any], str], None]
 
 # Bits of ansible-playbook's exit status that tell of hosts; with any other it has stopped altogether.
 OF_HOSTS = 2 | 4
@@ -31,7 +33,7 @@ class UnderWay:
     """A run from the first process of Ansible to the last.
 
     :param options: for each of them.
-    :param also: is given every event too.
+    :param also: is given every event too, with its stage.
     :param seen: the most hosts of an earlier run on the site; None where none is remembered.
     :ivar run: what is known of it.
     :ivar told: what was told of its hosts that is needed later.
@@ -46,7 +48,7 @@ class UnderWay:
         expected: dict[str, float],
         options: Sequence[str],
         passwords: Mapping[str, str] | None,
-        also: Take | None,
+        also: TakeStaged | None,
         seen: int | None,
     ) -> None:
         self.run = shards.Whole(time.monotonic(), expected, self._tell, self._note)
@@ -162,7 +164,7 @@ class UnderWay:
             self._kept.event({"event": "stage", "stage": run.stage, "play": run.play, "at": round(time.time(), 1)})
         self.told.take(event)
         if self._also:
-            self._also(event)
+            self._also(event, feed.run.stage)
         self._shown.event(run, str(event.get("event")))
 
     def _tell(self, failure: progress.Failure) -> None:

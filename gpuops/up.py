@@ -26,6 +26,10 @@ WordsArgument = Annotated[
 PlaybookOption = Annotated[
     str, typer.Option("--playbook", "-p", help="Another playbook, a file or a name such as baremetal.gpu.verify.")
 ]
+ShardsOption = Annotated[
+    int | None,
+    typer.Option(min=1, help="So many processes of Ansible side by side. By default as many as pay, or one with -p."),
+]
 
 
 class NothingLeft(Exception):
@@ -35,6 +39,14 @@ class NothingLeft(Exception):
 def playbook_named(given: str) -> str:
     """A file by its whole path, since ansible-runner works in a directory of its own; a name as it is."""
     return str(Path(given).resolve()) if Path(given).is_file() else given
+
+
+def processes_for(playbook: str, asked: int | None) -> int | None:
+    """How many processes of Ansible are to be used; None for as many as pay.
+
+    Of another playbook than the site's nobody knows but its author whether its hosts can be divided.
+    """
+    return asked if asked or playbook == runner.SITE_PLAYBOOK else 1
 
 
 def answers(words: Sequence[str]) -> dict[str, str]:
@@ -113,12 +125,7 @@ def up(
         bool, typer.Option("--resume", help="Go on with the hosts that the last run did not bring to its end.")
     ] = False,
     playbook: PlaybookOption = runner.SITE_PLAYBOOK,
-    shards: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="So many processes of Ansible side by side. By default as many as pay, or one with -p."
-        ),
-    ] = None,
+    shards: ShardsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")] = False,
     words: WordsArgument = None,
 ) -> None:
@@ -148,10 +155,15 @@ def up(
     except NothingLeft:
         typer.echo("gpuops up: the last run brought every host to its end, so there is nothing to resume", err=True)
         return
-    # Of another playbook nobody knows but its author whether its hosts can be divided.
-    processes = shards if shards or playbook == runner.SITE_PLAYBOOK else 1
     outcome = carry_out(
-        "up", site, as_json, limit=limit, tags=tags, playbook=playbook, options=words or [], processes=processes
+        "up",
+        site,
+        as_json,
+        limit=limit,
+        tags=tags,
+        playbook=playbook,
+        options=words or [],
+        processes=processes_for(playbook, shards),
     )
     if outcome.status and not as_json:
         if not outcome.run.hosts and outcome.status != drive.INTERRUPTED:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 UNITS = "/etc/systemd/system"
@@ -119,6 +120,18 @@ def automount_unit(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str
         f"{MARK}{settings['set']}.\n[Unit]\nDescription=CephFS at {path}, mounted when it is looked at\n\n"
         f"[Automount]\nWhere={path}\nDirectoryMode=0755\n\n[Install]\nWantedBy=remote-fs.target\n"
     )
+
+
+def written(mount_set: str, root: str = "/") -> list[str]:
+    """Paths of the units and secrets that earlier runs wrote for a set of mounts, sorted.
+
+    :param root: where the host's file system begins.
+    """
+    top, line = Path(root), f"{MARK}{mount_set}."
+    units = [path for suffix in ("mount", "automount") for path in (top / UNITS[1:]).glob(f"*.{suffix}")]
+    ours = [path for path in units if path.is_file() and line in path.read_text("utf-8", "replace").splitlines()]
+    secrets = [path for path in (top / SECRETS[1:] / mount_set).glob("client.*") if path.is_file()]
+    return sorted(f"/{path.relative_to(top)}" for path in (*ours, *secrets))
 
 
 def document(

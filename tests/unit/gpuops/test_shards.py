@@ -17,6 +17,7 @@ from tests.unit.project.tree import BIN, ROOT, try_run
 
 SITE = ROOT / "playbooks" / "site.yml"
 CANNED = ROOT / "tests" / "bench"
+DRIFT = "baremetal.gpu.host_drift_info"
 
 
 def heard_of(path, *names):
@@ -135,6 +136,25 @@ def test_the_sites_hosts_come_to_the_same_end_as_in_one_process(bench):
     assert divided["cells"] == alone["cells"]
     assert set(divided["stages"]) == set(alone["stages"]) >= {"preflight", "driver", "verify"}
     assert heard_of(bench.runs()[-1] / "output-2.log", "one", "two") == {"two"}
+
+
+def test_a_plan_of_divided_hosts_is_that_of_one_process(bench):
+    """That something differs on the hosts is made up by hand."""
+    environment = canned(bench, "one", "two", "three")
+    answers = json.loads((CANNED / "converged_host.json").read_text())
+    answers[DRIFT].update(drifted=True, changed=True, required=True, plan=["write /etc/x (differs)"])
+    (bench.path / "answers.json").write_text(json.dumps(answers))
+    environment["BENCH_ANSWERS"] = str(bench.path / "answers.json")
+    plans = []
+    for processes in ("1", "2"):
+        done = bench.call("plan", "--json", "--tags", "driver", "--shards", processes, **environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        plans.append(json.loads(done.stdout)["hosts"])
+    alone, divided = plans
+    assert set(alone) == {"one", "two", "three"}
+    assert "driver: write /etc/x (differs)" in alone["one"]["changes"]
+    assert divided == alone
+    assert heard_of(bench.runs()[-1] / "output-2.log", "one", "two", "three") == {"three"}
 
 
 def test_more_than_a_hundred_hosts_of_a_site_take_turns_without_being_asked(bench):

@@ -31,6 +31,26 @@ def files(document):
     return {item["path"]: item for item in document["files"]}
 
 
+def test_what_earlier_runs_wrote_for_a_set_is_found_and_nothing_else(tmp_path):
+    def write(path, content):
+        there = tmp_path / path[1:]
+        there.parent.mkdir(parents=True, exist_ok=True)
+        there.write_text(content)
+
+    for mount_set, mount in (("homes", MOUNT), ("homes2", {**MOUNT, "path": "/srv/other", "client": "other"})):
+        for item in files(ceph_mounts.document([mount], {**SETTINGS, "set": mount_set}, [])).values():
+            if "content" in item:
+                write(item["path"], item["content"])
+    write("/etc/systemd/system/data.mount", "# Not Written by baremetal.gpu.cephfs_client for homes.\n[Mount]\n")
+    (tmp_path / "etc/systemd/system/gone.mount").symlink_to("/dev/null")
+    assert ceph_mounts.written("homes", root=str(tmp_path)) == [
+        "/etc/ceph/cephfs/homes/client.home.alice.keyring",
+        "/etc/systemd/system/srv-alice.automount",
+        "/etc/systemd/system/srv-alice.mount",
+    ]
+    assert ceph_mounts.written("none", root=str(tmp_path)) == []
+
+
 @pytest.mark.parametrize(
     "path", ["/srv/alice", "/srv/with-dash", "/srv/.hidden/x", "/srv/a b", "/srv/ü", "/.x", "/a:b_c.d"]
 )

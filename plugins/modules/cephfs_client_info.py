@@ -1,0 +1,74 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cephfs_client_info
+short_description: Tell how a host can mount CephFS, and what it has of earlier runs
+version_added: 0.1.0
+description:
+  - Looks for the kernel's client and for automounts, and for the units and secrets that the role
+    P(baremetal.gpu.cephfs_client#role) wrote before. It needs nothing of Ceph and no network.
+options:
+  set:
+    description: Which of the host's sets of mounts, as the role's variable C(cephfs_client_set).
+    type: str
+    required: true
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: See what the host can mount with
+  baremetal.gpu.cephfs_client_info:
+    set: mounts
+  register: client
+"""
+
+RETURN = r"""
+kernel:
+  description: Release of the running kernel.
+  returned: success
+  type: str
+  sample: 6.12.48+deb13-amd64
+kernel_client:
+  description: Whether that kernel has a client of CephFS, loaded or to be loaded.
+  returned: success
+  type: bool
+automount:
+  description: Whether a path can be mounted when it is first looked at.
+  returned: success
+  type: bool
+written:
+  description: Paths of the units and secrets of the set, sorted.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/ceph/cephfs/mounts/client.data.secret, /etc/systemd/system/data.mount]
+"""
+
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_mounts, host_run
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec={"set": {"type": "str", "required": True}}, supports_check_mode=True)
+    probed = host_run.run(["modprobe", "--dry-run", "--quiet", "ceph"], None, 30)
+    module.exit_json(
+        changed=False,
+        kernel=os.uname().release,
+        kernel_client=probed[0] == 0,
+        automount=os.path.exists("/dev/autofs"),
+        written=ceph_mounts.written(module.params["set"]),
+    )
+
+
+if __name__ == "__main__":
+    main()
