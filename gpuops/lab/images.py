@@ -71,8 +71,8 @@ _HOOKS = (
     # What is compressed here is read once if at all: the kernel modules of a driver are packed in 5 s in place of 36.
     'mkdir -p "$1/etc/dkms/framework.conf.d"',
     f'printf \'compress_xz_opts="{QUICK_XZ}"\\n\' > "$1{DKMS_SETTINGS}"',
-    # No machine boots from it but the virtual one, whose image has settings of its own: without the drivers of all disks
-    # that there are it is made in a fifth of the time.
+    # No machine boots from it but the virtual one, whose image has settings of its own: without the drivers of all
+    # disks that there are it is made in a fraction of the time.
     f'printf "MODULES=list\\nCOMPRESSLEVEL=1\\n" > "$1{INITRAMFS_SETTINGS}"',
     # Every machine gets keys of its own.
     'rm -f "$1"/etc/ssh/ssh_host_*',
