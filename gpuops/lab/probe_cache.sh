@@ -9,6 +9,7 @@ set -u
 
 compiler=${0##*/}
 export PATH="${PATH#"${0%/*}":}" # or ccache would take this for the compiler
+# By ccache's name: the link under that of a compiler comes only after all packages are configured, drivers among them.
 probe=
 compiles=
 headers=
@@ -20,7 +21,7 @@ for word; do
     esac
 done
 if [ -z "$compiles" ] || [ ! -f "$probe" ] || [ ! -f "$headers" ]; then
-    exec "/usr/lib/ccache/$compiler" "$@"
+    exec ccache "$compiler" "$@"
 fi
 
 object=${probe%.c}.o
@@ -39,7 +40,7 @@ if [ -e "$kept.failed" ]; then
 fi
 
 said=$(mktemp)
-"/usr/lib/ccache/$compiler" "$@" 2>"$said"
+ccache "$compiler" "$@" 2>"$said"
 status=$?
 cat "$said" >&2
 mkdir -p "${kept%/*}"
