@@ -9,7 +9,6 @@ set -u
 
 compiler=${0##*/}
 export PATH="${PATH#"${0%/*}":}" # or ccache would take this for the compiler
-# By ccache's name: the link under that of a compiler comes only after all packages are configured, drivers among them.
 probe=
 compiles=
 headers=
@@ -20,6 +19,7 @@ for word; do
     */generated/autoconf.h) headers=$word ;;
     esac
 done
+# Not by ccache's link of the compiler's name: it comes only after all packages are configured, drivers among them.
 if [ -z "$compiles" ] || [ ! -f "$probe" ] || [ ! -f "$headers" ]; then
     exec ccache "$compiler" "$@"
 fi

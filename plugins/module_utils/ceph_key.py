@@ -56,7 +56,7 @@ def read(ceph: Ceph, entity: str) -> dict[str, Any] | None:
 
 def read_all(ceph: Ceph) -> dict[str, dict[str, Any]]:
     """All keys of the cluster by name, each as {entity, key, caps}."""
-    return {row["entity"]: row for row in (find(ceph, "auth", "ls") or {}).get("auth_dump", ())}
+    return {row["entity"]: row for row in ceph.json("auth", "ls")["auth_dump"]}
 
 
 def plan(

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from .ceph import Ceph
@@ -203,10 +202,6 @@ def read_all(ceph: Ceph, filesystem: str, group: str, groups: set[str] | None = 
     names = [str(entry["name"]) for entry in listed]
     # A command takes half a second, nearly all of which is its start.
     with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
-        read_one = partial(_read_named, ceph, filesystem, group, known)
-        found = dict(zip(names, pool.map(read_one, names)))
+        each = pool.map(lambda name: read(ceph, Place(filesystem, group, name), known), names)
+        found = dict(zip(names, each))
     return {name: {**one.info, "snapshots": one.snapshots} for name, one in found.items() if one.info}
-
-
-def _read_named(ceph: Ceph, filesystem: str, group: str, groups: set[str], name: str) -> Found:
-    return read(ceph, Place(filesystem, group, name), groups)

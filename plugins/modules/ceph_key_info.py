@@ -44,7 +44,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_key, ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 
 
@@ -56,8 +56,9 @@ def main() -> None:
     names = set(module.params["names"])
 
     def work(ceph: Ceph) -> dict[str, Any]:
-        listed = {entry["entity"]: entry["caps"] for entry in ceph.json("auth", "ls")["auth_dump"]}
-        return {"changed": False, "caps": {key: caps for key, caps in listed.items() if not names or key in names}}
+        listed = ceph_key.read_all(ceph)
+        caps = {name: key["caps"] for name, key in listed.items() if not names or name in names}
+        return {"changed": False, "caps": caps}
 
     ceph_module.guarded(module, "the keys", work)
 

@@ -12,7 +12,7 @@ from tests.site.plays import INVENTORY, lab, run_and_cut, run_playbook, ssh
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 MACHINE = "gpu1"
-CUTS = 10
+CUTS = 12
 # Every fourth cut takes the machine's power; the others kill the playbook, and what it started runs on or not.
 POWER_CUT_EVERY = 4
 
@@ -30,11 +30,11 @@ def test_a_run_that_was_cut_many_times_converges(bare_lab: None) -> None:
             lab("reset", MACHINE)
             continue
         cut_at.append(where)
-        if len(cut_at) == CUTS:
-            break
         if len(cut_at) % POWER_CUT_EVERY == 0:
             lab("power-cut", MACHINE)
             lab("up")
+        if len(cut_at) == CUTS:
+            break
     print(f"seed {seed}; cut at: {cut_at}")
     last = run_playbook("site.yml", limit=MACHINE)
     assert last.rc == 0, f"seed {seed}, cut at {cut_at}\n{last.tail()}"
