@@ -136,6 +136,25 @@ def _garbage_waits() -> Iterator[None]:
             gc.enable()
 
 
+class _Members(dict[str, Callable[[Any], Any]]):
+    """By the name of a group what puts a host into it; a group that is not there is made.
+
+    Asking the inventory for it each time costs twice as much, and takes a host's name for a group's if there is such a
+    group.
+    """
+
+    def __init__(self, inventory: Any) -> None:
+        super().__init__()
+        self._inventory = inventory
+
+    def __missing__(self, group: str) -> Callable[[Any], Any]:
+        if group not in self._inventory.groups:
+            self._inventory.add_group(group)
+        found: Callable[[Any], Any] = self._inventory.groups[group].add_host
+        self[group] = found
+        return found
+
+
 class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     NAME = "baremetal.gpu.gpus"
 
@@ -256,7 +275,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     def _add(self, found: Iterator[Found], scope: set[str]) -> set[str]:
         """Puts hosts into their groups and returns the hosts."""
         # Looked up once: on the wrapper that Ansible gives to plugins, every look-up costs as much as a call.
-        hosts, add_host, join = self.inventory.hosts, self.inventory.add_host, self._joiner()
+        hosts, add_host, members = self.inventory.hosts, self.inventory.add_host, _Members(self.inventory)
         add_hosts = self.get_option("add_hosts")
         wants_facts = self._wants_facts
         known: set[str] = set()
@@ -267,24 +286,13 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 add_host(host)
             elif host not in scope:
                 continue
+            seen = hosts[host]
             for group in groups:
-                join(group, host)
+                members[group](seen)
             known.add(host)
             if wants_facts:
                 self._set_variables(host, facts)
         return known
-
-    def _joiner(self) -> Callable[[str, str], None]:
-        """A function that puts a host into a group, which it makes if there is none."""
-        hosts, groups, add_group = self.inventory.hosts, self.inventory.groups, self.inventory.add_group
-
-        def join(group: str, host: str) -> None:
-            if group not in groups:
-                add_group(group)
-            # Asking the inventory costs twice as much, and takes a host's name for a group's if there is such a group.
-            groups[group].add_host(hosts[host])
-
-        return join
 
     def _set_variables(self, host: str, facts: dict[str, Any]) -> None:
         if self._cards_variable:
@@ -302,9 +310,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self._add_host_to_keyed_groups(self.get_option("keyed_groups"), variables, host, strict=strict)
 
     def _add_unknown(self, hosts: set[str]) -> None:
-        join = self._joiner()
-        for host in [name for name in self.inventory.hosts if name in hosts]:
-            join(fleet.UNKNOWN, host)
+        members = _Members(self.inventory)
+        for name, host in list(self.inventory.hosts.items()):
+            if name in hosts:
+                members[fleet.UNKNOWN](host)
 
     def _report(self) -> None:
         if not self._problems:

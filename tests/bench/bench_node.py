@@ -5,6 +5,10 @@ The list, peer_node.yml, is DeepOps' tasks for the same, rebuilt in our own word
 ansible-playbook over SSH on the same machine, with the same settings (pipelining, one connection kept), in turns, and
 neither changes anything. Ours looks at everything that it is about on every run. CPU is the controller's.
 
+What a host more costs the controller is told by a run over a fleet: the same machine under as many names, so that
+what Ansible takes to start and to put its modules together counts once for all of them, as on a site. They run beside
+each other on one machine, so of the fleet only CPU is told.
+
 Pipelining, which `ansible.cfg` and `gpuops init` set, is measured too; and a playbook of one task that does nothing on
 the host: less than that no run of ansible-playbook costs.
 
@@ -20,10 +24,14 @@ import json
 import os
 import re
 import resource
+import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.bench.harness import CPU, ROOT, WALL, Figure, NotHere, Row, Sample, compare, paired
 
@@ -32,8 +40,11 @@ PEER = Path(__file__).with_name("peer_node.yml")
 OURS = ROOT / "tests" / "site" / "node_stages.yml"
 NOTHING = Path(__file__).with_name("nothing.yml")
 BIN = Path(sys.executable).parent
-GOALS: dict[str, float | None] = {"wall_s": 10.0, "cpu_s": 10.0}
+WALL_GOAL: dict[str, float | None] = {"wall_s": 10.0}
+CPU_GOAL: dict[str, float | None] = {"cpu_s": 10.0}
 COMMANDS_GOAL = 8.0
+LAB = "inventories/lab"
+FLEET = 10
 
 
 def lab(*words: str) -> str:
@@ -43,12 +54,24 @@ def lab(*words: str) -> str:
     return done.stdout
 
 
-def play(playbook: Path, *options: str, pipelining: bool = True) -> Sample:
-    """A run that changed nothing, with its output: wall time and the CPU of the controller."""
+def fleet(hostvars: Mapping[str, Any], directory: Path) -> Path:
+    """An inventory in which the machine has many names."""
+    names = [f"{MACHINE}-{number}" for number in range(FLEET)]
+    # A connection each, as to machines of their own.
+    path = hostvars["ansible_control_path"]
+    hosts = {name: {**hostvars, "ansible_control_path": path.replace(MACHINE, name)} for name in names}
+    groups = {"gpu_nodes": {"hosts": hosts}}
+    (directory / "hosts.json").write_text(json.dumps({"all": {"children": {"gpu_cluster": {"children": groups}}}}))
+    (directory / "group_vars").symlink_to(ROOT / LAB / "group_vars")
+    return directory / "hosts.json"
+
+
+def play(playbook: Path, *options: str, pipelining: bool = True, inventory: str | Path = LAB, hosts: int = 1) -> Sample:
+    """A run that changed nothing, with its output: wall time and the CPU of the controller for each host."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
         [
-            *(BIN / "ansible-playbook", "-i", "inventories/lab", "--limit", MACHINE, playbook),
+            *(BIN / "ansible-playbook", "-i", inventory, "--limit", f"{MACHINE}*", "--forks", f"{hosts}", playbook),
             *("-e", json.dumps({"cuda_versions": []}), *options),
         ],
         cwd=ROOT,
@@ -63,11 +86,11 @@ def play(playbook: Path, *options: str, pipelining: bool = True) -> Sample:
         check=False,
     )
     wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-    recap = re.search(rf"^{MACHINE} +: ok=\d+ +changed=(\d+)", done.stdout, re.MULTILINE)
-    if done.returncode or recap is None:
+    changed = re.findall(rf"^{MACHINE}\S* +: ok=\d+ +changed=(\d+)", done.stdout, re.MULTILINE)
+    if done.returncode or len(changed) != hosts:
         raise SystemExit(f"{playbook} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Sample(cpu, 0.0, recap[1] if "-vvv" not in options else done.stdout, wall)
+    return Sample(cpu / hosts, 0.0, " ".join(changed) if "-vvv" not in options else done.stdout, wall)
 
 
 def counted(playbook: Path) -> tuple[float, float]:
@@ -78,10 +101,14 @@ def counted(playbook: Path) -> tuple[float, float]:
     return float(len(re.findall(r"^<[^>]+> SSH: EXEC ", told, re.MULTILINE))), float(packets)
 
 
-def run(quick: bool) -> list[Row]:
-    if MACHINE not in json.loads(lab("inventory"))["_meta"]["hostvars"]:
-        raise NotHere(f"no machine {MACHINE} is up; `make lab` makes one")
+def unchanged(pairs: Sequence[tuple[Sample, Sample]]) -> Sequence[tuple[Sample, Sample]]:
+    for both in pairs:
+        if {word for sample in both for word in sample.outcome.split()} != {"0"}:
+            raise SystemExit(f"{MACHINE} is not finished: a run has changed something. Run `make lab`")
+    return pairs
 
+
+def one_host(quick: bool) -> list[Row]:
     def theirs() -> Sample:
         return play(PEER)
 
@@ -90,20 +117,51 @@ def run(quick: bool) -> list[Row]:
 
     # What the list wants and ours does not have is made first.
     theirs()
-    control = paired(ours, ours, 1 if quick else 3)
-    pairs = paired(theirs, ours, 1 if quick else 7)
-    for both in (*control, *pairs):
-        if {sample.outcome for sample in both} != {"0"}:
-            raise SystemExit(f"{MACHINE} is not finished: a run has changed something. Run `make lab`")
-    rows: list[Row] = [*compare("a finished machine", pairs, {} if quick else GOALS, control, quantities=(WALL, CPU))]
-    plain = paired(lambda: play(OURS, pipelining=False), ours, 1 if quick else 5)
-    rows += compare("the node stages, without pipelining against with it", plain, {}, control, quantities=(WALL, CPU))
+    control = unchanged(paired(ours, ours, 1 if quick else 3))
+    pairs = unchanged(paired(theirs, ours, 1 if quick else 7))
     least = [play(NOTHING) for _number in range(1 if quick else 5)]
+    start = Sample(
+        statistics.median(sample.cpu_s for sample in least),
+        0.0,
+        "nothing",
+        statistics.median(sample.wall_s for sample in least),
+    )
+    both = (WALL, CPU)
+    rows: list[Row] = [
+        *compare("a finished machine", pairs, {} if quick else WALL_GOAL, control, quantities=both),
+        *compare("a finished machine, beyond a playbook of nothing", pairs, {}, control, start, quantities=both),
+    ]
+    plain = unchanged(paired(lambda: play(OURS, pipelining=False), ours, 1 if quick else 5))
+    rows += compare("the node stages, without pipelining against with it", plain, {}, control, quantities=both)
     for quantity, seconds in (
         ("wall", [sample.wall_s for sample in least]),
         ("CPU", [sample.cpu_s for sample in least]),
     ):
         rows.append(Figure.of("a playbook of nothing", quantity, "s", seconds))
+    return rows
+
+
+def many_names(quick: bool, hostvars: Mapping[str, Any]) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="bench-node-") as directory:
+        inventory = fleet(hostvars, Path(directory))
+
+        def theirs() -> Sample:
+            return play(PEER, inventory=inventory, hosts=FLEET)
+
+        def ours() -> Sample:
+            return play(OURS, inventory=inventory, hosts=FLEET)
+
+        control = unchanged(paired(ours, ours, 1 if quick else 3, [ours]))
+        pairs = unchanged(paired(theirs, ours, 1 if quick else 7))
+    what = f"{FLEET} finished hosts, for each of them"
+    return [*compare(what, pairs, {} if quick else CPU_GOAL, control, quantities=(CPU,))]
+
+
+def run(quick: bool) -> list[Row]:
+    known = json.loads(lab("inventory"))["_meta"]["hostvars"]
+    if MACHINE not in known:
+        raise NotHere(f"no machine {MACHINE} is up; `make lab` makes one")
+    rows = [*one_host(quick), *many_names(quick, known[MACHINE])]
     for name, playbook, most in (("the list", PEER, (None, None)), ("the node stages", OURS, (COMMANDS_GOAL, 0.0))):
         commands, packets = counted(playbook)
         rows.append(Figure(name, "commands over SSH", "", commands, commands, 1, most[0]))

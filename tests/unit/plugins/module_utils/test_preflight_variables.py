@@ -46,8 +46,8 @@ def test_choices_are_those_of_the_role(name):
 
 
 def test_the_role_hands_every_variable_over():
-    variables = load(ROLES / "gpu_preflight" / "vars" / "main.yml")["__gpu_preflight_variables"]
-    assert variables == {name: f"{{{{ {name} | default(none) }}}}" for name in preflight_variables.DEFAULTS}
+    names = load(ROLES / "gpu_preflight" / "vars" / "main.yml")["__gpu_preflight_names"]
+    assert sorted(names) == sorted(preflight_variables.DEFAULTS)
 
 
 def test_every_choice_has_a_default_among_it():
