@@ -4,29 +4,68 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from gpuops import __version__
-from gpuops.doctor_command import doctor_command
-from gpuops.drain import drain, restore
-from gpuops.fetch.cli import fetch, manifest
-from gpuops.init.command import init
-from gpuops.inventory.cli import inventory
-from gpuops.place import place
-from gpuops.plan_command import plan_command
-from gpuops.probe import probe
-from gpuops.reconcile import clear, reconcile
-from gpuops.report.command import report
-from gpuops.status_command import status_command
-from gpuops.up import up
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
+# Each with its function, or its Typer, and the module of it.
+COMMANDS = {
+    "init": "gpuops.init.command:init",
+    "plan": "gpuops.plan_command:plan_command",
+    "up": "gpuops.up:up",
+    "status": "gpuops.status_command:status_command",
+    "doctor": "gpuops.doctor_command:doctor_command",
+    "report": "gpuops.report.command:report",
+    "manifest": "gpuops.fetch.cli:manifest",
+    "fetch": "gpuops.fetch.cli:fetch",
+    "inventory": "gpuops.inventory.cli:inventory",
+    "probe": "gpuops.probe:probe",
+    "place": "gpuops.place:place",
+    "drain": "gpuops.drain:drain",
+    "restore": "gpuops.drain:restore",
+    "reconcile": "gpuops.reconcile:reconcile",
+    "clear": "gpuops.reconcile:clear",
+    # The lab builds its machines' simulated cards from the sources, so it belongs to a checkout.
+    "lab": "gpuops.lab.cli:app" if CHECKOUT.joinpath("tests", "simulators").is_dir() else "gpuops.no_lab:app",
+}
+
 # As sysexits.h has it: a fault of the program, not of how it was called.
 SOFTWARE_FAULT = 70
+
+
+class Commands(Mapping[str, Any]):
+    """The sub-commands by their names. One is loaded when it is called: all of them take half a second."""
+
+    def __getitem__(self, name: str) -> Any:
+        module, attribute = COMMANDS[name].split(":")
+        found = getattr(import_module(module), attribute)
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(add_completion=False)
+            found.command(name)(function)
+        command = typer.main.get_command(found)
+        command.name = name
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class Group(TyperGroup):
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        commands: Any = Commands()
+        self.commands = commands
 
 
 class App(typer.Typer):
@@ -51,6 +90,7 @@ class App(typer.Typer):
 
 app = App(
     name="gpuops",
+    cls=Group,
     help="Build and look after a GPU cluster on bare metal.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -85,33 +125,3 @@ def main(
       gpuops status --watch
     """
     app.debug = debug
-
-
-app.command()(init)
-app.command("plan")(plan_command)
-app.command()(up)
-app.command("status")(status_command)
-app.command("doctor")(doctor_command)
-app.command()(report)
-app.command()(manifest)
-app.command()(fetch)
-app.command()(inventory)
-app.command()(probe)
-app.command()(place)
-app.command()(drain)
-app.command()(restore)
-app.command()(reconcile)
-app.command()(clear)
-
-# The lab builds its machines' simulated cards from the sources, so it belongs to a checkout.
-if CHECKOUT.joinpath("tests", "simulators").is_dir():
-    from gpuops.lab.cli import app as lab
-
-    app.add_typer(lab, name="lab", help="Real machines on this host to try and test everything on.")
-else:
-
-    @app.command("lab", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-    def no_lab() -> None:
-        """Say where the lab is to be had."""
-        typer.echo("gpuops lab: this is an installed gpuops; the lab runs from a clone of the repository", err=True)
-        raise typer.Exit(1)

@@ -18,7 +18,9 @@ from .machine import Machine
 from .state import STANDARD_MACHINES, Lab, parse_machine
 from .vm_cli import app as vm
 
-app = typer.Typer(no_args_is_help=True, help="Real machines on this host to try and test everything on.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Real machines on this host to try and test everything on."
+)
 app.add_typer(vm, name="vm")
 
 P = ParamSpec("P")

@@ -308,73 +308,72 @@ options:
             description: Priority of the alternative.
             type: int
             default: 50
-  settings:
-    description:
-      - Files into which M(baremetal.gpu.config_merge) merges settings with O(ignore:record=true), compared here in the
-        same execution. What differs is that module's to mend, and is in RV(others).
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      path:
-        description: The file.
-        type: path
-        required: true
-      format:
-        description: The format of the file.
-        type: str
-        choices: [json, toml]
-        default: json
-      state:
-        description: Whether the settings should be in the file.
-        type: str
-        choices: [present, absent]
-        default: present
-      values:
-        description: The settings.
-        type: dict
-        default: {}
-      remove:
-        description: Keys that must not be in the file.
-        type: list
-        elements: raw
-        default: []
-      lists:
-        description: What happens to a list of the file.
-        type: str
-        choices: [replace, union]
-        default: replace
-      mode:
-        description: Mode of the file in octal digits. By default it does not matter.
-        type: str
-      withdraw_from:
-        description: Other files, in which no setting of the module should be left.
-        type: list
-        elements: path
-        default: []
-      state_dir:
-        description: Where the module remembers its settings.
-        type: path
-        default: /var/lib/baremetal-gpu/config_merge
-  cdi:
-    description:
-      - The specification of the cards that M(baremetal.gpu.nvidia_cdi) writes, compared here in the same execution.
-        What differs is that module's to mend, and is in RV(others). By default it is not looked at.
-    type: dict
-    suboptions:
-      state:
-        description: Whether the file should be there.
-        type: str
-        choices: [present, absent]
-        default: present
-      path:
-        description: The file.
-        type: path
-        default: /etc/cdi/nvidia.yaml
-      devices:
-        description: The C(devices) of M(baremetal.gpu.gpu_facts), which know the UUIDs of the cards.
+      settings:
+        description:
+          - Files into which M(baremetal.gpu.config_merge) merges settings with O(ignore:record=true). What differs is
+            that module's to mend, and is in RV(others).
         type: list
         elements: dict
+        suboptions:
+          path:
+            description: The file.
+            type: path
+            required: true
+          format:
+            description: The format of the file.
+            type: str
+            choices: [json, toml]
+            default: json
+          state:
+            description: Whether the settings should be in the file.
+            type: str
+            choices: [present, absent]
+            default: present
+          values:
+            description: The settings.
+            type: dict
+            default: {}
+          remove:
+            description: Keys that must not be in the file.
+            type: list
+            elements: raw
+            default: []
+          lists:
+            description: What happens to a list of the file.
+            type: str
+            choices: [replace, union]
+            default: replace
+          mode:
+            description: Mode of the file in octal digits. By default it does not matter.
+            type: str
+          withdraw_from:
+            description: Other files, in which no setting of the module should be left.
+            type: list
+            elements: path
+            default: []
+          state_dir:
+            description: Where the module remembers its settings.
+            type: path
+            default: /var/lib/baremetal-gpu/config_merge
+      cdi:
+        description:
+          - The specification of the cards that M(baremetal.gpu.nvidia_cdi) writes. What differs is that module's to
+            mend, and is in RV(others).
+        type: dict
+        suboptions:
+          state:
+            description: Whether the file should be there.
+            type: str
+            choices: [present, absent]
+            default: present
+          path:
+            description: The file.
+            type: path
+            default: /etc/cdi/nvidia.yaml
+          devices:
+            description: The C(devices) of M(baremetal.gpu.gpu_facts), which know the UUIDs of the cards.
+            type: list
+            elements: dict
   keep_drained:
     description:
       - Whether it is right that work is off the host, because whoever asks took it off. Otherwise a record of it,
@@ -420,11 +419,11 @@ EXAMPLES = r"""
     desired:
       units:
         - {name: docker.service, state: started}
-    settings:
-      - path: /etc/docker/daemon.json
-        values: {features: {cdi: true}}
-    cdi:
-      devices: "{{ ansible_facts['gpu']['devices'] }}"
+      settings:
+        - path: /etc/docker/daemon.json
+          values: {features: {cdi: true}}
+      cdi:
+        devices: "{{ ansible_facts['gpu']['devices'] }}"
 """
 
 RETURN = r"""
@@ -451,13 +450,13 @@ plan:
   elements: str
   sample: ["install package docker.io 26.1.5+dfsg1-9 and hold it (is not installed)"]
 others:
-  description: Files of O(settings) and O(cdi) that differ. They are not in RV(plan), because other modules mend them.
+  description: Files of O(desired.settings) and O(desired.cdi) that differ. They are not in RV(plan), because other modules mend them.
   returned: always
   type: list
   elements: dict
   sample: [{path: /etc/docker/daemon.json, why: features.cdi differ}]
 notes:
-  description: What an operator should know about the specification of O(cdi).
+  description: What an operator should know about the specification of O(desired.cdi).
   returned: always
   type: list
   elements: str
@@ -579,41 +578,41 @@ SPEC = {
         path={"type": "path", "required": True},
         priority={"type": "int", "default": 50},
     ),
+    "settings": listed(
+        **named("path", "path"),
+        format={"type": "str", "choices": ["json", "toml"], "default": "json"},
+        state=PRESENCE,
+        values={"type": "dict", "default": {}},
+        remove={"type": "list", "elements": "raw", "default": []},
+        lists={"type": "str", "choices": ["replace", "union"], "default": "replace"},
+        mode={"type": "str"},
+        withdraw_from={"type": "list", "elements": "path", "default": []},
+        state_dir={"type": "path", "default": merge_record.DIRECTORY},
+    ),
+    "cdi": {
+        "type": "dict",
+        "options": {
+            "state": PRESENCE,
+            "path": {"type": "path", "default": cdi.FILE},
+            "devices": {"type": "list", "elements": "dict"},
+        },
+    },
 }
-
-SETTINGS = {
-    **named("path", "path"),
-    "format": {"type": "str", "choices": ["json", "toml"], "default": "json"},
-    "state": PRESENCE,
-    "values": {"type": "dict", "default": {}},
-    "remove": {"type": "list", "elements": "raw", "default": []},
-    "lists": {"type": "str", "choices": ["replace", "union"], "default": "replace"},
-    "mode": {"type": "str"},
-    "withdraw_from": {"type": "list", "elements": "path", "default": []},
-    "state_dir": {"type": "path", "default": merge_record.DIRECTORY},
-}
-SPECIFICATION = {
-    "state": PRESENCE,
-    "path": {"type": "path", "default": cdi.FILE},
-    "devices": {"type": "list", "elements": "dict"},
-}
-
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "desired": {"type": "dict", "required": True, "options": SPEC},
-            "settings": {"type": "list", "elements": "dict", "default": [], "options": SETTINGS},
-            "cdi": {"type": "dict", "options": SPECIFICATION},
             "keep_drained": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
-    found = drift.inspect(module.params["desired"], run, diff=module._diff, keep_drained=module.params["keep_drained"])
-    differing = {item["path"]: drift_others.settings(item) for item in module.params["settings"]}
+    desired = module.params["desired"]
+    found = drift.inspect(desired, run, diff=module._diff, keep_drained=module.params["keep_drained"])
+    differing = {item["path"]: drift_others.settings(item) for item in desired["settings"] or []}
     notes: list[str] = []
-    if module.params["cdi"]:
-        differing[module.params["cdi"]["path"]], notes = drift_others.specification(module.params["cdi"])
+    if specification := desired["cdi"]:
+        differing[specification["path"]], notes = drift_others.specification(specification)
     others = [{"path": path, "why": why} for path, why in differing.items() if why is not None]
     differs = {name: found[name] or bool(others) for name in ("drifted", "required")}
     module.exit_json(changed=False, **{**found, **differs, "others": others, "notes": notes})

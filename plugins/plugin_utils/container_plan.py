@@ -89,11 +89,11 @@ def plan(
     :return: `check`: whether there is something to find out or to refuse before anything else. `system`: its key.
         `known`: whether the role knows the system; without that there is nothing more. `problems`: rows of why and
         remedy. `present`: whether there is to be an engine; `result`: what the host ends up with. `desired`: the
-        document for packages, repositories and units. `file` and `toolkit`: arguments of config_merge, `toolkit` None
-        where it is not wanted; `settings`: both as host_drift_info takes them; `validate`, `unit`, `reload_keys`,
-        `others`: of the engine's file. `packaged`: whether the engine's package is about to bring that file.
-        `specification`: arguments of nvidia_cdi, None where it cannot be told whether there are cards. `notes`: what an
-        operator should know.
+        document for packages, repositories and units; `compared`: the same with the files that other modules keep.
+        `file` and `toolkit`: arguments of config_merge, `toolkit` None where it is not wanted; `validate`, `unit`,
+        `reload_keys`, `others`: of the engine's file. `packaged`: whether the engine's package is about to bring that
+        file. `specification`: arguments of nvidia_cdi, None where it cannot be told whether there are cards. `notes`:
+        what an operator should know.
     """
     key = system_of(facts)
     system = re.sub(r"^el(8|9|10)$", "el", key)
@@ -104,6 +104,8 @@ def plan(
     wanted = _Wanted(asked, systems[system], not key.startswith("el"), facts.get("gpu") or {}, containerd)
     problems = wanted.problems() if wanted.present else []
     file, toolkit = wanted.file(), wanted.toolkit_file() if wanted.toolkit else None
+    desired, specification = wanted.desired(), wanted.specification()
+    compared = {**desired, "settings": [file, toolkit] if toolkit else [file]}
     return {
         "check": unsure or bool(problems),
         "system": key,
@@ -111,16 +113,16 @@ def plan(
         "problems": problems,
         "present": wanted.present,
         "result": wanted.result(),
-        "desired": wanted.desired(),
+        "desired": desired,
+        "compared": {**compared, "cdi": specification} if specification else compared,
         "file": file,
         "toolkit": toolkit,
-        "settings": [file, toolkit] if toolkit else [file],
         "validate": wanted.validate(),
         "unit": READERS[wanted.engine],
         "reload_keys": DOCKER_RELOADS if wanted.engine == "docker" else [],
         "others": wanted.other_files(),
         "packaged": wanted.engine == "containerd" and wanted.present and containerd is None,
-        "specification": wanted.specification(),
+        "specification": specification,
         "notes": wanted.notes(),
     }
 

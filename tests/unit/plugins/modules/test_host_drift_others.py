@@ -49,8 +49,9 @@ def settings(call, tmp_path):
             others = [other["path"] for other in arguments.pop("withdraw_from", [])]
             found = call(
                 host_drift_info,
-                desired={},
-                settings=[{"path": str(path), "state_dir": str(state), "withdraw_from": others, **arguments}],
+                desired={
+                    "settings": [{"path": str(path), "state_dir": str(state), "withdraw_from": others, **arguments}]
+                },
             )
             assert found["drifted"] == found["required"] == would["changed"]
             assert found["plan"] == []
@@ -127,7 +128,7 @@ def test_settings_left_in_the_file_of_another_engine_differ(settings, call, tmp_
 def test_what_the_module_would_refuse_differs(settings, call, tmp_path, text, why):
     settings.file.write_text(text)
     item = {"path": str(settings.file), "state_dir": str(tmp_path / "state"), "values": WANTED["values"]}
-    found = call(host_drift_info, desired={}, settings=[item])
+    found = call(host_drift_info, desired={"settings": [item]})
     assert found["drifted"]
     assert why in found["others"][0]["why"]
     assert settings.file.read_text() == text
@@ -139,11 +140,11 @@ def test_a_change_that_the_service_has_not_read_yet_differs(settings, call, tmp_
     data = json.loads(record.read_text())
     record.write_text(json.dumps({**data, "pending": {"action": "restart", "boot_id": "x", "monotonic": 1.0}}))
     item = {"path": str(settings.file), "state_dir": str(tmp_path / "state"), "values": {"a": 1}}
-    assert call(host_drift_info, desired={}, settings=[item])["others"] == [
+    assert call(host_drift_info, desired={"settings": [item]})["others"] == [
         {"path": str(settings.file), "why": "its service has not read it yet"}
     ]
     record.write_text("{")
-    assert call(host_drift_info, desired={}, settings=[item])["drifted"]
+    assert call(host_drift_info, desired={"settings": [item]})["drifted"]
 
 
 @pytest.fixture
@@ -179,7 +180,7 @@ def specification(call, monkeypatch, tmp_path):
         @staticmethod
         def found(**arguments):
             """Why it differs, or None, and the notes."""
-            found = call(host_drift_info, desired={}, cdi={"path": path, **arguments})
+            found = call(host_drift_info, desired={"cdi": {"path": path, **arguments}})
             assert found["drifted"] == bool(found["others"])
             return (found["others"][0]["why"] if found["others"] else None), found["notes"]
 

@@ -42,6 +42,7 @@ def test_docker_of_debian_13_gets_the_cards_by_cdi():
     assert found["file"]["path"] == "/etc/docker/daemon.json"
     assert found["file"]["values"] == {"features": {"cdi": True}}
     assert found["specification"] == {"state": "present", "devices": [CARD]}
+    assert found["compared"] == {**found["desired"], "settings": [found["file"]], "cdi": found["specification"]}
     assert [row["name"] for row in found["desired"]["packages"]] == ["docker.io", "docker-cli"]
     assert [row["state"] for row in found["desired"]["repositories"]] == ["absent", "absent"]
     assert (found["check"], found["problems"], found["notes"]) == (False, [], [])
@@ -70,7 +71,7 @@ def test_the_toolkit_comes_from_the_operators_repository():
     assert named(found["desired"]["packages"], "nvidia-container-toolkit")["hold"] is True
     assert found["file"]["values"]["runtimes"]["nvidia"]["path"] == "nvidia-container-runtime"
     assert found["toolkit"]["values"] == {"accept-nvidia-visible-devices-envvar-when-unprivileged": False}
-    assert found["settings"] == [found["file"], found["toolkit"]]
+    assert found["compared"]["settings"] == [found["file"], found["toolkit"]]
 
 
 def test_what_the_operator_sets_in_dockers_file_is_laid_over_the_roles_own():
