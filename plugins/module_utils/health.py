@@ -58,7 +58,23 @@ def judge(
     in the beginning. `policy` is the site's, see policy.py. `now` is {time, uptime} without a look; by default the
     host's clocks. Raises PolicyError or HistoryError.
     """
-    rules = policies.merge(policy)
+    return _judge(look, events, history, policies.merge(policy), now)
+
+
+def judge_once(
+    look: dict[str, Any], events: Iterable[dict[str, Any]], policy: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The report on a single look: what fails in it counts at once, except for what is a share of time."""
+    return _judge(look, events, None, policies.for_one_look(policy), None)[0]
+
+
+def _judge(
+    look: dict[str, Any] | None,
+    events: Iterable[dict[str, Any]],
+    history: dict[str, Any] | None,
+    rules: dict[str, Any],
+    now: dict[str, float] | None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
     if history:
         kept.check(history)
         history = copy.deepcopy(history)
@@ -77,13 +93,6 @@ def judge(
         _judge_devices(look, seen, blamed, history, clock, rules)
         _judge_node(look, blamed, history, clock, rules)
     return _report(history, clock, rules), history
-
-
-def judge_once(
-    look: dict[str, Any], events: Iterable[dict[str, Any]], policy: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """The report on a single look: what fails in it counts at once, except for what is a share of time."""
-    return judge(look, events, None, policies.for_one_look(policies.merge(policy)))[0]
 
 
 def clear(

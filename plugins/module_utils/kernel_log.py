@@ -21,20 +21,21 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import pci
 
-_RECORD = re.compile(r"^(?P<priority>\d+),(?P<sequence>\d+),(?P<microseconds>\d+),[^;]*;(?P<text>.*)$", re.DOTALL)
+# Patterns, compiled by `re` where one is needed first: a host that has nothing to say pays for none.
+_RECORD = r"(?s)^(?P<priority>\d+),(?P<sequence>\d+),(?P<microseconds>\d+),[^;]*;(?P<text>.*)$"
 _ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
-_XID = re.compile(rf"^NVRM: Xid \((?:PCI:)?(?P<address>{_ADDRESS})\): (?P<xid>\d+),?\s*(?P<rest>.*)$")
-_OFF_BUS = re.compile(rf"^NVRM: GPU (?P<address>{_ADDRESS}): GPU has fallen off the bus", re.IGNORECASE)
+_XID = rf"^NVRM: Xid \((?:PCI:)?(?P<address>{_ADDRESS})\): (?P<xid>\d+),?\s*(?P<rest>.*)$"
+_OFF_BUS = rf"(?i)^NVRM: GPU (?P<address>{_ADDRESS}): GPU has fallen off the bus"
 # This form is spread over three lines, and only the first names the card.
-_OFF_BUS_BEGIN = re.compile(rf"^NVRM: The NVIDIA GPU (?P<address>{_ADDRESS})\b")
-_OFF_BUS_END = re.compile(r"^(?:NVRM: )?\s*fallen off the bus and is not responding")
-_UUID = re.compile(rf"^NVRM: GPU at PCI:(?P<address>{_ADDRESS}): (?P<uuid>GPU-[0-9a-f-]+)")
+_OFF_BUS_BEGIN = rf"^NVRM: The NVIDIA GPU (?P<address>{_ADDRESS})\b"
+_OFF_BUS_END = r"^(?:NVRM: )?\s*fallen off the bus and is not responding"
+_UUID = rf"^NVRM: GPU at PCI:(?P<address>{_ADDRESS}): (?P<uuid>GPU-[0-9a-f-]+)"
 # The name of a process may hold colons and commas, and a pid that is not known is in quotes.
-_PROCESS = re.compile(r"\bpid='?(?P<pid>[^',]+)'?, name=(?P<process>.*?)(?:, |$)")
-_LINK = re.compile(r"\b(?P<unit>[A-Z]+(?:_[A-Z]+)*) (?P<word>Fatal|Nonfatal) XC\d+ i\d+ Link (?P<link>-?\d+)")
-_RECOVERY = re.compile(r"recovery action changed from 0x(?P<before>[0-9a-f]+) \(.*?\) to 0x(?P<after>[0-9a-f]+)", re.I)
+_PROCESS = r"\bpid='?(?P<pid>[^',]+)'?, name=(?P<process>.*?)(?:, |$)"
+_LINK = r"\b(?P<unit>[A-Z]+(?:_[A-Z]+)*) (?P<word>Fatal|Nonfatal) XC\d+ i\d+ Link (?P<link>-?\d+)"
+_RECOVERY = r"(?i)recovery action changed from 0x(?P<before>[0-9a-f]+) \(.*?\) to 0x(?P<after>[0-9a-f]+)"
 # dev-kmsg writes what cannot be printed, and the backslash itself, as \xNN.
-_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+_ESCAPED = r"\\x([0-9a-f]{2})"
 # The three lines of one message come together; others may get between them.
 _LINES_BETWEEN = 8
 RECORD_AT_MOST = 8192
@@ -49,15 +50,15 @@ def address(text: str) -> str:
 def detail(rest: str) -> dict[str, Any]:
     """What the text behind an Xid's number adds."""
     found: dict[str, Any] = {}
-    process = _PROCESS.search(rest)
+    process = re.search(_PROCESS, rest)
     if process:
         pid = process["pid"]
         found["pid"] = int(pid) if pid.isdigit() else None
         found["process"] = None if process["process"] == "<unknown>" else process["process"]
-    link = _LINK.search(rest)
+    link = re.search(_LINK, rest)
     if link:
         found.update(unit=link["unit"], fatal=link["word"] == "Fatal", link=int(link["link"]))
-    recovery = _RECOVERY.search(rest)
+    recovery = re.search(_RECOVERY, rest)
     if recovery:
         found.update(recovery_from=int(recovery["before"], 16), recovery_to=int(recovery["after"], 16))
     return found
@@ -79,10 +80,10 @@ class Parser:
         """`records` are as /dev/kmsg gives them; other lines are passed over."""
         found: list[dict[str, Any]] = []
         for record in records:
-            match = _RECORD.match(record)
+            match = re.match(_RECORD, record)
             if not match:
                 continue
-            text = _ESCAPED.sub(lambda code: chr(int(code[1], 16)), match["text"])
+            text = re.sub(_ESCAPED, lambda code: chr(int(code[1], 16)), match["text"])
             for line in text.splitlines():
                 event = self._line(line)
                 if event:
@@ -99,21 +100,21 @@ class Parser:
         self._patience -= 1
         if self._patience < 0:
             self._falling = None
-        named = _UUID.match(line)
+        named = re.match(_UUID, line)
         if named:
             self.uuids[address(named["address"])] = named["uuid"]
             return None
-        xid = _XID.match(line)
+        xid = re.match(_XID, line)
         if xid:
             return _event("xid", address(xid["address"]), line, int(xid["xid"]), detail(xid["rest"]))
-        fallen = _OFF_BUS.match(line)
+        fallen = re.match(_OFF_BUS, line)
         if fallen:
             return _event("off_bus", address(fallen["address"]), line)
-        begins = _OFF_BUS_BEGIN.match(line)
+        begins = re.match(_OFF_BUS_BEGIN, line)
         if begins:
             self._falling, self._patience = address(begins["address"]), _LINES_BETWEEN
             return None
-        if self._falling and _OFF_BUS_END.match(line):
+        if self._falling and re.match(_OFF_BUS_END, line):
             where, self._falling = self._falling, None
             return _event("off_bus", where, f"NVRM: The NVIDIA GPU {where} has fallen off the bus")
         return None

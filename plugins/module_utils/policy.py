@@ -210,12 +210,12 @@ def _expected(into: dict[str, Any], values: dict[str, Any], wrong: list[str]) ->
             _put(into, key, value, f"expected.{key}", _EXPECTED[key], wrong)
 
 
-def for_one_look(policy: dict[str, Any]) -> dict[str, Any]:
-    """The policy for a single look without a history: what fails in it counts, since there will be no second look.
+def for_one_look(site: dict[str, Any] | None) -> dict[str, Any]:
+    """The whole policy for a single look without a history: what fails in it counts, since there is no second look.
 
     What is a share of time, or a rate, cannot be told by one look, and is not.
     """
-    single = merge(policy)
+    single = merge(site)
     for settings in single["checks"].values():
         settings["looks"] = 1
     return single
