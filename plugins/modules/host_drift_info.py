@@ -450,7 +450,9 @@ plan:
   elements: str
   sample: ["install package docker.io 26.1.5+dfsg1-9 and hold it (is not installed)"]
 others:
-  description: Files of O(desired.settings) and O(desired.cdi) that differ. They are not in RV(plan), because other modules mend them.
+  description:
+    - Files of O(desired.settings) and O(desired.cdi) that differ. They are not in RV(plan), because other modules mend
+      them.
   returned: always
   type: list
   elements: dict
@@ -598,6 +600,7 @@ SPEC = {
         },
     },
 }
+
 
 def main() -> None:
     module = AnsibleModule(
