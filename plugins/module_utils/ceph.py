@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, Optional
+from collections.abc import Callable, Sequence
+from typing import Any, Optional, Protocol
 
 Run = Callable[[list[str], Optional[str], float], "tuple[int, str, str]"]
 
@@ -29,10 +29,19 @@ class CephError(Exception):
         self.remedy = remedy
 
 
+class Library(Protocol):
+    """What is asked before the program; see ceph_library."""
+
+    def ask(self, words: Sequence[str], stdin: str | None) -> tuple[int, str, str] | None:
+        """Exit status, stdout and stderr as the program has them; None for what only the program can be asked."""
+
+
 class Ceph:
-    """The command `ceph` under one name and keyring.
+    """The commands of `ceph` under one name and keyring.
 
     :param run: runs argument vector and standard input with a time limit in seconds; exit status, stdout, stderr.
+    :param library: makes what is asked in the place of the program, of cluster, conf, name, keyring and timeout; None
+        where it cannot be had. By default only the program is asked.
     """
 
     def __init__(
@@ -43,8 +52,10 @@ class Ceph:
         name: str = "client.admin",
         keyring: str | None = None,
         timeout: int = 30,
+        library: Callable[[str, str, str, str | None, int], Library | None] | None = None,
     ) -> None:
         self.run, self.conf = run, conf
+        self.library = library and library(cluster, conf, name, keyring, timeout)
         self.options = ["--cluster", cluster, "--conf", conf, "--name", name]
         if keyring:
             self.options += ["--keyring", keyring]
@@ -53,14 +64,16 @@ class Ceph:
     def json(self, *words: str, stdin: str | None = None) -> Any:
         """What `ceph WORDS --format json` answers; None for an empty answer.
 
+        :param stdin: what the command is given beside its words, as by the program's option -i.
         :raises CephError: if it fails or answers no JSON.
         """
-        argv = ["ceph", *self.options, "--connect-timeout", str(self.timeout), *words, "--format", "json"]
-        rc, stdout, stderr = self.run(argv, stdin, self.timeout + 10)
+        rc, stdout, stderr = (self.library and self.library.ask(words, stdin)) or self._program(words, stdin)
         if rc != 0:
             # Some of its lines are warnings of the client, which the last one is not.
             said = (stderr.strip() or stdout.strip() or "it said nothing").splitlines()[-1]
-            remedy = DENIED if rc in (1, 13) else UNREACHABLE if rc in (110, 124) else "read what it said"
+            # The program ends with 1 when its time is over, as with much else.
+            late = rc in (110, 124) or said == "timed out"
+            remedy = UNREACHABLE if late else DENIED if rc in (1, 13) else "read what it said"
             if "conf_read_file" in said:
                 remedy = f"see that {self.conf} is there and can be read; playbooks/storage.yml writes it"
             raise CephError(said, rc, words, remedy)
@@ -68,3 +81,8 @@ class Ceph:
             return json.loads(stdout) if stdout.strip() else None
         except ValueError:
             raise CephError(f"it answered no JSON but {stdout[:200]!r}", rc, words, "read what it said") from None
+
+    def _program(self, words: Sequence[str], stdin: str | None) -> tuple[int, str, str]:
+        given = ["-i", "-"] if stdin is not None else []
+        argv = ["ceph", *self.options, "--connect-timeout", str(self.timeout), *words, *given, "--format", "json"]
+        return self.run(argv, stdin, self.timeout + 10)

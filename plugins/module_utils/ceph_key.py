@@ -81,7 +81,7 @@ def plan(
         if not wanted:
             raise Refused(f"{entity} is not there and no capabilities are given. To do: say what it may do in caps")
         if key:
-            return [Step(f"make the key {entity}", ("auth", "import", "-i", "-"), keyring(entity, key, wanted))]
+            return [Step(f"make the key {entity}", ("auth", "import"), keyring(entity, key, wanted))]
         return [Step(f"make the key {entity}", ("auth", "get-or-create", entity, *words(wanted)))]
     if caps is not None and not same_caps(found["caps"], wanted):
         if not wanted:

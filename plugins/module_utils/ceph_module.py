@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from . import host_run
+from . import ceph_library, host_run
 from .ceph import Ceph, CephError
 from .ceph_step import Refused, Step, converge
 
@@ -47,6 +47,7 @@ def connect(module: Module) -> Ceph:
         name=given["client"],
         keyring=given["keyring"],
         timeout=given["timeout"],
+        library=ceph_library.connect,
     )
 
 

@@ -212,7 +212,7 @@ class Osds:
         if device_class:
             secrets["crush_device_class"] = device_class
         words = ["osd", "new", begun["osd_uuid"], *([] if replaced is None else [str(replaced)])]
-        answer = self._bootstrap().json(*words, "-i", "-", stdin=json.dumps(secrets))
+        answer = self._bootstrap().json(*words, stdin=json.dumps(secrets))
         return int(answer["osdid"])
 
     def _bootstrap(self) -> Ceph:

@@ -132,7 +132,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_gate, host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_gate, ceph_library, host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
 
 
@@ -161,7 +161,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    ceph = Ceph(host_run.run, cluster=given["cluster"])
+    ceph = Ceph(host_run.run, cluster=given["cluster"], library=ceph_library.connect)
     deadline = time.monotonic() + given["wait"]
     cluster, problems, good = None, [], 0
     while True:

@@ -58,7 +58,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_library, host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
 
 
@@ -83,7 +83,7 @@ def main() -> None:
     )
     given = module.params
     wanted = {key: given[key] for key in ("name", "root", "failure_domain", "device_class")}
-    ceph = Ceph(host_run.run, cluster=given["cluster"])
+    ceph = Ceph(host_run.run, cluster=given["cluster"], library=ceph_library.connect)
     try:
         rules = {rule["rule_name"]: described(rule) for rule in ceph.json("osd", "crush", "rule", "dump")}
         there = rules.get(given["name"])

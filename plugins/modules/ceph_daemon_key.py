@@ -52,7 +52,7 @@ import pwd
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_library, host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
 
 # What the bootstrap keys may hand out, word by word.
@@ -104,6 +104,7 @@ def main() -> None:
             cluster=cluster,
             name=f"client.bootstrap-{kind}",
             keyring=f"/var/lib/ceph/bootstrap-{kind}/{cluster}.keyring",
+            library=ceph_library.connect,
         )
         try:
             answer = ceph.json("auth", "get-or-create", entity, *CAPS[kind])

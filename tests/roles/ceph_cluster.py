@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A real cluster on each of two machines of the lab, and modules run against it one at a time."""
+"""A real cluster on each of two machines of the lab, and what is asked of a cluster, one thing at a time."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.roles.conftest import INVENTORY, ROOT, ssh
 
 SCRIPT = Path(__file__).parent / "ceph" / "one_node.sh"
+BOTH_WAYS = SCRIPT.with_name("both_ways.py")
+UTILS = ROOT / "plugins" / "module_utils"
 
 
 def start(machine: str) -> None:
@@ -49,4 +52,35 @@ def run_module(machine: str, module: str, options: dict[str, Any], *, check: boo
         return {**json.loads(found.read_text()), "failed": done.returncode != 0}
 
 
-__all__ = ["ceph", "run_module", "start"]
+# Questions whose answers stay the same for a while, with errors of the monitors, of the manager and of the parser.
+QUESTIONS = (
+    "auth ls",
+    "osd pool ls detail",
+    "osd crush rule dump",
+    "mgr module ls",
+    "osd purge-new 99 --yes-i-really-mean-it",
+    "auth get client.nobody",
+    "osd pool get nothing size",
+    "osd pool set cephfs_data",
+    "config set osd osd_memory_target nonsense",
+    "mgr module enable nonsense",
+    "fs subvolume info nothing nobody --group_name homes",
+    "no such command",
+)
+
+
+def both_ways(machine: str, questions: Sequence[tuple[dict[str, Any], str]]) -> list[Any]:
+    """What a cluster answers to each [options of Ceph, words]: by the library, and by the program `ceph`."""
+    folder = "/tmp/both-ways"
+    ssh(machine, f"rm -rf {folder} && mkdir -p {folder}/asking && touch {folder}/asking/__init__.py")
+    files = {f"asking/{name}.py": UTILS / f"{name}.py" for name in ("ceph", "ceph_library", "host_run")}
+    for name, path in {**files, BOTH_WAYS.name: BOTH_WAYS}.items():
+        ssh(machine, f"cat > {folder}/{name} <<'END_OF_FILE'\n{path.read_text()}END_OF_FILE")
+    asked = "\n".join(json.dumps([options, words.split()]) for options, words in questions)
+    said = ssh(
+        machine, f"cd {folder} && sudo python3 -B {BOTH_WAYS.name} 2>errors <<'END_OF_FILE'\n{asked}\nEND_OF_FILE"
+    )
+    return [json.loads(line) for line in said.splitlines()]
+
+
+__all__ = ["QUESTIONS", "both_ways", "ceph", "run_module", "start"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.roles.ceph_cluster import QUESTIONS, both_ways
 from tests.roles.ceph_site import (
     BY_ID,
     CLIENT,
@@ -64,6 +65,36 @@ def test_a_second_run_changes_nothing_and_restarts_nothing(site: Site) -> None:
     assert play.rc == 0, play.tail()
     assert changed(play) == {}
     assert processes() == before
+
+
+def test_the_library_answers_what_the_program_answers(site: Site) -> None:
+    questions = (*QUESTIONS, "fs subvolume info cephfs alice --group_name homes", "fs subvolume ls cephfs")
+    answers = both_ways(STORAGE[0], [({}, words) for words in questions])
+    for question, (library, program) in zip(questions, answers, strict=True):
+        assert library == program, question
+    assert answers[questions.index("auth ls")][0][0] == 0
+    assert answers[questions.index("auth get client.nobody")][0][:2] == [
+        2,
+        "Error ENOENT: failed to find client.nobody in keyring",
+    ]
+
+
+def test_who_cannot_connect_is_told_why_whichever_way_it_goes(site: Site) -> None:
+    ssh(STORAGE[0], "printf '[global]\nmon_host = 127.0.0.9\n' > /tmp/unreachable.conf")
+    ssh(STORAGE[0], "sudo ceph-authtool --create-keyring /tmp/other.keyring --gen-key --name client.admin")
+    admin = "/etc/ceph/ceph.client.admin.keyring"
+    remedies = (
+        ({"conf": "/tmp/none.conf"}, "see that /tmp/none.conf is there"),
+        ({"keyring": "/tmp/none.keyring"}, "see that the keyring is this cluster's"),
+        ({"keyring": "/tmp/other.keyring"}, "see that the keyring is this cluster's"),
+        ({"conf": "/tmp/unreachable.conf", "keyring": admin}, "this host reaches their ports 3300 and 6789"),
+    )
+    answers = both_ways(STORAGE[0], [({**options, "timeout": 5}, "osd dump") for options, _remedy in remedies])
+    for (_options, remedy), (library, program) in zip(remedies, answers, strict=True):
+        assert library[0] in (1, 13, 110), library
+        assert remedy in library[2]
+        assert library[2] == program[2]
+    ssh(STORAGE[0], "sudo rm /tmp/unreachable.conf /tmp/other.keyring")
 
 
 def test_no_secret_is_readable_for_others(site: Site) -> None:

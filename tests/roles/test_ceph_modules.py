@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.roles.ceph_cluster import ceph, run_module, start
+from tests.roles.ceph_cluster import QUESTIONS, both_ways, ceph, run_module, start
 from tests.roles.conftest import DEBIAN_12, DEBIAN_13, Role, lab, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -69,6 +69,13 @@ class Cluster:
     def sh(self, command: str) -> str:
         """What a command says, and its exit status behind it."""
         return ssh(self.machine, f"{{ timeout -s KILL 90 {command}; }} 2>&1; echo rc=$?")
+
+
+def test_the_library_answers_what_the_program_answers(cluster: Cluster) -> None:
+    for question, (library, program) in zip(
+        QUESTIONS, both_ways(cluster.machine, [({}, words) for words in QUESTIONS]), strict=True
+    ):
+        assert library == program, question
 
 
 def test_configuration(cluster: Cluster) -> None:
