@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml, progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words, progress, progress_text
 from gpuops import runner
 from gpuops.feed import Feed
 from gpuops.init.answers import Answers
@@ -104,7 +104,7 @@ def model_groups(answers: Answers, found: Mapping[str, Found]) -> dict[str, list
     for name in nodes:
         models = sorted(set(found[name].cards))
         if len(models) == 1:
-            groups.setdefault("gpu_nodes_" + nvml.slug(models[0]).replace("-", "_"), []).append(name)
+            groups.setdefault("gpu_nodes_" + nvml_words.slug(models[0]).replace("-", "_"), []).append(name)
     return groups
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import nvml as nvml_errors
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words
 
 LIBRARY = "libnvidia-ml.so"
 NAMES = tuple(f"{place}/{LIBRARY}.1" for place in ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib"))
@@ -179,7 +180,7 @@ class Prober:
 
     def still_stuck(self) -> dict[str, Any]:
         """The error for a look that was not taken, because a child is stuck."""
-        hang = self._hang or nvml_errors.error(
+        hang = self._hang or nvml_words.error(
             None,
             "timeout",
             "a process that asked NVML before the agent was started anew",
@@ -265,7 +266,7 @@ class Prober:
     def _garbage(self) -> dict[str, Any]:
         self.kill()
         return {
-            "error": nvml_errors.error(
+            "error": nvml_words.error(
                 None,
                 "garbage",
                 "the process that asks NVML answered with garbage",

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, gpu
+from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, facts_schema, gpu
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
 
 VERDICTS = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
@@ -182,7 +182,7 @@ def facts(result: dict[str, Any]) -> dict[str, Any]:
     bus, driver = look.get("pci"), look.get("driver")
     devices = [gpu.device_facts(row, details=False) for row in look.get("devices", ())]
     return {
-        "schema": gpu.SCHEMA,
+        "schema": facts_schema.SCHEMA,
         "present": None if bus is None else any(row["kind"] == "gpu" for row in bus),
         "reason": gpu.why_not(bus, (driver or {}).get("nvml_error"), devices),
         "pci": bus or [],

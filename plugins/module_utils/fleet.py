@@ -14,7 +14,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words
+from ansible_collections.baremetal.gpu.plugins.module_utils.facts_schema import SCHEMA
 
 UNKNOWN = "gpu_unknown"
 ABSENT = "gpu_absent"
@@ -22,7 +23,7 @@ UNHEALTHY = "gpu_unhealthy"
 
 VERDICTS = ("ok", "degraded", "fatal", "unknown")
 # Errors of a card that mean that the card as a whole is out of order.
-LOST = tuple(nvml.REMEDIES[code][0] for code in nvml.FATAL)
+LOST = tuple(nvml_words.REMEDIES[code][0] for code in nvml_words.FATAL)
 
 CARD_KEYS = ("index", "uuid", "pci_address", "name", "slug", "architecture", "memory_mib")
 
@@ -70,8 +71,8 @@ def checked(facts: Any) -> dict[str, Any]:
     """The facts, if they are of this version's schema and shape."""
     if not isinstance(facts, dict):
         raise BrokenFacts(f"they are a {type(facts).__name__}, not a mapping")
-    if facts.get("schema") != gpu.SCHEMA:
-        raise BrokenFacts(f"they have schema {facts.get('schema')!r}, and this version reads {gpu.SCHEMA}")
+    if facts.get("schema") != SCHEMA:
+        raise BrokenFacts(f"they have schema {facts.get('schema')!r}, and this version reads {SCHEMA}")
     for device in _list(facts, "devices"):
         _mapping(device, "mig")
     _list(facts, "pci")
@@ -167,7 +168,7 @@ def groups(facts: Any) -> list[str]:
         return [UNKNOWN, *unhealthy]
     # The bus names a card before there is a driver. Its name is not always NVML's, so never both.
     models = [device.get("slug") for device in devices if device.get("slug")] or [
-        nvml.slug(row["model"]) for row in bus if isinstance(row.get("model"), str)
+        nvml_words.slug(row["model"]) for row in bus if isinstance(row.get("model"), str)
     ]
     found = _names("gpu_model", models)
     found += _names("gpu_count", [len(bus) or len(devices)])

@@ -13,11 +13,18 @@ import os
 from collections.abc import Iterable
 from typing import Any, Callable, Protocol
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, driver, nvml, pci, topology
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    compatibility,
+    driver,
+    nvml,
+    nvml_words,
+    pci,
+    topology,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils import snapshot_readings as readings
+from ansible_collections.baremetal.gpu.plugins.module_utils.facts_schema import SCHEMA
 from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_session import Session
 
-SCHEMA = 1
 NO_CARD = "no NVIDIA card on the PCI bus"
 SUBSETS = ("pci", "driver", "devices", "topology", "health", "details")
 # What is kept of every host of a fleet stays small. Details are for who looks at one host.
@@ -60,7 +67,7 @@ class Verdicts(Protocol):
 
 def _is_unreachable(row: dict[str, Any]) -> bool:
     error = row.get("error")
-    return error is not None and (error["code"] in nvml.FATAL or row.get("uuid") is None)
+    return error is not None and (error["code"] in nvml_words.FATAL or row.get("uuid") is None)
 
 
 def device_facts(row: dict[str, Any], details: bool = True) -> dict[str, Any]:

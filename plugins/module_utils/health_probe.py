@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log, nvml, pci, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log, nvml, nvml_words, pci, snapshot
 
 
 def look(binding_source: str | None, deadline_s: float, root: str = "/") -> dict[str, Any]:
@@ -24,7 +24,7 @@ def look(binding_source: str | None, deadline_s: float, root: str = "/") -> dict
             binding = nvml.load_binding(binding_source)
         except nvml.NoBinding:
             return {
-                "error": nvml.error(
+                "error": nvml_words.error(
                     None,
                     "no_pynvml",
                     "there is no pynvml to ask NVML with",

@@ -14,7 +14,6 @@ import base64
 import json
 import mmap
 import os
-import re
 import select
 import signal
 import sys
@@ -23,46 +22,12 @@ import types
 import zlib
 from typing import Any, Callable
 
-# NVML return code -> (name, remedy).
-REMEDIES: dict[int, tuple[str, str]] = {
-    4: ("no_permission", "ask as root"),
-    9: (
-        "driver_not_loaded",
-        "load the module with `modprobe nvidia`; if that fails, `dmesg` says why: no module for this kernel, "
-        "nouveau still bound to the card, or Secure Boot refusing an unsigned module",
-    ),
-    10: ("timeout", "look for an Xid in `dmesg`; reboot the host if the card does not come back"),
-    11: ("irq_issue", "the kernel lost the card's interrupt: reboot, and look at the BIOS settings if it returns"),
-    12: ("library_not_found", "install the driver's libraries (libnvidia-ml.so.1): run the role nvidia_driver"),
-    13: ("function_not_found", "the library is older than the question: update the driver"),
-    14: ("corrupted_inforom", "flash the InfoROM or have the card replaced"),
-    15: (
-        "gpu_is_lost",
-        "the card fell off the bus: reboot the host; if it happens again, reseat the card and check its power, "
-        "then have it replaced",
-    ),
-    16: (
-        "reset_required",
-        "drain the host and reset the card with `nvidia-smi --gpu-reset`; reboot where the card cannot be reset",
-    ),
-    17: ("operating_system", "the operating system blocks the driver: look into `dmesg`"),
-    18: (
-        "lib_rm_version_mismatch",
-        "the library and the loaded kernel module are of different versions: stop what uses the cards and reload "
-        "the module, or reboot",
-    ),
-    20: ("memory", "the host is short of memory"),
-    999: (
-        "unknown",
-        "look into `dmesg` for Xid and NVRM lines and check the nodes /dev/nvidia*; reboot the host if nothing else "
-        "is found",
-    ),
-}
-# The card or this driver does not have what was asked for; that is an answer and no fault.
-# Not supported, function not found, vGPU ECC not supported, deprecated.
-NOT_APPLICABLE = (3, 13, 22, 26)
-# What concerns the card as a whole, so that asking on is of no use.
-FATAL = (15, 16)
+from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_words import (
+    FATAL,
+    NOT_APPLICABLE,
+    error,
+    error_from_code,
+)
 
 ARCHITECTURES = {
     2: "kepler",
@@ -76,21 +41,6 @@ ARCHITECTURES = {
     10: "blackwell",
 }
 NVLINKS_AT_MOST = 36
-
-
-def error(code: int | None, name: str, text: str, remedy: str) -> dict[str, Any]:
-    return {"code": code, "name": name, "text": text, "remedy": remedy}
-
-
-def error_from_code(code: int, said: str) -> dict[str, Any]:
-    name, remedy = REMEDIES.get(code, (f"nvml_{code}", "look into `dmesg` for what the driver says"))
-    return error(code, name, said, remedy)
-
-
-def slug(name: str) -> str:
-    """A name for files, attributes and labels: `NVIDIA A100-SXM4-40GB` becomes `a100-sxm4-40gb`."""
-    short = re.sub(r"^NVIDIA\s+", "", name.strip())
-    return re.sub(r"[^a-z0-9]+", "-", short.lower()).strip("-")
 
 
 class NoBinding(Exception):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import driver, nvml, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils import driver, nvml, nvml_words, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot_readings import IDENTITY, Card, Question, within
 
 # A card that does not answer is looked for anew this often.
@@ -202,7 +202,7 @@ def _named(row: dict[str, Any], root: str) -> dict[str, Any]:
     return {
         "index": row["index"],
         **known,
-        "slug": nvml.slug(known["name"]) if known["name"] else None,
+        "slug": nvml_words.slug(known["name"]) if known["name"] else None,
         "numa_node": pci.numa_node(address, root) if address else None,
         "cpus": pci.cpus(address, root) if address else None,
         "not_applicable": list(absent),

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml, nvml_words, pci
 
 FABRIC_STATES = ("not_supported", "not_started", "in_progress", "completed")
 # Of the fabric's health mask: shift of a field of two bits, of which 1 says yes.
@@ -72,7 +72,7 @@ def optional(lib: Any, ask: Callable[[], Any]) -> Any:
     except (lib.NVMLLibraryMismatchError, AttributeError):
         return None
     except lib.NVMLError as failure:
-        if int(failure.value) in (2, *nvml.NOT_APPLICABLE):
+        if int(failure.value) in (2, *nvml_words.NOT_APPLICABLE):
             return None
         raise
 
@@ -301,7 +301,7 @@ def nvlink_states(lib: Any, card: Card) -> list[dict[str, Any]]:
             active = yes_or_no(lib.nvmlDeviceGetNvLinkState(card.handle, link))
         except lib.NVMLError as failure:
             # Links are counted from 0 on, so the first that the card does not have ends the count.
-            if link == 0 or int(failure.value) not in (2, *nvml.NOT_APPLICABLE):
+            if link == 0 or int(failure.value) not in (2, *nvml_words.NOT_APPLICABLE):
                 raise
             break
         links.append({"link": link, "active": active, "remote": _remote(lib, card, link) if active else None})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""site.yml on one machine of the lab, with its events."""
+"""site.yml on machines of the lab, with its events."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ import ansible_runner
 from tests.bench.harness import ROOT
 
 
-def run_site(machine: str, take: Callable[[dict[str, Any]], None], *words: str) -> None:
-    """Run it without CUDA's toolkits, with further words for ansible-playbook; every event is handed over."""
+def run_site(limit: str, take: Callable[[dict[str, Any]], None], *words: str, toolkits: bool = False) -> None:
+    """Run it with further words for ansible-playbook, and every event is handed over.
+
+    :param limit: the machines.
+    :param toolkits: whether CUDA's are to be there, which are gigabytes of packages, or nothing is done about them.
+    """
 
     def handle(event: dict[str, Any]) -> bool:
         take(event)
@@ -27,8 +31,8 @@ def run_site(machine: str, take: Callable[[dict[str, Any]], None], *words: str) 
             private_data_dir=private,
             playbook=str(ROOT / "playbooks" / "site.yml"),
             inventory=str(ROOT / "inventories" / "lab"),
-            limit=machine,
-            cmdline=" ".join((*words, "-e '{\"cuda_versions\": []}'")),
+            limit=limit,
+            cmdline=" ".join((*words, *(() if toolkits else ("-e '{\"cuda_versions\": []}'",)))),
             quiet=True,
             suppress_env_files=True,
             event_handler=handle,
@@ -38,4 +42,4 @@ def run_site(machine: str, take: Callable[[dict[str, Any]], None], *words: str) 
             },
         )
     if runner.rc:
-        raise SystemExit(f"site.yml ended with {runner.rc} on {machine}")
+        raise SystemExit(f"site.yml ended with {runner.rc} on {limit}")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml, nvml_words
 
 # Source text, since that is how the real one comes. ANSWERS: function -> value, or ("error", code), or a call.
 BINDING = """
@@ -284,7 +284,7 @@ def test_the_real_binding_loads_from_source_and_finds_no_library(monkeypatch):
     ],
 )
 def test_slug(name, slug):
-    assert nvml.slug(name) == slug
+    assert nvml_words.slug(name) == slug
 
 
 def test_unpack():
