@@ -55,7 +55,8 @@ class Stages:
         if event["event"] in TASK_ENDS:
             self.tasks[self._stage][data["host"]] += 1
             self.changed += bool((data.get("res") or {}).get("changed"))
-        for host in re.findall(r"^<([^>]+)> SSH: EXEC ", event.get("stdout", ""), re.MULTILINE):
+        # A colour may stand before it.
+        for host in re.findall(r"<([^<>]+)> SSH: EXEC ", event.get("stdout", "")):
             self.executions[self._stage][host] += 1
 
     def end(self) -> None:
