@@ -9,7 +9,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
 
-before_forks.load_filters()
+before_forks.prepare()
 
 
 class ActionModule(BindingAction):

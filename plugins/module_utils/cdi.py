@@ -503,6 +503,15 @@ def render(spec: dict[str, Any]) -> str:
     return f"{MARK}\n---\n{to_yaml(spec)}"
 
 
+def written(path: str) -> str | None:
+    """What is in the file, or None if there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            return stream.read()
+    except FileNotFoundError:
+        return None
+
+
 def is_ours(text: str) -> bool:
     return text.startswith(MARK)
 

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import driver, merge, nvml, toml_document
+from ansible_collections.baremetal.gpu.plugins.module_utils.data_engines import ENGINE_CONFIGS
 from ansible_collections.baremetal.gpu.plugins.module_utils.data_os import IDS, SUPPORTED
 
 Run = Callable[[list[str]], "tuple[int, str]"]
@@ -462,13 +463,6 @@ def resolve(name: str, deadline_s: float = 5.0) -> list[str]:
 
 
 # Container engines --------------------------------------------------------------------------------------------------
-
-
-ENGINE_CONFIGS = {
-    "docker": "/etc/docker/daemon.json",
-    "podman": "/etc/containers/containers.conf",
-    "containerd": "/etc/containerd/config.toml",
-}
 
 
 def engine_config(engine: str, root: str = "/") -> dict[str, Any]:

@@ -474,7 +474,7 @@ from collections.abc import Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, drift, drift_others, merge_record
+from ansible_collections.baremetal.gpu.plugins.module_utils import drift
 
 
 def run(command: Sequence[str]) -> tuple[int, str]:
@@ -589,17 +589,32 @@ SPEC = {
         lists={"type": "str", "choices": ["replace", "union"], "default": "replace"},
         mode={"type": "str"},
         withdraw_from={"type": "list", "elements": "path", "default": []},
-        state_dir={"type": "path", "default": merge_record.DIRECTORY},
+        state_dir={"type": "path", "default": "/var/lib/baremetal-gpu/config_merge"},
     ),
     "cdi": {
         "type": "dict",
         "options": {
             "state": PRESENCE,
-            "path": {"type": "path", "default": cdi.FILE},
+            "path": {"type": "path", "default": "/etc/cdi/nvidia.yaml"},
             "devices": {"type": "list", "elements": "dict"},
         },
     },
 }
+
+
+def compared_by_their_modules(desired: dict) -> tuple[dict, list[str]]:
+    """Why files that other modules of the collection keep differ, by path, None for one that does not; and notes."""
+    differing, notes = {}, []
+    # Python compiles on the host, at every execution, whatever a module imports; most documents have neither.
+    if desired["settings"]:
+        from ansible_collections.baremetal.gpu.plugins.module_utils import drift_settings
+
+        differing = {item["path"]: drift_settings.settings(item) for item in desired["settings"]}
+    if specification := desired["cdi"]:
+        from ansible_collections.baremetal.gpu.plugins.module_utils import drift_cdi
+
+        differing[specification["path"]], notes = drift_cdi.specification(specification)
+    return differing, notes
 
 
 def main() -> None:
@@ -612,10 +627,7 @@ def main() -> None:
     )
     desired = module.params["desired"]
     found = drift.inspect(desired, run, diff=module._diff, keep_drained=module.params["keep_drained"])
-    differing = {item["path"]: drift_others.settings(item) for item in desired["settings"] or []}
-    notes: list[str] = []
-    if specification := desired["cdi"]:
-        differing[specification["path"]], notes = drift_others.specification(specification)
+    differing, notes = compared_by_their_modules(desired)
     others = [{"path": path, "why": why} for path, why in differing.items() if why is not None]
     differs = {name: found[name] or bool(others) for name in ("drifted", "required")}
     module.exit_json(changed=False, **{**found, **differs, "others": others, "notes": notes})

@@ -126,14 +126,6 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils import cdi
 
 
-def read(path: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except FileNotFoundError:
-        return None
-
-
 def write(module: AnsibleModule, path: str, text: str) -> None:
     directory = os.path.dirname(path)
     os.makedirs(directory, mode=0o755, exist_ok=True)
@@ -163,7 +155,7 @@ def main() -> None:
     if not path.startswith("/") or not path.endswith((".yaml", ".yml")):
         module.fail_json(msg=f"path is {path}; name an absolute path that ends in .yaml")
     result = {"changed": False, "path": path, "notes": []}
-    before = read(path)
+    before = cdi.written(path)
     if before is not None and not cdi.is_ours(before) and not module.params["take_over"]:
         if module.params["state"] == "absent":
             result["notes"].append(cdi.staying(path))

@@ -16,7 +16,7 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.vars import merge_hash
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.osinfo import ENGINE_CONFIGS
+from ansible_collections.baremetal.gpu.plugins.module_utils.data_engines import ENGINE_CONFIGS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
 DOCKER_CE = ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin"]

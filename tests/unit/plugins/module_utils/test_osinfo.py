@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import osinfo
+from ansible_collections.baremetal.gpu.plugins.module_utils import data_engines, osinfo
 
 KERNEL = "6.12.48+deb13-amd64"
 SECURE_BOOT = f"sys/firmware/efi/efivars/SecureBoot-{osinfo.GLOBAL_VARIABLE}"
@@ -286,7 +286,7 @@ def test_a_name_that_the_system_library_knows_by_itself_is_not_asked_for(host):
     ],
 )
 def test_an_engines_configuration(host, engine, content, error):
-    path = osinfo.ENGINE_CONFIGS[engine]
+    path = data_engines.ENGINE_CONFIGS[engine]
     assert osinfo.engine_config(engine, host.path) == {"path": path, "error": None}
     host.write(path.lstrip("/"), content)
     answer = osinfo.engine_config(engine, host.path)["error"]

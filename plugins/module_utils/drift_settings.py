@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether files that other modules of the collection keep are as those would leave them. Reads only.
+"""Whether a file that config_merge keeps is as that would leave it. Reads only.
 
 What cannot be told here, such as a file that is not valid, differs: the module itself then says what is wrong.
 """
@@ -12,7 +12,7 @@ import os
 import stat
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, merge, merge_record, toml_document
+from ansible_collections.baremetal.gpu.plugins.module_utils import merge, merge_record
 
 Item = dict[str, Any]
 
@@ -20,7 +20,7 @@ Item = dict[str, Any]
 def settings(item: Item) -> str | None:
     """Why a file differs from what config_merge makes of it with `record`, or None if it does not."""
     path = os.path.realpath(item["path"])
-    parse = merge.parse_json if item["format"] == "json" else toml_document.parse
+    parse = _parser(item["format"])
     record = merge_record.Record(item["state_dir"], path)
     try:
         record.load()
@@ -55,24 +55,13 @@ def _left_in_others(item: Item) -> str | None:
     return None
 
 
-def specification(item: Item) -> tuple[str | None, list[str]]:
-    """Why the specification of the cards differs from what nvidia_cdi writes, or None; and notes on it."""
-    path = item["path"]
-    try:
-        text = _read(path)
-    except (OSError, ValueError) as error:
-        return str(error), []
-    if text is not None and not cdi.is_ours(text):
-        return (None, [cdi.staying(path)]) if item["state"] == "absent" else ("was written by something else", [])
-    if item["state"] == "absent":
-        return None if text is None else "is there", []
-    if text is None:
-        return "is not there", []
-    try:
-        spec, found, _hook = cdi.specify(path, item["devices"])
-    except (cdi.CannotTell, cdi.Refused) as error:
-        return str(error), []
-    return None if cdi.render(spec) == text else "is not that of the cards and the driver there are", found.notes
+def _parser(form: str) -> Any:
+    if form == "json":
+        return merge.parse_json
+    # Python compiles on the host, at every execution, whatever a module imports.
+    from ansible_collections.baremetal.gpu.plugins.module_utils import toml_document
+
+    return toml_document.parse
 
 
 def _read(path: str) -> str | None:
