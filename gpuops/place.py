@@ -49,7 +49,7 @@ def _is_snapshot(path: Path) -> bool:
 
 def _snapshot_nodes(path: Path, allow_unknown: bool) -> list[placement.Node]:
     nodes = []
-    for row in fleet_file.read(str(path)):
+    for row in fleet_file.read(str(path), facts=True):
         try:
             if row.problem:
                 raise placement_facts.BrokenNodes(row.problem)

@@ -222,5 +222,4 @@ def write_snapshot(directory: Path, found: Mapping[str, discover.Found]) -> None
     for name, host in found.items():
         outcome.take(name, host.gpu)
     if outcome.found:
-        lines = (line for _groups, line in outcome.found.values())
-        fleet_file.write(str(directory / INVENTORY / snapshot.NAME), outcome.time, lines)
+        fleet_file.write(str(directory / INVENTORY / snapshot.NAME), outcome.time, outcome.found.values())

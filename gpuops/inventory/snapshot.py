@@ -30,17 +30,17 @@ class InventoryError(Exception):
 
 @dataclass
 class Outcome:
-    """What became of the hosts that were looked at: (groups, line of the file), or what is wrong."""
+    """What became of the hosts that were looked at: what the file is to have of them, or what is wrong."""
 
     time: float
-    found: dict[str, tuple[list[str], str]] = field(default_factory=dict)
+    found: dict[str, fleet_file.Row] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
 
     def take(self, host: str, facts: Any) -> None:
         """Note the facts of a host, or why they cannot be used."""
         try:
             # As text, they take a tenth of the memory.
-            self.found[host] = fleet.groups(facts), fleet_file.line(host, self.time, facts)
+            self.found[host] = fleet_file.row_of(host, self.time, facts)
         except fleet.BrokenFacts as error:
             self.problems[host] = f"its facts cannot be used: {error}"
 
@@ -126,10 +126,18 @@ def hosts_of(inventory: Path, limit: str) -> tuple[list[str], list[str]]:
     return everyone, chosen
 
 
+def _is_usable(row: fleet_file.Row) -> bool:
+    try:
+        row.facts()
+    except fleet.BrokenFacts:
+        return False
+    return not row.problem
+
+
 def earlier(path: Path) -> tuple[dict[str, fleet_file.Row], str]:
     """The usable rows of the snapshot that is there, and why there are none if it cannot be read."""
     try:
-        return {row.host: row for row in fleet_file.read(str(path)) if not row.problem}, ""
+        return {row.host: row for row in fleet_file.read(str(path), facts=True) if _is_usable(row)}, ""
     except FileNotFoundError:
         return {}, ""
     except fleet_file.SnapshotError as error:
@@ -179,13 +187,13 @@ def make(inventory: Path, output: Path, limit: str, source: Source) -> Written:
         reasons = "; ".join(f"{host}: {text}" for host, text in list(outcome.problems.items())[:5])
         raise InventoryError(f"none of the {len(chosen)} hosts gave facts, so {output} is left as it was: {reasons}")
 
-    rows = {host: (list(row.groups), row.line) for host, row in known.items()} | outcome.found
+    rows = known | outcome.found
     rows = {host: rows[host] for host in everyone if host in rows}
     try:
-        fleet_file.write(str(output), outcome.time, (line for _groups, line in rows.values()))
+        fleet_file.write(str(output), outcome.time, rows.values())
     except OSError as error:
         raise InventoryError(f"{output} cannot be written: {error.strerror}") from error
-    counts = Counter(group for groups, _line in rows.values() for group in groups)
+    counts = Counter(group for row in rows.values() for group in row.groups)
     # A host whose facts do not say whether it has cards is counted already.
     counts[fleet.UNKNOWN] += len(everyone) - len(rows)
     kept = [host for host in rows if host not in outcome.found]

@@ -237,7 +237,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
 
     def _read_snapshot(self, file: str) -> Iterator[Found]:
         try:
-            for row in fleet_file.read(file):
+            for row in fleet_file.read(file, facts=self._wants_facts):
                 problem, facts = row.problem, None
                 if self._wants_facts and not problem:
                     try:

@@ -3,27 +3,26 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The snapshot file: the facts of many hosts' cards, for an inventory that needs no fact cache.
 
-A file of lines, each a JSON document. The first is the header {"kind", "schema", "time"}; every other one is a host:
-[[name, time, [groups]], facts]. The groups stand in front, so that a reader who needs only them does not parse the
-facts, which are some kilobytes per host. Times are Unix seconds.
+A file of lines, each a JSON document. The first is the header {"kind", "schema", "time", "hosts": how many}; then comes
+a line [name, time, [groups]] for every host, and then, in the same order, a line [name, facts] for every host. A reader
+who needs only the groups does not read the facts, which are some kilobytes per host. Times are Unix seconds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import fleet
 
 KIND = "baremetal.gpu snapshot"
-SCHEMA = 1
+SCHEMA = 2
 REMEDY = "write it anew with `gpuops inventory`"
-
-_first_value = json.JSONDecoder().raw_decode
 
 
 class SnapshotError(Exception):
@@ -31,7 +30,8 @@ class SnapshotError(Exception):
 
 
 class Row(NamedTuple):
-    """A host of the file. `problem` says what is wrong with the line; then nothing but `host` can be relied on."""
+    """A host of the file. `problem` says what is wrong with it; then nothing but `host` can be relied on. `line` is the
+    one with its facts, empty if they were not read."""
 
     host: str
     time: float = 0.0
@@ -42,24 +42,29 @@ class Row(NamedTuple):
     def facts(self) -> Any:
         """The facts in full. Raises fleet.BrokenFacts."""
         try:
-            return fleet.checked(json.loads(self.line)[1])
-        except (ValueError, IndexError) as error:
+            host, facts = json.loads(self.line)
+        except (ValueError, TypeError) as error:
             raise fleet.BrokenFacts(f"the facts cannot be read: {error}") from error
+        if host != self.host:
+            raise fleet.BrokenFacts(f"the facts cannot be read: in their place are those of {host}")
+        return fleet.checked(facts)
 
 
-def line(host: str, time: float, facts: Any) -> str:
-    """The line of a host. Raises fleet.BrokenFacts."""
-    return json.dumps([[host, time, fleet.groups(facts)], facts], separators=(",", ":")) + "\n"
+def row_of(host: str, time: float, facts: Any) -> Row:
+    """What the file is to have of a host. Raises fleet.BrokenFacts."""
+    return Row(host, time, fleet.groups(facts), json.dumps([host, facts], separators=(",", ":")) + "\n")
 
 
-def write(path: str, time: float, lines: Iterable[str]) -> None:
+def write(path: str, time: float, rows: Collection[Row]) -> None:
     """Write the file in one step: a reader sees the old one or the new one. Raises OSError."""
     folder = os.path.dirname(os.path.abspath(path))
     handle, temporary = tempfile.mkstemp(dir=folder, prefix=".snapshot-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(json.dumps({"kind": KIND, "schema": SCHEMA, "time": time}) + "\n")
-            file.writelines(lines)
+            file.write(json.dumps({"kind": KIND, "schema": SCHEMA, "time": time, "hosts": len(rows)}) + "\n")
+            for row in rows:
+                file.write(json.dumps([row.host, row.time, row.groups], separators=(",", ":")) + "\n")
+            file.writelines(row.line for row in rows)
             file.flush()
             os.fsync(file.fileno())
         mask = os.umask(0)
@@ -72,7 +77,8 @@ def write(path: str, time: float, lines: Iterable[str]) -> None:
         raise
 
 
-def _check_header(path: str, text: str) -> None:
+def _hosts(path: str, text: str) -> int:
+    """How many hosts the file has, by its header."""
     try:
         header = json.loads(text)
     except ValueError:
@@ -81,12 +87,15 @@ def _check_header(path: str, text: str) -> None:
         raise SnapshotError(f"{path} is no snapshot: it begins with {text[:40]!r}; {REMEDY}")
     if header.get("schema") != SCHEMA:
         raise SnapshotError(f"{path} has schema {header.get('schema')!r}, and this version reads {SCHEMA}; {REMEDY}")
+    hosts = header.get("hosts")
+    if not isinstance(hosts, int) or hosts < 0:
+        raise SnapshotError(f"{path} does not say how many hosts it has: hosts is {hosts!r}; {REMEDY}")
+    return hosts
 
 
 def _row(number: int, text: str) -> Row:
     try:
-        # Past the outer bracket.
-        (host, time, groups), _end = _first_value(text, 1)
+        host, time, groups = json.loads(text)
         if not (isinstance(host, str) and host and isinstance(groups, list) and isinstance(time, (int, float))):
             raise ValueError("not the name, the time and the groups of a host")
     except (ValueError, TypeError) as error:
@@ -95,21 +104,24 @@ def _row(number: int, text: str) -> Row:
     for name in groups:
         if not (isinstance(name, str) and name):
             return Row(host, problem=f"{groups!r} are no groups")
-    return Row(host, time, groups, text)
+    return Row(host, time, groups)
 
 
-def read(path: str) -> Iterator[Row]:
-    """The hosts of a file, one at a time. A line that is broken does not take the others along.
+def read(path: str, *, facts: bool) -> Iterator[Row]:
+    """The hosts of a file, one at a time, with their facts or without. A line that is broken takes no other along.
 
     Raises SnapshotError, and FileNotFoundError if there is no file.
     """
     try:
         # What is not UTF-8 becomes a broken line, and no broken file.
         with open(path, encoding="utf-8", errors="replace") as file:
-            _check_header(path, file.readline())
-            for number, text in enumerate(file, 2):
-                if text != "\n":
-                    yield _row(number, text)
+            hosts = _hosts(path, file.readline())
+            rows = (_row(number, text) for number, text in enumerate(itertools.islice(file, hosts), 2))
+            if facts:
+                for row in list(rows):
+                    yield row._replace(line=file.readline())
+            else:
+                yield from rows
     except FileNotFoundError:
         raise
     except OSError as error:

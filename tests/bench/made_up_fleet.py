@@ -173,8 +173,8 @@ def facts_of(number: int) -> dict[str, Any]:
 
 
 def write_snapshot(path: Path, hosts: int) -> None:
-    lines = (fleet_file.line(host_name(number), 1_800_000_000.0, facts_of(number)) for number in range(hosts))
-    fleet_file.write(str(path), 1_800_000_000.0, lines)
+    rows = [fleet_file.row_of(host_name(number), 1_800_000_000.0, facts_of(number)) for number in range(hosts)]
+    fleet_file.write(str(path), 1_800_000_000.0, rows)
 
 
 def _static_lines(hosts: int, cards_variable: str) -> Iterator[str]:

@@ -79,6 +79,7 @@ def test_a_second_run_changes_nothing_and_restarts_nothing(role: Role) -> None:
         assert (traffic["apt"]["packets"], traffic["forwarded"]["packets"]) == (0, 0)
 
 
+@pytest.mark.slow
 def test_docker_is_started_where_systemd_has_given_it_up(role: Role) -> None:
     patience = "/etc/systemd/system/docker.service.d/90-test.conf"
     write(DEBIAN_13, patience, "[Unit]\nStartLimitIntervalSec=30min\nStartLimitBurst=2\n")
@@ -105,6 +106,7 @@ def test_a_container_lives_on_where_a_reload_is_enough(role: Role) -> None:
     assert "registry-mirrors" not in daemon_json(DEBIAN_13)
 
 
+@pytest.mark.slow
 def test_a_run_cut_before_the_restart_is_completed_by_the_next(role: Role) -> None:
     """The first thing named systemctl that the module finds kills it instead of restarting Docker."""
     trap = "/usr/local/sbin/systemctl"
@@ -123,6 +125,7 @@ def test_a_run_cut_before_the_restart_is_completed_by_the_next(role: Role) -> No
     role.is_converged(changed, only=DEBIAN_13)
 
 
+@pytest.mark.slow
 def test_a_package_that_was_cut_while_it_was_unpacked_is_unpacked_anew(role: Role) -> None:
     """What a power cut leaves in the records of dpkg; its own --configure passes it over."""
     changed = {**WANTED, "container_runtime_docker_log_options": {"max-size": "60m"}}

@@ -143,8 +143,7 @@ def test_a_snapshot_alone_knows_no_cpu(snapshot):
 
 
 def test_broken_facts_exclude_their_node_alone(snapshot):
-    with snapshot.open("a") as file:
-        file.write(json.dumps([["broken", 1.0, []], {"schema": 99}]) + "\n")
+    snapshot.write_text(snapshot.read_text().replace('"schema":1,', '"schema":99,', 1))
     done = place("-n", snapshot, "--gpus", 9, "--allow-unknown")
     assert "facts cannot be used: 1 nodes" in done.stderr
     assert fleet_file.KIND in snapshot.read_text()

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import fleet_file
 from tests.bench import made_up_fleet
 from tests.unit.sites import members
 
@@ -168,10 +169,7 @@ def test_facts_are_no_templates(site):
     facts = made_up_fleet.facts_of(1)
     for device in facts["devices"]:
         device["name"] = "{{ lookup('pipe', 'echo evaluated') }}"
-    path = site.path / ".gpus.jsonl"
-    made_up_fleet.write_snapshot(path, 1)
-    header = path.read_text().splitlines()[0]
-    path.write_text(header + "\n" + json.dumps([["node1", 1.0, ["nvlink"]], facts]) + "\n")
+    fleet_file.write(str(site.path / ".gpus.jsonl"), 1.0, [fleet_file.row_of("node1", 1.0, facts)])
     site.write_hosts("node1")
     site.write_plugin(
         "snapshot: .gpus.jsonl",
@@ -225,10 +223,8 @@ def test_a_name_that_comes_before_the_hosts_is_pointed_out(site):
 
 
 def test_a_host_with_the_name_of_a_group(site):
-    made_up_fleet.write_snapshot(site.path / ".gpus.jsonl", 0)
-    line = json.dumps([["mig", 1.0, ["nvlink", "mig"]], {}])
-    with (site.path / ".gpus.jsonl").open("a") as file:
-        file.write(line + "\n" + line.replace('"mig", 1.0', '"other", 1.0') + "\n")
+    rows = [fleet_file.Row(name, 1.0, ["nvlink", "mig"], "{}\n") for name in ("mig", "other")]
+    fleet_file.write(str(site.path / ".gpus.jsonl"), 1.0, rows)
     site.write_hosts("mig", "other")
     site.write_plugin("snapshot: .gpus.jsonl")
     listed, _warnings = site.load()
@@ -243,7 +239,7 @@ def test_a_host_with_the_name_of_a_group(site):
         (["snapshot: .gpus.jsonl", "cards_variable: gpu-cards"], "zz_gpus.yml: cards_variable is 'gpu-cards'"),
         (["snapshot: hosts.yml"], "hosts.yml is no snapshot"),
         (["snapshot: ."], "cannot be read: Is a directory"),
-        (["snapshot: .old"], ".old has schema 0, and this version reads 1; write it anew with `gpuops inventory`"),
+        (["snapshot: .old"], ".old has schema 0, and this version reads 2; write it anew with `gpuops inventory`"),
         ([], "zz_gpus.yml: there are no facts to read: fact_caching is 'memory', which keeps no facts"),
     ],
     ids=str,
