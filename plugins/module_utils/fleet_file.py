@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
 def row_of(host: str, time: float, facts: Any) -> Row:
     """What the file is to have of a host. Raises fleet.BrokenFacts."""
-    return Row(host, time, fleet.groups(facts), json.dumps([host, facts], separators=(",", ":")) + "\n")
+    return Row(host, time, fleet.groups(facts), json.dumps([host, facts], separators=(",", ":")))
 
 
 def write(path: str, time: float, rows: Collection[Row]) -> None:
@@ -64,7 +64,7 @@ def write(path: str, time: float, rows: Collection[Row]) -> None:
             file.write(json.dumps({"kind": KIND, "schema": SCHEMA, "time": time, "hosts": len(rows)}) + "\n")
             for row in rows:
                 file.write(json.dumps([row.host, row.time, row.groups], separators=(",", ":")) + "\n")
-            file.writelines(row.line for row in rows)
+            file.writelines(row.line + "\n" for row in rows)
             file.flush()
             os.fsync(file.fileno())
         mask = os.umask(0)
@@ -119,7 +119,7 @@ def read(path: str, *, facts: bool) -> Iterator[Row]:
             rows = (_row(number, text) for number, text in enumerate(itertools.islice(file, hosts), 2))
             if facts:
                 for row in list(rows):
-                    yield row._replace(line=file.readline())
+                    yield row._replace(line=file.readline().rstrip("\n"))
             else:
                 yield from rows
     except FileNotFoundError:

@@ -223,7 +223,7 @@ def test_a_name_that_comes_before_the_hosts_is_pointed_out(site):
 
 
 def test_a_host_with_the_name_of_a_group(site):
-    rows = [fleet_file.Row(name, 1.0, ["nvlink", "mig"], "{}\n") for name in ("mig", "other")]
+    rows = [fleet_file.Row(name, 1.0, ["nvlink", "mig"], "{}") for name in ("mig", "other")]
     fleet_file.write(str(site.path / ".gpus.jsonl"), 1.0, rows)
     site.write_hosts("mig", "other")
     site.write_plugin("snapshot: .gpus.jsonl")

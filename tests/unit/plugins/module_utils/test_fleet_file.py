@@ -96,6 +96,13 @@ def test_of_a_file_that_ends_too_early_the_rest_has_no_facts(path):
     assert [text is None for text in broken_facts(path)] == [True, True, False, False, False]
 
 
+def test_what_is_read_can_be_written_again_though_the_last_newline_is_missing(path):
+    text = path.read_text()
+    path.write_text(text[:-1])
+    fleet_file.write(str(path), 1_800_000_000.0, read(path))
+    assert path.read_text() == text
+
+
 def test_facts_are_never_taken_for_those_of_another_host(path):
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:6], lines[7], lines[6], *lines[8:]]))
