@@ -16,14 +16,13 @@ toolkits of CUDA, which would add more packages than all else.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import defaultdict
 from typing import Any
 
 from gpuops.lab.images import SHORTCUTS
-from tests.bench.bench_node import MACHINE, lab
-from tests.bench.harness import Figure, NotHere, Row
+from tests.bench.harness import Figure, Row
+from tests.bench.lab_run import MACHINE, lab, machine
 from tests.bench.site_run import run_site
 
 RUNS = 2
@@ -57,8 +56,7 @@ def first_run() -> dict[str, float]:
 
 
 def run(quick: bool) -> list[Row]:
-    if MACHINE not in json.loads(lab("inventory"))["_meta"]["hostvars"]:
-        raise NotHere(f"no machine {MACHINE} is up; `make lab` makes one")
+    machine()
     taken = []
     for _number in range(1 if quick else RUNS):
         lab("reset", MACHINE)

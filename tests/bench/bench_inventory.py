@@ -5,7 +5,6 @@ What counts is loading the inventory. A whole process also has Ansible's own sta
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -54,11 +53,7 @@ def run(quick: bool = False) -> list[Comparison]:
         alone = _same(paired(_loads(place / "static.yml"), plugin, 1 if quick else 7))
         starts += [one() for _number in range(3)]
         cards = _same(paired(_loads(place / "static_cards.yml"), with_cards, 1 if quick else 3, [with_cards]))
-        start = Sample(
-            statistics.median(sample.cpu_s for sample in starts),
-            statistics.median(sample.memory_mib for sample in starts),
-            "one host",
-        )
+        start = Sample.median(starts)
 
         cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(place / "cache")}
         child("tests.bench.fill_fact_cache", str(hosts), environment=cache)

@@ -21,37 +21,21 @@ It needs a finished machine `gpu1`: that of `make lab`, or of the lab that GPUOP
 from __future__ import annotations
 
 import json
-import os
 import re
-import resource
-import statistics
-import subprocess
-import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.bench.harness import CPU, ROOT, WALL, Figure, NotHere, Row, Sample, compare, paired
+from tests.bench.harness import CPU, ROOT, WALL, Figure, Row, Sample, compare, paired
+from tests.bench.lab_run import LAB, MACHINE, NOTHING, lab, machine, play
 
-MACHINE = "gpu1"
 PEER = Path(__file__).with_name("peer_node.yml")
 OURS = ROOT / "tests" / "site" / "node_stages.yml"
-NOTHING = Path(__file__).with_name("nothing.yml")
-BIN = Path(sys.executable).parent
 WALL_GOAL: dict[str, float | None] = {"wall_s": 10.0}
 CPU_GOAL: dict[str, float | None] = {"cpu_s": 10.0}
 COMMANDS_GOAL = 8.0
-LAB = "inventories/lab"
 FLEET = 10
-
-
-def lab(*words: str) -> str:
-    done = subprocess.run([BIN / "gpuops", "lab", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise NotHere(f"gpuops lab {' '.join(words)} ended with {done.returncode}: {done.stdout}{done.stderr}".strip())
-    return done.stdout
 
 
 def fleet(hostvars: Mapping[str, Any], directory: Path) -> Path:
@@ -64,33 +48,6 @@ def fleet(hostvars: Mapping[str, Any], directory: Path) -> Path:
     (directory / "hosts.json").write_text(json.dumps({"all": {"children": {"gpu_cluster": {"children": groups}}}}))
     (directory / "group_vars").symlink_to(ROOT / LAB / "group_vars")
     return directory / "hosts.json"
-
-
-def play(playbook: Path, *options: str, pipelining: bool = True, inventory: str | Path = LAB, hosts: int = 1) -> Sample:
-    """A run that changed nothing, with its output: wall time and the CPU of the controller for each host."""
-    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    done = subprocess.run(
-        [
-            *(BIN / "ansible-playbook", "-i", inventory, "--limit", f"{MACHINE}*", "--forks", f"{hosts}", playbook),
-            *("-e", json.dumps({"cuda_versions": []}), *options),
-        ],
-        cwd=ROOT,
-        env={
-            **os.environ,
-            "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_PIPELINING": str(pipelining),
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
-    changed = re.findall(rf"^{MACHINE}\S* +: ok=\d+ +changed=(\d+)", done.stdout, re.MULTILINE)
-    if done.returncode or len(changed) != hosts:
-        raise SystemExit(f"{playbook} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr[-2000:]}")
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Sample(cpu / hosts, 0.0, " ".join(changed) if "-vvv" not in options else done.stdout, wall)
 
 
 def counted(playbook: Path) -> tuple[float, float]:
@@ -120,12 +77,7 @@ def one_host(quick: bool) -> list[Row]:
     control = unchanged(paired(ours, ours, 1 if quick else 3))
     pairs = unchanged(paired(theirs, ours, 1 if quick else 7))
     least = [play(NOTHING) for _number in range(1 if quick else 5)]
-    start = Sample(
-        statistics.median(sample.cpu_s for sample in least),
-        0.0,
-        "nothing",
-        statistics.median(sample.wall_s for sample in least),
-    )
+    start = Sample.median(least)
     both = (WALL, CPU)
     rows: list[Row] = [
         *compare("a finished machine", pairs, {} if quick else WALL_GOAL, control, quantities=both),
@@ -158,10 +110,8 @@ def many_names(quick: bool, hostvars: Mapping[str, Any]) -> list[Row]:
 
 
 def run(quick: bool) -> list[Row]:
-    known = json.loads(lab("inventory"))["_meta"]["hostvars"]
-    if MACHINE not in known:
-        raise NotHere(f"no machine {MACHINE} is up; `make lab` makes one")
-    rows = [*one_host(quick), *many_names(quick, known[MACHINE])]
+    hostvars = machine()
+    rows = [*one_host(quick), *many_names(quick, hostvars)]
     for name, playbook, most in (("the list", PEER, (None, None)), ("the node stages", OURS, (COMMANDS_GOAL, 0.0))):
         commands, packets = counted(playbook)
         rows.append(Figure(name, "commands over SSH", "", commands, commands, 1, most[0]))

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress
-from tests.bench.bench_node import lab
 from tests.bench.harness import Figure, NotHere, Row
+from tests.bench.lab_run import lab
 from tests.bench.site_run import run_site
 
 RUNS = 5

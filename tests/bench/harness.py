@@ -45,6 +45,15 @@ class Sample:
     outcome: str
     wall_s: float = 0.0
 
+    @classmethod
+    def median(cls, samples: Sequence[Sample]) -> Sample:
+        """What is taken off others: the median of each quantity."""
+        cpu_s, memory_mib, wall_s = (
+            statistics.median(getattr(sample, quantity) for sample in samples)
+            for quantity in ("cpu_s", "memory_mib", "wall_s")
+        )
+        return cls(cpu_s, memory_mib, "", wall_s)
+
 
 @dataclass
 class Comparison:
