@@ -13,7 +13,7 @@ from ansible import constants
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
 
-before_forks.prepare()
+before_forks.freeze()
 
 
 def checksum(path: str, cache: str) -> str:

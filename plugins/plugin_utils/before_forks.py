@@ -17,11 +17,15 @@ import gc
 from ansible.plugins.loader import filter_loader, lookup_loader
 
 
-def prepare() -> None:
-    """Have loaded what every process would load, and leave what there is by now to no garbage collection."""
+def load_plugins() -> None:
+    """Load what nearly every task of the roles uses."""
     # What imports an action plugin without running a playbook has no collections set up.
     with contextlib.suppress(KeyError):
         filter_loader.get("baremetal.gpu.drift_document")
     lookup_loader.get("ansible.builtin.vars")
     lookup_loader.get("ansible.builtin.varnames")
+
+
+def freeze() -> None:
+    """Leave what there is by now to no garbage collection."""
     gc.freeze()

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import ast
 import base64
 import importlib.util
-import itertools
 import re
 import zlib
 from pathlib import Path
@@ -29,32 +27,21 @@ def _used() -> set[str]:
     return {name for text in texts if "nvml" in text or "NVML" in text for name in _NAMES.findall(text)}
 
 
-def _defined(node: ast.stmt) -> list[str]:
-    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-        return [node.name]
-    if isinstance(node, ast.Assign) and all(isinstance(target, ast.Name) for target in node.targets):
-        return [target.id for target in node.targets if isinstance(target, ast.Name)]
-    return []
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _mentioned(node: ast.AST) -> set[str]:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-
-
 # A definition begins in the first column, or its decorator does; what is indented belongs to it, and what closes it.
 # So does a text between definitions.
 _BEGINNING = re.compile(r"^(?=[^\s#)\]}'\"])", re.MULTILINE)
-_DEFINITION = re.compile(r"(?:@.*\n)*(?:(?:def|class) +(\w+)|(\w+) *=(?!=))")
+# What gives several names to one value has none here, and is kept.
+_DEFINITION = re.compile(r"(?:@.*\n)*(?:(?:def|class) +(\w+)|(\w+) *=(?!=)(?! *\w+ *=(?!=)))")
 _WORD = re.compile(r"\w+")
 
 
-def _thinned(source: str, wanted: set[str]) -> str:
-    """The source without most of what pruned() takes out, found by its lines: to parse all of it takes four times as
-    long. What this leaves in besides is named in a comment or a text only."""
+def pruned(source: str, wanted: set[str]) -> str:
+    """The source without definitions that neither `wanted` nor what is kept needs.
+
+    They are found by their lines: to parse all of it takes many times as long. So what is named in a comment or a text
+    only is kept besides. What does something when it is loaded is kept, and so are the error codes, from which pynvml
+    makes classes then.
+    """
     parts = _BEGINNING.split(source)
     # A text over several lines may have some that look like statements.
     if any(part.count(quotes) % 2 for part in parts for quotes in ('"""', "'''")):
@@ -77,32 +64,6 @@ def _thinned(source: str, wanted: set[str]) -> str:
     return "".join(part for number, part in enumerate(parts) if number in kept)
 
 
-def pruned(source: str, wanted: set[str]) -> str:
-    """The source without definitions that neither `wanted` nor what is kept needs; of the comments only the licence.
-
-    What does something when it is loaded is kept, and so are the error codes, from which pynvml makes classes then.
-    """
-    nodes = ast.parse(source).body
-    by_name: dict[str, list[ast.stmt]] = {}
-    for node in nodes:
-        for name in _defined(node):
-            by_name.setdefault(name, []).append(node)
-    kept = {id(node) for node in nodes if not _defined(node) and not _is_text(node)}
-    waiting = set(wanted) | {name for name in by_name if name.startswith("NVML_ERROR_")}
-    for node in nodes:
-        if id(node) in kept:
-            waiting |= _mentioned(node)
-    seen: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        seen.add(name)
-        for node in by_name.get(name, ()):
-            kept.add(id(node))
-            waiting |= _mentioned(node) - seen
-    licence = itertools.takewhile(lambda line: line.startswith("#"), source.splitlines())
-    return "\n".join([*licence, *(ast.unparse(node) for node in nodes if id(node) in kept), ""])
-
-
 def _find() -> str | None:
     """The packed source of the controller's pynvml; None where the controller has none.
 
@@ -113,9 +74,8 @@ def _find() -> str | None:
         return None
     try:
         source = Path(specification.origin).read_text(encoding="utf-8")
-        used = _used()
-        packed = zlib.compress(pruned(_thinned(source, used), used).encode("utf-8"), 9)
-    except (OSError, SyntaxError, UnicodeError):
+        packed = zlib.compress(pruned(source, _used()).encode("utf-8"), 9)
+    except (OSError, UnicodeError):
         return None
     return base64.b64encode(packed).decode("ascii")
 
