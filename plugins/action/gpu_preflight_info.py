@@ -13,6 +13,8 @@ from ansible import constants
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
 
+# The stages that follow need it; this one does not.
+before_forks.load_plugins_while_hosts_answer()
 before_forks.freeze()
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 
 from ansible.plugins.loader import filter_loader, lookup_loader
 
@@ -24,6 +25,22 @@ def load_plugins() -> None:
         filter_loader.get("baremetal.gpu.drift_document")
     lookup_loader.get("ansible.builtin.vars")
     lookup_loader.get("ansible.builtin.varnames")
+
+
+def load_plugins_while_hosts_answer() -> None:
+    """Load it as soon as the first host is asked: the playbook's process has nothing to do until that has answered."""
+    playbook = os.getpid()
+    loaded = False
+
+    def load() -> None:
+        nonlocal loaded
+        # Processes of hosts have this from their parent, and may fork too.
+        if not loaded and os.getpid() == playbook:
+            loaded = True
+            load_plugins()
+            freeze()
+
+    os.register_at_fork(after_in_parent=load)
 
 
 def freeze() -> None:

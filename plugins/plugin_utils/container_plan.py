@@ -88,12 +88,12 @@ def plan(
     :param containerd: what is in containerd's file; None where there is none, or where nobody has looked.
     :return: `check`: whether there is something to find out or to refuse before anything else. `system`: its key.
         `known`: whether the role knows the system; without that there is nothing more. `problems`: rows of why and
-        remedy. `present`: whether there is to be an engine; `result`: what the host ends up with. `desired`: the
-        document for packages, repositories and units; `compared`: the same with the files that other modules keep.
-        `file` and `toolkit`: arguments of config_merge, `toolkit` None where it is not wanted; `validate`, `unit`,
-        `reload_keys`, `others`: of the engine's file. `packaged`: whether the engine's package is about to bring that
-        file. `specification`: arguments of nvidia_cdi, None where it cannot be told whether there are cards. `notes`:
-        what an operator should know.
+        remedy. `present`: whether there is to be an engine. `desired`: the document for packages, repositories and
+        units; `compared`: the same with the files that other modules keep. `file` and `toolkit`: arguments of
+        config_merge, `toolkit` None where it is not wanted; `validate`, `unit`, `reload_keys`, `others`: of the
+        engine's file. `packaged`: whether the engine's package is about to bring that file. `specification`:
+        arguments of nvidia_cdi, None where it cannot be told whether there are cards. `notes`: what an operator
+        should know.
     """
     key = system_of(facts)
     system = re.sub(r"^el(8|9|10)$", "el", key)
@@ -112,7 +112,6 @@ def plan(
         "known": True,
         "problems": problems,
         "present": wanted.present,
-        "result": wanted.result(),
         "desired": desired,
         "compared": {**compared, "cdi": specification} if specification else compared,
         "file": file,
@@ -352,14 +351,6 @@ class _Wanted:
                 "it",
             )
         return found
-
-    def result(self) -> dict[str, Any]:
-        return {
-            "engine": self.engine if self.present else "none",
-            "nvidia": self.nvidia,
-            "cdi": self.cdi,
-            "note": "".join(self.notes()),
-        }
 
     def notes(self) -> list[str]:
         if self.nvidia == "none" or self.cdi or self.toolkit:
