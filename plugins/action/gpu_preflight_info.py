@@ -9,9 +9,12 @@ import os
 from typing import Any
 
 from ansible import constants
+from ansible.module_utils.common.validation import check_type_list
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_variables import DEFAULTS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import unsuitable
 
 # The stages that follow need it; this one does not.
 before_forks.load_plugins_while_hosts_answer()
@@ -42,11 +45,17 @@ def checksum(path: str, cache: str) -> str:
 class ActionModule(BindingAction):
     MODULE = "baremetal.gpu.gpu_preflight_info"
 
-    def prepare(self, arguments: dict[str, Any]) -> None:
-        variables, runfile = arguments.get("variables"), arguments.get("runfile")
-        if not isinstance(variables, dict) or not isinstance(runfile, dict) or not runfile.get("path"):
+    def prepare(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
+        roles = check_type_list(arguments.get("roles") or [])
+        # The module judges the others, with what is in the host.
+        arguments["_unsuitable"] = unsuitable(roles, variables, self._templar.template, DEFAULTS)
+        self.check_runfile(arguments)
+
+    def check_runfile(self, arguments: dict[str, Any]) -> None:
+        wanted, runfile = arguments.get("variables"), arguments.get("runfile")
+        if not isinstance(wanted, dict) or not isinstance(runfile, dict) or not runfile.get("path"):
             return
-        if variables.get("nvidia_driver_method") != "runfile":
+        if wanted.get("nvidia_driver_method") != "runfile":
             return
         path = self._loader.path_dwim(str(runfile["path"]))
         try:

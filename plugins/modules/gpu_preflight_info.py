@@ -21,6 +21,14 @@ options:
         left out have the roles' defaults. A value that means nothing is a problem like any other.
     type: dict
     default: {}
+  roles:
+    description:
+      - Roles of this collection. What the host's variables give for them is held against their argument specifications;
+        what does not suit them is a problem like any other. Ansible itself tells it when a role begins, which for most
+        is after others have changed the host.
+    type: list
+    elements: str
+    default: []
   kernels:
     description:
       - The kernels that the driver must be built for, V(running), V(installed) or a list of kernel releases.
@@ -80,6 +88,12 @@ options:
     description:
       - The controller's pynvml, packed. The action plugin sets it; playbooks do not.
     type: str
+  _unsuitable:
+    description:
+      - What of the variables does not suit O(roles). The action plugin sets it; playbooks do not.
+    type: list
+    elements: dict
+    default: []
 requirements:
   - On the host nothing but Python 3.9.
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]
@@ -227,6 +241,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "variables": {"type": "dict", "default": {}},
+            "roles": {"type": "list", "elements": "str", "default": []},
             "kernels": {"type": "raw", "default": "running"},
             "disk_mib": {"type": "dict", "default": {}},
             "urls": {"type": "dict", "default": {}},
@@ -239,6 +254,7 @@ def main() -> None:
             "nvml_timeout": {"type": "int", "default": 30},
             # Filled in by the action plugin.
             "_binding": {"type": "str", "no_log": True},
+            "_unsuitable": {"type": "list", "elements": "dict", "default": []},
         },
         supports_check_mode=True,
     )
@@ -255,7 +271,9 @@ def main() -> None:
         resolver=osinfo.resolve if network else None,
     )
     options = {key: wanted[key] for key in ("disk_mib", "urls", "runfile", "accept", "refuse")}
-    options.update(kernels=wanted["kernels"], host=wanted["host"] or host["hostname"]["name"])
+    options.update(
+        unsuitable=wanted["_unsuitable"], kernels=wanted["kernels"], host=wanted["host"] or host["hostname"]["name"]
+    )
     verdict = preflight.judge(host, cards, wanted["variables"], options)
 
     if network and "headers_unknown" in [row["code"] for row in verdict["cautions"]]:

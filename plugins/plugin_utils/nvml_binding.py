@@ -101,14 +101,14 @@ class BindingAction(ActionBase):
     def wants_binding(self, arguments: dict[str, Any]) -> bool:
         return True
 
-    def prepare(self, arguments: dict[str, Any]) -> None:
-        """What else the controller adds to the arguments."""
+    def prepare(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
+        """What else the controller adds to the arguments; `variables` are those of the host."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         arguments = dict(self._task.args)
         arguments.pop(ARGUMENT, None)
-        self.prepare(arguments)
+        self.prepare(arguments, task_vars or {})
         packed = packed_source() if self.wants_binding(arguments) else None
         if packed is not None:
             arguments[ARGUMENT] = packed

@@ -80,6 +80,12 @@ CASES = (
     ),
     Bad("an unknown driver branch", "gpu1", ("latest", "nvidia_driver_branch"), {"nvidia_driver_branch": "latest"}),
     Bad("an unknown engine", "cpu1", ("rkt", "docker, podman"), {"container_runtime_engine": "rkt"}),
+    Bad(
+        "a value that its role refuses after the driver is there",
+        "gpu1",
+        ("container_runtime_validate", "sometimes", "on_change, always, never", "Remedy: set"),
+        {"container_runtime_validate": "sometimes"},
+    ),
 )
 
 

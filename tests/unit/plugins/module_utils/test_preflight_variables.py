@@ -50,6 +50,20 @@ def test_the_role_hands_every_variable_over():
     assert sorted(names) == sorted(preflight_variables.DEFAULTS)
 
 
+def test_the_variables_of_all_roles_of_a_node_are_judged():
+    """Those that node.yml and the agent's playbook import, and what they share."""
+    playbooks = (ROLES.parent / "playbooks" / name for name in ("node.yml", "parts/verify.yml", "parts/agent.yml"))
+    imported = [
+        task["ansible.builtin.import_role"]["name"].removeprefix("baremetal.gpu.")
+        for playbook in playbooks
+        for play in load(playbook)
+        for task in play.get("tasks", [])
+        if "ansible.builtin.import_role" in task
+    ]
+    judged = load(ROLES / "gpu_preflight" / "vars" / "main.yml")["__gpu_preflight_roles"]
+    assert judged == ["common", *imported]
+
+
 def test_every_choice_has_a_default_among_it():
     assert {
         name: preflight_variables.DEFAULTS[name] in choices for name, choices in preflight_variables.CHOICES.items()

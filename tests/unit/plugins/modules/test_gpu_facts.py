@@ -14,6 +14,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+import yaml
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.baremetal.gpu.plugins.action import gpu_preflight_info as gpu_preflight_action
@@ -163,6 +164,17 @@ def test_an_installer_on_the_controller_is_looked_at_there(play, tmp_path, conte
     arguments = {"variables": {"nvidia_driver_method": "runfile"}, "runfile": runfile}
     # What the action plugin added is among the module's arguments.
     assert shown in play("gpu_preflight_info", "-a", json.dumps(arguments), "-vvv")
+
+
+def test_what_is_set_for_the_roles_is_judged_with_all_else(play):
+    given = {"container_runtime_validate": "{{ how }}", "how": "sometimes", "cuda_validate": "{{ later }}"}
+    given |= {"container_runtime_docker_config": {"data-root": "{{ later }}"}}
+    arguments = {"roles": ["cuda", "container_runtime"], "variables": {"nvidia_driver_branch": "latest"}}
+    shown = play("gpu_preflight_info", "-a", json.dumps(arguments), "-e", json.dumps(given))
+    told = yaml.safe_load(shown.partition("=>")[2])
+    values = [row["value"] for row in told["problems"] if row["code"] == "variable"]
+    assert sorted(values) == ["latest", "sometimes"]
+    assert "one of: on_change, always, never [sometimes]" in told["report"]
 
 
 def test_what_runs_on_a_host_is_python_3_9():
