@@ -16,8 +16,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import unsuitable
 
-# The stages that follow need it; this one does not.
-before_forks.load_plugins_while_hosts_answer()
+# The stages that follow need it, and ask the host by this module; this one does not.
+before_forks.prepare_while_hosts_answer("baremetal.gpu.host_drift_info")
 before_forks.freeze()
 
 
