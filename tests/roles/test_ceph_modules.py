@@ -8,6 +8,7 @@ is asked of the cluster itself.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,10 +73,15 @@ class Cluster:
 
 
 def test_the_library_answers_what_the_program_answers(cluster: Cluster) -> None:
-    for question, (library, program) in zip(
-        QUESTIONS, both_ways(cluster.machine, [({}, words) for words in QUESTIONS]), strict=True
-    ):
-        assert library == program, question
+    asked = [({}, words) for words in QUESTIONS]
+    for _attempt in range(10):
+        answers = dict(zip(QUESTIONS, both_ways(cluster.machine, asked), strict=True))
+        differing = {question: ways for question, ways in answers.items() if ways[0] != ways[1]}
+        if not differing:
+            return
+        # A cluster that has just begun makes a pool of its own, and may do so between the two.
+        time.sleep(5)
+    assert differing == {}
 
 
 def test_configuration(cluster: Cluster) -> None:
