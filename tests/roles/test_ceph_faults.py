@@ -6,7 +6,6 @@ The writer keeps a journal of hashes on its own disk. After each fault another c
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 
@@ -53,7 +52,7 @@ def test_an_osd_is_killed(site: Site, writer: Journal) -> None:
 
 def mounts(mds: str) -> set[str]:
     """The addresses of the mounts, as an active MDS knows them. Managers are clients of it too, but mount nothing."""
-    sessions = json.loads(ssh(STORAGE[0], f"sudo ceph tell mds.{mds} session ls 2>/dev/null"))
+    sessions = ceph(f"tell mds.{mds} session ls")
     mounted = [row["entity"]["addr"] for row in sessions if row["client_metadata"].get("mount_point")]
     # As the list of what is blocked has them.
     return {f"{address['addr']}/{address['nonce']}" for address in mounted}
