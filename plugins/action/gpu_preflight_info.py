@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from ansible import constants
-from ansible.module_utils.common.validation import check_type_list
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.module_utils.common.validation import check_type_dict, check_type_list
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_report import report
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_variables import DEFAULTS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
@@ -19,6 +23,11 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables impor
 # The stages that follow need it, and ask the host by this module; this one does not.
 before_forks.prepare_while_hosts_answer("baremetal.gpu.host_drift_info")
 before_forks.freeze()
+
+# The role whose arguments become this module's.
+OWN = "gpu_preflight"
+# Every variable of the other roles that holds a URL, whatever it is called.
+_URL = re.compile(r"(nvidia_driver|cuda|container_runtime)_.*_(url|uri)$")
 
 
 def checksum(path: str, cache: str) -> str:
@@ -47,9 +56,41 @@ class ActionModule(BindingAction):
 
     def prepare(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
         roles = check_type_list(arguments.get("roles") or [])
-        # The module judges the others, with what is in the host.
-        arguments["_unsuitable"] = unsuitable(roles, variables, self._templar.template, DEFAULTS)
+        if roles:
+            self.judge_own(variables)
+            # The module judges the others, with what is in the host.
+            arguments["_unsuitable"] = unsuitable(roles, variables, self._templar.template, DEFAULTS)
+            self.take_from_host(arguments, variables)
         self.check_runfile(arguments)
+
+    def judge_own(self, variables: dict[str, Any]) -> None:
+        """Without a good value of these there is nothing to ask the host."""
+        rows = unsuitable([OWN], variables, self._templar.template)
+        if rows:
+            raise AnsibleActionFail(report(variables["inventory_hostname"], rows))
+
+    def take_from_host(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
+        """What is set for the other roles. Here and not in templates, which cost every host more than its answer."""
+
+        def given(names: Iterable[str]) -> dict[str, Any]:
+            return {name: self.resolved(name, variables) for name in names if name in variables}
+
+        sources = {name: given([f"nvidia_driver_runfile_{name}"]) for name in ("url", "path", "sha256")}
+        found = {
+            "variables": given(DEFAULTS),
+            "urls": given(filter(_URL.match, variables)),
+            "runfile": {name: next(iter(value.values()), "") for name, value in sources.items()},
+        }
+        for option, values in found.items():
+            arguments[option] = {**values, **check_type_dict(arguments.get(option) or {})}
+
+    def resolved(self, name: str, variables: dict[str, Any]) -> Any:
+        try:
+            return self._templar.template(variables[name])
+        except AnsibleError as failure:
+            host = variables["inventory_hostname"]
+            remedy = f"set what it is made of, or {name} itself"
+            raise AnsibleActionFail(f"{host}: {name} has no value: {failure}. Remedy: {remedy}.") from None
 
     def check_runfile(self, arguments: dict[str, Any]) -> None:
         wanted, runfile = arguments.get("variables"), arguments.get("runfile")

@@ -13,12 +13,14 @@ description:
   - Looks at a host once and compares it with what the roles' variables ask for. Returns every problem with its remedy,
     what deserves caution, and the plan of what would be installed.
   - Changes nothing. Asks the network only with O(check_network), and then only if something is to be installed.
-  - The module does not fail over a problem; the role P(baremetal.gpu.gpu_preflight#role) does.
+  - The module does not fail over a problem; the role P(baremetal.gpu.gpu_preflight#role) does. What deserves caution
+    is shown as a warning.
 options:
   variables:
     description:
       - The variables of the other roles, such as C(nvidia_driver_branch) and C(cuda_versions), by name. Those that are
-        left out have the roles' defaults. A value that means nothing is a problem like any other.
+        left out are, with O(roles), what the host's variables give, or else have the roles' defaults. A value that
+        means nothing is a problem like any other.
     type: dict
     default: {}
   roles:
@@ -26,6 +28,7 @@ options:
       - Roles of this collection. What the host's variables give for them is held against their argument specifications;
         what does not suit them is a problem like any other. Ansible itself tells it when a role begins, which for most
         is after others have changed the host.
+      - O(variables), O(urls) and O(runfile) then come from the host's variables, but for what is given.
     type: list
     elements: str
     default: []
@@ -102,7 +105,7 @@ attributes:
     description: Returns facts only if asked to by O(publish).
     support: partial
   action:
-    description: An action plugin takes the controller's pynvml along.
+    description: An action plugin takes the controller's pynvml along, and what the host's variables give for O(roles).
     support: full
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
@@ -293,6 +296,8 @@ def main() -> None:
         "report": preflight_report.report(options["host"], verdict["problems"]),
         "advice": [preflight_report.words(row) for row in verdict["cautions"]],
     }
+    for caution in words["advice"]:
+        module.warn(f"{options['host']}: {caution}")
     facts = {"ansible_facts": {"gpu": cards, "gpu_plan": verdict["plan"]}} if wanted["publish"] else {}
     module.exit_json(changed=False, gpu=cards, host=summary, **verdict, **words, **facts)
 

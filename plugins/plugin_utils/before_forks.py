@@ -29,7 +29,6 @@ def load_plugins() -> None:
     with contextlib.suppress(KeyError):
         filter_loader.get("baremetal.gpu.drift_document")
     lookup_loader.get("ansible.builtin.vars")
-    lookup_loader.get("ansible.builtin.varnames")
 
 
 def package_module(name: str) -> None:
