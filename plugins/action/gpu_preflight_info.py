@@ -18,14 +18,15 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_report imp
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_variables import DEFAULTS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import unsuitable
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import options_of, unsuitable
 
 # The stages that follow need it, and ask the host by this module; this one does not.
 before_forks.prepare_while_hosts_answer("baremetal.gpu.host_drift_info")
 before_forks.freeze()
 
-# The role whose arguments become this module's.
+# The role whose arguments become this module's. What they are like is read once and not for each host.
 OWN = "gpu_preflight"
+options_of(OWN)
 # Every variable of the other roles that holds a URL, whatever it is called.
 _URL = re.compile(r"(nvidia_driver|cuda|container_runtime)_.*_(url|uri)$")
 
@@ -57,20 +58,24 @@ class ActionModule(BindingAction):
     def prepare(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
         roles = check_type_list(arguments.get("roles") or [])
         if roles:
-            self.judge_own(variables)
+            self.take_own(arguments, variables)
+            self.take_from_host(arguments, variables)
             # The module judges the others, with what is in the host.
             arguments["_unsuitable"] = unsuitable(roles, variables, self._templar.template, DEFAULTS)
-            self.take_from_host(arguments, variables)
         self.check_runfile(arguments)
 
-    def judge_own(self, variables: dict[str, Any]) -> None:
-        """Without a good value of these there is nothing to ask the host."""
+    def take_own(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
+        """The role's own. Without a good value of these there is nothing to ask the host."""
         rows = unsuitable([OWN], variables, self._templar.template)
         if rows:
             raise AnsibleActionFail(report(variables["inventory_hostname"], rows))
+        arguments.setdefault("host", variables["inventory_hostname"])
+        for name in options_of(OWN):
+            if name in variables:
+                arguments.setdefault(name.removeprefix(f"{OWN}_"), self.resolved(name, variables))
 
     def take_from_host(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
-        """What is set for the other roles. Here and not in templates, which cost every host more than its answer."""
+        """What is set for the other roles."""
 
         def given(names: Iterable[str]) -> dict[str, Any]:
             return {name: self.resolved(name, variables) for name in names if name in variables}

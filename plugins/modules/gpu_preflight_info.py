@@ -28,7 +28,8 @@ options:
       - Roles of this collection. What the host's variables give for them is held against their argument specifications;
         what does not suit them is a problem like any other. Ansible itself tells it when a role begins, which for most
         is after others have changed the host.
-      - O(variables), O(urls) and O(runfile) then come from the host's variables, but for what is given.
+      - All other options then come from the host's variables, but for what is given. What the role
+        P(baremetal.gpu.gpu_preflight#role) calls C(gpu_preflight_kernels) is O(kernels), and so on.
     type: list
     elements: str
     default: []
