@@ -44,8 +44,9 @@ class Feed:
         if kind == "runner_on_start":
             self.run.host_started(host, data.get("task", ""), stage, data.get("task_action", ""), now)
         elif kind == "runner_on_ok":
-            changed = (data.get("res") or {}).get("changed")
-            self.run.host_done(host, progress.CHANGED if changed else progress.OK, stage, now)
+            result = data.get("res") or {}
+            self.run.host_done(host, progress.CHANGED if result.get("changed") else progress.OK, stage, now)
+            self.run.host_finished(host, result.get(progress.FINISHED) or ())
         elif kind == "runner_on_skipped":
             self.run.host_done(host, progress.SKIPPED, stage, now)
         elif kind in ("runner_on_failed", "runner_on_unreachable"):

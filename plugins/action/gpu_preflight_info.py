@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.module_utils.common.validation import check_type_dict, check_type_list
+from ansible.module_utils.common.validation import check_type_bool, check_type_dict
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_report import report
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_variables import DEFAULTS
@@ -20,15 +20,28 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import options_of, unsuitable
 
-# The stages that follow need it, and ask the host by this module; this one does not.
-before_forks.prepare_while_hosts_answer("baremetal.gpu.host_drift_info")
-before_forks.freeze()
-
-# The role whose arguments become this module's. What they are like is read once and not for each host.
+# The role whose arguments become this module's.
 OWN = "gpu_preflight"
-options_of(OWN)
+# Those that a host goes through, and what they share.
+ROLES_OF_A_NODE = (
+    "common",
+    "nouveau",
+    "nvidia_driver",
+    "gpu_device_nodes",
+    "cuda",
+    "container_runtime",
+    "gpu_verify",
+    "gpu_agent",
+)
 # Every variable of the other roles that holds a URL, whatever it is called.
 _URL = re.compile(r"(nvidia_driver|cuda|container_runtime)_.*_(url|uri)$")
+
+# What their variables are like is read once and not for each host.
+for role in (OWN, *ROLES_OF_A_NODE):
+    options_of(role)
+# The stages that follow ask the host by this module; this one does not.
+before_forks.prepare_while_hosts_answer("baremetal.gpu.host_drift_info")
+before_forks.freeze()
 
 
 def checksum(path: str, cache: str) -> str:
@@ -56,12 +69,11 @@ class ActionModule(BindingAction):
     MODULE = "baremetal.gpu.gpu_preflight_info"
 
     def prepare(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
-        roles = check_type_list(arguments.get("roles") or [])
-        if roles:
+        if check_type_bool(arguments.get("from_variables", False)):
             self.take_own(arguments, variables)
             self.take_from_host(arguments, variables)
             # The module judges the others, with what is in the host.
-            arguments["_unsuitable"] = unsuitable(roles, variables, self._templar.template, DEFAULTS)
+            arguments["_unsuitable"] = unsuitable(ROLES_OF_A_NODE, variables, self._templar.template, DEFAULTS)
         self.check_runfile(arguments)
 
     def take_own(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
@@ -73,6 +85,9 @@ class ActionModule(BindingAction):
         for name in options_of(OWN):
             if name in variables:
                 arguments.setdefault(name.removeprefix(f"{OWN}_"), self.resolved(name, variables))
+        arguments["kernels"] = arguments.get("kernels") or self.resolved(
+            "nvidia_driver_kernels", variables, "installed"
+        )
 
     def take_from_host(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
         """What is set for the other roles."""
@@ -89,9 +104,9 @@ class ActionModule(BindingAction):
         for option, values in found.items():
             arguments[option] = {**values, **check_type_dict(arguments.get(option) or {})}
 
-    def resolved(self, name: str, variables: dict[str, Any]) -> Any:
+    def resolved(self, name: str, variables: dict[str, Any], otherwise: Any = None) -> Any:
         try:
-            return self._templar.template(variables[name])
+            return self._templar.template(variables.get(name, otherwise))
         except AnsibleError as failure:
             host = variables["inventory_hostname"]
             remedy = f"set what it is made of, or {name} itself"

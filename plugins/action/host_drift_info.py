@@ -1,17 +1,73 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module as Ansible runs any; but every role asks it first, so what its tasks share is made ready here."""
+"""The module as Ansible runs any, with the documents of roles that it is asked for.
+
+Every role asks the module first, so what its tasks share is made ready here.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.module_utils.common.validation import check_type_list
 from ansible.plugins.action.normal import ActionModule as AsAnyModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift_remedy import as_sent, joined
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 
 before_forks.load_plugins()
 before_forks.freeze()
 
+ROLES = Path(__file__).resolve().parent.parent.parent / "roles"
+# In a document, what an operator should know of a host that is like it. Not the host's affair.
+NOTES = "notes"
+
 
 class ActionModule(AsAnyModule):
-    pass
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        if "roles" not in self._task.args:
+            return dict(super().run(tmp, task_vars))
+        roles = check_type_list(self._task.args["roles"])
+        whole = self.document(roles, task_vars or {})
+        if whole is None:
+            return {"changed": False, "drifted": True, "finished_roles": []}
+        notes = whole.pop(NOTES, [])
+        arguments = {name: value for name, value in self._task.args.items() if name != "roles"}
+        self._task.args = {**arguments, "desired": as_sent(whole, brief=True)}
+        answer = super().run(tmp, task_vars)
+        if answer.get("failed") or "drifted" not in answer:
+            return dict(answer)
+        finished = not answer["drifted"]
+        result = {"changed": False, "drifted": answer["drifted"], "finished_roles": roles if finished else []}
+        # Otherwise the roles tell it.
+        if finished and (told := [*notes, *answer[NOTES]]):
+            result["warnings"] = [f"{(task_vars or {})['inventory_hostname']}: {note}" for note in told]
+        return result
+
+    def document(self, roles: list[str], variables: dict[str, Any]) -> dict[str, Any] | None:
+        """What a host is like on which the roles have nothing to do; None where not all of them can say it."""
+        documents = []
+        for role in roles:
+            document = self.finished(role, variables)
+            if document is None:
+                return None
+            documents.append(document)
+        return joined(documents)
+
+    def finished(self, role: str, variables: dict[str, Any]) -> dict[str, Any] | None:
+        name = f"__{role}_finished"
+        if name not in variables:
+            raise AnsibleActionFail(f"{role} does not say what a finished host is like, or the play does not import it")
+        # As the role's own tasks have it.
+        path = str(ROLES / role)
+        search = [path, *variables.get("ansible_search_path", [])]
+        scope = {**variables, "role_path": path, "ansible_search_path": search}
+        try:
+            found = self._templar.copy_with_new_env(available_variables=scope).template(variables[name])
+        except AnsibleError:
+            # It is made of what is known later only, or of what the role will complain about.
+            return None
+        return dict(found) if isinstance(found, dict) else None

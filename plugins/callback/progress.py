@@ -210,6 +210,9 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_ok(self, result):
         kind = progress.CHANGED if result.result.get("changed") else progress.OK
         self._done(result, kind)
+        if roles := result.result.get(progress.FINISHED):
+            with self._lock:
+                self._run.host_finished(result.host.name, roles)
         if self._verbose:
             self._tell(result, kind)
 

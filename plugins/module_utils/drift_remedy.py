@@ -36,6 +36,26 @@ def as_sent(desired: Item, brief: bool = False) -> Item:
     return {**desired, **({"files": files} if files else {})}
 
 
+def joined(documents: Iterable[Item]) -> Item:
+    """One document, from which a host differs if it differs from one of these.
+
+    :raise ValueError: two of them say different things where a document says one.
+    """
+    whole: Item = {}
+    for document in documents:
+        for name, value in document.items():
+            there = whole.get(name)
+            if there is None:
+                whole[name] = value
+            elif isinstance(there, list) and isinstance(value, list):
+                whole[name] = there + [item for item in value if item not in there]
+            elif isinstance(there, dict) and isinstance(value, dict):
+                whole[name] = joined([there, value])
+            elif value not in (None, there):
+                raise ValueError(f"{name} is {there} in one document and {value} in another")
+    return whole
+
+
 def _merged(drifted: Iterable[Item], wanted: Iterable[Item] | None, key: str) -> list[Item]:
     """Items of the drift with what only the document has, such as the content of a file."""
     by_key = {item[key]: item for item in wanted or ()}

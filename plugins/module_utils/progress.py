@@ -9,7 +9,8 @@ are seconds of any clock that only goes forward; the caller reads it.
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 # The stage that a role belongs to. What is not here is a stage of its own.
 STAGES = {
@@ -44,7 +45,11 @@ SHARED_ROLES = ("common", "mesos_operator")
 EXPLAINING_ROLE = "common"
 
 # Plays that only prepare those that follow, and those of which all is done in a role.
-QUIET_PLAYS = ("Sort hosts by what is in them", "Preflight")
+QUIET_PLAYS = (
+    "Sort hosts by what is in them",
+    "Preflight",
+    "Driver, device nodes, CUDA and container engine",
+)
 
 # What became of a host at a stage. The later in this list, the more it says: a stage with one change is changed.
 SKIPPED, OK, CHANGED, RUNNING, FAILED, UNREACHABLE = "skipped", "ok", "changed", "running", "failed", "unreachable"
@@ -52,6 +57,8 @@ _RANK = {name: rank for rank, name in enumerate((SKIPPED, OK, CHANGED, FAILED, U
 # In a failure's result: the host that a task was delegated to. Ansible takes it out of what it tells of results.
 DELEGATED = "delegated_to"
 REBOOT_ACTIONS = ("reboot", "ansible.builtin.reboot", "ansible.legacy.reboot")
+# In a result: roles that have nothing to do on the host, and of which no task will be run for it.
+FINISHED = "finished_roles"
 # What is worth a word where nobody sees a picture: a host is not heard of for minutes, or its failure is explained only
 # when the others have come through the same task.
 REBOOTING, FAILING = "rebooting", "failing"
@@ -187,6 +194,12 @@ class Run:
             before = host.cells.get(stage)
             if before is not kind and (before is None or _RANK[kind] > _RANK[before]):
                 host.cells[stage] = kind
+
+    def host_finished(self, name: str, roles: Iterable[str]) -> None:
+        """Roles have nothing to do on a host, so it will not be heard of in them."""
+        cells = (self.hosts.get(name) or self._met(name)).cells
+        for role in roles:
+            cells.setdefault(STAGES.get(role, role), OK)
 
     def host_failed(
         self, name: str, kind: str, task: str, stage: str, result: Any, now: float, rescued: bool = False

@@ -19,20 +19,19 @@ options:
   variables:
     description:
       - The variables of the other roles, such as C(nvidia_driver_branch) and C(cuda_versions), by name. Those that are
-        left out are, with O(roles), what the host's variables give, or else have the roles' defaults. A value that
-        means nothing is a problem like any other.
+        left out have the roles' defaults. A value that means nothing is a problem like any other.
     type: dict
     default: {}
-  roles:
+  from_variables:
     description:
-      - Roles of this collection. What the host's variables give for them is held against their argument specifications;
+      - Whether what is left out of the other options comes from the host's variables. O(variables), O(urls) and
+        O(runfile) are then those of the other roles; what the role P(baremetal.gpu.gpu_preflight#role) calls
+        C(gpu_preflight_kernels) is O(kernels), and so on.
+      - Whatever is set for the roles that a node goes through is then held against their argument specifications, and
         what does not suit them is a problem like any other. Ansible itself tells it when a role begins, which for most
         is after others have changed the host.
-      - All other options then come from the host's variables, but for what is given. What the role
-        P(baremetal.gpu.gpu_preflight#role) calls C(gpu_preflight_kernels) is O(kernels), and so on.
-    type: list
-    elements: str
-    default: []
+    type: bool
+    default: false
   kernels:
     description:
       - The kernels that the driver must be built for, V(running), V(installed) or a list of kernel releases.
@@ -94,7 +93,8 @@ options:
     type: str
   _unsuitable:
     description:
-      - What of the variables does not suit O(roles). The action plugin sets it; playbooks do not.
+      - What of the host's variables does not suit the roles, with O(from_variables). The action plugin sets it;
+        playbooks do not.
     type: list
     elements: dict
     default: []
@@ -106,7 +106,8 @@ attributes:
     description: Returns facts only if asked to by O(publish).
     support: partial
   action:
-    description: An action plugin takes the controller's pynvml along, and what the host's variables give for O(roles).
+    description: An action plugin takes the controller's pynvml along, and what O(from_variables)
+      asks for.
     support: full
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
@@ -245,7 +246,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "variables": {"type": "dict", "default": {}},
-            "roles": {"type": "list", "elements": "str", "default": []},
+            "from_variables": {"type": "bool", "default": False},
             "kernels": {"type": "raw", "default": "running"},
             "disk_mib": {"type": "dict", "default": {}},
             "urls": {"type": "dict", "default": {}},

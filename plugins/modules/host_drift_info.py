@@ -16,10 +16,18 @@ description:
     a package is missing is C(apt-cache) asked what it would install.
   - The role P(baremetal.gpu.common#role) feeds what differs to the modules of ansible.builtin.
 options:
+  roles:
+    description:
+      - Roles of this collection that the play imports, instead of O(desired). The host is compared with what it is like
+        when none of them has anything left to do on it, in one execution for all.
+      - Each says that in its variable C(__ROLE_finished). Where one of them cannot say it yet, or only its own tasks
+        can tell, nothing is compared, and the host counts as one that differs.
+      - What differs is not returned, because the roles find it out, each for itself.
+    type: list
+    elements: str
   desired:
     description: How the host should be. Sections and options that are left out are not looked at.
     type: dict
-    required: true
     suboptions:
       repositories:
         description: Package repositories.
@@ -374,6 +382,12 @@ options:
             description: The C(devices) of M(baremetal.gpu.gpu_facts), which know the UUIDs of the cards.
             type: list
             elements: dict
+      device_nodes:
+        description:
+          - Whether the device nodes that M(baremetal.gpu.gpu_device_nodes) makes are looked at. What differs is that
+            module's to mend, and is in RV(others).
+        type: bool
+        default: false
   keep_drained:
     description:
       - Whether it is right that work is off the host, because whoever asks took it off. Otherwise a record of it,
@@ -599,6 +613,7 @@ SPEC = {
             "devices": {"type": "list", "elements": "dict"},
         },
     },
+    "device_nodes": {"type": "bool", "default": False},
 }
 
 
@@ -610,6 +625,10 @@ def compared_by_their_modules(desired: dict) -> tuple[dict, list[str]]:
         from ansible_collections.baremetal.gpu.plugins.module_utils import drift_settings
 
         differing = {item["path"]: drift_settings.settings(item) for item in desired["settings"]}
+    if desired["device_nodes"]:
+        from ansible_collections.baremetal.gpu.plugins.module_utils import drift_devices
+
+        differing.update(drift_devices.nodes())
     if specification := desired["cdi"]:
         from ansible_collections.baremetal.gpu.plugins.module_utils import drift_cdi
 
@@ -620,9 +639,13 @@ def compared_by_their_modules(desired: dict) -> tuple[dict, list[str]]:
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "desired": {"type": "dict", "required": True, "options": SPEC},
+            # The action plugin makes a document of them.
+            "roles": {"type": "list", "elements": "str"},
+            "desired": {"type": "dict", "options": SPEC},
             "keep_drained": {"type": "bool", "default": False},
         },
+        mutually_exclusive=[("roles", "desired")],
+        required_one_of=[("roles", "desired")],
         supports_check_mode=True,
     )
     desired = module.params["desired"]

@@ -89,8 +89,9 @@ def plan(
     :return: `check`: whether there is something to find out or to refuse before anything else. `system`: its key.
         `known`: whether the role knows the system; without that there is nothing more. `problems`: rows of why and
         remedy. `present`: whether there is to be an engine. `desired`: the document for packages, repositories and
-        units; `compared`: the same with the files that other modules keep. `file` and `toolkit`: arguments of
-        config_merge, `toolkit` None where it is not wanted; `validate`, `unit`, `reload_keys`, `others`: of the
+        units; `compared`: the same with the files that other modules keep; `finished`: the same with `notes`, None
+        where comparing the host does not tell all that there is to do. `file` and `toolkit`: arguments of config_merge,
+        `toolkit` None where it is not wanted; `validate`, `unit`, `reload_keys`, `others`: of the
         engine's file. `packaged`: whether the engine's package is about to bring that file. `specification`:
         arguments of nvidia_cdi, None where it cannot be told whether there are cards. `notes`: what an operator
         should know.
@@ -106,14 +107,17 @@ def plan(
     file, toolkit = wanted.file(), wanted.toolkit_file() if wanted.toolkit else None
     desired, specification = wanted.desired(), wanted.specification()
     compared = {**desired, "settings": [file, toolkit] if toolkit else [file]}
+    compared = {**compared, "cdi": specification} if specification else compared
+    check, notes = unsure or bool(problems), wanted.notes()
     return {
-        "check": unsure or bool(problems),
+        "check": check,
         "system": key,
         "known": True,
         "problems": problems,
         "present": wanted.present,
         "desired": desired,
-        "compared": {**compared, "cdi": specification} if specification else compared,
+        "compared": compared,
+        "finished": None if check else {**compared, "notes": notes},
         "file": file,
         "toolkit": toolkit,
         "validate": wanted.validate(),
@@ -122,7 +126,7 @@ def plan(
         "others": wanted.other_files(),
         "packaged": wanted.engine == "containerd" and wanted.present and containerd is None,
         "specification": specification,
-        "notes": wanted.notes(),
+        "notes": notes,
     }
 
 

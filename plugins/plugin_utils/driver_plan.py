@@ -109,19 +109,20 @@ def plan(
     :param systems: which scheme a system has, by its key.
     :param families: what systems of a kind have in common.
     :param facts: the host's facts; of them `gpu`, `gpu_plan` or, for want of that, the distribution.
-    :return: `check`: whether there is something to find out or to refuse before anything else. `comparable`: whether
-        comparing the host with `desired` tells all that there is to do. `objections`: what preflight would have said,
-        had it been asked with these variables. `way`: the name of the role's tasks that do it. `desired`: the document
-        for it, empty where there are objections. `runfile`: of NVIDIA's installer `version`, `due`: whether it has to
-        run, `desired`: the document before it can, `unload`: what must not be loaded then, and `command`; empty where
-        another way is taken. `settings`: the directory of the persistence daemon's settings.
+    :return: `check`: whether there is something to find out or to refuse before anything else. `finished`: what
+        the host is like when there is nothing left to do; None where comparing it does not tell. `objections`: what
+        preflight would have said, had it been asked with these variables. `way`: the name of the role's tasks that do
+        it. `desired`: the document for it, empty where there are objections. `runfile`: of NVIDIA's installer
+        `version`, `due`: whether it has to run, `desired`: the document before it can, `unload`: what must not be
+        loaded then, and `command`; empty where another way is taken. `settings`: the directory of the persistence
+        daemon's settings.
     """
     asked = {name.removeprefix("nvidia_driver_"): value for name, value in variables.items()}
     key = system_of(facts)
     present = asked["state"] == "present"
     found: dict[str, Any] = {
         "check": True,
-        "comparable": False,
+        "finished": None,
         "objections": [],
         "way": "present_runfile" if present and asked["method"] == "runfile" else asked["state"],
         "desired": {},
@@ -135,11 +136,12 @@ def plan(
     wanted = _Wanted(asked, schemes, systems[key], families[systems[key]["family"]], facts)
     found["objections"] = wanted.objections() if present else []
     found["check"] = not planned_system(facts) or bool(found["objections"])
-    # An installer, or an uninstaller, is asked what it has left behind.
-    found["comparable"] = not found["check"] and found["way"] == "present"
     if not found["objections"]:
         found["desired"] = wanted.document() if present else wanted.document_absent()
         found["runfile"] = wanted.runfile() if found["way"] == "present_runfile" else {}
+    # An installer, or an uninstaller, is asked what it has left behind.
+    if not found["check"] and found["way"] == "present":
+        found["finished"] = found["desired"]
     return found
 
 

@@ -35,6 +35,18 @@ PLAYBOOK = """
     - name: Change something
       ansible.builtin.command: "true"
 """
+COMPARING = """
+- name: Driver, device nodes, CUDA and container engine
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Compare
+      baremetal.gpu.host_drift_info:
+        roles: [nouveau, nvidia_driver, container_runtime]
+      vars:
+        __nvidia_driver_finished: {}
+        __container_runtime_finished: {}
+"""
 SLOW = """
 - name: Slow things
   hosts: all
@@ -133,6 +145,15 @@ def test_a_host_has_been_at_no_stage_of_which_it_has_no_task(bench):
         "with_cards": {"cuda": "changed", "containers": "changed"},
         "without": {"containers": "changed"},
     }
+
+
+def test_a_host_on_which_nothing_is_to_be_done_has_come_through_the_stages(bench):
+    """It has no task of them: one comparison has told that there is nothing to do."""
+    bench.hosts(finished={**HERE, "__nouveau_finished": {}}, other={**HERE, "__nouveau_finished": None})
+    bench.playbook(COMPARING)
+    done = bench.call("up", "-p", "play.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert bench.record()["cells"] == {"finished": {"driver": "ok", "containers": "ok"}}
 
 
 def test_events_for_programs(bench):

@@ -270,3 +270,29 @@ def test_only_units_that_failed_are_reset_before_they_are_started(host):
     done = remedy(host, {"units": [{"name": name, "state": "started"} for name in ("dead", "idle")]})
     assert [unit["name"] for unit in done["units"]] == ["dead.service", "idle.service"]
     assert done["units_reset"] == ["dead.service"]
+
+
+def test_documents_are_joined_section_by_section():
+    repository = {"name": "nvidia-cuda", "uris": ["http://mirror/"]}
+    joined = drift_remedy.joined(
+        [
+            {"repositories": [repository], "initramfs": {"rebuild_on": ["/etc/a"]}, "cdi": None},
+            {},
+            {
+                "repositories": [repository, {"name": "b"}],
+                "initramfs": {"rebuild_on": ["/etc/b"]},
+                "device_nodes": True,
+            },
+        ]
+    )
+    assert joined == {
+        "repositories": [repository, {"name": "b"}],
+        "initramfs": {"rebuild_on": ["/etc/a", "/etc/b"]},
+        "cdi": None,
+        "device_nodes": True,
+    }
+
+
+def test_documents_that_contradict_each_other_are_not_joined():
+    with pytest.raises(ValueError, match="state is present in one document and absent in another"):
+        drift_remedy.joined([{"cdi": {"state": "present"}}, {"cdi": {"state": "absent"}}])

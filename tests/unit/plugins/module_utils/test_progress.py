@@ -57,6 +57,16 @@ def unreachable(message):
 OK, CHANGED, SKIPPED = progress.OK, progress.CHANGED, progress.SKIPPED
 
 
+def test_a_finished_host_has_come_through_the_stages_of_which_it_has_no_task():
+    story = Story().play("Preflight").task("Look", "gpu_preflight", {"a": OK, "b": OK})
+    story.play("Driver, device nodes, CUDA and container engine").task("Compare", "", {"a": OK, "b": OK})
+    story.run.host_finished("a", ["nouveau", "nvidia_driver", "container_runtime"])
+    story.task("Install", "nvidia_driver", {"b": CHANGED}).end()
+    assert story.run.stages() == ["preflight", "driver", "containers"]
+    cells = {name: [story.run.cell(name, stage) for stage in story.run.stages()] for name in "ab"}
+    assert cells == {"a": [OK, OK, OK], "b": [OK, CHANGED, ""]}
+
+
 def test_a_stage_is_what_several_roles_do():
     story = Story().play("Preflight").task("Look", "baremetal.gpu.gpu_preflight", {"g1": OK})
     story.play("Driver").task("Keep nouveau off", "nouveau", {"g1": CHANGED})

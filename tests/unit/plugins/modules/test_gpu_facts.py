@@ -169,7 +169,7 @@ def test_an_installer_on_the_controller_is_looked_at_there(play, tmp_path, conte
 def test_what_is_set_for_the_roles_is_judged_with_all_else(play):
     given = {"container_runtime_validate": "{{ how }}", "how": "sometimes", "cuda_validate": "{{ later }}"}
     given |= {"container_runtime_docker_config": {"data-root": "{{ later }}"}}
-    arguments = {"roles": ["cuda", "container_runtime"], "variables": {"nvidia_driver_branch": "latest"}}
+    arguments = {"from_variables": True, "variables": {"nvidia_driver_branch": "latest"}}
     shown = play("gpu_preflight_info", "-a", json.dumps(arguments), "-e", json.dumps(given))
     told = yaml.safe_load(shown.partition("=>")[2])
     values = [row["value"] for row in told["problems"] if row["code"] == "variable"]

@@ -9,7 +9,7 @@ import os
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, drift
+from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, devices, drift, drift_devices
 from ansible_collections.baremetal.gpu.plugins.modules import config_merge, host_drift_info, nvidia_cdi
 
 
@@ -215,3 +215,24 @@ def test_two_files_that_name_the_cards_differ(specification):
     with open(other, "w") as file:
         file.write("kind: nvidia.com/gpu\n")
     assert specification.found()[0].startswith(f"{other} specify nvidia.com/gpu too")
+
+
+def test_device_nodes_differ_as_long_as_their_module_would_make_one(call, monkeypatch, tmp_path):
+    host = tmp_path / "root"
+    (host / "proc").mkdir(parents=True)
+    (host / "dev/char").mkdir(parents=True)
+    monkeypatch.setattr(drift_devices.nodes, "__defaults__", (str(host),))
+
+    def differing():
+        found = call(host_drift_info, desired={"device_nodes": True})
+        assert found["drifted"] == bool(found["others"])
+        return {row["path"]: row["why"] for row in found["others"]}
+
+    assert "the nvidia module is not loaded" in differing()["/dev/nvidiactl"]
+    (host / "proc/devices").write_text("Character devices:\n195 nvidia\n510 nvidia-uvm\n")
+    assert differing()["/dev/nvidiactl"] == "is nothing, must be character device 195:255"
+    devices.create(devices.expected_nodes(str(host)), str(host))
+    assert differing() == {}
+    (host / "dev/nvidia-uvm").chmod(0o600)
+    assert differing() == {"/dev/nvidia-uvm": "is 0600, must be 0666"}
+    assert call(host_drift_info, desired={})["others"] == []

@@ -45,6 +45,7 @@ def test_docker_of_debian_13_gets_the_cards_by_cdi():
     assert [row["name"] for row in found["desired"]["packages"]] == ["docker.io", "docker-cli"]
     assert [row["state"] for row in found["desired"]["repositories"]] == ["absent", "absent"]
     assert (found["check"], found["problems"], found["notes"]) == (False, [], [])
+    assert found["finished"] == {**found["compared"], "notes": []}
 
 
 def test_docker_of_debian_12_knows_no_cdi_and_the_operator_is_told():
@@ -52,6 +53,12 @@ def test_docker_of_debian_12_knows_no_cdi_and_the_operator_is_told():
     assert found["specification"] == {"state": "absent", "devices": [CARD]}
     (note,) = found["notes"]
     assert "This docker has no CDI" in note
+    assert found["finished"]["notes"] == [note]
+
+
+@pytest.mark.parametrize("changed", [{"engine": "containerd"}, {"docker_config": {"hosts": []}}])
+def test_what_has_to_be_found_out_or_refused_first_is_not_told_by_a_comparison(changed: dict[str, Any]):
+    assert asked(**changed)["finished"] is None
 
 
 def test_the_toolkit_comes_from_the_operators_repository():

@@ -43,8 +43,9 @@ def test_the_role_hands_over_each_of_its_variables():
 
 def test_what_the_variables_leave_open_is_what_preflight_found():
     found = planned()
-    assert (found["check"], found["comparable"], found["objections"], found["way"]) == (False, True, [], "present")
+    assert (found["check"], found["objections"], found["way"]) == (False, [], "present")
     desired = found["desired"]
+    assert found["finished"] == desired
     assert named(desired["packages"], "nvidia-kernel-dkms") == {
         "name": "nvidia-kernel-dkms",
         "version": "550.*",
@@ -150,12 +151,12 @@ def test_fabric_manager_is_for_nvswitches():
 def test_what_cannot_be_is_said_and_nothing_is_planned(changed: dict[str, Any], message: str):
     found = planned(**changed)
     assert [text for text in found["objections"] if message in text], found["objections"]
-    assert (found["check"], found["comparable"], found["desired"], found["runfile"]) == (True, False, {}, {})
+    assert (found["check"], found["finished"], found["desired"], found["runfile"]) == (True, None, {}, {})
 
 
 def test_without_preflight_there_is_something_to_find_out_first():
     found = asked({"distribution": "Ubuntu", "distribution_version": "24.04"})
-    assert (found["check"], found["comparable"]) == (True, False)
+    assert (found["check"], found["finished"]) == (True, None)
     assert "no driver branch and flavour were found for the cards" in found["objections"][0]
     # Whoever says what to install needs no card.
     found = asked({"distribution": "Ubuntu", "distribution_version": "24.04"}, branch="580", flavour="open")
@@ -172,7 +173,7 @@ INSTALLER = {
 
 def test_nvidias_installer_is_due_for_another_version():
     found = planned(**INSTALLER, runfile_arguments=["--tmpdir=/data"])
-    assert found["comparable"] is False
+    assert found["finished"] is None
     assert found["way"] == "present_runfile"
     installer = found["runfile"]
     assert (installer["version"], installer["due"]) == ("550.163.01", True)
@@ -191,7 +192,7 @@ def test_a_driver_that_is_to_go_needs_no_branch():
     found = planned(state="absent", branch="auto", method="nvidia_repo")
     assert (found["objections"], found["way"], found["runfile"]) == ([], "absent", {})
     # The uninstaller of an installer may have something to take away yet.
-    assert found["comparable"] is False
+    assert found["finished"] is None
     desired = found["desired"]
     assert "repositories" not in desired
     assert {row["state"] for key in ("packages", "files", "pins") for row in desired[key]} == {"absent"}
