@@ -153,7 +153,7 @@ def test_a_host_on_which_nothing_is_to_be_done_has_come_through_the_stages(bench
     bench.playbook(COMPARING)
     done = bench.call("up", "-p", "play.yml")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert bench.record()["cells"] == {"finished": {"driver": "ok", "containers": "ok"}}
+    assert bench.record()["cells"] == {"finished": {"driver": "ok", "containers": "ok"}, "other": {}}
 
 
 def test_events_for_programs(bench):

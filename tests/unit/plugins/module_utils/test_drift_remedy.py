@@ -273,20 +273,16 @@ def test_only_units_that_failed_are_reset_before_they_are_started(host):
 
 
 def test_documents_are_joined_section_by_section():
-    repository = {"name": "nvidia-cuda", "uris": ["http://mirror/"]}
+    one, other = {"name": "nvidia-cuda", "uris": ["http://mirror/"]}, {"name": "components"}
     joined = drift_remedy.joined(
         [
-            {"repositories": [repository], "initramfs": {"rebuild_on": ["/etc/a"]}, "cdi": None},
+            {"repositories": [one], "initramfs": {"rebuild_on": ["/etc/a"]}, "cdi": None},
             {},
-            {
-                "repositories": [repository, {"name": "b"}],
-                "initramfs": {"rebuild_on": ["/etc/b"]},
-                "device_nodes": True,
-            },
+            {"repositories": [one, other], "initramfs": {"rebuild_on": ["/etc/b"]}, "device_nodes": True},
         ]
     )
     assert joined == {
-        "repositories": [repository, {"name": "b"}],
+        "repositories": [one, other],
         "initramfs": {"rebuild_on": ["/etc/a", "/etc/b"]},
         "cdi": None,
         "device_nodes": True,
