@@ -159,6 +159,8 @@ class Whole(progress.Run):
             known = {**self.hosts, host: shard.hosts[host]}
             # Not in the order in which they were heard of.
             self.hosts = {name: known[name] for name in (*self._listed, *known) if name in known}
+        for stage in shard.stage_seconds:
+            self.stage_seconds.setdefault(stage, 0.0)
         under_way = [row for row in self._shards if row.stage]
         if not under_way:
             return

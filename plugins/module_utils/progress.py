@@ -199,7 +199,9 @@ class Run:
         """Roles have nothing to do on a host, so it will not be heard of in them."""
         cells = (self.hosts.get(name) or self._met(name)).cells
         for role in roles:
-            cells.setdefault(STAGES.get(role, role), OK)
+            stage = STAGES.get(role, role)
+            cells.setdefault(stage, OK)
+            self.stage_seconds.setdefault(stage, 0.0)
 
     def host_failed(
         self, name: str, kind: str, task: str, stage: str, result: Any, now: float, rescued: bool = False
@@ -268,7 +270,7 @@ class Run:
             spent = self.stage_seconds.get(stage, 0.0)
             if stage == self.stage:
                 spent += now - self._mark
-            elif spent and self._is_before(stage):
+            elif stage in self.stage_seconds and self._is_before(stage):
                 continue
             left += max(0.0, seconds - spent)
         return left

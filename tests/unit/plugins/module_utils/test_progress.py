@@ -67,6 +67,15 @@ def test_a_finished_host_has_come_through_the_stages_of_which_it_has_no_task():
     assert cells == {"a": [OK, OK, OK], "b": [OK, CHANGED, ""]}
 
 
+def test_a_stage_that_no_host_needs_is_not_waited_for():
+    story = Story({"driver": 600.0, "verify": 30.0}).play("Driver, device nodes, CUDA and container engine")
+    story.task("Compare", "", {"a": OK})
+    assert story.run.remaining(story.now) == 630.0
+    story.run.host_finished("a", ["nvidia_driver"])
+    story.run.task_started("Verify", "gpu_verify", story.now)
+    assert story.run.remaining(story.now + 10) == 20.0
+
+
 def test_a_stage_is_what_several_roles_do():
     story = Story().play("Preflight").task("Look", "baremetal.gpu.gpu_preflight", {"g1": OK})
     story.play("Driver").task("Keep nouveau off", "nouveau", {"g1": CHANGED})
