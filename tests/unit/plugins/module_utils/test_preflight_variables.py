@@ -53,7 +53,8 @@ def test_the_variables_of_all_roles_of_a_node_are_judged():
         task["ansible.builtin.import_role"]["name"].removeprefix("baremetal.gpu.")
         for playbook in playbooks
         for play in load(playbook)
-        for task in play.get("tasks", [])
+        for block in play.get("tasks", [])
+        for task in block.get("block", [block])
         if "ansible.builtin.import_role" in task
     ]
     assert list(gpu_preflight_info.ROLES_OF_A_NODE) == ["common", *imported]
