@@ -74,7 +74,7 @@ def one_host(quick: bool) -> list[Row]:
 
     # What the list wants and ours does not have is made first.
     theirs()
-    control = unchanged(paired(ours, ours, 1 if quick else 3))
+    control = unchanged(paired(ours, ours, 1 if quick else 3, [ours]))
     pairs = unchanged(paired(theirs, ours, 1 if quick else 7))
     least = [play(NOTHING) for _number in range(1 if quick else 5)]
     start = Sample.median(least)

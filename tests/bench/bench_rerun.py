@@ -51,7 +51,7 @@ class Stages:
             self._run.play_started(data["name"], time.monotonic())
         if event["event"] == "playbook_on_task_start":
             stage = self._run.task_started(data["task"], data.get("role", ""), time.monotonic())
-            self._turn(stage or "sorting the hosts")
+            self._turn(stage or "sorting and comparing the hosts")
         if event["event"] in TASK_ENDS:
             self.tasks[self._stage][data["host"]] += 1
             self.changed += bool((data.get("res") or {}).get("changed"))
