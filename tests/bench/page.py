@@ -21,7 +21,8 @@ HEAD = """# Benchmarks
 `make bench` measures what has a goal and writes this page. A benchmark compares two ways of doing the same in pairs
 that take turns in one run, so that a busy machine slows both: what counts is the ratio, with an interval of 95 %. A
 goal that lies within the interval, or within what a side differs from itself, is *inconclusive*. What has no baseline
-is told as the median and the maximum, and the maximum has to reach the goal.
+is told as the median and the maximum, and the maximum has to reach the goal. Each benchmark says on which machine it
+was measured last; seconds of two machines do not compare.
 
 """
 
@@ -32,11 +33,10 @@ def _about(name: str) -> str:
     return ast.get_docstring(ast.parse(source)) or ""
 
 
-def _machine(results: Sequence[dict[str, Any]]) -> str:
-    told = results[0]["machine"]
+def _machine(told: Mapping[str, Any]) -> str:
     return (
-        f"Measured on {told['cpus']} cores of {told['cpu']} with {told['memory_gib']} GiB, {told['system']}, "
-        f"Linux {told['kernel']}, Python {told['python']}, ansible-core {told['ansible_core']}.\n\n"
+        f"{told['cpus']} cores of {told['cpu']} with {told['memory_gib']} GiB, {told['system']}, "
+        f"Linux {told['kernel']}, Python {told['python']}, ansible-core {told['ansible_core']}"
     )
 
 
@@ -52,40 +52,38 @@ def _section(name: str, result: Mapping[str, Any]) -> str:
     return (
         f"{HEADING}{name}\n\n{first}\n\n"
         + (f"{rest}\n\n" if rest else "")
-        + f"Measured on {at}; the load over 1, 5 and 15 minutes was {loads} at the end.\n\n"
+        + f"Measured on {at} on {_machine(result['machine'])}; the load over 1, 5 and 15 minutes was {loads} at the "
+        + "end.\n\n"
         + "".join(_table(table["columns"], table["rows"]) for table in result["tables"])
     )
 
 
-def _written_before(machine: str) -> dict[str, str]:
-    """The sections of the page by the names of the benchmarks; none where it tells of another machine."""
+def _written_before() -> dict[str, str]:
+    """The sections of the page by the names of the benchmarks."""
     try:
         before = PAGE.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return {}
-    if machine not in before:
         return {}
     sections = before.split(f"\n{HEADING}")[1:]
     return {section.partition("\n")[0]: HEADING + section.rstrip("\n") + "\n\n" for section in sections}
 
 
 def write(names: Sequence[str], left_out: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Writes the page if everything was measured, now or earlier, on a machine such as this, and says whether it has.
+    """Writes the page if everything was measured, now or earlier, and says whether it has.
 
-    What was measured in another checkout stays as the page has it.
+    What was measured in another checkout, or on another machine, stays as the page has it.
 
     :param left_out: those that cannot be measured here, and why.
     """
     files = {name: RESULTS / f"{name}.json" for name in names}
     results = {name: json.loads(file.read_text(encoding="utf-8")) for name, file in files.items() if file.exists()}
-    machine = _machine(list(results.values())) if results else ""
-    before = _written_before(machine) if results else {}
+    before = _written_before()
     sections = {name: _section(name, results[name]) if name in results else before.get(name, "") for name in names}
     missing = [name for name in names if not sections[name]]
     not_yet = [name for name in missing if name not in left_out]
     if not_yet:
         return f"{PAGE.relative_to(ROOT)} is as it was: not measured here yet: {', '.join(not_yet)}"
     why = [f"- {name}: {left_out[name]}\n" for name in missing]
-    parts = [HEAD, machine, *sections.values(), *(["## Not measured on this machine\n\n", *why] if why else [])]
+    parts = [HEAD, *sections.values(), *(["## Not measured on this machine\n\n", *why] if why else [])]
     PAGE.write_text("".join(parts).rstrip("\n") + "\n", encoding="utf-8")
     return f"{PAGE.relative_to(ROOT)} is written"
