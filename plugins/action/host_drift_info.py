@@ -36,7 +36,7 @@ class ActionModule(AsAnyModule):
             return {"changed": False, "drifted": True, "finished_roles": []}
         notes = whole.pop(NOTES, [])
         arguments = {name: value for name, value in self._task.args.items() if name != "roles"}
-        self._task.args = {**arguments, "desired": as_sent(whole, brief=True)}
+        self._task.args = {**arguments, "desired": whole}
         answer = super().run(tmp, task_vars)
         if answer.get("failed") or "drifted" not in answer:
             return dict(answer)
@@ -55,7 +55,11 @@ class ActionModule(AsAnyModule):
             if document is None:
                 return None
             documents.append(document)
-        return joined(documents)
+        try:
+            return as_sent(joined(documents), brief=True)
+        except (AttributeError, TypeError, ValueError):
+            # They contradict each other, or one is no document: the roles will complain about what it is made of.
+            return None
 
     def finished(self, role: str, variables: dict[str, Any]) -> dict[str, Any] | None:
         name = f"__{role}_finished"

@@ -103,6 +103,33 @@ def test_a_role_that_the_play_does_not_import_is_a_mistake():
     assert "zookeeper does not say what a finished host is like, or the play does not import it" in done.stdout
 
 
+def test_only_a_finished_host_leaves_the_play(tmp_path):
+    """Whatever keeps the comparison from being made is left to the roles, which say what it is."""
+    documents = {
+        "finished": {},
+        "other": files(tmp_path / "missing"),
+        "undecided": None,
+        "malformed": {"files": "no list"},
+        "refused": {"packages": [{"version": "1"}]},
+    }
+    hosts = {name: {"__nouveau_finished": document} for name, document in documents.items()}
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": hosts}}))
+    first = {"import_tasks": str(ROOT / "playbooks/tasks/leave_finished.yml"), "vars": {"node_roles": ["nouveau"]}}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [first, {"name": "Role", "debug": {"msg": "mends"}}]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    done = subprocess.run(
+        [BIN / "ansible-playbook", "-i", tmp_path / "hosts.json", "-c", "local", tmp_path / "play.yml"],
+        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PYTHON_INTERPRETER": sys.executable},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    went_on = re.findall(r"^ok: \[(\w+)\]", done.stdout.partition("TASK [Role]")[2], re.MULTILINE)
+    assert sorted(went_on) == ["malformed", "other", "refused", "undecided"]
+
+
 def test_the_playbook_compares_what_its_roles_want():
     """A role that is imported and not compared would be left out on a host on which it has something to do."""
     (play,) = [row for row in yaml.safe_load((ROOT / "playbooks" / "node.yml").read_text()) if "Driver" in row["name"]]
