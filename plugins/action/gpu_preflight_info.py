@@ -95,11 +95,11 @@ class ActionModule(BindingAction):
         def given(names: Iterable[str]) -> dict[str, Any]:
             return {name: self.resolved(name, variables) for name in names if name in variables}
 
-        sources = {name: given([f"nvidia_driver_runfile_{name}"]) for name in ("url", "path", "sha256")}
+        runfile = {name: f"nvidia_driver_runfile_{name}" for name in ("url", "path", "sha256")}
         found = {
             "variables": given(DEFAULTS),
             "urls": given(filter(_URL.match, variables)),
-            "runfile": {name: next(iter(value.values()), "") for name, value in sources.items()},
+            "runfile": {option: self.resolved(name, variables, "") for option, name in runfile.items()},
         }
         for option, values in found.items():
             arguments[option] = {**values, **check_type_dict(arguments.get(option) or {})}
