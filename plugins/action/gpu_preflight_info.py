@@ -78,13 +78,12 @@ class ActionModule(BindingAction):
 
     def take_own(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
         """The role's own. Without a good value of these there is nothing to ask the host."""
-        rows = unsuitable([OWN], variables, self._templar.template)
-        if rows:
+        own = {name: self.resolved(name, variables) for name in options_of(OWN) if name in variables}
+        if rows := unsuitable([OWN], own, lambda value: value):
             raise AnsibleActionFail(report(variables["inventory_hostname"], rows))
         arguments.setdefault("host", variables["inventory_hostname"])
-        for name in options_of(OWN):
-            if name in variables:
-                arguments.setdefault(name.removeprefix(f"{OWN}_"), self.resolved(name, variables))
+        for name, value in own.items():
+            arguments.setdefault(name.removeprefix(f"{OWN}_"), value)
         arguments["kernels"] = arguments.get("kernels") or self.resolved(
             "nvidia_driver_kernels", variables, "installed"
         )

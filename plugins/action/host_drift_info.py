@@ -8,7 +8,6 @@ Every role asks the module first, so what its tasks share is made ready here.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
@@ -17,11 +16,11 @@ from ansible.plugins.action.normal import ActionModule as AsAnyModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift_remedy import as_sent, joined
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import ROLES
 
 before_forks.load_plugins()
 before_forks.freeze()
 
-ROLES = Path(__file__).resolve().parent.parent.parent / "roles"
 # In a document, what an operator should know of a host that is like it. Not the host's affair.
 NOTES = "notes"
 
@@ -38,7 +37,7 @@ class ActionModule(AsAnyModule):
         arguments = {name: value for name, value in self._task.args.items() if name != "roles"}
         self._task.args = {**arguments, "desired": whole}
         answer = super().run(tmp, task_vars)
-        if answer.get("failed") or "drifted" not in answer:
+        if "drifted" not in answer:
             return dict(answer)
         finished = not answer["drifted"]
         result = {"changed": False, "drifted": answer["drifted"], "finished_roles": roles if finished else []}

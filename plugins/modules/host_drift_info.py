@@ -445,40 +445,45 @@ drifted:
   description: Whether anything differs.
   returned: always
   type: bool
+finished_roles:
+  description: The O(roles) that have nothing to do on the host, which are all of them or none.
+  returned: with O(roles)
+  type: list
+  elements: str
 required:
   description: Whether anything differs that is not marked as C(required=false).
-  returned: always
+  returned: with O(desired)
   type: bool
 refresh:
   description: Whether the package lists have to be fetched before the packages can be installed.
-  returned: always
+  returned: with O(desired)
   type: bool
 manager:
   description: The package manager, V(apt) or V(dnf).
-  returned: always
+  returned: with O(desired)
   type: str
 plan:
   description: What mending the drift would do, one line each.
-  returned: always
+  returned: with O(desired)
   type: list
   elements: str
   sample: ["install package docker.io 26.1.5+dfsg1-9 and hold it (is not installed)"]
 others:
   description:
-    - Files of O(desired.settings) and O(desired.cdi) that differ. They are not in RV(plan), because other modules mend
-      them.
-  returned: always
+    - Files of O(desired.settings) and O(desired.cdi) and nodes of O(desired.device_nodes) that differ. They are not in
+      RV(plan), because other modules mend them.
+  returned: with O(desired)
   type: list
   elements: dict
   sample: [{path: /etc/docker/daemon.json, why: features.cdi differ}]
 notes:
   description: What an operator should know about the specification of O(desired.cdi).
-  returned: always
+  returned: with O(desired)
   type: list
   elements: str
 drift:
   description: What differs, by section. Every item is one of the document with C(why) it differs and the C(actions).
-  returned: always
+  returned: with O(desired)
   type: dict
 """
 

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.unit.project.tree import BIN, ROOT
+from tests.unit.project.tree import BIN, ROOT, try_run
 
+ENVIRONMENT = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_PYTHON_INTERPRETER": sys.executable}
 FINISHED = {"changed": False, "drifted": False, "finished_roles": ["nouveau", "cuda"]}
 DIFFERS = {"changed": False, "drifted": True, "finished_roles": []}
 
@@ -29,18 +28,9 @@ def ask(tmp_path):
         given = {"__nouveau_finished": nouveau, "__cuda_finished": cuda, **variables}
         play = {"hosts": "all", "gather_facts": False, "tasks": tasks, "vars": given}
         (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-        environment = {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
-        environment["ANSIBLE_PYTHON_INTERPRETER"] = sys.executable
-        done = subprocess.run(
-            [BIN / "ansible-playbook", "-vvv", "-i", "here,", "-c", "local", tmp_path / "play.yml"],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            return None, done.stdout + done.stderr
+        words = ["-vvv", "-i", "here,", "-c", "local", tmp_path / "play.yml"]
+        done = try_run([BIN / "ansible-playbook", *words], cwd=tmp_path, **ENVIRONMENT)
+        assert done.returncode == 0, done.stdout + done.stderr
         found = json.loads((tmp_path / "found.json").read_text())
         return {name: found[name] for name in FINISHED}, done.stdout + done.stderr
 
@@ -98,7 +88,7 @@ def test_documents_see_the_files_of_their_roles(ask, tmp_path):
 def test_a_role_that_the_play_does_not_import_is_a_mistake():
     words = ["-i", "here,", "-c", "local", "all", "-m", "baremetal.gpu.host_drift_info"]
     arguments = json.dumps({"roles": ["zookeeper"]})
-    done = subprocess.run([BIN / "ansible", *words, "-a", arguments], capture_output=True, text=True, check=False)
+    done = try_run([BIN / "ansible", *words, "-a", arguments])
     assert done.returncode
     assert "zookeeper does not say what a finished host is like, or the play does not import it" in done.stdout
 
@@ -117,14 +107,8 @@ def test_only_a_finished_host_leaves_the_play(tmp_path):
     first = {"import_tasks": str(ROOT / "playbooks/tasks/leave_finished.yml"), "vars": {"node_roles": ["nouveau"]}}
     play = {"hosts": "all", "gather_facts": False, "tasks": [first, {"name": "Role", "debug": {"msg": "mends"}}]}
     (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
-    done = subprocess.run(
-        [BIN / "ansible-playbook", "-i", tmp_path / "hosts.json", "-c", "local", tmp_path / "play.yml"],
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PYTHON_INTERPRETER": sys.executable},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["-i", tmp_path / "hosts.json", "-c", "local", tmp_path / "play.yml"]
+    done = try_run([BIN / "ansible-playbook", *words], cwd=tmp_path, **ENVIRONMENT)
     assert done.returncode == 0, done.stdout + done.stderr
     went_on = re.findall(r"^ok: \[(\w+)\]", done.stdout.partition("TASK [Role]")[2], re.MULTILINE)
     assert sorted(went_on) == ["malformed", "other", "refused", "undecided"]
