@@ -100,7 +100,8 @@ def _conclude(record: records.Record, run: progress.Run, rc: int, interrupted: b
     record.rc = rc
     record.interrupted = interrupted
     record.seconds = round(run.elapsed(time.monotonic()), 1)
-    record.stages = {stage: round(seconds, 1) for stage, seconds in run.stage_seconds.items()}
+    # In the order of a host's path, as the report shows them; a host without cards comes to some before the others do.
+    record.stages = {stage: round(run.stage_seconds[stage], 1) for stage in run.stages() if stage in run.stage_seconds}
     record.changed = run.counts()["changed"]
     for name, host in run.hosts.items():
         record.cells[name] = dict(host.cells)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from gpuops import records
 from tests.unit.gpuops.conftest import DEAD, HERE
@@ -132,11 +133,15 @@ INCLUDING = """
 """
 
 
-def test_a_host_has_been_at_no_stage_of_which_it_has_no_task(bench):
+def roles_that_do_something(bench):
     for role in ("cuda", "container_runtime"):
         tasks = bench.path / "roles" / role / "tasks"
         tasks.mkdir(parents=True)
         (tasks / "main.yml").write_text("- name: Do it\n  ansible.builtin.command: 'true'\n")
+
+
+def test_a_host_has_been_at_no_stage_of_which_it_has_no_task(bench):
+    roles_that_do_something(bench)
     bench.hosts(with_cards=HERE, without=HERE)
     bench.playbook(INCLUDING)
     done = bench.call("up", "-p", "play.yml")
@@ -145,6 +150,18 @@ def test_a_host_has_been_at_no_stage_of_which_it_has_no_task(bench):
         "with_cards": {"cuda": "changed", "containers": "changed"},
         "without": {"containers": "changed"},
     }
+
+
+def test_stages_are_kept_in_the_order_of_a_hosts_path(bench):
+    """A host without cards may come to a later stage before the others come to an earlier one."""
+    roles_that_do_something(bench)
+    bench.hosts(with_cards=HERE)
+    cards, everyone = yaml.safe_load(INCLUDING)
+    bench.playbook(yaml.safe_dump([everyone, cards]))
+    done = bench.call("up", "-p", "play.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    # A play in which no role was begun yet is told by its name, after the stages of a host.
+    assert list(bench.record()["stages"]) == ["cuda", "containers", "For all hosts"]
 
 
 def test_a_host_on_which_nothing_is_to_be_done_has_come_through_the_stages(bench):
