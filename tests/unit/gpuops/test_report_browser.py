@@ -27,8 +27,7 @@ RUN = """
 <script>%s</script>
 <script>
 axe.run().then(found => {
-  const wide = document.documentElement.scrollWidth;
-  const answer = {passed: found.passes.length, wide: wide, window: window.innerWidth, violations: found.violations.map(
+  const answer = {passed: found.passes.length, violations: found.violations.map(
     row => [row.id, row.impact, row.nodes.map(node => node.html + " " + node.failureSummary).slice(0, 5)])};
   document.body.textContent = "ANSWER" + JSON.stringify(answer) + "END";
 });
@@ -88,14 +87,28 @@ def corner(png: bytes) -> tuple[int, str]:
     return width, "#" + zlib.decompress(data)[1:4].hex()
 
 
+def framed(report: str, width: int) -> str:
+    """A page with the report in a frame of its own width: a window of Chromium's is never narrower than 500 px."""
+    return f"""<!DOCTYPE html><body style="margin: 0">
+<iframe srcdoc="{html.escape(report, quote=True)}" style="border: 0; width: {width}px; height: 2000px"></iframe>
+<script>
+document.querySelector("iframe").onload = event => {{
+  const root = event.target.contentDocument.documentElement;
+  document.body.dataset.widths = root.scrollWidth + " of " + root.clientWidth;
+}};
+</script></body>"""
+
+
 @pytest.mark.parametrize("width", [420, 1280])
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_browser_draws_it(chromium, tmp_path, width, scheme):
+def test_a_browser_draws_it_and_it_fits(chromium, tmp_path, width, scheme):
     number, colour = SCHEMES[scheme]
-    source = tmp_path / "report.html"
-    source.write_text(page.html(made_up(tmp_path)))
-    done = draw(chromium, source, width, number, f"--screenshot={tmp_path}/page.png")
+    source = tmp_path / "framed.html"
+    source.write_text(framed(page.html(made_up(tmp_path)), width))
+    done = draw(chromium, source, width, number, f"--screenshot={tmp_path}/page.png", "--dump-dom")
     assert corner((tmp_path / "page.png").read_bytes()) == (width, colour)
+    # Only tables and drawings are scrolled sideways, and never the page.
+    assert f'data-widths="{width} of {width}"' in done.stdout
     # Nothing of the page was refused by its own policy, and no file was missing.
     assert "Refused" not in done.stderr
     assert "ERR_" not in done.stderr
@@ -115,5 +128,3 @@ def test_axe_finds_nothing_in_anybodys_way(chromium, tmp_path, width, scheme):
     found = json.loads(html.unescape(answer[1]))
     assert found["violations"] == []
     assert found["passed"] > 10
-    # Only tables and drawings are scrolled sideways, and never the page.
-    assert found["wide"] <= found["window"]
