@@ -72,6 +72,29 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
 
 
+class ToldAtOnce:
+    """A failure is told when it comes about, too: all tests take longer than an hour, and a run may be stopped."""
+
+    LINES = 30
+
+    def __init__(self, reporter: pytest.TerminalReporter) -> None:
+        self.reporter = reporter
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.reporter.ensure_newline()
+            self.reporter.write_line(f"{report.when} of {report.nodeid} failed:")
+            for line in report.longreprtext.splitlines()[-self.LINES :]:
+                self.reporter.write_line(f"  {line}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    # The processes of pytest-xdist have no reporter; their parent hears of their tests.
+    if reporter := config.pluginmanager.get_plugin("terminalreporter"):
+        config.pluginmanager.register(ToldAtOnce(reporter))
+
+
 class SharedLab:
     """`gpuops lab up` before the first test that asks, `gpuops lab down` after the last."""
 
