@@ -92,8 +92,8 @@ def framed(report: str, width: int) -> str:
     return f"""<!DOCTYPE html><body style="margin: 0">
 <iframe srcdoc="{html.escape(report, quote=True)}" style="border: 0; width: {width}px; height: 2000px"></iframe>
 <script>
-document.querySelector("iframe").onload = event => {{
-  const root = event.target.contentDocument.documentElement;
+window.onload = () => {{
+  const root = document.querySelector("iframe").contentDocument.documentElement;
   document.body.dataset.widths = root.scrollWidth + " of " + root.clientWidth;
 }};
 </script></body>"""
