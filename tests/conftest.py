@@ -24,12 +24,14 @@ ROOT = Path(__file__).resolve().parents[1]
 # Who shares a lab, and with it a unit of work, by the beginning of a test's path.
 UNITS = {
     "tests/site/": "site",
+    # They boot the storage cluster's machines beside the lab's, which would only wait in the lab of the other roles.
+    "tests/roles/test_ceph_": "ceph",
     "tests/roles/": "roles",
     # It has a virtual machine of its own.
     "tests/lab/test_metal.py": "metal",
     "tests/lab/": "roles",
 }
-LONGEST_FIRST = ("site", "roles", "metal")
+LONGEST_FIRST = ("site", "roles", "ceph", "metal")
 
 PREFIX = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
 # A process of pytest-xdist has the name that its parent has set.
@@ -47,7 +49,7 @@ def unit_of_work(nodeid: str) -> str:
     """The tests with the same answer run one after another in one process."""
     path = nodeid.partition("::")[0]
     unit = next((unit for beginning, unit in UNITS.items() if path.startswith(beginning)), path)
-    return "site" if LAB_IS_GIVEN and unit == "roles" else unit
+    return "site" if LAB_IS_GIVEN and unit in ("roles", "ceph") else unit
 
 
 class SideBySide(LoadScopeScheduling):
