@@ -439,5 +439,5 @@ def test_a_purge_takes_the_cluster_off_and_leaves_other_disks_alone(site: Site, 
         assert ssh(name, "findmnt -rno TARGET,FSTYPE | grep -c ceph", check=False) == "0\n"
     disks = [(name, path.removeprefix(BY_ID)) for name, paths in site.devices.items() for path in paths]
     assert [disk for disk in disks if not is_wiped(*disk)] == []
-    assert ssh(CLIENT, "mount | grep -c ceph; ls --ignore=rbdmap /etc/ceph", check=False) == "0\n"
+    assert ssh(CLIENT, "findmnt -rno TARGET,FSTYPE | grep -c ceph; ls --ignore=rbdmap /etc/ceph", check=False) == "0\n"
     site.down()
