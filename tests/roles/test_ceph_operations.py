@@ -193,7 +193,9 @@ def killed_at(
         start_new_session=True,
     )
     assert process.stdout is not None
+    told = []
     for line in process.stdout:
+        told.append(line)
         if line.startswith("TASK [") and task in line:
             time.sleep(seconds)
             try:
@@ -203,7 +205,7 @@ def killed_at(
             break
     process.wait()
     given.unlink()
-    assert process.returncode == -signal.SIGKILL, f"it ended before it came to '{task}'"
+    assert process.returncode == -signal.SIGKILL, f"it ended before it came to '{task}':\n{''.join(told[-60:])}"
 
 
 def test_a_broken_disk_is_replaced_and_the_osd_keeps_its_number(site: Site, writer: Journal) -> None:
