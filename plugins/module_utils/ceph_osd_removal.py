@@ -20,6 +20,8 @@ OUT, DRAINED, DESTROYED, ABSENT = "out", "drained", "destroyed", "absent"
 KEPT = (OUT, DESTROYED)
 # What 'osd safe-to-destroy' and 'osd ok-to-stop' end with where the answer is no, or not yet: EAGAIN and EBUSY.
 NOT_YET = (11, 16)
+# What a placement group is for some seconds after an OSD has failed, or while a new mgr has not heard of it.
+PASSING = {"activating", "creating", "peering", "unknown"}
 
 
 def read(ceph: Ceph) -> dict[str, Any]:
@@ -167,15 +169,25 @@ def _speaks_against_loss(found: Mapping[str, Any], leaving: Sequence[int]) -> li
         if found["osds"][number]["up"]
     ]
     if leaving:
-        bad = {state: count for state, count in found["pgs"].items() if "active" not in state.split("+")}
         wrong += [
-            f"{count} placement groups are {state}, and what is left of this disk may be their only copy. To do: bring "
-            "other OSDs back first"
-            for state, count in sorted(bad.items())
+            f"{found['pgs'][state]} placement groups are {state}, and what is left of this disk may be their only "
+            "copy. To do: bring other OSDs back first"
+            for state in _inactive(found)
         ]
         if found["unfound"]:
             wrong.append(f"{found['unfound']} objects are nowhere else. To do: bring other OSDs back first")
     return wrong
+
+
+def _inactive(found: Mapping[str, Any]) -> list[str]:
+    """The states of placement groups that serve nothing."""
+    return sorted(state for state in found["pgs"] if "active" not in state.split("+"))
+
+
+def is_passing(found: Mapping[str, Any]) -> bool:
+    """Whether placement groups are inactive in no other way than one that soon passes by itself."""
+    inactive = [set(state.split("+")) for state in _inactive(found)]
+    return bool(inactive) and all(words & PASSING and not words & {"down", "incomplete"} for words in inactive)
 
 
 def draining(found: Mapping[str, Any], numbers: Sequence[int], state: str) -> list[Step]:

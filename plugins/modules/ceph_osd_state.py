@@ -32,7 +32,8 @@ options:
   lost:
     description:
       - With O(state=out) and O(state=destroyed), the disk is broken for good, so its data are not waited for.
-      - Refused if the OSD runs, or if something of the cluster may be on that disk alone.
+      - Refused if the OSD runs, or if something of the cluster may be on that disk alone. Placement groups that are
+        peering, as they are right after an OSD has failed, get a minute to end it.
     type: bool
     default: false
   wait:
@@ -84,6 +85,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Refused, Step, act
 
 INTERVAL_S = 5
+# The mgr hears of a placement group every five seconds, and tells the monitors as often.
+PASSING_S = 60
 
 
 class Removal:
@@ -99,6 +102,11 @@ class Removal:
     def run(self, pretend: bool) -> dict[str, Any]:
         """Do it, or in check mode say what would be done."""
         found = ceph_osd_removal.read(self.ceph)
+        # A disk is often given up right after it has failed; nothing is known of the other copies until then.
+        end_of_patience = time.monotonic() + PASSING_S
+        while self.lost and ceph_osd_removal.is_passing(found) and time.monotonic() < end_of_patience:
+            time.sleep(INTERVAL_S)
+            found = ceph_osd_removal.read(self.ceph)
         ceph_osd_removal.refuse(found, self.numbers, self.state, self.lost)
         before = ceph_osd_removal.show(found, self.numbers)
         drain = [] if self.lost else ceph_osd_removal.draining(found, self.numbers, self.state)

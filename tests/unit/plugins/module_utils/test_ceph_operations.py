@@ -23,8 +23,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Refused
+from ansible_collections.baremetal.gpu.plugins.modules import ceph_osd_state
 from tests.unit.plugins.ceph_answers import Answers
 
+GIVEN_UP = {"state": "destroyed", "lost": True, "wait": 0}
 FSID = "2f7c1d3e-2a64-4b6f-9d53-6f1f9f0c1a11"
 
 
@@ -125,6 +127,36 @@ def test_a_disk_is_given_up_only_where_all_it_had_is_elsewhere(three, change, sa
             ceph_osd_removal.refuse(found, [0], "out", lost=True)
     else:
         ceph_osd_removal.refuse(found, [0], "out", lost=True)
+
+
+@pytest.mark.parametrize(
+    ("states", "passes"),
+    [
+        (("active+clean", "peering"), True),
+        (("remapped+peering", "unknown"), True),
+        (("peering", "incomplete"), False),
+        (("down+peering",), False),
+        (("active+undersized+degraded",), False),
+    ],
+    ids=["peering", "remapped and unknown", "incomplete beside it", "down", "active"],
+)
+def test_only_groups_that_come_back_by_themselves_are_waited_for(states, passes):
+    assert ceph_osd_removal.is_passing({"pgs": dict.fromkeys(states, 1)}) is passes
+
+
+def test_a_disk_is_given_up_once_the_groups_have_peered(three, monkeypatch):
+    failed = {**three, "osds": {**three["osds"], 0: {**three["osds"][0], "up": False}}}
+    peering, peered = ({**failed, "pgs": {state: 161}} for state in ("peering", "active+undersized+degraded"))
+    cluster = iter([peering, peering, peered])
+    monkeypatch.setattr(ceph_osd_removal, "read", lambda _ceph: next(cluster))
+    monkeypatch.setattr(ceph_osd_state, "INTERVAL_S", 0)
+    lost = ceph_osd_state.Removal(Ceph(Answers("three-hosts-18.2.7")), {**GIVEN_UP, "osds": [0]})
+    assert lost.run(pretend=True)["plan"] == ["keep of osd.0 its number and place alone"]
+
+    cluster = iter([peering, peering])
+    monkeypatch.setattr(ceph_osd_state, "PASSING_S", 0)
+    with pytest.raises(Refused, match="161 placement groups are peering"):
+        lost.run(pretend=True)
 
 
 def test_the_way_back_is_told(three):
