@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = ROOT / "inventories" / "lab"
 # A machine of the lab has no log of a kernel of its own; this pipe is it.
 KERNEL_LOG = "/usr/lib/baremetal-gpu-simulators/run/kernel-log"
+# Several times what the longest run takes on a busy machine: one that is not at its end then hangs.
+HANGS_AFTER_S = 1500
 
 
 @dataclass
@@ -74,6 +76,7 @@ def run_playbook(
             limit=limit,
             cmdline=cmdline,
             verbosity=3 if count_executions else 0,
+            timeout=HANGS_AFTER_S,
             quiet=True,
             suppress_env_files=True,
             envvars={
@@ -82,7 +85,10 @@ def run_playbook(
                 "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             },
         )
-        return _read(runner)
+        play = _read(runner)
+        # A test that wants a run to fail would take this for one.
+        assert runner.status != "timeout", f"{path.name} hung and was ended after {HANGS_AFTER_S} s:\n{play.tail()}"
+        return play
 
 
 def _read(runner: Any) -> Play:
