@@ -280,7 +280,13 @@ class Prober:
         self._close()
         if process is None:
             return []
-        _pid, status = os.waitpid(process, 0)
+        status = nvml_errors.reap(process)
+        if status is None:
+            # Its pipe is closed by now, but the kernel hangs over letting go of the cards.
+            os.kill(process, signal.SIGKILL)
+            self.stuck.append(process)
+            self._hang = nvml_errors.does_not_end(self._trace)
+            return [{"error": self._blame(self._hang)}]
         how = f"by signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"with {os.WEXITSTATUS(status)}"
         return [{"error": self._blame(nvml_errors.crashed(how, self._trace))}]
 

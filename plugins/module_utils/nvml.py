@@ -164,6 +164,12 @@ def crashed(how: str, trace: Trace | None = None) -> dict[str, Any]:
     return _hung_or_crashed(trace, "crashed", what, remedy)
 
 
+def does_not_end(trace: Trace | None = None) -> dict[str, Any]:
+    what = "the process that asked NVML has gone silent and does not come to its end"
+    remedy = "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it"
+    return _hung_or_crashed(trace, "timeout", what, remedy)
+
+
 def in_child(work: Callable[[], dict[str, Any]], deadline_s: float, trace: Trace | None = None) -> dict[str, Any]:
     """Runs `work` in a forked child and returns its JSON-able answer, or {"error": ...} after the deadline.
 
@@ -204,16 +210,22 @@ def in_child(work: Callable[[], dict[str, Any]], deadline_s: float, trace: Trace
             chunks.append(chunk)
     finally:
         os.close(reader)
-        ended = _reap(child)
+        ended = reap(child)
     if not chunks:
-        how = f"by signal {os.WTERMSIG(ended)}" if ended is not None and os.WIFSIGNALED(ended) else "without a word"
+        if ended is None:
+            os.kill(child, signal.SIGKILL)
+            return {"error": does_not_end(trace)}
+        how = f"by signal {os.WTERMSIG(ended)}" if os.WIFSIGNALED(ended) else "without a word"
         return {"error": crashed(how, trace)}
     told: dict[str, Any] = json.loads(b"".join(chunks).decode())
     return told
 
 
-def _reap(child: int) -> int | None:
-    """Waits a second only: a process in an uninterruptible call cannot be waited for."""
+def reap(child: int) -> int | None:
+    """Status of a child that ends, None if it does not within a second.
+
+    A process in an uninterruptible call cannot be waited for.
+    """
     pause = 0.0005
     while pause < 0.6:
         done, status = os.waitpid(child, os.WNOHANG)

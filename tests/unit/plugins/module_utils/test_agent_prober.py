@@ -45,6 +45,15 @@ class Crashing(Reader):
         return {}
 
 
+class GoingSilent(Reader):
+    """A process that ends closes its pipes before the driver's device nodes, and may hang over these."""
+
+    def read(self, slow: bool = False) -> dict[str, Any]:
+        os.closerange(3, 1024)
+        time.sleep(3600)
+        return {}
+
+
 class HangingOver(Reader):
     """Two cards, of which the second hangs as long as the file is there."""
 
@@ -201,6 +210,22 @@ def test_a_child_that_crashes_is_said_to_have_crashed(prober):
     assert message["error"]["name"] == "crashed"
     assert "by signal 9" in message["error"]["text"]
     assert one.stuck == []
+
+
+def test_a_child_that_closed_its_pipe_and_does_not_end_is_not_waited_for(prober, monkeypatch):
+    one = prober(GoingSilent)
+    monkeypatch.setattr(agent_prober.os, "kill", lambda *_arguments: None)
+    one.ask(slow=False)
+    process = one.process
+    (message,) = hear(one)
+    assert (message["error"]["name"], one.stuck) == ("timeout", [process])
+    assert "does not come to its end" in message["error"]["text"]
+    assert "drain the host and reboot" in message["error"]["remedy"]
+    assert not one.ask(slow=False)
+    monkeypatch.undo()
+    os.kill(process, signal.SIGKILL)
+    one.reap(5)
+    assert one.ask(slow=False)
 
 
 @pytest.mark.parametrize("said", [b"not json\n", b"[1]\n", b"\xff\xfe\n"])

@@ -252,6 +252,17 @@ def test_a_long_answer_comes_whole():
     assert nvml.in_child(lambda: {"text": "x" * 1_000_000}, 10)["text"] == "x" * 1_000_000
 
 
+def test_a_child_that_closed_its_pipe_and_does_not_end_is_not_waited_for():
+    def go_silent():
+        os.closerange(3, 1024)
+        time.sleep(3600)
+        return {}
+
+    error = nvml.in_child(go_silent, 30)["error"]
+    assert error["name"] == "timeout"
+    assert "does not come to its end" in error["text"]
+
+
 def test_no_child_is_left(monkeypatch):
     """Asked for by its number: the session of the tests may have other children, such as a lab that boots."""
     children, fork = [], os.fork
