@@ -8,6 +8,7 @@ import os
 import shlex
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -17,7 +18,6 @@ from gpuops.ansible_environment import as_if_called_here
 from gpuops.site import Site
 
 SITE_PLAYBOOK = "baremetal.gpu.site"
-
 
 # Options with which Ansible asks for a password: what it asks with, as a regular expression, and what gpuops asks with.
 ASKED = {
@@ -31,40 +31,23 @@ ASKED = {
 }
 
 
+# How long Ansible is given to end after a signal, before the next one: it ends its workers and waits for them.
+PATIENCE_S = {signal.SIGINT: 10.0, signal.SIGTERM: 5.0}
+
+
 class Stopper:
     """Ctrl-C and SIGTERM while Ansible runs, in one process or several.
 
-    ansible-runner gives Ansible a terminal of its own, so that Ctrl-C does not get to it. The first is passed on as
-    one, which has Ansible end its workers; after the second nothing is waited for.
+    :ivar count: how often somebody has asked to stop.
     """
 
     def __init__(self, on_stop: Callable[[int], None]) -> None:
         self.count = 0
         self._on_stop = on_stop
-        # How much of it each process has been told.
-        self._told: dict[int, int] = {}
 
     def asked(self, _signal: int, _frame: FrameType | None) -> None:
         self.count += 1
         self._on_stop(self.count)
-        for pid in list(self._told):
-            self.send(pid)
-
-    def send(self, pid: int) -> None:
-        """To the whole group, as a terminal would. Nobody knows it before its first event."""
-        if self._told.setdefault(pid, 0) >= self.count:
-            return
-        self._told[pid] = self.count
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(os.getpgid(pid), signal.SIGINT if self.count == 1 else signal.SIGKILL)
-
-    def ended(self, pid: int | None) -> None:
-        """Another process may get its number."""
-        self._told.pop(pid or 0, None)
-
-    def cancelled(self, pid: int | None) -> bool:
-        """Whether ansible-runner has to end it: when it was asked to stop twice, or before anything had begun."""
-        return self.count >= 2 or (self.count == 1 and pid is None)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -78,6 +61,45 @@ class Stopper:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class Ending:
+    """How one process of Ansible is stopped, once somebody has asked for it.
+
+    ansible-runner gives Ansible a terminal of its own, so that Ctrl-C does not get to it. It is passed on as an
+    interrupt, at which Ansible ends its workers and itself. But Python drops an interrupt that comes in the middle of
+    a fork, and the next one would leave the workers behind: after a while, or at the second Ctrl-C, the process is
+    terminated, at which it ends them too. Killed, as the last resort, it cannot.
+    """
+
+    def __init__(self, stopper: Stopper) -> None:
+        # Nobody knows it before its first event.
+        self.pid: int | None = None
+        self._stopper = stopper
+        self._sent: signal.Signals | None = None
+        self._since = 0.0
+
+    def go_on(self) -> bool:
+        """Send what is due, to be called about once a second; whether ansible-runner has to end the process itself."""
+        if not self._stopper.count:
+            return False
+        if self.pid is None:
+            return True
+        due = self._due()
+        if due != self._sent:
+            self._sent, self._since = due, time.monotonic()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                # To the whole group, as a terminal would.
+                os.killpg(os.getpgid(self.pid), due)
+        return due == signal.SIGKILL
+
+    def _due(self) -> signal.Signals:
+        is_over = self._sent is not None and time.monotonic() - self._since >= PATIENCE_S.get(self._sent, 0.0)
+        if self._sent is None:
+            return signal.SIGINT
+        if self._sent == signal.SIGINT:
+            return signal.SIGTERM if is_over or self._stopper.count > 1 else signal.SIGINT
+        return signal.SIGKILL if is_over else signal.SIGTERM
 
 
 def run(
@@ -100,13 +122,10 @@ def run(
     """
     import ansible_runner
 
-    pid: int | None = None
+    ending = Ending(stopper)
 
     def handle(event: dict[str, Any]) -> bool:
-        nonlocal pid
-        pid = pid or event.get("pid")
-        if pid:
-            stopper.send(pid)
+        ending.pid = ending.pid or event.get("pid")
         on_event(event)
         return False
 
@@ -120,7 +139,7 @@ def run(
             tags=tags or None,
             cmdline=shlex.join(options) or None,
             event_handler=handle,
-            cancel_callback=lambda: stopper.cancelled(pid),
+            cancel_callback=ending.go_on,
             passwords=dict(passwords or {}),
             quiet=True,
             suppress_env_files=True,
@@ -129,5 +148,4 @@ def run(
             fact_cache_type="",
             envvars=as_if_called_here(),
         )
-    stopper.ended(pid)
     return int(runner.rc if runner.rc is not None else 1)

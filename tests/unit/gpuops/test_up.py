@@ -387,12 +387,12 @@ def follow(bench, words, answer):
     return process.returncode, written
 
 
-def stopped(bench, words):
-    """The same with Ctrl-C as soon as two hosts are busy."""
+def stopped(bench, words, when="2 busy"):
+    """The same with Ctrl-C as soon as something is shown."""
     sent = []
 
     def stop(process, written):
-        if "2 busy" in written and not sent:
+        if when in written and not sent:
             sent.append(True)
             process.send_signal(signal.SIGINT)
 
@@ -420,6 +420,33 @@ def test_control_c_stops_and_says_how_to_go_on(bench):
     done = bench.call("up", "-p", "play.yml", "--resume", "--json")
     assert done.returncode == 0, done.stdout
     assert events(done)[-1]["hosts"] == {"good": "done", "other": "done"}
+
+
+# Python forks a process for every task of every host. It drops what is raised among the functions that it calls then,
+# such as its own of `logging`; this one takes long enough for Ctrl-C to fall into it.
+FORKING_FOR_LONG = """
+import os, time
+from ansible.plugins.callback import CallbackBase
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION, CALLBACK_TYPE, CALLBACK_NAME = 2.0, "aggregate", "forking_for_long"
+
+    def v2_playbook_on_start(self, playbook):
+        os.register_at_fork(after_in_parent=lambda: time.sleep(30))
+"""
+
+
+def test_control_c_that_ansible_loses_stops_it_all_the_same(bench):
+    (bench.path / "callback_plugins").mkdir()
+    (bench.path / "callback_plugins" / "forking_for_long.py").write_text(FORKING_FOR_LONG)
+    bench.hosts(good=HERE)
+    bench.playbook(SLOW)
+    rc, written = stopped(bench, ["up", "-p", "play.yml"], "1 busy")
+    assert rc == 130, written
+    assert "1 stopped on the way" in written
+    assert "Exception ignored" in (bench.runs()[-1] / "output.log").read_text()
+    left = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(bench.path) not in left
 
 
 def test_the_oldest_runs_are_pruned(bench):
