@@ -9,31 +9,49 @@ https://docs.ceph.com/en/latest/cephfs/snap-schedule/
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from . import ceph_mgr
 from .ceph import Ceph, CephError
 from .ceph_step import Refused, Step, find
 
 REPEAT = re.compile(r"^[1-9][0-9]*[mhdwMy]$")
-# What is asked of a module of the manager that does not run ends so: ENOTSUP.
-NOT_SWITCHED_ON = 95
+# The manager's module that takes the snapshots, and how a command of a module ends that is not loaded: ENOTSUP.
+MODULE = "snap_schedule"
+NOT_LOADED = 95
 UNITS = "mhdwMyn"
 
 
-def read(ceph: Ceph, filesystem: str, path: str) -> dict[str, Any]:
-    """Schedules of a path, and how many snapshots of each period are kept: {schedules, retention}."""
-    try:
-        rows = find(ceph, "fs", "snap-schedule", "status", path, "--fs", filesystem) or []
-    except CephError as error:
-        if error.rc != NOT_SWITCHED_ON:
-            raise
-        rows = []
+def read(ceph: Ceph, filesystem: str, path: str, patience_s: float = 60) -> dict[str, Any]:
+    """Schedules of a path, and how many snapshots of each period are kept: {schedules, retention}.
+
+    :param patience_s: for how long a manager is waited for that has yet to load the module.
+    """
+    rows = _rows(ceph, filesystem, path, time.monotonic() + patience_s)
     own = [row for row in rows if row["path"] == path]
     retention: dict[str, int] = {}
     for row in own:
         retention.update({unit: int(count) for unit, count in (row.get("retention") or {}).items()})
     return {"schedules": sorted({row["schedule"] for row in own}), "retention": retention}
+
+
+def _rows(ceph: Ceph, filesystem: str, path: str, deadline: float) -> list[dict[str, Any]]:
+    """What the manager says of a path; nothing where the module is off."""
+    while True:
+        try:
+            return find(ceph, "fs", "snap-schedule", "status", path, "--fs", filesystem) or []
+        except CephError as error:
+            if error.rc != NOT_LOADED:
+                raise
+            if not ceph_mgr.is_on(ceph.json("mgr", "module", "ls"), MODULE):
+                return []
+            if time.monotonic() > deadline:
+                remedy = f"see in the log of the active manager why its module {MODULE}, which is on, is not loaded"
+                raise CephError(error.message, error.rc, error.words, remedy) from None
+        # A manager starts anew to load what was just switched on. Until it hears of that it answers as it was.
+        time.sleep(1)
 
 
 def check(schedules: Sequence[str], retention: Mapping[str, int]) -> None:

@@ -16,6 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
     ceph_key,
     ceph_mgr,
     ceph_pool,
+    ceph_snapshots,
     ceph_step,
     ceph_subvolume,
 )
@@ -322,6 +323,42 @@ def test_a_module_that_cannot_be_loaded_is_refused_with_the_managers_reason(clus
     module.update(can_run=False, error_string="PyO3 modules do not yet support subinterpreters")
     with pytest.raises(Refused, match="PyO3"):
         ceph_mgr.plan(found, [module["name"]], True)
+
+
+# Snapshots
+
+
+class Restarting:
+    """A cluster whose manager has yet to load the module that was switched on: made by hand, in Ceph 18.2's words."""
+
+    def __init__(self, refusals, enabled):
+        self.refusals, self.enabled = refusals, enabled
+
+    def json(self, *given, stdin=None):
+        if given == ("mgr", "module", "ls"):
+            return {"enabled_modules": ["snap_schedule"] if self.enabled else [], "always_on_modules": []}
+        if self.refusals:
+            self.refusals -= 1
+            raise CephError("Module 'snap_schedule' is not enabled/loaded", 95, given, "read what it said")
+        return [{"path": "/volumes/homes", "schedule": "1h", "retention": {"h": 24}}]
+
+
+def test_schedules_are_read_once_the_manager_has_loaded_its_module(monkeypatch):
+    waits = []
+    monkeypatch.setattr(ceph_snapshots.time, "sleep", waits.append)
+    found = ceph_snapshots.read(Restarting(3, enabled=True), "cephfs", "/volumes/homes")
+    assert found == {"schedules": ["1h"], "retention": {"h": 24}}
+    assert len(waits) == 3
+
+
+def test_without_the_managers_module_there_is_no_schedule():
+    nothing = {"schedules": [], "retention": {}}
+    assert ceph_snapshots.read(Restarting(1, enabled=False), "cephfs", "/volumes/homes") == nothing
+
+
+def test_a_module_that_is_never_loaded_is_named():
+    with pytest.raises(CephError, match="see in the log of the active manager why its module snap_schedule"):
+        ceph_snapshots.read(Restarting(1, enabled=True), "cephfs", "/volumes/homes", patience_s=-1)
 
 
 # Capacity
