@@ -18,16 +18,19 @@ from .ceph import Ceph, CephError
 from .ceph_step import Refused, Step, find
 
 REPEAT = re.compile(r"^[1-9][0-9]*[mhdwMy]$")
-# The manager's module that takes the snapshots, and how a command of a module ends that is not loaded: ENOTSUP.
+# The manager's module that takes the snapshots. A command of it ends with ENOTSUP where it is not loaded, and when its
+# time is up where no manager is there to answer.
 MODULE = "snap_schedule"
 NOT_LOADED = 95
+TIME_IS_UP = (110, 124)
 UNITS = "mhdwMyn"
 
 
-def read(ceph: Ceph, filesystem: str, path: str, patience_s: float = 60) -> dict[str, Any]:
+def read(ceph: Ceph, filesystem: str, path: str, patience_s: float = 300) -> dict[str, Any]:
     """Schedules of a path, and how many snapshots of each period are kept: {schedules, retention}.
 
     :param patience_s: for how long a manager is waited for that has yet to load the module.
+    :raises CephError: if a command fails, or the manager has not loaded the module by then.
     """
     rows = _rows(ceph, filesystem, path, time.monotonic() + patience_s)
     own = [row for row in rows if row["path"] == path]
@@ -43,14 +46,19 @@ def _rows(ceph: Ceph, filesystem: str, path: str, deadline: float) -> list[dict[
         try:
             return find(ceph, "fs", "snap-schedule", "status", path, "--fs", filesystem) or []
         except CephError as error:
-            if error.rc != NOT_LOADED:
+            if error.rc not in (NOT_LOADED, *TIME_IS_UP):
                 raise
+            # The monitors answer this one; where it fails too, they are what is wrong.
             if not ceph_mgr.is_on(ceph.json("mgr", "module", "ls"), MODULE):
                 return []
             if time.monotonic() > deadline:
-                remedy = f"see in the log of the active manager why its module {MODULE}, which is on, is not loaded"
+                remedy = (
+                    "see that a manager is active ('ceph mgr stat'), and in its log why the module "
+                    f"{MODULE}, which is on, is not loaded"
+                )
                 raise CephError(error.message, error.rc, error.words, remedy) from None
-        # A manager starts anew to load what was just switched on. Until it hears of that it answers as it was.
+        # A manager starts anew to load what was just switched on, which takes minutes on a busy host. Until it hears
+        # of that it answers as it was.
         time.sleep(1)
 
 

@@ -331,34 +331,44 @@ def test_a_module_that_cannot_be_loaded_is_refused_with_the_managers_reason(clus
 class Restarting:
     """A cluster whose manager has yet to load the module that was switched on: made by hand, in Ceph 18.2's words."""
 
-    def __init__(self, refusals, enabled):
-        self.refusals, self.enabled = refusals, enabled
+    def __init__(self, *refusals, enabled=True):
+        self.refusals, self.enabled = list(refusals), enabled
 
     def json(self, *given, stdin=None):
         if given == ("mgr", "module", "ls"):
             return {"enabled_modules": ["snap_schedule"] if self.enabled else [], "always_on_modules": []}
         if self.refusals:
-            self.refusals -= 1
-            raise CephError("Module 'snap_schedule' is not enabled/loaded", 95, given, "read what it said")
+            raise CephError(*self.refusals.pop(0), given, "read what it said")
         return [{"path": "/volumes/homes", "schedule": "1h", "retention": {"h": 24}}]
+
+
+NOT_LOADED = ("Module 'snap_schedule' is not enabled/loaded", 95)
+NOBODY_ANSWERS = ("it did not end within 40 s", 124)
 
 
 def test_schedules_are_read_once_the_manager_has_loaded_its_module(monkeypatch):
     waits = []
     monkeypatch.setattr(ceph_snapshots.time, "sleep", waits.append)
-    found = ceph_snapshots.read(Restarting(3, enabled=True), "cephfs", "/volumes/homes")
+    cluster = Restarting(NOT_LOADED, NOBODY_ANSWERS, NOT_LOADED)
+    found = ceph_snapshots.read(cluster, "cephfs", "/volumes/homes")
     assert found == {"schedules": ["1h"], "retention": {"h": 24}}
     assert len(waits) == 3
 
 
 def test_without_the_managers_module_there_is_no_schedule():
     nothing = {"schedules": [], "retention": {}}
-    assert ceph_snapshots.read(Restarting(1, enabled=False), "cephfs", "/volumes/homes") == nothing
+    assert ceph_snapshots.read(Restarting(NOT_LOADED, enabled=False), "cephfs", "/volumes/homes") == nothing
 
 
-def test_a_module_that_is_never_loaded_is_named():
-    with pytest.raises(CephError, match="see in the log of the active manager why its module snap_schedule"):
-        ceph_snapshots.read(Restarting(1, enabled=True), "cephfs", "/volumes/homes", patience_s=-1)
+@pytest.mark.parametrize("refusal", [NOT_LOADED, NOBODY_ANSWERS])
+def test_a_module_that_is_never_loaded_is_named(refusal):
+    with pytest.raises(CephError, match=r"see that a manager is active .* why the module snap_schedule, which is on"):
+        ceph_snapshots.read(Restarting(refusal), "cephfs", "/volumes/homes", patience_s=-1)
+
+
+def test_another_error_is_told_at_once():
+    with pytest.raises(CephError, match="Permission denied"):
+        ceph_snapshots.read(Restarting(("Permission denied", 13)), "cephfs", "/volumes/homes")
 
 
 # Capacity
