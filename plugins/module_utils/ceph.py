@@ -29,6 +29,12 @@ class CephError(Exception):
         self.remedy = remedy
 
 
+def is_late(rc: int, said: str) -> bool:
+    """Whether a command failed because nobody answered in its time, by its exit status and what it said."""
+    # The program ends with 1 when its time is over, as with much else.
+    return rc in (110, 124) or said == "timed out"
+
+
 class Library(Protocol):
     """What is asked before the program; see ceph_library."""
 
@@ -71,9 +77,7 @@ class Ceph:
         if rc != 0:
             # Some of its lines are warnings of the client, which the last one is not.
             said = (stderr.strip() or stdout.strip() or "it said nothing").splitlines()[-1]
-            # The program ends with 1 when its time is over, as with much else.
-            late = rc in (110, 124) or said == "timed out"
-            remedy = UNREACHABLE if late else DENIED if rc in (1, 13) else "read what it said"
+            remedy = UNREACHABLE if is_late(rc, said) else DENIED if rc in (1, 13) else "read what it said"
             if "conf_read_file" in said:
                 remedy = f"see that {self.conf} is there and can be read; playbooks/storage.yml writes it"
             raise CephError(said, rc, words, remedy)

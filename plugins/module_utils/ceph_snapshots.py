@@ -14,15 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import ceph_mgr
-from .ceph import Ceph, CephError
+from .ceph import Ceph, CephError, is_late
 from .ceph_step import Refused, Step, find
 
 REPEAT = re.compile(r"^[1-9][0-9]*[mhdwMy]$")
-# The manager's module that takes the snapshots. A command of it ends with ENOTSUP where it is not loaded, and when its
-# time is up where no manager is there to answer.
+# The manager's module that takes the snapshots, and how a command of a module ends that is not loaded: ENOTSUP.
 MODULE = "snap_schedule"
 NOT_LOADED = 95
-TIME_IS_UP = (110, 124)
 UNITS = "mhdwMyn"
 
 
@@ -46,7 +44,8 @@ def _rows(ceph: Ceph, filesystem: str, path: str, deadline: float) -> list[dict[
         try:
             return find(ceph, "fs", "snap-schedule", "status", path, "--fs", filesystem) or []
         except CephError as error:
-            if error.rc not in (NOT_LOADED, *TIME_IS_UP):
+            # Where no manager is active nobody answers.
+            if error.rc != NOT_LOADED and not is_late(error.rc, error.message):
                 raise
             # The monitors answer this one; where it fails too, they are what is wrong.
             if not ceph_mgr.is_on(ceph.json("mgr", "module", "ls"), MODULE):
