@@ -21,6 +21,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 LIB = "/var/lib/ceph"
 ETC = "/etc/ceph"
 OURS = "/var/lib/baremetal-gpu"
+# What the roles give systemd beside the packages' units. An operator's own file beside them stays.
+UNITS = (
+    "/etc/systemd/system/ceph-osd@.service.d/10-activate.conf",
+    "/etc/systemd/system/ceph-osd-activate@.service",
+    "/usr/libexec/baremetal-gpu/ceph-osd-activate",
+    "/etc/systemd/system/ceph-mds@.service.d/10-restart.conf",
+)
 
 
 class PurgeError(Exception):
@@ -67,9 +74,15 @@ class Purge:
                 self.leaving.osds.wipe(path)
         for row in records:
             steps += self.leaving.forget(row, pretend)
-        for path in self.leftovers():
-            steps += [f"remove {path}"]
-            if not pretend:
+        leftovers = self.leftovers()
+        steps += [f"remove {path}" for path in leftovers]
+        if leftovers and not pretend:
+            units = [path for path in leftovers if path in UNITS]
+            for path in units:
+                _remove_unit(path)
+            # Also where a run was cut right before this.
+            self._must(["systemctl", "daemon-reload"])
+            for path in leftovers[len(units) :]:
                 _remove(path)
         return steps
 
@@ -85,7 +98,7 @@ class Purge:
     def leftovers(self) -> list[str]:
         """Files and directories that are this cluster's, in the order in which they go."""
         own = f"{self.cluster}-*"
-        patterns = [f"{LIB}/{kind}/{own}" for kind in ("mgr", "mds", "mon")]
+        patterns = [*UNITS, *(f"{LIB}/{kind}/{own}" for kind in ("mgr", "mds", "mon"))]
         patterns += [f"{LIB}/bootstrap-*/{self.cluster}.keyring", f"{LIB}/crash/posted/*", f"{OURS}/ceph"]
         patterns += [f"{ceph_osd.RECORDS}/begun-*.json", f"{ETC}/{self.cluster}.client.*.keyring"]
         if any(trace["fsid"] == self.fsid for trace in ceph_daemon.traces(self.cluster)):
@@ -120,6 +133,14 @@ class Purge:
         rc, stdout, stderr = self.run(argv, None, 600)
         if rc != 0:
             raise PurgeError(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}. To do: run it again")
+
+
+def _remove_unit(path: str) -> None:
+    """A file of systemd, and its directory of drop-ins where nothing else is in it."""
+    os.unlink(path)
+    directory = os.path.dirname(path)
+    if directory.endswith(".d") and not os.listdir(directory):
+        os.rmdir(directory)
 
 
 def _remove(path: str) -> None:

@@ -11,7 +11,7 @@ short_description: Take everything of a Ceph cluster off a host
 version_added: 0.1.0
 description:
   - Stops and disables the daemons, wipes the devices whose label says that they are OSDs of this cluster, and removes
-    stores, keys and configuration. The data are gone then.
+    stores, keys, configuration and what the roles gave systemd. The data are gone then.
   - Does nothing at all on a host that has something of another cluster.
   - A device that is not labelled with this cluster is passed over, wherever it is listed. OSDs in logical volumes are
     forgotten and their volumes left alone.

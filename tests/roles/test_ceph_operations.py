@@ -419,6 +419,8 @@ def test_a_purge_takes_the_cluster_off_and_leaves_other_disks_alone(site: Site, 
     lab("disk", "st1", "other", "--size", "2")
     ssh("st1", f"sudo mkfs.ext4 -q {BY_ID}other")
     before = ssh("st1", f"sudo sha256sum {BY_ID}other")
+    own = "/etc/systemd/system/ceph-osd@.service.d/50-site.conf"
+    ssh("st1", f"printf '[Service]\\nNice=1\\n' | sudo tee {own}")
     listed = of_host({**site.devices, "st1": [*site.devices["st1"], f"{BY_ID}other"]})
     given = {"storage_purge_fsid": fsid, "ceph_osd_devices": listed}
     daemons = started()
@@ -439,6 +441,12 @@ def test_a_purge_takes_the_cluster_off_and_leaves_other_disks_alone(site: Site, 
         assert ssh(name, f"pgrep '^ceph-(mon|mgr|osd|mds|fuse)$'; {told}", check=False) == ""
         # Not in the options of a mount: the machine's own root may lie in a directory of that name.
         assert ssh(name, "findmnt -rno TARGET,FSTYPE | grep -c ceph", check=False) == "0\n"
+        written = "sudo grep -rl baremetal.gpu.ceph_ /etc/systemd/system; ls /usr/libexec/baremetal-gpu | grep ceph"
+        assert ssh(name, written, check=False) == ""
+        # systemd has heard of it, too.
+        assert "Written by Ansible" not in ssh(name, "systemctl cat ceph-osd@0 ceph-mds@any", check=False)
+    left = "ls /etc/systemd/system | grep ceph-.*@; systemctl show -P DropInPaths ceph-osd@0"
+    assert ssh("st1", f"{left}; sudo rm {own}").split() == ["ceph-osd@.service.d", own]
     disks = [(name, path.removeprefix(BY_ID)) for name, paths in site.devices.items() for path in paths]
     assert [disk for disk in disks if not is_wiped(*disk)] == []
     assert ssh(CLIENT, "findmnt -rno TARGET,FSTYPE | grep -c ceph; ls --ignore=rbdmap /etc/ceph", check=False) == "0\n"
