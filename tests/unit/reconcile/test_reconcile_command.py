@@ -125,12 +125,10 @@ def test_a_drain_by_others_is_left_alone(site: Make):
 def test_the_breaker_holds_when_most_nodes_fail_and_an_operator_lets_go(site: Make):
     one = site()
     nodes = [one.node(f"n{number}") for number in range(5)]
+    # A leader finds them all at once. Of one that leads already, the first could be taken out before the others fail.
+    for node in nodes[:3]:
+        node.fault(0)
     one.leading()
-    for node in nodes[:3]:
-        node.fatal.add(node.uuids[0])
-    one.client.stop()
-    for node in nodes[:3]:
-        node.publish()
     until(lambda: one.entries("breaker"))
     time.sleep(1)
     assert {node.state for node in nodes} == {"active"}
