@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from gpuops import __version__, drain, records, told
 from gpuops.site import Site
 
 VERSION = 1
+# Where the role gpu_verify leaves its reports unless told otherwise, from where Ansible is started.
+PROOFS = Path("artifacts/gpu_verify")
 # 10^9 bytes per second and lane in one direction, by generation of PCI Express, line coding taken off.
 PCIE_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
@@ -60,9 +62,9 @@ def last_run(site: Site) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any
         if not record.check and record.playbook not in (drain.DRAIN, drain.RESTORE)
     ]
     known: dict[str, dict[str, Any]] = {}
-    for path, _record in runs:
+    for path, record in runs:
         for host, row in (told.load(path / told.FILE) or {}).items():
-            known.setdefault(host, {}).update(row)
+            known.setdefault(host, {}).update(row, **({"verified": record.started} if "verify" in row else {}))
     if not runs:
         return None, known
     path, record = runs[-1]
@@ -91,12 +93,21 @@ def _failures(path: Path) -> list[dict[str, Any]]:
     return [{key: row.get(key) for key in keys} for row in rows if row.get("event") == "failure"]
 
 
-def gather(site: Site, status: Mapping[str, Any], facts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The whole report as data. ``status`` is the document of gpuops status."""
+def gather(
+    site: Site, status: Mapping[str, Any], facts: Mapping[str, dict[str, Any]], proofs: Path = PROOFS
+) -> dict[str, Any]:
+    """The whole report as data.
+
+    :param status: the document of gpuops status.
+    :param proofs: directory with what the role gpu_verify has left of hosts, also when gpuops did not run it.
+    """
     run, known = last_run(site)
-    hosts = [
-        host(node, facts.get(node["name"], {}), known.get(node["name"], {}), run) for node in status.get("nodes", [])
-    ]
+    hosts = []
+    for node in status.get("nodes", []):
+        name = node["name"]
+        remembered = known.get(name, {})
+        row = {**remembered, "verify": proof(remembered, node["cards"], proofs / f"{name}.json")}
+        hosts.append(host(node, facts.get(name, {}), row, run))
     return {
         "version": VERSION,
         "gpuops": __version__,
@@ -110,6 +121,19 @@ def gather(site: Site, status: Mapping[str, Any], facts: Mapping[str, dict[str, 
         "mesos": status["mesos"],
         "run": run,
     }
+
+
+def proof(known: Mapping[str, Any], cards: Sequence[Mapping[str, Any]], path: Path) -> dict[str, Any]:
+    """What was proved of a host's cards: what gpuops remembers, or the file at ``path`` where that came later."""
+    left = told.load(path) or {}
+    # Another site has hosts of the same name, but not the same cards.
+    if _uuids(left.get("devices") or []) & _uuids(cards) and path.stat().st_mtime >= known.get("verified", 0):
+        return dict(left)
+    return known.get("verify") or {}
+
+
+def _uuids(cards: Sequence[Mapping[str, Any]]) -> set[Any]:
+    return {card.get("uuid") for card in cards}
 
 
 def host(

@@ -31,7 +31,7 @@ def verified(card, good=True):
 
 
 def made_up(directory: Path) -> dict[str, Any]:
-    """A site of which one run is remembered: g1 passed, g2 failed in cuda."""
+    """A site of which one run is remembered: g1 passed, g2 failed in cuda. Proofs of cards may lie in its directory."""
     events = well()
     events[0] = ok("g1", "gpu_facts", **facts("fatal", **REASON))
     gpu = {
@@ -72,4 +72,4 @@ def made_up(directory: Path) -> dict[str, Any]:
         )
     )
     run.close()
-    return collect.gather(Site(directory), read(events, GROUPS), gpu)
+    return collect.gather(Site(directory), read(events, GROUPS), gpu, directory)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import html.parser
 import itertools
 import json
+import os
 import re
 from xml.etree import ElementTree
 
@@ -14,7 +15,7 @@ import pytest
 from gpuops.report import collect, drawings, junit, page
 from gpuops.site import Site
 from tests.unit.gpuops.conftest import HERE
-from tests.unit.gpuops.reported_site import HOSTILE, TOPOLOGY, made_up
+from tests.unit.gpuops.reported_site import HOSTILE, TOPOLOGY, made_up, verified
 from tests.unit.gpuops.test_status import facts, read
 
 
@@ -35,6 +36,33 @@ def test_what_is_measured_stands_beside_what_is_nominal(site):
     assert host["plan"] == ["install driver 570"]
     assert host["system"] == "Debian 13"
     assert site["hosts"][1]["verified"] is None
+
+
+def left_by_the_role(directory, host, devices, when):
+    proof = directory / f"{host}.json"
+    proof.write_text(json.dumps({"ok": True, "causes": [], "devices": devices}))
+    os.utime(proof, (when, when))
+
+
+# The run that is remembered was at 1000.
+@pytest.mark.parametrize(("when", "shown"), [(999, 24.1), (1001, 9.9)])
+def test_of_two_verifications_the_newer_one_counts(tmp_path, site, when, shown):
+    card = verified(site["hosts"][0]["cards"][0])
+    card["copy"]["host_to_device_gb_s"] = 9.9
+    left_by_the_role(tmp_path, "g1", [card], when)
+    (host, *_others) = made_up(tmp_path)["hosts"]
+    assert host["cards"][0]["verification"]["host_to_device_gb_s"] == shown
+
+
+def test_what_ansible_alone_has_verified_is_shown_unless_it_is_of_other_cards(tmp_path, site):
+    card = verified(site["hosts"][1]["cards"][0])
+    left_by_the_role(tmp_path, "g2", [card], 1)
+    host = made_up(tmp_path)["hosts"][1]
+    assert host["verified"] == {"ok": True, "causes": []}
+    assert host["cards"][0]["verification"]["device_to_host_gb_s"] == 25.2
+    left_by_the_role(tmp_path, "g2", [{**card, "uuid": "GPU-of-another-site"}], 1)
+    host = made_up(tmp_path)["hosts"][1]
+    assert (host["verified"], host["cards"][0]["verification"]) == (None, None)
 
 
 class Reader(html.parser.HTMLParser):
