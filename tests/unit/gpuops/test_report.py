@@ -196,6 +196,11 @@ def test_a_site_of_which_nothing_is_known(tmp_path):
     assert ElementTree.fromstring(junit.junit(nothing)).find("testsuite").get("name") == "g1"
 
 
+def test_a_host_without_cards_has_nothing_to_verify(site):
+    (row,) = re.findall(r">cpu1</a></th>.*?</tr>", page.html(site), re.DOTALL)
+    assert "not yet" not in row
+
+
 def test_as_it_is_called(bench):
     bench.inventory.write_text(json.dumps({"all": {"children": {"gpu_cluster": {"hosts": {"here": HERE}}}}}))
     bench.playbook("- hosts: all\n  gather_facts: false\n  tasks: [{ping: }]\n")
