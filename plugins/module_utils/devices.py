@@ -32,6 +32,9 @@ MINOR_UVM_TOOLS = 1
 MINOR_NVSWITCH_CONTROL = 255
 DEFAULT_MODE = 0o666
 
+# The earlier hide files of the same name in the later. Source: modules-load.d(5).
+MODULES_LOAD = ("etc/modules-load.d", "run/modules-load.d", "usr/local/lib/modules-load.d", "usr/lib/modules-load.d")
+
 
 class DriverNotLoaded(Exception):
     """The nvidia module is not in the kernel, so no node can be told the right number."""
@@ -283,6 +286,17 @@ def loaded_modules(root: str = "/") -> set[str]:
     return {os.path.basename(os.path.dirname(path)) for path in glob.glob(_under(root, "sys/module/nvidia*/initstate"))}
 
 
+def boot_modules(root: str = "/") -> set[str]:
+    """The NVIDIA modules that systemd loads at boot because a package of the driver, or an operator, lists them."""
+    files = {
+        os.path.basename(path): path
+        for directory in reversed(MODULES_LOAD)
+        for path in glob.glob(_under(root, f"{directory}/*.conf"))
+    }
+    lines = {line.strip() for path in files.values() for line in _read("/", path).splitlines()}
+    return {line.replace("-", "_") for line in lines if line.startswith("nvidia")}
+
+
 def load_modules() -> list[str]:
     """Load what is not loaded; what went wrong comes back as text."""
     errors = []
@@ -290,6 +304,11 @@ def load_modules() -> list[str]:
         errors += _call("modprobe", "nvidia")
     if not errors and module_problems():
         errors += _call("modprobe", "nvidia-uvm")
+    if not errors:
+        # Debian's driver lists nvidia-drm: without it now, containers would get further device nodes at the next boot.
+        # It may fail as it would then, because a kernel for clouds has no DRM, and computing does not need it.
+        for name in sorted(boot_modules() - loaded_modules()):
+            _call("modprobe", "--use-blacklist", name)
     return errors
 
 

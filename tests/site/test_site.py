@@ -148,3 +148,14 @@ def test_the_auditor_agrees(second: dict[str, Any]) -> None:
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None, done.stdout[-3000:]
     assert int(passed[1]) >= 3 * len(MACHINES)
+
+
+def test_a_boot_leaves_nothing_to_do(second: dict[str, Any]) -> None:
+    """What the first run loaded by hand is what a boot loads, so containers keep the device nodes that they had."""
+    nodes = {machine: ssh(machine, "ls -1 /dev/nvidia*") for machine in GPU_MACHINES}
+    lab("power-cut", *MACHINES)
+    lab("up")
+    assert {machine: ssh(machine, "ls -1 /dev/nvidia*") for machine in GPU_MACHINES} == nodes
+    play = run_playbook("site.yml", extra_vars=WITHOUT_TOOLKIT)
+    assert play.rc == 0, play.tail()
+    assert {machine: play.changed(machine) for machine in MACHINES} == dict.fromkeys(MACHINES, 0), play.changed_tasks
