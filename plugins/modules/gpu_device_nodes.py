@@ -20,8 +20,8 @@ options:
   load_modules:
     description:
       - Load the modules nvidia and nvidia-uvm first where they are not loaded, and fail if that does not help.
-      - Modules of NVIDIA's that C(modules-load.d) lists, such as nvidia-drm, are loaded too, as they will be at the next
-        boot. It is no failure where they cannot be.
+      - Modules of NVIDIA's that C(modules-load.d) lists, such as nvidia-drm, are loaded too, as they will be at the
+        next boot. It is no failure where they cannot be.
       - If V(false), a host without the loaded driver is left as it is, which C(loaded) tells.
     type: bool
     default: false
