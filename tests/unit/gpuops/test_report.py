@@ -201,6 +201,14 @@ def test_a_host_without_cards_has_nothing_to_verify(site):
     assert "not yet" not in row
 
 
+def test_the_timeline_shows_no_work_where_a_host_waited_for_the_others(site):
+    run = site["run"]
+    run["cells"]["g1"]["cuda"] = "skipped"
+    run["spans"]["g1"]["cuda"] = [5, 100]
+    shown = re.findall(r"<title>(g\d), (\w+): ", page.html(site))
+    assert shown == [("g1", "preflight"), ("g2", "preflight"), ("g2", "cuda")]
+
+
 def test_as_it_is_called(bench):
     bench.inventory.write_text(json.dumps({"all": {"children": {"gpu_cluster": {"hosts": {"here": HERE}}}}}))
     bench.playbook("- hosts: all\n  gather_facts: false\n  tasks: [{ping: }]\n")
