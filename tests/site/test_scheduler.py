@@ -193,6 +193,26 @@ def test_a_second_run_changes_nothing_and_restarts_nothing(cluster: Cluster) -> 
     assert (running(), {app["id"]: app["tasks"][0]["id"] for app in cluster.apps().values()}) == before
 
 
+def test_after_a_loss_of_power_the_jobs_come_back_by_themselves(cluster: Cluster) -> None:
+    before = {app["id"]: app["tasks"][0]["id"] for app in cluster.apps().values()}
+    lab("power-cut", *MACHINES)
+    lab("up")
+
+    def active() -> set[str]:
+        agents = cluster.site.agents() if cluster.site.leaders() else {}
+        return {name for name, row in agents.items() if row["active"]}
+
+    def healthy() -> dict[str, str]:
+        # One that has only been started is without a leader to ask, or answers nothing.
+        told = cluster.site.ask("cpu1", 8080, "/v2/apps?embed=apps.failures", "http:operator") or {}
+        return {app["id"]: app["tasks"][0]["id"] for app in told.get("apps", []) if app["tasksHealthy"] == 1}
+
+    plays.until(lambda: active() == set(MACHINES), 300, active)
+    plays.until(lambda: healthy().keys() == before.keys(), 300, healthy)
+    assert not set(healthy().values()) & set(before.values()), "no process outlives a loss of power"
+    assert cluster.passes("site.yml").changed_tasks == {}
+
+
 def journal() -> list[dict[str, Any]]:
     """What the reconcilers of all hosts have written down, in the order of time."""
     # Only where one has led is there a journal.

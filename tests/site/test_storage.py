@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.roles.ceph_site import HOME, HOMES, SHOWN_IN_THE_LAB, as_user, ceph, changed, memory, processes
-from tests.site.plays import Play, lab, run_playbook, services, ssh
+from tests.site.plays import Play, lab, run_playbook, services, ssh, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -85,3 +85,27 @@ def test_a_second_run_changes_nothing_and_restarts_nothing(nodes: Nodes) -> None
     assert play.rc == 0, play.tail()
     assert changed(play) == {}
     assert ({name: services(name) for name in MACHINES}, processes(MACHINES)) == before
+
+
+def test_after_a_loss_of_power_cards_and_homes_come_back_by_themselves(nodes: Nodes) -> None:
+    """All machines at once: no monitor answers yet when they mount the homes."""
+    path = f"{HOME}/alice/data"
+    before = as_user("nd3", "alice", f"sha256sum {path}")
+    assert before.endswith("rc=0\n")
+    lab("power-cut", *MACHINES)
+    lab("up", *WORDS)
+
+    def seen() -> dict[str, str]:
+        return {name: as_user(name, "alice", f"sha256sum {path}", 30) for name in MACHINES}
+
+    def checks() -> set[str]:
+        return set(ceph("status", "nd1")["health"]["checks"])
+
+    until(lambda: set(seen().values()) == {before}, 600, seen)
+    until(lambda: checks() <= SHOWN_IN_THE_LAB, 600, checks)
+    for name in ("nd1", "nd2"):
+        facts = json.loads(ssh(name, "sudo /etc/ansible/facts.d/gpu.fact"))
+        assert (facts["health"]["verdict"], facts["stale"]) == ("ok", False)
+    play = nodes.run()
+    assert play.rc == 0, play.tail()
+    assert changed(play) == {}
