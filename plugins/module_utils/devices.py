@@ -304,12 +304,17 @@ def load_modules() -> list[str]:
         errors += _call("modprobe", "nvidia")
     if not errors and module_problems():
         errors += _call("modprobe", "nvidia-uvm")
-    if not errors:
-        # Debian's driver lists nvidia-drm: without it now, containers would get further device nodes at the next boot.
-        # It may fail as it would then, because a kernel for clouds has no DRM, and computing does not need it.
-        for name in sorted(boot_modules() - loaded_modules()):
-            _call("modprobe", "--use-blacklist", name)
     return errors
+
+
+def load_boot_modules() -> None:
+    """Load what the next boot will load, or containers would get further device nodes then.
+
+    Debian's driver lists nvidia-drm. It may fail as it would at boot, because a kernel for clouds has no DRM, and
+    computing does not need it.
+    """
+    for name in sorted(boot_modules() - loaded_modules()):
+        _call("modprobe", "--use-blacklist", name)
 
 
 def call_nvidia_modprobe() -> None:

@@ -123,6 +123,8 @@ def main() -> None:
     if module.params["load_modules"] and not module.check_mode:
         before = devices.loaded_modules()
         errors = devices.load_modules()
+        if not errors:
+            devices.load_boot_modules()
         loaded_now = devices.loaded_modules() != before
         if errors:
             module.fail_json(

@@ -180,17 +180,6 @@ def test_modules_that_a_boot_loads(fake_host):
     assert devices.boot_modules(fake_host.path) == {"nvidia_drm", "nvidia_fs"}, "a file in /etc hides its namesake"
 
 
-def test_modules_of_a_boot_that_cannot_be_loaded_are_no_error(monkeypatch):
-    """A kernel for clouds has no DRM, and computes all the same."""
-    monkeypatch.setattr(devices, "_read", lambda _root, _path: "195 nvidia\n511 nvidia-uvm\n")
-    monkeypatch.setattr(devices, "boot_modules", lambda: {"nvidia_drm", "nvidia_uvm"})
-    monkeypatch.setattr(devices, "loaded_modules", lambda: {"nvidia", "nvidia_uvm"})
-    called = []
-    monkeypatch.setattr(devices, "_call", lambda *words: called.append(words) or ["modprobe: Unknown symbol"])
-    assert devices.load_modules() == []
-    assert called == [("modprobe", "--use-blacklist", "nvidia_drm")]
-
-
 def test_the_file_runs_by_itself_without_the_collection(tmp_path):
     """As the boot unit runs it: isolated, from another place."""
     program = tmp_path / "device-nodes"

@@ -19,7 +19,7 @@ __all__ = ["needs_nodes"]
 
 @pytest.fixture
 def module(fake_host, monkeypatch, capsys):
-    for name in ("expected_nodes", "may_modify", "module_problems", "loaded_modules"):
+    for name in ("expected_nodes", "may_modify", "module_problems", "loaded_modules", "boot_modules"):
         real = getattr(devices, name)
         monkeypatch.setattr(devices, name, lambda root=fake_host.path, real=real: real(root))
     for name in ("compare", "create"):
@@ -73,6 +73,20 @@ def test_modules_are_not_loaded_in_check_mode(fake_host, module, monkeypatch):
     monkeypatch.setattr(devices, "load_modules", lambda: calls.append(1) or [])
     module(check_mode=True, load_modules=True)
     assert calls == []
+
+
+@pytest.mark.usefixtures("needs_nodes")
+def test_modules_of_a_boot_that_cannot_be_loaded_are_no_error(fake_host, module, monkeypatch):
+    """A kernel for clouds has no DRM, and computes all the same."""
+    driver_loaded(fake_host)
+    monkeypatch.setattr(devices, "load_modules", list)
+    fake_host.write("proc/modules", "nvidia_uvm 4960256 0 - Live 0x0\nnvidia 62767104 1 nvidia_uvm, Live 0x0\n")
+    fake_host.write("etc/modules-load.d/nvidia.conf", "nvidia-drm\nnvidia-uvm\n")
+    called = []
+    monkeypatch.setattr(devices, "_call", lambda *words: called.append(words) or ["modprobe: Unknown symbol"])
+    answer = module(load_modules=True)
+    assert called == [("modprobe", "--use-blacklist", "nvidia_drm")]
+    assert (answer.get("failed", False), answer["loaded"]) == (False, True)
 
 
 def test_modules_that_are_not_there_after_loading_are_an_error(fake_host, module, monkeypatch):
