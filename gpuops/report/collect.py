@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import data_os
+from ansible_collections.baremetal.gpu.plugins.module_utils import data_os, progress
 from gpuops import __version__, drain, records, told
 from gpuops.site import Site
 
@@ -64,7 +64,9 @@ def last_run(site: Site) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any
     known: dict[str, dict[str, Any]] = {}
     for path, record in runs:
         for host, row in (told.load(path / told.FILE) or {}).items():
-            known.setdefault(host, {}).update(row, **({"verified": record.started} if "verify" in row else {}))
+            known.setdefault(host, {}).update(row)
+            if "verify" in row:
+                known[host]["verified"] = record.started
     if not runs:
         return None, known
     path, record = runs[-1]
@@ -79,9 +81,19 @@ def last_run(site: Site) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any
         "stages": record.stages,
         "hosts": record.hosts,
         "cells": record.cells,
-        "spans": record.spans,
+        "spans": _at_work(record),
         "failures": _failures(path),
     }, known
+
+
+def _at_work(record: records.Record) -> dict[str, dict[str, list[float]]]:
+    """The spans without those of stages that a host skipped: it was only waiting there for the others."""
+    return {
+        name: {
+            stage: span for stage, span in spans.items() if record.cells.get(name, {}).get(stage) != progress.SKIPPED
+        }
+        for name, spans in record.spans.items()
+    }
 
 
 def _failures(path: Path) -> list[dict[str, Any]]:
@@ -125,10 +137,10 @@ def gather(
 
 def proof(known: Mapping[str, Any], cards: Sequence[Mapping[str, Any]], path: Path) -> dict[str, Any]:
     """What was proved of a host's cards: what gpuops remembers, or the file at ``path`` where that came later."""
-    left = told.load(path) or {}
+    left: dict[str, Any] = told.load(path) or {}
     # Another site has hosts of the same name, but not the same cards.
     if _uuids(left.get("devices") or []) & _uuids(cards) and path.stat().st_mtime >= known.get("verified", 0):
-        return dict(left)
+        return left
     return known.get("verify") or {}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils import progress_text
 
 # What two cards have in common at best, in words, by the names that the facts use.
 PCIE = {
@@ -95,10 +95,7 @@ def timeline(run: Mapping[str, Any] | None, most: int = 60) -> str:
         y = place * row
         parts.append(f'<text class="name" x="{left - 8}" y="{y + 15}">{escape(name[:18])}</text>')
         for stage, (begin, end) in spans[name].items():
-            state = (run.get("cells") or {}).get(name, {}).get(stage, progress.OK)
-            if state == progress.SKIPPED:
-                # It was only waiting there for the others.
-                continue
+            state = (run.get("cells") or {}).get(name, {}).get(stage, "ok")
             x, length = left + width * begin / total, max(2.0, width * (end - begin) / total)
             words = f"{name}, {stage}: {state}, {progress_text.clock(end - begin)}"
             parts.append(

@@ -68,7 +68,7 @@ def made_up(directory: Path) -> dict[str, Any]:
             stages={"preflight": 5.0, "cuda": 90.0},
             hosts={"g1": "done", "g2": "failed"},
             cells={"g1": {"preflight": "ok", "cuda": "skipped"}, "g2": {"preflight": "ok", "cuda": "failed"}},
-            spans={"g1": {"preflight": [0, 5]}, "g2": {"preflight": [0, 5], "cuda": [5, 100]}},
+            spans={"g1": {"preflight": [0, 5], "cuda": [5, 100]}, "g2": {"preflight": [0, 5], "cuda": [5, 100]}},
         )
     )
     run.close()

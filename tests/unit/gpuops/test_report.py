@@ -201,12 +201,16 @@ def test_a_host_without_cards_has_nothing_to_verify(site):
     assert "not yet" not in row
 
 
-def test_the_timeline_shows_no_work_where_a_host_waited_for_the_others(site):
-    run = site["run"]
-    run["cells"]["g1"]["cuda"] = "skipped"
-    run["spans"]["g1"]["cuda"] = [5, 100]
+def test_a_stage_that_a_host_skipped_is_no_work_of_it(site):
+    """It waited 95 seconds for the other host."""
     shown = re.findall(r"<title>(g\d), (\w+): ", page.html(site))
     assert shown == [("g1", "preflight"), ("g2", "preflight"), ("g2", "cuda")]
+    stages = {
+        suite.get("name"): suite.find("testcase[@name='stage cuda']").get("time")
+        for suite in ElementTree.fromstring(junit.junit(site))
+        if suite.get("name") in ("g1", "g2")
+    }
+    assert stages == {"g1": "0.0", "g2": "95.0"}
 
 
 def test_as_it_is_called(bench):
