@@ -61,9 +61,16 @@ class Cluster:
         assert play.rc == 0, play.tail()
         return play
 
+    def told(self) -> Any:
+        """What Marathon says of the apps; None where nothing answers."""
+        return self.site.ask("cpu1", 8080, "/v2/apps?embed=apps.failures", "http:operator")
+
     def apps(self) -> dict[str, Any]:
-        told = self.site.ask("cpu1", 8080, "/v2/apps?embed=apps.failures", "http:operator")
-        return {app["id"]: app for app in told["apps"]}
+        return {app["id"]: app for app in self.told()["apps"]}
+
+    def tasks(self) -> dict[str, str]:
+        """The task of each app."""
+        return {app["id"]: app["tasks"][0]["id"] for app in self.apps().values()}
 
     def secrets(self) -> list[str]:
         """All that were generated or given."""
@@ -187,14 +194,14 @@ def logs_in(key: Path, address: str, port: int) -> tuple[int, str]:
 
 
 def test_a_second_run_changes_nothing_and_restarts_nothing(cluster: Cluster) -> None:
-    before = running(), {app["id"]: app["tasks"][0]["id"] for app in cluster.apps().values()}
+    before = running(), cluster.tasks()
     play = cluster.passes("site.yml")
     assert play.changed_tasks == {}
-    assert (running(), {app["id"]: app["tasks"][0]["id"] for app in cluster.apps().values()}) == before
+    assert (running(), cluster.tasks()) == before
 
 
 def test_after_a_loss_of_power_the_jobs_come_back_by_themselves(cluster: Cluster) -> None:
-    before = {app["id"]: app["tasks"][0]["id"] for app in cluster.apps().values()}
+    before = cluster.tasks()
     lab("power-cut", *MACHINES)
     lab("up")
 
@@ -202,14 +209,13 @@ def test_after_a_loss_of_power_the_jobs_come_back_by_themselves(cluster: Cluster
         agents = cluster.site.agents() if cluster.site.leaders() else {}
         return {name for name, row in agents.items() if row["active"]}
 
-    def healthy() -> dict[str, str]:
+    def healthy() -> set[str]:
         # One that has only been started is without a leader to ask, or answers nothing.
-        told = cluster.site.ask("cpu1", 8080, "/v2/apps?embed=apps.failures", "http:operator") or {}
-        return {app["id"]: app["tasks"][0]["id"] for app in told.get("apps", []) if app["tasksHealthy"] == 1}
+        return {app["id"] for app in (cluster.told() or {}).get("apps", []) if app["tasksHealthy"] == 1}
 
     plays.until(lambda: active() == set(MACHINES), 300, active)
-    plays.until(lambda: healthy().keys() == before.keys(), 300, healthy)
-    assert not set(healthy().values()) & set(before.values()), "no process outlives a loss of power"
+    plays.until(lambda: healthy() == before.keys(), 300, healthy)
+    assert not set(cluster.tasks().values()) & set(before.values()), "no process outlives a loss of power"
     assert cluster.passes("site.yml").changed_tasks == {}
 
 

@@ -98,10 +98,13 @@ def test_the_agent_runs_where_there_are_cards_and_says_that_they_are_well(finish
     assert ssh("cpu1", "systemctl cat baremetal-gpu-agent || true; ls /usr/local/bin").strip() == ""
 
 
-def test_second_run_changes_nothing(second: dict[str, Any]) -> None:
-    play = second["play"]
+def finds_nothing_to_do(play: Play) -> None:
     assert play.rc == 0, play.tail()
     assert {machine: play.changed(machine) for machine in MACHINES} == dict.fromkeys(MACHINES, 0), play.changed_tasks
+
+
+def test_second_run_changes_nothing(second: dict[str, Any]) -> None:
+    finds_nothing_to_do(second["play"])
 
 
 def test_second_run_restarts_no_service(second: dict[str, Any]) -> None:
@@ -118,9 +121,7 @@ def test_finished_hosts_make_no_network_request(second: dict[str, Any]) -> None:
 
 
 def test_check_mode_on_finished_machines_announces_nothing(second: dict[str, Any]) -> None:
-    play = run_playbook("site.yml", options="--check --diff", extra_vars=WITHOUT_TOOLKIT)
-    assert play.rc == 0, play.tail()
-    assert {machine: play.changed(machine) for machine in MACHINES} == dict.fromkeys(MACHINES, 0), play.changed_tasks
+    finds_nothing_to_do(run_playbook("site.yml", options="--check --diff", extra_vars=WITHOUT_TOOLKIT))
 
 
 def test_finished_driver_and_engine_cost_one_execution_together(second: dict[str, Any]) -> None:
@@ -156,6 +157,4 @@ def test_a_boot_leaves_nothing_to_do(second: dict[str, Any]) -> None:
     lab("power-cut", *MACHINES)
     lab("up")
     assert {machine: ssh(machine, "ls -1 /dev/nvidia*") for machine in GPU_MACHINES} == nodes
-    play = run_playbook("site.yml", extra_vars=WITHOUT_TOOLKIT)
-    assert play.rc == 0, play.tail()
-    assert {machine: play.changed(machine) for machine in MACHINES} == dict.fromkeys(MACHINES, 0), play.changed_tasks
+    finds_nothing_to_do(run_playbook("site.yml", extra_vars=WITHOUT_TOOLKIT))
