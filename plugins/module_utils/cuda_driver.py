@@ -459,6 +459,9 @@ def work(options: Options, tell: Callable[[dict[str, Any]], None]) -> None:
     for index in options.devices or range(count):
         device = query_device(cuda, index, options, functools.partial(_tell_stage, tell, index))
         tell({"event": "device", "device": device})
+        if not device["ok"]:
+            # After some errors every further call of the process answers the same, also on other cards.
+            break
     tell({"event": "end"})
 
 
@@ -605,19 +608,20 @@ def run(options: Options, program: str | None = None) -> dict[str, Any]:
         if watch.count is not None:
             result["count"], result["cuda"] = watch.count, watch.cuda
             wanted = wanted or list(range(watch.count))
-        if watch.finished and watch.error is None:
-            break
-        if watch.index is None:
-            # Not a card but the driver: there is nothing that another child could still learn.
-            result["error"] = watch.error
-            break
-        result["devices"].append(
-            {"index": watch.index, "ok": False, "copy": None, "kernel": None, "error": watch.error}
-        )
+        if watch.error is not None:
+            if watch.index is None:
+                # Not a card but the driver: there is nothing that another child could still learn.
+                result["error"] = watch.error
+                break
+            result["devices"].append(
+                {"index": watch.index, "ok": False, "copy": None, "kernel": None, "error": watch.error}
+            )
+        # A child ends with the first card that fails; the next one asks those that are left.
         done = {device["index"] for device in result["devices"]}
-        wanted = [index for index in wanted or [] if index not in done]
-        if not wanted:
+        left = [index for index in wanted or [] if index not in done]
+        if left == wanted or not left:
             break
+        wanted = left
     result["ok"] = (
         result["error"] is None
         and result["count"] > 0

@@ -48,6 +48,8 @@ class Node:
     mode: int = DEFAULT_MODE
     uid: int = 0
     gid: int = 0
+    # Whether jobs open it. The others are for who administers NVSwitches, MIG or IMEX.
+    for_jobs: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         numbers = {"major": self.major, "minor": self.minor, "mode": f"{self.mode:04o}"}
@@ -149,11 +151,12 @@ def expected_nodes(root: str = "/") -> list[Node]:
         # nvidia-modprobe makes these two for everybody, whatever the parameters of the nvidia module say.
         nodes.append(Node("/dev/nvidia-uvm", majors["nvidia-uvm"], MINOR_UVM))
         nodes.append(Node("/dev/nvidia-uvm-tools", majors["nvidia-uvm"], MINOR_UVM_TOOLS))
-    if "nvidia-nvswitch" in majors:
+    switches = len(glob.glob(_under(root, "proc/driver/nvidia-nvswitch/devices/*")))
+    # The module registers its number on every host, also where nothing would open a node of it.
+    if "nvidia-nvswitch" in majors and switches:
         major = majors["nvidia-nvswitch"]
-        nodes.append(Node("/dev/nvidia-nvswitchctl", major, MINOR_NVSWITCH_CONTROL))
-        switches = len(glob.glob(_under(root, "proc/driver/nvidia-nvswitch/devices/*")))
-        nodes += [Node(f"/dev/nvidia-nvswitch{minor}", major, minor) for minor in range(switches)]
+        nodes.append(Node("/dev/nvidia-nvswitchctl", major, MINOR_NVSWITCH_CONTROL, for_jobs=False))
+        nodes += [Node(f"/dev/nvidia-nvswitch{minor}", major, minor, for_jobs=False) for minor in range(switches)]
     if "nvidia-caps" in majors:
         nodes += _capability_nodes(root, majors["nvidia-caps"])
     return nodes
@@ -161,13 +164,17 @@ def expected_nodes(root: str = "/") -> list[Node]:
 
 def _capability_nodes(root: str, major: int) -> list[Node]:
     nodes = {}
-    for directory, _subdirectories, files in os.walk(_under(root, "proc/driver/nvidia/capabilities")):
+    top = _under(root, "proc/driver/nvidia/capabilities")
+    for directory, _subdirectories, files in os.walk(top):
+        # Below gpu0 and its like are the instances of MIG; beside them what administers MIG and IMEX.
+        for_jobs = os.path.relpath(directory, top).startswith("gpu")
         for name in files:
             fields = parse_fields(_read("/", os.path.join(directory, name)))
             minor = fields.get("DeviceFileMinor", "")
             if minor.isdigit():
                 path = f"/dev/nvidia-caps/nvidia-cap{minor}"
-                nodes[int(minor)] = Node(path, major, int(minor), _number(fields, "DeviceFileMode", 0o400))
+                mode = _number(fields, "DeviceFileMode", 0o400)
+                nodes[int(minor)] = Node(path, major, int(minor), mode, for_jobs=for_jobs)
     return [nodes[minor] for minor in sorted(nodes)]
 
 

@@ -78,10 +78,9 @@ def judge(
     if present and wanted["nvidia_driver_state"] == "present":
         driver = plan_driver(host, gpu, wanted, options, judgement)
         installed = is_installed(host, gpu, driver)
-        building = not installed and driver["method"] != "none"
-        judge_kernels(host, options, building, judgement)
-        judge_secure_boot(host, gpu, building, judgement)
-        judge_installed(host, wanted, judgement)
+        judge_kernels(host, options, not installed, judgement)
+        judge_secure_boot(host, gpu, not installed, judgement)
+        judge_installed(host, gpu, wanted, judgement)
         judge_runfile(options, wanted, judgement)
         plan_nouveau(gpu, steps, reboot)
         if not installed:

@@ -15,11 +15,19 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_report imp
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_variables import METHODS
 
 
-def judge_installed(host: dict[str, Any], wanted: dict[str, Any], judgement: Judgement) -> None:
+def judge_installed(host: dict[str, Any], gpu: dict[str, Any], wanted: dict[str, Any], judgement: Judgement) -> None:
     """A driver that came by another way than the one that is asked for."""
     if wanted["nvidia_driver_state"] == "absent":
         return
     method = wanted["nvidia_driver_method"]
+    loaded = gpu["driver"]["loaded"]
+    if loaded and not gpu["driver"]["installed"] and not host["driver_from"]:
+        judgement.caution(
+            "driver_unknown_origin",
+            "a driver is loaded that no package and no installer of this host has",
+            loaded,
+            "use an image without a driver, or see that what brings this one stops doing so; the role's takes its place",
+        )
     for other, evidence in sorted(host["driver_from"].items()):
         if other == method:
             continue

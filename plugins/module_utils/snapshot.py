@@ -103,7 +103,8 @@ class _Files:
             self._nodes_of = now
         if not self._nodes:
             return {}
-        found = {node.path: devices.is_right(node, self.root) for node in self._nodes}
+        # No job fails for want of the others, which NVIDIA's own tools make only when they are used.
+        found = {node.path: devices.is_right(node, self.root) for node in self._nodes if node.for_jobs}
         # CUDA needs it, and nothing asks for it as long as its module is not loaded.
         found.setdefault("/dev/nvidia-uvm", False)
         return found

@@ -238,7 +238,7 @@ std::string check_kernel(const Options &options)
            format("%.3f", milliseconds) + ", \"ok\": true}";
 }
 
-void query_device(int index, const Options &options)
+bool query_device(int index, const Options &options)
 {
     std::string known, copy = "null", kernel = "null", error = "null";
     bool ok = false;
@@ -256,11 +256,11 @@ void query_device(int index, const Options &options)
     } catch (const Failure &failure) {
         error = json(failure);
     }
-    // The context of a card that failed fails all that follows, also on other cards.
     cudaDeviceReset();
     tell("{\"event\": \"device\", \"device\": {\"index\": " + std::to_string(index) + ", \"ok\": " +
          (ok ? "true" : "false") + known + ", \"copy\": " + copy + ", \"kernel\": " + kernel + ", \"error\": " + error +
          "}}");
+    return ok;
 }
 
 bool parse(int count, char **arguments, Options &options)
@@ -308,8 +308,11 @@ int main(int count, char **arguments)
         tell("{\"event\": \"failed\", \"error\": " + json(failure) + "}");
         return 1;
     }
+    // After some errors every further call of the process answers the same, also on other cards: whoever reads this asks
+    // for those that are left in a process of their own.
     for (int index : options.devices)
-        query_device(index, options);
+        if (!query_device(index, options))
+            break;
     tell("{\"event\": \"end\"}");
     return 0;
 }

@@ -389,8 +389,8 @@ def _show_character_devices(modules: dict[str, Any], wanted: dict[str, Any]) -> 
     added = []
     if "nvidia" in modules:
         added.append((195, "nvidia" if _version(modules) >= [550, 40] else "nvidia-frontend"))
-        if wanted.get("switches"):
-            added += [(508, "nvidia-nvswitch"), (509, "nvidia-nvlink")]
+        # Registered where there is no NVSwitch, too.
+        added += [(508, "nvidia-nvswitch"), (509, "nvidia-nvlink")]
         if _version(modules) >= [450]:
             added.append((510, "nvidia-caps"))
         if _version(modules) >= [550]:
@@ -435,7 +435,7 @@ def _show_proc_driver(modules: dict[str, Any], wanted: dict[str, Any]) -> None:
         }
         write(gpu / "information", "".join(f"{key}: \t {value}\n" for key, value in fields.items()))
     if _version(modules) >= [450]:
-        _show_capabilities(nvidia / "capabilities", driven(wanted, module))
+        _show_capabilities(nvidia / "capabilities", driven(wanted, module), _version(modules))
     if wanted.get("switches"):
         (views / "nvidia-nvswitch" / "devices").mkdir(parents=True)
         write(views / "nvidia-nvswitch" / "permissions", "DeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n")
@@ -447,15 +447,17 @@ def _is_number(text: str) -> bool:
     return re.fullmatch(r"0[xX][0-9a-fA-F]+|\d+", text) is not None
 
 
-def _show_capabilities(directory: Path, taken: list[dict[str, Any]]) -> None:
-    def capability(path: Path, minor: int) -> None:
+def _show_capabilities(directory: Path, taken: list[dict[str, Any]], version: list[int]) -> None:
+    def capability(path: Path, minor: int, mode: int = 0o400) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, f"DeviceFileMinor: {minor}\nDeviceFileMode: 256\nDeviceFileModify: 1\n")
+        write(path, f"DeviceFileMinor: {minor}\nDeviceFileMode: {mode}\nDeviceFileModify: 1\n")
 
+    if version >= [550]:
+        capability(directory / "fabric-imex-mgmt", 4323)
     if not any(card.get("mig") for card in taken):
         return
     capability(directory / "mig" / "config", 1)
-    capability(directory / "mig" / "monitor", 2)
+    capability(directory / "mig" / "monitor", 2, 0o444)
     for card in taken:
         mig = card.get("mig") or {}
         for instance in mig["instances"] if mig.get("current") else ():

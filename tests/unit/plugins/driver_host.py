@@ -16,6 +16,7 @@ PROC_DEVICES = """Character devices:
 195 nvidia
 195 nvidia-modeset
 195 nvidiactl
+237 nvidia-nvswitch
 {uvm}238 nvidia-caps
 239 nvidia-nvlink
 
@@ -58,9 +59,10 @@ def driver_loaded(
         text = INFORMATION.format(uuid=uuids[number], address=address, minor=minor)
         host.write(f"proc/driver/nvidia/gpus/{address}/information", text)
         host.pci(address, "20b0", driver="nvidia")
-    capability = "DeviceFileMinor: {}\nDeviceFileMode: 256\nDeviceFileModify: 1\n"
-    host.write("proc/driver/nvidia/capabilities/mig/config", capability.format(1))
-    host.write("proc/driver/nvidia/capabilities/mig/monitor", capability.format(2))
+    capability = "DeviceFileMinor: {}\nDeviceFileMode: {}\nDeviceFileModify: 1\n"
+    host.write("proc/driver/nvidia/capabilities/mig/config", capability.format(1, 256))
+    host.write("proc/driver/nvidia/capabilities/mig/monitor", capability.format(2, 292))
+    host.write("proc/driver/nvidia/capabilities/fabric-imex-mgmt", capability.format(4323, 256))
 
 
 def can_make_nodes(directory: Path) -> bool:

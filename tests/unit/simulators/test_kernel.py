@@ -125,6 +125,8 @@ def test_a_loaded_driver_shows_itself_and_its_cards(machine):
         "nvidia": 195,
         "nvidia-caps": 510,
         "nvidia-caps-imex-channels": 507,
+        "nvidia-nvlink": 509,
+        "nvidia-nvswitch": 508,
     }
     assert machine.text("proc-devices").endswith("Block devices:\n  7 loop\n")
     information = machine.text("proc-driver/nvidia/gpus/0000:af:00.0/information")
@@ -199,7 +201,8 @@ def test_an_old_driver_names_its_major_differently(machine):
     machine.scenario("k20c-x1")
     machine.build("nvidia-tesla-470.ko")
     machine("modprobe", "nvidia")
-    assert machine.character_devices() == {"mem": 1, "nvidia-frontend": 195, "nvidia-caps": 510}
+    devices = {"nvidia-frontend": 195, "nvidia-caps": 510, "nvidia-nvlink": 509, "nvidia-nvswitch": 508}
+    assert machine.character_devices() == {"mem": 1, **devices}
 
 
 def test_the_open_module_says_so(machine):

@@ -29,6 +29,7 @@ def test_nodes_of_two_cards(fake_host):
     assert sorted(nodes) == [
         "/dev/nvidia-caps/nvidia-cap1",
         "/dev/nvidia-caps/nvidia-cap2",
+        "/dev/nvidia-caps/nvidia-cap4323",
         "/dev/nvidia-modeset",
         "/dev/nvidia-uvm",
         "/dev/nvidia-uvm-tools",
@@ -41,7 +42,8 @@ def test_nodes_of_two_cards(fake_host):
     # The major of the character device, not that of the block device of the same name below it.
     assert nodes["/dev/nvidia-uvm"] == devices.Node("/dev/nvidia-uvm", 511, 0)
     assert nodes["/dev/nvidia-uvm-tools"] == devices.Node("/dev/nvidia-uvm-tools", 511, 1)
-    assert nodes["/dev/nvidia-caps/nvidia-cap2"] == devices.Node("/dev/nvidia-caps/nvidia-cap2", 238, 2, 0o400)
+    monitor = devices.Node("/dev/nvidia-caps/nvidia-cap2", 238, 2, 0o444, for_jobs=False)
+    assert nodes["/dev/nvidia-caps/nvidia-cap2"] == monitor
     assert nodes["/dev/nvidia1"].link == "/dev/char/195:1"
 
 
@@ -72,12 +74,27 @@ def test_mode_and_group_come_from_the_parameters_but_not_for_uvm(fake_host):
 
 def test_nvswitches(fake_host):
     driver_loaded(fake_host)
-    fake_host.write("proc/devices", "Character devices:\n195 nvidia\n237 nvidia-nvswitch\n\nBlock devices:\n")
+    # The number is registered where there is no switch, too.
+    assert not [path for path in by_path(devices.expected_nodes(fake_host.path)) if "nvswitch" in path]
     for address in ("0000:06:00.0", "0000:07:00.0"):
         fake_host.write(f"proc/driver/nvidia-nvswitch/devices/{address}/information", "")
     nodes = by_path(devices.expected_nodes(fake_host.path))
     assert nodes["/dev/nvidia-nvswitchctl"].minor == 255
     assert [nodes[f"/dev/nvidia-nvswitch{number}"].minor for number in (0, 1)] == [0, 1]
+    assert not any(node.for_jobs for path, node in nodes.items() if "nvswitch" in path)
+
+
+def test_jobs_open_instances_of_mig_and_nothing_that_administers(fake_host):
+    driver_loaded(fake_host)
+    access = "DeviceFileMinor: {}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+    for minor, path in ((12, "gi1/access"), (13, "gi1/ci0/access")):
+        fake_host.write(f"proc/driver/nvidia/capabilities/gpu0/mig/{path}", access.format(minor))
+    nodes = devices.expected_nodes(fake_host.path)
+    numbers = {node.minor for node in nodes if node.for_jobs and "nvidia-caps" in node.path}
+    assert numbers == {12, 13}
+    assert {node.path for node in nodes if not node.for_jobs} == {
+        f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in (1, 2, 4323)
+    }
 
 
 def test_without_the_driver_no_node_can_be_told(fake_host):

@@ -415,6 +415,17 @@ def test_a_driver_by_another_method(host):
     assert [row["value"] for row in rows] == ["package libnvidia-ml1 550.163.01-2", "/usr/bin/nvidia-uninstall"]
 
 
+def test_a_loaded_driver_that_nothing_on_the_host_has_installed(host):
+    """As images have it whose driver lies outside the places of packages."""
+    host.loaded("580.159.04", "open")
+    verdict = judge(host)
+    assert verdict["problems"] == []
+    (row,) = verdict["cautions"]
+    assert (row["code"], row["value"]) == ("driver_unknown_origin", "580.159.04")
+    host.packages(libnvidia__ml1="580.159.04-1")
+    assert judge(host)["cautions"] == []
+
+
 def test_a_repository_with_two_keys(host):
     host.write(
         "etc/apt/sources.list.d/d.sources",

@@ -10,6 +10,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot_readings import QUICK, SLOW
+from tests.unit.plugins.driver_host import driver_loaded
 
 
 @pytest.fixture
@@ -357,3 +358,10 @@ def test_the_files_of_a_hanging_driver_are_left_alone(simulated_host):
     simulated_host.take("a100-sxm4-40gb-x2")
     error = {"code": None, "name": "timeout", "text": "no answer", "remedy": "reboot"}
     assert snapshot.without_nvml(error, simulated_host.path)["device_files"] == {}
+
+
+def test_files_that_only_an_administrator_opens_are_not_missed(fake_host):
+    driver_loaded(fake_host)
+    found = snapshot.without_nvml(None, fake_host.path)["device_files"]
+    names = ("nvidiactl", "nvidia0", "nvidia1", "nvidia-modeset", "nvidia-uvm", "nvidia-uvm-tools")
+    assert set(found) == {f"/dev/{name}" for name in names}
