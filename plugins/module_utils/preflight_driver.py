@@ -26,7 +26,7 @@ def judge_installed(host: dict[str, Any], gpu: dict[str, Any], wanted: dict[str,
             "driver_unknown_origin",
             "a driver is loaded that no package and no installer of this host has",
             loaded,
-            "use an image without a driver, or see that what brings this one stops doing so; the role's takes its place",
+            "use an image without a driver, or stop what brings this one; the role's takes its place",
         )
     for other, evidence in sorted(host["driver_from"].items()):
         if other == method:

@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -38,7 +39,6 @@ enum {
     INVALID_DEVICE = 101,
     INVALID_IMAGE = 200,
     INVALID_CONTEXT = 201,
-    NO_BINARY_FOR_GPU = 209,
     INVALID_PTX = 218,
     UNSUPPORTED_PTX_VERSION = 222,
     INVALID_HANDLE = 400,
@@ -47,6 +47,7 @@ enum {
     ILLEGAL_ADDRESS = 700,
     LAUNCH_OUT_OF_RESOURCES = 701,
     LAUNCH_TIMEOUT = 702,
+    CONTEXT_IS_DESTROYED = 709,
     MISALIGNED_ADDRESS = 716,
     NOT_SUPPORTED = 801,
     SYSTEM_NOT_READY = 802,
@@ -54,35 +55,112 @@ enum {
     UNKNOWN = 999,
 };
 
+/* As measured on an H200 with driver 580.159.04. */
 static const struct { CUresult code; const char *name, *text; } errors[] = {
     {0, "CUDA_SUCCESS", "no error"},
     {1, "CUDA_ERROR_INVALID_VALUE", "invalid argument"},
     {2, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {3, "CUDA_ERROR_NOT_INITIALIZED", "initialization error"},
     {4, "CUDA_ERROR_DEINITIALIZED", "driver shutting down"},
+    {5, "CUDA_ERROR_PROFILER_DISABLED", "profiler disabled while using external profiling tool"},
+    {6, "CUDA_ERROR_PROFILER_NOT_INITIALIZED", "profiler not initialized: call cudaProfilerInitialize()"},
+    {7, "CUDA_ERROR_PROFILER_ALREADY_STARTED", "profiler already started"},
+    {8, "CUDA_ERROR_PROFILER_ALREADY_STOPPED", "profiler already stopped"},
     {34, "CUDA_ERROR_STUB_LIBRARY", "CUDA driver is a stub library"},
+    {36, "CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER", "API call is not supported in the installed CUDA driver"},
     {46, "CUDA_ERROR_DEVICE_UNAVAILABLE", "CUDA-capable device(s) is/are busy or unavailable"},
     {100, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {101, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {102, "CUDA_ERROR_DEVICE_NOT_LICENSED", "device doesn't have valid Grid license"},
     {200, "CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"},
     {201, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
+    {202, "CUDA_ERROR_CONTEXT_ALREADY_CURRENT", "context already current"},
+    {205, "CUDA_ERROR_MAP_FAILED", "mapping of buffer object failed"},
+    {206, "CUDA_ERROR_UNMAP_FAILED", "unmapping of buffer object failed"},
+    {207, "CUDA_ERROR_ARRAY_IS_MAPPED", "array is mapped"},
+    {208, "CUDA_ERROR_ALREADY_MAPPED", "resource already mapped"},
     {209, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
+    {210, "CUDA_ERROR_ALREADY_ACQUIRED", "resource already acquired"},
+    {211, "CUDA_ERROR_NOT_MAPPED", "resource not mapped"},
+    {212, "CUDA_ERROR_NOT_MAPPED_AS_ARRAY", "resource not mapped as array"},
+    {213, "CUDA_ERROR_NOT_MAPPED_AS_POINTER", "resource not mapped as pointer"},
     {214, "CUDA_ERROR_ECC_UNCORRECTABLE", "uncorrectable ECC error encountered"},
+    {215, "CUDA_ERROR_UNSUPPORTED_LIMIT", "limit is not supported on this architecture"},
+    {216, "CUDA_ERROR_CONTEXT_ALREADY_IN_USE", "exclusive-thread device already in use by a different thread"},
+    {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"},
     {218, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {219, "CUDA_ERROR_INVALID_GRAPHICS_CONTEXT", "invalid OpenGL or DirectX context"},
+    {220, "CUDA_ERROR_NVLINK_UNCORRECTABLE", "uncorrectable NVLink error detected during the execution"},
+    {221, "CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "PTX JIT compiler library not found"},
     {222, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain."},
+    {223, "CUDA_ERROR_JIT_COMPILATION_DISABLED", "PTX JIT compilation was disabled"},
+    {224, "CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY", "the provided execution affinity is not supported"},
+    {225, "CUDA_ERROR_UNSUPPORTED_DEVSIDE_SYNC", "the provided PTX contains unsupported call to cudaDeviceSynchronize"},
+    {226, "CUDA_ERROR_CONTAINED", "Invalid access of peer GPU memory over nvlink or a hardware error"},
+    {300, "CUDA_ERROR_INVALID_SOURCE", "device kernel image is invalid"},
+    {301, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
+    {302, "CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", "shared object symbol not found"},
+    {303, "CUDA_ERROR_SHARED_OBJECT_INIT_FAILED", "shared object initialization failed"},
     {304, "CUDA_ERROR_OPERATING_SYSTEM", "OS call failed or operation not supported on this OS"},
     {400, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
+    {401, "CUDA_ERROR_ILLEGAL_STATE", "the operation cannot be performed in the present state"},
     {500, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {600, "CUDA_ERROR_NOT_READY", "device not ready"},
     {700, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
     {702, "CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"},
+    {703, "CUDA_ERROR_LAUNCH_INCOMPATIBLE_TEXTURING", "launch uses incompatible texturing mode"},
+    {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"},
+    {705, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
+    {708, "CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE", "cannot set while device is active in this process"},
+    {709, "CUDA_ERROR_CONTEXT_IS_DESTROYED", "context is destroyed"},
+    {710, "CUDA_ERROR_ASSERT", "device-side assert triggered"},
+    {711, "CUDA_ERROR_TOO_MANY_PEERS", "peer mapping resources exhausted"},
+    {712, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
+    {713, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
+    {714, "CUDA_ERROR_HARDWARE_STACK_ERROR", "hardware stack error"},
+    {715, "CUDA_ERROR_ILLEGAL_INSTRUCTION", "an illegal instruction was encountered"},
     {716, "CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"},
+    {717, "CUDA_ERROR_INVALID_ADDRESS_SPACE", "operation not supported on global/shared address space"},
+    {718, "CUDA_ERROR_INVALID_PC", "invalid program counter"},
     {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {720, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"},
+    {721, "CUDA_ERROR_TENSOR_MEMORY_LEAK", "tensor memory not completely freed"},
     {800, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {801, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
+    {804, "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", "forward compatibility was attempted on non supported HW"},
+    {805, "CUDA_ERROR_MPS_CONNECTION_FAILED",
+        "MPS client failed to connect to the MPS control daemon or the MPS server"},
+    {806, "CUDA_ERROR_MPS_RPC_FAILURE", "the remote procedural call between the MPS server and the MPS client failed"},
+    {807, "CUDA_ERROR_MPS_SERVER_NOT_READY", "MPS server is not ready to accept new MPS client requests"},
+    {808, "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED",
+        "the hardware resources required to create MPS client have been exhausted"},
+    {809, "CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED",
+        "the hardware resources required to support device connections have been exhausted"},
+    {810, "CUDA_ERROR_MPS_CLIENT_TERMINATED", "the MPS client has been terminated by the server"},
+    {811, "CUDA_ERROR_CDP_NOT_SUPPORTED",
+        "is using CUDA Dynamic Parallelism, but the current configuration, like MPS, does not support it"},
+    {812, "CUDA_ERROR_CDP_VERSION_MISMATCH",
+        "unsupported interaction between different versions of CUDA Dynamic Parallelism"},
+    {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {902, "CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences"},
+    {903, "CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"},
+    {904, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"},
+    {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
+    {906, "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT",
+        "operation would make the legacy stream depend on a capturing blocking stream"},
+    {907, "CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"},
+    {908, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD",
+        "attempt to terminate a thread-local capture sequence from another thread"},
+    {909, "CUDA_ERROR_TIMEOUT", "wait operation timed out"},
+    {910, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE",
+        "the graph update was not performed because it included changes which violated constraints specific "
+        "to instantiated graph update"},
+    {911, "CUDA_ERROR_EXTERNAL_DEVICE", "an async error has occured in external entity outside of CUDA"},
+    {912, "CUDA_ERROR_INVALID_CLUSTER_SIZE", "a kernel launch error has occurred due to cluster misconfiguration"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
@@ -93,16 +171,16 @@ struct object {
     struct object *next;
     struct object *context; /* the owner; of a function its module */
     int device; /* of a context: the CUDA ordinal */
-    CUresult failure; /* of a context: every later call repeats it */
     bool primary;
     struct ptx_module *module;
     struct ptx_function *function;
     unsigned char *memory;
     size_t size;
-    bool recorded;
+    bool untimed, recorded; /* of an event */
     struct timespec time;
 };
 static struct object *objects;
+static struct object *destroyed; /* handles that were given out, so that each can be told from one that never was */
 
 /* The cards as CUDA numbers them, fixed by cuInit as in the real library. */
 static struct {
@@ -115,6 +193,9 @@ static struct {
 static int card_count;
 static pid_t initialised_by;
 static char module_version[32];
+/* After a kernel that touched what it must not, "the process must be terminated and relaunched" (CUDA's documentation):
+ * every call that needs a context repeats the error, with whichever card. */
+static CUresult process_failure;
 
 /* The contexts of a thread; the last is current. */
 static __thread struct object *stack[64];
@@ -172,7 +253,31 @@ static void free_object(struct object *object)
     if (object->kind == KIND_DEVICE_MEMORY) {
         cards[object->device].allocated -= object->size;
     }
-    free(object);
+    if (object->kind == KIND_DEVICE_MEMORY || object->kind == KIND_HOST_MEMORY) {
+        free(object);
+    } else {
+        object->next = destroyed;
+        destroyed = object;
+    }
+}
+
+static bool was_destroyed(const void *handle, enum kind kind)
+{
+    const struct object *object = destroyed;
+    while (object != NULL && (object != handle || object->kind != kind)) {
+        object = object->next;
+    }
+    return object != NULL;
+}
+
+/* What a call answers to a handle that is none. One that never was makes the real library crash, as measured on an H200
+ * with driver 580.159.04. */
+static CUresult bad_handle(const void *handle, enum kind kind, CUresult of_null, CUresult of_destroyed)
+{
+    if (handle != NULL && !was_destroyed(handle, kind)) {
+        raise(SIGSEGV);
+    }
+    return handle == NULL ? of_null : of_destroyed;
 }
 
 /* Frees what belongs to the owner, and what belongs to that. */
@@ -222,6 +327,12 @@ static const struct json *instance_of(const struct json *card, int id)
     return NULL;
 }
 
+/* As CUDA's documentation says of each error. */
+static bool ends_the_process(CUresult error)
+{
+    return error == ILLEGAL_ADDRESS || error == LAUNCH_TIMEOUT || (error >= 714 && error <= 719);
+}
+
 /* Begins a call: initialised?, scenario, the fault that is ordered for it. `ordinal` is the card it concerns, or -1. */
 static CUresult enter(struct call *call, const char *name, int ordinal)
 {
@@ -244,6 +355,7 @@ static CUresult enter(struct call *call, const char *name, int ordinal)
         }
     }
     if (call->fault.error != 0) {
+        process_failure = ends_the_process(call->fault.error) ? call->fault.error : process_failure;
         return leave(call->fault.error);
     }
     if (ordinal >= 0 && (call->card == NULL || strcmp(json_text(call->card, "state", "ok"), "ok") != 0)) {
@@ -264,10 +376,10 @@ static CUresult enter_context(struct call *call, const char *name)
         return result;
     }
     if (context == NULL) {
-        return leave(INVALID_CONTEXT);
+        return leave(depth > 0 ? CONTEXT_IS_DESTROYED : INVALID_CONTEXT);
     }
     call->context = context;
-    return context->failure != SUCCESS ? leave(context->failure) : SUCCESS;
+    return process_failure != SUCCESS ? leave(process_failure) : SUCCESS;
 }
 
 #define ENTER(ordinal) \
@@ -372,8 +484,9 @@ static int find_mig(const struct json *scenario, const char *uuid, const struct 
     return 0;
 }
 
-/* CUDA_VISIBLE_DEVICES: numbers or UUIDs, whole or their beginnings; what follows a bad one is not seen. */
-static void select_visible(const struct json *scenario, const char *list)
+/* CUDA_VISIBLE_DEVICES: numbers or UUIDs, whole or their beginnings; what follows a bad one is not seen. False when one
+ * is named twice. */
+static bool select_visible(const struct json *scenario, const char *list)
 {
     char all[MAX_DEVICES][96], copy[4096], *rest = NULL;
     int count = card_count, chosen[MAX_DEVICES], number = 0;
@@ -392,7 +505,7 @@ static void select_visible(const struct json *scenario, const char *list)
             if (instance != 0) {
                 add_card(card, instance);
             }
-            return;
+            return true;
         }
         if (end != word && *end == '\0') {
             found = index >= 0 && index < count ? (int)index : -1;
@@ -401,12 +514,12 @@ static void select_visible(const struct json *scenario, const char *list)
                 found = strncasecmp(all[i], word, strlen(word)) == 0 ? i : found;
             }
         }
-        bool twice = false;
         for (int i = 0; i < number; i++) {
-            twice |= chosen[i] == found;
+            if (chosen[i] == found) {
+                return false;
+            }
         }
-        if (found < 0 || twice) {
-            number = twice ? 0 : number;
+        if (found < 0) {
             break;
         }
         chosen[number++] = found;
@@ -416,6 +529,7 @@ static void select_visible(const struct json *scenario, const char *list)
         cards[i].instance = 0;
     }
     card_count = number;
+    return true;
 }
 
 static bool fabric_manager_missing(const struct json *scenario)
@@ -450,8 +564,8 @@ static CUresult initialise(const struct json *scenario)
     }
     enumerate(scenario);
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    if (visible != NULL) {
-        select_visible(scenario, visible);
+    if (visible != NULL && !select_visible(scenario, visible)) {
+        return INVALID_DEVICE;
     }
     if (card_count == 0) {
         return NO_DEVICE;
@@ -546,7 +660,11 @@ EXPORT CUresult cuDeviceGet(CUdevice *out, int ordinal)
 EXPORT CUresult cuDeviceGetName(char *out, int size, CUdevice device)
 {
     ENTER_DEVICE(device)
-    WANT(out != NULL && size > 0, INVALID_VALUE)
+    WANT(out != NULL && size >= 0, INVALID_VALUE)
+    if (size == 0) {
+        raise(SIGSEGV); /* as the real library does, measured on an H200 with driver 580.159.04 */
+        return leave(INVALID_VALUE);
+    }
     const struct json *instance = instance_of(call.card, cards[device].instance);
     snprintf(out, (size_t)size, "%s%s%s", json_text(call.card, "name", ""), instance != NULL ? " MIG " : "",
         json_text(instance, "name", ""));
@@ -668,6 +786,7 @@ EXPORT CUresult cuCtxCreate_v2(struct object **out, unsigned flags, CUdevice dev
 {
     ENTER_DEVICE(device)
     WANT(out != NULL && flags < 0x100, INVALID_VALUE)
+    WANT(process_failure == SUCCESS, process_failure)
     /* Prohibited, or exclusive and taken. */
     long long mode = json_integer(call.card, "compute_mode", 0);
     WANT(mode != 2 && (mode != 3 || json_length(call.card, "processes") == 0), DEVICE_UNAVAILABLE)
@@ -682,7 +801,8 @@ EXPORT CUresult cuCtxDestroy_v2(struct object *handle)
 {
     ENTER(-1)
     struct object *context = find_object(handle, KIND_CONTEXT);
-    WANT(context != NULL && !context->primary, INVALID_CONTEXT)
+    WANT(context != NULL, bad_handle(handle, KIND_CONTEXT, INVALID_VALUE, CONTEXT_IS_DESTROYED))
+    WANT(!context->primary, INVALID_CONTEXT)
     free_owned(context);
     remove_from_stack(context);
     free_object(context);
@@ -692,7 +812,8 @@ EXPORT CUresult cuCtxDestroy_v2(struct object *handle)
 EXPORT CUresult cuCtxSetCurrent(struct object *handle)
 {
     ENTER(-1)
-    WANT(handle == NULL || find_object(handle, KIND_CONTEXT) != NULL, INVALID_CONTEXT)
+    WANT(handle == NULL || find_object(handle, KIND_CONTEXT) != NULL,
+        bad_handle(handle, KIND_CONTEXT, SUCCESS, CONTEXT_IS_DESTROYED))
     depth -= depth > 0;
     return handle != NULL ? push(handle) : leave(SUCCESS);
 }
@@ -708,7 +829,8 @@ EXPORT CUresult cuCtxGetCurrent(struct object **out)
 EXPORT CUresult cuCtxPushCurrent_v2(struct object *handle)
 {
     ENTER(-1)
-    WANT(find_object(handle, KIND_CONTEXT) != NULL, INVALID_CONTEXT)
+    WANT(find_object(handle, KIND_CONTEXT) != NULL,
+        bad_handle(handle, KIND_CONTEXT, INVALID_CONTEXT, CONTEXT_IS_DESTROYED))
     return push(handle);
 }
 
@@ -741,6 +863,7 @@ EXPORT CUresult cuDevicePrimaryCtxRetain(struct object **out, CUdevice device)
 {
     ENTER_DEVICE(device)
     WANT(out != NULL, INVALID_VALUE)
+    WANT(process_failure == SUCCESS, process_failure)
     WANT(json_integer(call.card, "compute_mode", 0) != 2, DEVICE_UNAVAILABLE)
     if (cards[device].primary == NULL) {
         cards[device].primary = new_object(KIND_CONTEXT, NULL);
@@ -831,7 +954,9 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 EXPORT CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags)
 {
     ENTER_CONTEXT()
-    WANT(out != NULL && size > 0 && flags < 8, INVALID_VALUE)
+    WANT(out != NULL && flags < 8, INVALID_VALUE)
+    *out = NULL;
+    WANT(size > 0, SUCCESS)
     struct object *object = map_memory(KIND_HOST_MEMORY, call.context, size);
     WANT(object != NULL, OUT_OF_MEMORY)
     *out = object->memory;
@@ -847,8 +972,10 @@ EXPORT CUresult cuMemFreeHost(void *address)
 {
     ENTER_CONTEXT()
     struct object *object = memory_at((uint64_t)(uintptr_t)address, 0, KIND_HOST_MEMORY);
-    WANT(object != NULL && object->memory == address, INVALID_VALUE)
-    free_object(object);
+    WANT(address == NULL || (object != NULL && object->memory == address), INVALID_VALUE)
+    if (object != NULL) {
+        free_object(object);
+    }
     return leave(SUCCESS);
 }
 
@@ -936,19 +1063,28 @@ EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t si
 
 /* Events */
 
+static CUresult bad_event(const void *handle)
+{
+    return bad_handle(handle, KIND_EVENT, INVALID_HANDLE, CONTEXT_IS_DESTROYED);
+}
+
 EXPORT CUresult cuEventCreate(struct object **out, unsigned flags)
 {
+    enum { DISABLE_TIMING = 2 };
     ENTER_CONTEXT()
     WANT(out != NULL && flags < 8, INVALID_VALUE)
     *out = new_object(KIND_EVENT, call.context);
-    return leave(*out != NULL ? SUCCESS : OUT_OF_MEMORY);
+    WANT(*out != NULL, OUT_OF_MEMORY)
+    (*out)->untimed = (flags & DISABLE_TIMING) != 0;
+    return leave(SUCCESS);
 }
 
 EXPORT CUresult cuEventRecord(struct object *handle, void *stream)
 {
     ENTER_CONTEXT()
     struct object *event = find_object(handle, KIND_EVENT);
-    WANT(event != NULL && stream == NULL, INVALID_HANDLE)
+    WANT(event != NULL, bad_event(handle))
+    WANT(stream == NULL, INVALID_HANDLE)
     event->recorded = true;
     clock_gettime(CLOCK_MONOTONIC, &event->time);
     return leave(SUCCESS);
@@ -957,14 +1093,14 @@ EXPORT CUresult cuEventRecord(struct object *handle, void *stream)
 EXPORT CUresult cuEventSynchronize(struct object *handle)
 {
     ENTER_CONTEXT()
-    WANT(find_object(handle, KIND_EVENT) != NULL, INVALID_HANDLE)
+    WANT(find_object(handle, KIND_EVENT) != NULL, bad_event(handle))
     return leave(SUCCESS);
 }
 
 EXPORT CUresult cuEventQuery(struct object *handle)
 {
     ENTER_CONTEXT()
-    WANT(find_object(handle, KIND_EVENT) != NULL, INVALID_HANDLE)
+    WANT(find_object(handle, KIND_EVENT) != NULL, bad_event(handle))
     return leave(SUCCESS);
 }
 
@@ -973,7 +1109,9 @@ EXPORT CUresult cuEventElapsedTime(float *out, struct object *start_handle, stru
     ENTER_CONTEXT()
     struct object *start = find_object(start_handle, KIND_EVENT), *end = find_object(end_handle, KIND_EVENT);
     WANT(out != NULL, INVALID_VALUE)
-    WANT(start != NULL && end != NULL && start->recorded && end->recorded, INVALID_HANDLE)
+    WANT(start != NULL, bad_event(start_handle))
+    WANT(end != NULL, bad_event(end_handle))
+    WANT(start->recorded && end->recorded && !start->untimed && !end->untimed, INVALID_HANDLE)
     *out = (float)((double)(end->time.tv_sec - start->time.tv_sec) * 1e3
         + (double)(end->time.tv_nsec - start->time.tv_nsec) / 1e6);
     return leave(SUCCESS);
@@ -983,7 +1121,7 @@ EXPORT CUresult cuEventDestroy_v2(struct object *handle)
 {
     ENTER_CONTEXT()
     struct object *event = find_object(handle, KIND_EVENT);
-    WANT(event != NULL, INVALID_HANDLE)
+    WANT(event != NULL, bad_event(handle))
     free_object(event);
     return leave(SUCCESS);
 }
@@ -1019,9 +1157,9 @@ EXPORT CUresult cuModuleLoadDataEx(
         + json_integer(call.card, "compute_capability.1", 0));
     int version = newest_ptx(scenario_cuda_version(call.scenario, module_version));
     switch (ptx_load(image, version, capability, &module, log, log_size)) {
+    case PTX_IMAGE: return leave(INVALID_IMAGE);
     case PTX_INVALID: return leave(INVALID_PTX);
     case PTX_VERSION: return leave(UNSUPPORTED_PTX_VERSION);
-    case PTX_TARGET: return leave(NO_BINARY_FOR_GPU);
     default: break;
     }
     struct object *object = new_object(KIND_MODULE, call.context);
@@ -1043,7 +1181,7 @@ EXPORT CUresult cuModuleUnload(struct object *handle)
 {
     ENTER_CONTEXT()
     struct object *module = find_object(handle, KIND_MODULE);
-    WANT(module != NULL, INVALID_HANDLE)
+    WANT(module != NULL, bad_handle(handle, KIND_MODULE, INVALID_HANDLE, INVALID_HANDLE))
     free_owned(module);
     free_object(module);
     return leave(SUCCESS);
@@ -1054,7 +1192,7 @@ EXPORT CUresult cuModuleGetFunction(struct object **out, struct object *handle, 
     ENTER_CONTEXT()
     struct object *module = find_object(handle, KIND_MODULE);
     WANT(out != NULL && name != NULL, INVALID_VALUE)
-    WANT(module != NULL, INVALID_HANDLE)
+    WANT(module != NULL, bad_handle(handle, KIND_MODULE, INVALID_HANDLE, INVALID_HANDLE))
     struct ptx_function *function = ptx_find(module->module, name);
     WANT(function != NULL, NOT_FOUND)
     *out = new_object(KIND_FUNCTION, module);
@@ -1086,7 +1224,8 @@ EXPORT CUresult cuLaunchKernel(struct object *handle, unsigned grid_x, unsigned 
 {
     ENTER_CONTEXT()
     struct object *function = find_object(handle, KIND_FUNCTION);
-    WANT(function != NULL && stream == NULL, INVALID_HANDLE)
+    WANT(function != NULL, bad_handle(handle, KIND_FUNCTION, INVALID_HANDLE, INVALID_HANDLE))
+    WANT(stream == NULL, INVALID_HANDLE)
     WANT(extra == NULL, NOT_SUPPORTED)
     WANT(grid_x > 0 && grid_y > 0 && grid_z > 0 && grid_x <= 2147483647u && grid_y <= 65535 && grid_z <= 65535,
         INVALID_VALUE)
@@ -1105,9 +1244,9 @@ EXPORT CUresult cuLaunchKernel(struct object *handle, unsigned grid_x, unsigned 
     }
     /* As on a card the launch succeeds, and what goes wrong later is told by the calls that follow. */
     switch (ptx_run(function->function, &launch)) {
-    case PTX_ILLEGAL_ADDRESS: call.context->failure = ILLEGAL_ADDRESS; break;
-    case PTX_MISALIGNED: call.context->failure = MISALIGNED_ADDRESS; break;
-    case PTX_TIMEOUT: call.context->failure = LAUNCH_TIMEOUT; break;
+    case PTX_ILLEGAL_ADDRESS: process_failure = ILLEGAL_ADDRESS; break;
+    case PTX_MISALIGNED: process_failure = MISALIGNED_ADDRESS; break;
+    case PTX_TIMEOUT: process_failure = LAUNCH_TIMEOUT; break;
     default: break;
     }
     return leave(SUCCESS);

@@ -43,6 +43,7 @@ struct instruction {
     struct operand out, in[3];
     int target;
     char label[MAX_NAME]; /* of a branch, until it is resolved */
+    int line;
 };
 struct name {
     char text[MAX_NAME];
@@ -68,8 +69,10 @@ struct reader {
     const char *at;
     int line;
     char *log;
-    size_t log_size;
-    bool failed;
+    size_t log_size, logged;
+    bool wrong; /* something was refused */
+    bool failed; /* and nothing further can be read */
+    char unknown[1024]; /* what is told last: the symbols that are nowhere defined */
 };
 
 static const char *const special_names[] = {
@@ -77,21 +80,82 @@ static const char *const special_names[] = {
     "%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid",
 };
 
-__attribute__((format(printf, 2, 3))) static void complain(struct reader *reader, const char *format, ...)
+/* Instructions of PTX 9.0 that the stand-in does not have, by the first word of their names. */
+static const char *const other_instructions[] = {
+    "abs", "activemask", "addc", "alloca", "applypriority", "atom", "bar", "barrier", "bfe", "bfi", "bfind", "bmsk",
+    "brev", "brkpt", "brx", "call", "clusterlaunchcontrol", "clz", "cnot", "copysign", "cos", "cp", "createpolicy",
+    "discard", "dp2a", "dp4a", "elect", "ex2", "fence", "fns", "getctarank", "griddepcontrol", "isspacep", "istypep",
+    "ldmatrix", "ldu", "lg2", "lop3", "mad24", "madc", "mapa", "match", "mbarrier", "membar", "mma", "movmatrix",
+    "mul24", "multimem", "nanosleep", "pmevent", "popc", "prefetch", "prefetchu", "prmt", "rcp", "red", "redux",
+    "rsqrt", "sad", "set", "setmaxnreg", "shf", "shfl", "sin", "slct", "sqrt", "stackrestore", "stacksave", "stmatrix",
+    "subc", "suld", "suq", "sured", "sust", "szext", "tanh", "tcgen05", "tensormap", "testp", "tex", "tld4", "trap",
+    "txq", "vabsdiff", "vabsdiff2", "vabsdiff4", "vadd", "vadd2", "vadd4", "vavrg2", "vavrg4", "vmad", "vmax", "vmax2",
+    "vmax4", "vmin", "vmin2", "vmin4", "vote", "vset", "vset2", "vset4", "vshl", "vshr", "vsub", "vsub2", "vsub4",
+    "wgmma", "wmma",
+};
+static const char *const other_directives[] = {
+    ".alias", ".align", ".branchtargets", ".callprototype", ".calltargets", ".common", ".const", ".file", ".func",
+    ".global", ".loc", ".local", ".maxclusterrank", ".maxnctapersm", ".maxnreg", ".maxntid", ".minnctapersm",
+    ".noreturn", ".param", ".pragma", ".reqntid", ".reqnctapercluster", ".section", ".shared", ".sreg", ".tex",
+};
+/* The beginnings of their names. */
+static const char *const other_specials[] = {
+    "%tid", "%ntid", "%ctaid", "%nctaid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid", "%cluster",
+    "%nclusterid", "%is_explicit_cluster", "%lanemask_", "%clock", "%globaltimer", "%pm", "%envreg", "%reserved_smem",
+    "%dynamic_smem", "%total_smem", "%aggr_smem", "%current_graph_exec",
+};
+
+static bool one_of(const char *const *all, size_t count, const char *text, bool beginning)
 {
-    char text[300];
-    va_list list;
-    if (reader->failed) {
-        return;
+    for (size_t i = 0; i < count; i++) {
+        if (beginning ? strncmp(text, all[i], strlen(all[i])) == 0 : strcmp(text, all[i]) == 0) {
+            return true;
+        }
     }
-    reader->failed = true;
+    return false;
+}
+#define ONE_OF(all, text, beginning) one_of(all, sizeof(all) / sizeof((all)[0]), text, beginning)
+
+static void log_text(struct reader *reader, const char *text)
+{
+    reader->wrong = true;
+    if (reader->log != NULL && reader->logged < reader->log_size) {
+        const char *between = reader->logged > 0 ? "\n" : "";
+        reader->logged += (size_t)snprintf(
+            reader->log + reader->logged, reader->log_size - reader->logged, "%s%s", between, text);
+    }
+}
+
+/* An error in the words of the real compiler, ptxas 13.0; "the stand-in" is named where the real one knows better. */
+__attribute__((format(printf, 4, 5))) static void say(
+    struct reader *reader, const char *severity, int line, const char *format, ...)
+{
+    char text[300], whole[400];
+    va_list list;
     va_start(list, format);
     vsnprintf(text, sizeof(text), format, list);
     va_end(list);
-    if (reader->log != NULL && reader->log_size > 0) {
-        snprintf(reader->log, reader->log_size, "ptxas application ptx input, line %d; error   : %s\n", reader->line,
-            text);
-    }
+    snprintf(whole, sizeof(whole), "ptxas application ptx input, line %d; %s   : %s", line, severity, text);
+    log_text(reader, whole);
+}
+
+#define complain(reader, ...) say(reader, "error", (reader)->line, __VA_ARGS__)
+
+/* Ends the reading. */
+#define give_up(reader, ...) \
+    do { \
+        if (!(reader)->failed) { \
+            say(reader, "fatal", (reader)->line, __VA_ARGS__); \
+            (reader)->failed = true; \
+        } \
+    } while (0)
+
+static void unknown_symbol(struct reader *reader, const char *name, int line)
+{
+    size_t length = strlen(reader->unknown);
+    reader->wrong = true;
+    snprintf(reader->unknown + length, sizeof(reader->unknown) - length,
+        "%sptxas application ptx input, line %d; error   : Unknown symbol '%s'", length > 0 ? "\n" : "", line, name);
 }
 
 static void skip_space(struct reader *reader)
@@ -100,12 +164,12 @@ static void skip_space(struct reader *reader)
         if (strncmp(reader->at, "//", 2) == 0) {
             reader->at += strcspn(reader->at, "\n");
         } else if (strncmp(reader->at, "/*", 2) == 0) {
-            const char *end = strstr(reader->at, "*/");
+            const char *end = strstr(reader->at + 2, "*/");
             for (; reader->at < end; reader->at++) {
                 reader->line += *reader->at == '\n';
             }
             if (end == NULL) {
-                complain(reader, "a comment does not end");
+                give_up(reader, "Parsing error near '': unexpected EOF while scanning");
                 return;
             }
             reader->at += 2;
@@ -127,10 +191,28 @@ static bool take(struct reader *reader, char wanted)
     return true;
 }
 
+static size_t word_length(const char *text)
+{
+    size_t length = 0;
+    while (text[length] != '\0'
+        && (isalnum((unsigned char)text[length]) || strchr("._%$", text[length]) != NULL)) {
+        length++;
+    }
+    return length;
+}
+
+static void syntax_error(struct reader *reader)
+{
+    skip_space(reader);
+    size_t length = word_length(reader->at);
+    give_up(reader, "Parsing error near '%.*s': syntax error", (int)(length > 0 ? length : *reader->at != '\0'),
+        reader->at);
+}
+
 static void expect(struct reader *reader, char wanted)
 {
     if (!take(reader, wanted)) {
-        complain(reader, "'%c' expected at '%.10s'", wanted, reader->at);
+        syntax_error(reader);
     }
 }
 
@@ -138,15 +220,9 @@ static void expect(struct reader *reader, char wanted)
 static bool word(struct reader *reader, char *out)
 {
     skip_space(reader);
-    size_t length = 0;
-    while (isalnum((unsigned char)reader->at[length]) || strchr("._%$", reader->at[length]) != NULL) {
-        if (reader->at[length] == '\0') {
-            break;
-        }
-        length++;
-    }
-    if (length == 0 || length >= MAX_NAME) {
-        complain(reader, "a name expected at '%.10s'", reader->at);
+    size_t length = word_length(reader->at);
+    if (length == 0 || length >= MAX_NAME || reader->failed) {
+        syntax_error(reader);
         out[0] = '\0';
         return false;
     }
@@ -166,16 +242,17 @@ static struct name *find_name(const struct names *names, const char *text)
     return NULL;
 }
 
-static void add_name(struct reader *reader, struct names *names, const char *text, struct type type, int value)
+static void add_name(
+    struct reader *reader, struct names *names, const char *what, const char *text, struct type type, int value)
 {
     if (find_name(names, text) != NULL) {
-        complain(reader, "Duplicate definition of '%s'", text);
+        complain(reader, "Duplicate definition of %s '%s'", what, text);
         return;
     }
     if (names->count % 64 == 0) {
         struct name *more = realloc(names->all, sizeof(*more) * (size_t)(names->count + 64));
         if (more == NULL) {
-            complain(reader, "out of memory");
+            give_up(reader, "out of memory");
             return;
         }
         names->all = more;
@@ -214,11 +291,16 @@ static int split(char *text, char *parts[MAX_WORDS])
     return count;
 }
 
+/* OPERAND_NONE where it is none that is known. */
 static struct operand operand(struct reader *reader, const struct ptx_function *function)
 {
     struct operand out = {OPERAND_NONE, -1, 0};
     char text[MAX_NAME];
     bool negative = take(reader, '-');
+    skip_space(reader);
+    if (*reader->at == '{') {
+        give_up(reader, "the stand-in does not know vectors");
+    }
     if (!word(reader, text)) {
         return out;
     }
@@ -230,7 +312,7 @@ static struct operand operand(struct reader *reader, const struct ptx_function *
         out.number = (int64_t)strtoull(real ? text + 2 : text, &end, real ? 16 : 0);
         out.number = negative ? -out.number : out.number;
         if (*end != '\0' && strcmp(end, "U") != 0) {
-            complain(reader, "'%s' is no number", text);
+            give_up(reader, "Parsing error near '%s': syntax error", end);
         }
         return out;
     }
@@ -243,7 +325,10 @@ static struct operand operand(struct reader *reader, const struct ptx_function *
     }
     const struct name *name = find_name(&function->registers, text);
     if (name == NULL) {
-        complain(reader, "Unknown symbol '%s'", text);
+        if (ONE_OF(other_specials, text, true)) {
+            give_up(reader, "the stand-in does not know '%s'", text);
+        }
+        unknown_symbol(reader, text, reader->line);
         return out;
     }
     out.kind = OPERAND_REGISTER;
@@ -260,10 +345,13 @@ static struct operand address(struct reader *reader, const struct ptx_function *
     if (parameter && word(reader, text)) {
         const struct name *name = find_name(&function->parameters, text);
         if (name == NULL) {
-            complain(reader, "Unknown symbol '%s'", text);
+            unknown_symbol(reader, text, reader->line);
         } else {
             out.kind = OPERAND_REGISTER;
             out.index = name->value;
+        }
+        if (take(reader, '+')) {
+            give_up(reader, "the stand-in does not know an offset in a parameter");
         }
     } else if (!parameter) {
         out = operand(reader, function);
@@ -285,14 +373,56 @@ static bool has_word(char *parts[], int count, const char *wanted)
     return false;
 }
 
-static bool parse_opcode(struct instruction *code, char *parts[], int count)
+enum refusal { KNOWN, NO_INSTRUCTION, WRONG_TYPES, NO_COMPARISON, WRONG_COMPARISON, NOT_HERE };
+
+/* Whether the type is one of those that the real compiler takes, as far as the stand-in knows the instruction. */
+static bool type_fits(enum operation operation, const char *type)
+{
+    switch (operation) {
+    case OP_ADD: case OP_SUB: case OP_MUL: case OP_MAD: case OP_DIV: case OP_REM: case OP_MIN: case OP_MAX: case OP_NEG:
+        return type[0] != 'b';
+    case OP_AND: case OP_OR: case OP_XOR: case OP_NOT:
+        return type[0] == 'b' || strcmp(type, "pred") == 0;
+    case OP_SHL:
+        return type[0] == 'b';
+    default:
+        return true;
+    }
+}
+
+/* Whether a modifier changes nothing that the stand-in would have to do, or is looked at elsewhere. */
+static bool modifier_is_known(const struct instruction *code, const char *name, const char *modifier)
+{
+    static const char *const of_memory[] = {
+        "param", "global", "volatile", "weak", "relaxed", "cta", "gpu", "sys", "ca", "cg", "cs", "lu", "cv", "wb",
+        "wt", "nc",
+    };
+    static const char *const of_products[] = {"lo", "hi", "wide"};
+    static const char *const of_floats[] = {"rn", "ftz", "approx", "full"};
+    switch (code->operation) {
+    case OP_LD: case OP_LD_PARAM: case OP_ST:
+        return ONE_OF(of_memory, modifier, false);
+    case OP_CVT: case OP_SETP:
+        return true;
+    case OP_MOV:
+        return strcmp(name, "cvta") == 0 && (strcmp(modifier, "to") == 0 || strcmp(modifier, "global") == 0);
+    case OP_MUL: case OP_MAD:
+        if (code->type.kind != KIND_FLOAT) {
+            return ONE_OF(of_products, modifier, false);
+        } /* fall through */
+    default:
+        return code->type.kind == KIND_FLOAT && ONE_OF(of_floats, modifier, false);
+    }
+}
+
+static enum refusal parse_opcode(struct instruction *code, char *parts[], int count)
 {
     static const struct { const char *text; enum operation operation; } operations[] = {
         {"mov", OP_MOV}, {"ld", OP_LD}, {"st", OP_ST}, {"add", OP_ADD}, {"sub", OP_SUB}, {"mul", OP_MUL},
         {"mad", OP_MAD}, {"fma", OP_MAD}, {"div", OP_DIV}, {"rem", OP_REM}, {"min", OP_MIN}, {"max", OP_MAX},
         {"and", OP_AND}, {"or", OP_OR}, {"xor", OP_XOR}, {"not", OP_NOT}, {"neg", OP_NEG}, {"shl", OP_SHL},
-        {"shr", OP_SHR}, {"setp", OP_SETP}, {"selp", OP_SELP}, {"bra", OP_BRA}, {"cvt", OP_CVT}, {"cvta", OP_MOV}, {"ret", OP_RET},
-        {"exit", OP_RET},
+        {"shr", OP_SHR}, {"setp", OP_SETP}, {"selp", OP_SELP}, {"bra", OP_BRA}, {"cvt", OP_CVT}, {"cvta", OP_MOV},
+        {"ret", OP_RET}, {"exit", OP_RET},
     };
     static const char *const comparisons[] = {"eq", "ne", "lt", "le", "gt", "ge"};
     static const char *const unsigned_comparisons[] = {"", "", "lo", "ls", "hi", "hs"};
@@ -301,7 +431,7 @@ static bool parse_opcode(struct instruction *code, char *parts[], int count)
         found++;
     }
     if (found == known) {
-        return false;
+        return ONE_OF(other_instructions, parts[0], false) ? NOT_HERE : NO_INSTRUCTION;
     }
     code->operation = operations[found].operation;
     if (code->operation == OP_LD && has_word(parts, count, "param")) {
@@ -309,51 +439,116 @@ static bool parse_opcode(struct instruction *code, char *parts[], int count)
     } else if (code->operation == OP_LD || code->operation == OP_ST) {
         if (has_word(parts, count, "shared") || has_word(parts, count, "local") || has_word(parts, count, "v2")
             || has_word(parts, count, "v4")) {
-            return false;
+            return NOT_HERE;
         }
     }
     if (code->operation == OP_BRA || code->operation == OP_RET) {
-        return true;
+        return KNOWN;
     }
     if (!parse_type(parts[count - 1], &code->type)) {
-        return false;
+        return count == 1 ? WRONG_TYPES : NOT_HERE;
+    }
+    if (!type_fits(code->operation, parts[count - 1])) {
+        return WRONG_TYPES;
+    }
+    for (int i = 1; i < count - 1; i++) {
+        if (!modifier_is_known(code, parts[0], parts[i])) {
+            return NOT_HERE;
+        }
     }
     code->from = code->type;
     if (code->operation == OP_CVT) {
-        if (count < 3 || !parse_type(parts[count - 2], &code->type) || code->from.kind == KIND_FLOAT
+        if (count != 3 || !parse_type(parts[count - 2], &code->type) || code->from.kind == KIND_FLOAT
             || code->type.kind == KIND_FLOAT) {
-            return false;
+            return NOT_HERE;
         }
     }
     bool whole = code->type.kind == KIND_UNSIGNED || code->type.kind == KIND_SIGNED;
     if (code->operation == OP_MUL || code->operation == OP_MAD) {
         code->part = has_word(parts, count, "wide") ? PART_WIDE : has_word(parts, count, "hi") ? PART_HI : PART_LO;
         if (whole && code->part == PART_LO && !has_word(parts, count, "lo")) {
-            return false;
+            return count == 2 ? WRONG_TYPES : NOT_HERE;
         }
     }
-    if (code->operation == OP_SETP && !whole) {
-        return false;
+    if (code->operation == OP_SETP && count == 2) {
+        return NO_COMPARISON;
     }
     if (code->operation == OP_SETP) {
         for (int i = 0; i < 6; i++) {
             if (strcmp(parts[1], comparisons[i]) == 0 || strcmp(parts[1], unsigned_comparisons[i]) == 0) {
+                bool of_unsigned = strcmp(parts[1], comparisons[i]) != 0, of_bits = parts[count - 1][0] == 'b';
+                if ((of_unsigned && (of_bits || code->type.kind != KIND_UNSIGNED)) || (of_bits && i > 1)) {
+                    return WRONG_COMPARISON;
+                }
                 code->comparison = (enum comparison)i;
-                return count == 3;
+                return whole && count == 3 ? KNOWN : NOT_HERE;
             }
         }
-        return false;
+        return NOT_HERE;
     }
-    return true;
+    return KNOWN;
 }
 
-static void parse_operands(struct reader *reader, struct ptx_function *function, struct instruction *code)
+static void skip_operands(struct reader *reader)
+{
+    for (; *reader->at != '\0' && *reader->at != ';'; reader->at++) {
+        reader->line += *reader->at == '\n';
+    }
+}
+
+/* Whether a register has the width of what the instruction does with it; memory and conversions fill wider ones too. */
+static bool width_fits(
+    const struct ptx_function *function, const struct operand *operand, struct type type, bool wider)
+{
+    if (operand->kind != OPERAND_REGISTER) {
+        return operand->kind != OPERAND_SPECIAL || type.bytes <= 4;
+    }
+    struct type has = function->registers.all[operand->index].type;
+    if (has.kind == KIND_PREDICATE || type.kind == KIND_PREDICATE) {
+        return has.kind == type.kind;
+    }
+    return has.bytes == type.bytes || (wider && has.bytes > type.bytes);
+}
+
+static bool widths_fit(const struct ptx_function *function, const struct instruction *code)
+{
+    static const struct type predicate = {KIND_PREDICATE, 1}, word = {KIND_UNSIGNED, 4}, address = {KIND_UNSIGNED, 8};
+    struct type result = {code->type.kind, code->part == PART_WIDE ? code->type.bytes * 2 : code->type.bytes};
+    switch (code->operation) {
+    case OP_BRA: case OP_RET:
+        return true;
+    case OP_LD_PARAM:
+        return width_fits(function, &code->out, code->type, true);
+    case OP_LD:
+        return width_fits(function, &code->out, code->type, true)
+            && width_fits(function, &code->in[0], address, false);
+    case OP_ST:
+        return width_fits(function, &code->in[0], address, false)
+            && width_fits(function, &code->in[1], code->type, true);
+    case OP_CVT:
+        return width_fits(function, &code->out, code->type, true)
+            && width_fits(function, &code->in[0], code->from, true);
+    default:
+        break;
+    }
+    bool shift = code->operation == OP_SHL || code->operation == OP_SHR;
+    return width_fits(function, &code->out, code->operation == OP_SETP ? predicate : result, false)
+        && width_fits(function, &code->in[0], code->type, false)
+        && width_fits(function, &code->in[1], shift ? word : code->type, false)
+        && width_fits(function, &code->in[2], code->operation == OP_SELP ? predicate : result, false);
+}
+
+static void parse_operands(
+    struct reader *reader, struct ptx_function *function, struct instruction *code, const char *name)
 {
     static const int inputs[] = {
         [OP_MOV] = 1, [OP_ADD] = 2, [OP_SUB] = 2, [OP_MUL] = 2, [OP_MAD] = 3, [OP_DIV] = 2, [OP_REM] = 2, [OP_MIN] = 2,
         [OP_MAX] = 2, [OP_AND] = 2, [OP_OR] = 2, [OP_XOR] = 2, [OP_NOT] = 1, [OP_NEG] = 1, [OP_SHL] = 2, [OP_SHR] = 2,
         [OP_SETP] = 2, [OP_SELP] = 3, [OP_CVT] = 1, [OP_RET] = 0,
     };
+    size_t unknown = strlen(reader->unknown);
+    bool mismatch = false;
+    int given = 0;
     switch (code->operation) {
     case OP_RET:
         break;
@@ -373,16 +568,40 @@ static void parse_operands(struct reader *reader, struct ptx_function *function,
         break;
     default:
         code->out = operand(reader, function);
-        for (int i = 0; i < inputs[code->operation]; i++) {
+        if (take(reader, '|')) {
+            give_up(reader, "the stand-in does not know a second result");
+        }
+        skip_space(reader);
+        for (int i = 0; i < inputs[code->operation] && *reader->at != ';'; i++) {
             expect(reader, ',');
             code->in[i] = operand(reader, function);
+            skip_space(reader);
+            given++;
         }
+        mismatch = given != inputs[code->operation] || take(reader, ',');
     }
-    if (code->operation != OP_RET && code->operation != OP_BRA && code->operation != OP_ST
-        && code->out.kind != OPERAND_REGISTER) {
-        complain(reader, "Arguments mismatch for instruction");
+    if (mismatch) {
+        skip_operands(reader);
     }
     expect(reader, ';');
+    if (reader->failed) {
+        return;
+    }
+    if (mismatch || !widths_fit(function, code)) {
+        complain(reader, "Arguments mismatch for instruction '%s'", name);
+    } else if (strlen(reader->unknown) > unknown) {
+        bool address = code->in[0].kind == OPERAND_NONE
+            && (code->operation == OP_LD || code->operation == OP_LD_PARAM || code->operation == OP_ST);
+        complain(reader, address ? "Illegal operand type to instruction '%s'"
+                : "Arguments mismatch for instruction '%s'", name);
+    } else if (code->operation != OP_MOV && code->operation != OP_CVT
+        && (code->in[0].kind == OPERAND_SPECIAL || code->in[1].kind == OPERAND_SPECIAL
+            || code->in[2].kind == OPERAND_SPECIAL)) {
+        complain(reader, "Special register argument not allowed for instruction '%s'", name);
+    } else if (code->operation != OP_RET && code->operation != OP_BRA && code->operation != OP_ST
+        && code->out.kind != OPERAND_REGISTER) {
+        complain(reader, "Result register required for instruction '%s'", name);
+    }
 }
 
 static void parse_registers(struct reader *reader, struct ptx_function *function)
@@ -390,7 +609,7 @@ static void parse_registers(struct reader *reader, struct ptx_function *function
     char text[MAX_NAME], numbered[MAX_NAME + 16];
     struct type type;
     if (!word(reader, text) || text[0] != '.' || !parse_type(text + 1, &type)) {
-        complain(reader, "'%s' is no type of a register", text);
+        give_up(reader, "Parsing error near '%s': syntax error", text);
         return;
     }
     do {
@@ -402,15 +621,15 @@ static void parse_registers(struct reader *reader, struct ptx_function *function
             int count = word(reader, digits) ? atoi(digits) : 0;
             expect(reader, '>');
             if (count > 4096) {
-                complain(reader, "too many registers");
+                give_up(reader, "the stand-in has no more than 4096 registers of a kind");
             }
             for (int i = 0; i < count && !reader->failed; i++) {
                 snprintf(numbered, sizeof(numbered), "%s%d", text, i);
                 numbered[MAX_NAME - 1] = '\0';
-                add_name(reader, &function->registers, numbered, type, function->registers.count);
+                add_name(reader, &function->registers, "variable", numbered, type, function->registers.count);
             }
         } else {
-            add_name(reader, &function->registers, text, type, function->registers.count);
+            add_name(reader, &function->registers, "variable", text, type, function->registers.count);
         }
     } while (take(reader, ','));
     expect(reader, ';');
@@ -419,7 +638,7 @@ static void parse_registers(struct reader *reader, struct ptx_function *function
 static void parse_statement(struct reader *reader, struct ptx_function *function)
 {
     char text[MAX_NAME], copy[MAX_NAME], *parts[MAX_WORDS];
-    struct instruction code = {.predicate = -1, .target = -1};
+    struct instruction code = {.predicate = -1, .target = -1, .line = reader->line};
     if (take(reader, '@')) {
         code.negated = take(reader, '!');
         if (!word(reader, text)) {
@@ -427,10 +646,12 @@ static void parse_statement(struct reader *reader, struct ptx_function *function
         }
         const struct name *name = find_name(&function->registers, text);
         if (name == NULL || name->type.kind != KIND_PREDICATE) {
-            complain(reader, "'%s' is no predicate", text);
-            return;
+            complain(reader, "Predicate expression expected");
         }
-        code.predicate = name->value;
+        if (name == NULL) {
+            unknown_symbol(reader, text, reader->line);
+        }
+        code.predicate = name != NULL ? name->value : 0;
     }
     if (!word(reader, text)) {
         return;
@@ -440,20 +661,41 @@ static void parse_statement(struct reader *reader, struct ptx_function *function
         return;
     }
     if (code.predicate < 0 && take(reader, ':')) {
-        add_name(reader, &function->labels, text, (struct type){KIND_UNSIGNED, 0}, function->length);
+        add_name(reader, &function->labels, "label", text, (struct type){KIND_UNSIGNED, 0}, function->length);
+        return;
+    }
+    if (text[0] == '.' && ONE_OF(other_directives, text, false)) {
+        give_up(reader, "the stand-in does not know '%s'", text);
+        return;
+    }
+    if (text[0] == '.' || isdigit((unsigned char)text[0])) {
+        give_up(reader, "Parsing error near '%s': syntax error", text);
         return;
     }
     strcpy(copy, text);
     int count = split(copy, parts);
-    if (count == 0 || !parse_opcode(&code, parts, count)) {
-        complain(reader, "the stand-in does not know '%s'", text);
+    enum refusal refusal = parse_opcode(&code, parts, count);
+    if (refusal != KNOWN) {
+        if (refusal == NOT_HERE) {
+            complain(reader, "the stand-in does not know '%s'", text);
+        } else {
+            complain(reader, refusal == NO_INSTRUCTION ? "Not a name of any known instruction: '%s'"
+                    : refusal == WRONG_COMPARISON ? "Mismatch between instruction type and comparison qualifier"
+                    : refusal == WRONG_TYPES ? "Unexpected instruction types specified for '%s'"
+                    : "Comparison modifier required for instruction '%s'", parts[0]);
+        }
+        skip_operands(reader);
+        expect(reader, ';');
         return;
     }
-    parse_operands(reader, function, &code);
+    parse_operands(reader, function, &code, parts[0]);
+    if (reader->failed) {
+        return;
+    }
     if (function->length % 64 == 0) {
         struct instruction *more = realloc(function->code, sizeof(code) * (size_t)(function->length + 64));
         if (more == NULL) {
-            complain(reader, "out of memory");
+            give_up(reader, "out of memory");
             return;
         }
         function->code = more;
@@ -469,13 +711,16 @@ static void parse_function(struct reader *reader, struct ptx_module *module)
         free(function);
         return;
     }
+    if (ptx_find(module, function->name) != NULL) {
+        complain(reader, "Duplicate definition of function '%s'", function->name);
+    }
     function->next = module->functions;
     module->functions = function;
     if (take(reader, '(') && !take(reader, ')')) {
         do {
             struct type type = {KIND_UNSIGNED, 0};
             if (!word(reader, text) || strcmp(text, ".param") != 0) {
-                complain(reader, ".param expected");
+                give_up(reader, "Parsing error near '%s': syntax error", text);
                 return;
             }
             /* .ptr .global .align 8 and the like say what the stand-in need not know. */
@@ -487,10 +732,10 @@ static void parse_function(struct reader *reader, struct ptx_module *module)
                 }
             }
             if (type.bytes == 0 || function->parameters.count == PTX_MAX_PARAMETERS) {
-                complain(reader, "a parameter of a type that the stand-in does not know");
+                give_up(reader, "a parameter of a type that the stand-in does not know");
                 return;
             }
-            add_name(reader, &function->parameters, text, type, function->parameters.count);
+            add_name(reader, &function->parameters, "variable", text, type, function->parameters.count);
         } while (take(reader, ','));
         expect(reader, ')');
     }
@@ -502,78 +747,142 @@ static void parse_function(struct reader *reader, struct ptx_module *module)
         if (function->code[i].operation == OP_BRA) {
             const struct name *label = find_name(&function->labels, function->code[i].label);
             if (label == NULL) {
-                complain(reader, "Label '%s' undefined", function->code[i].label);
-                return;
+                unknown_symbol(reader, function->code[i].label, function->code[i].line);
+            } else {
+                function->code[i].target = label->value;
             }
-            function->code[i].target = label->value;
         }
     }
 }
 
-/* In the head of a file the reason is always the missing directive, whatever the reader stumbled over. */
-static enum ptx_problem missing(struct reader *reader, const char *what)
+struct head {
+    int version, target, address_bits;
+};
+
+/* The first version of PTX with a target; of others it is not known here. */
+static bool version_has(int version, int target)
 {
-    reader->failed = false;
-    complain(reader, "%s", what);
-    return PTX_INVALID;
+    static const struct { int target, version; } first[] = {
+        {20, 20}, {21, 20}, {30, 30}, {32, 40}, {35, 31}, {37, 41}, {50, 40}, {52, 41}, {53, 42}, {60, 50}, {61, 50},
+        {62, 50}, {70, 60}, {72, 61}, {75, 63}, {80, 70}, {86, 71}, {87, 74}, {88, 90}, {89, 78}, {90, 78}, {100, 86},
+        {101, 86}, {103, 88}, {110, 90}, {120, 87}, {121, 88},
+    };
+    for (size_t i = 0; i < sizeof(first) / sizeof(first[0]); i++) {
+        if (first[i].target == target) {
+            return version >= first[i].version;
+        }
+    }
+    return true;
 }
 
-/* ".version 8.4" and ".target sm_80, texmode..." as 84 and 80. */
-static enum ptx_problem parse_header(struct reader *reader, int newest_version, int capability)
+/* ".version 8.4", ".target sm_80, texmode..." and perhaps ".address_size 64". */
+static enum ptx_problem parse_head(struct reader *reader, int newest_version, struct head *head)
 {
+    static const char *const source = "application ptx input";
     char text[MAX_NAME];
     int major = 0, minor = 0;
-    if (!word(reader, text) || strcmp(text, ".version") != 0 || !word(reader, text)
-        || sscanf(text, "%d.%d", &major, &minor) != 2) {
-        return missing(reader, "Missing .version directive at start of file");
+    skip_space(reader);
+    if (word_length(reader->at) != 8 || strncmp(reader->at, ".version", 8) != 0) {
+        log_text(reader, "error   : Binary format for key='0', ident='' is not recognized");
+        return PTX_IMAGE;
     }
-    if (major * 10 + minor > newest_version) {
-        complain(reader, "Unsupported .version %d.%d; current version is '%d.%d'", major, minor, newest_version / 10,
+    word(reader, text);
+    if (!word(reader, text) || sscanf(text, "%d.%d", &major, &minor) != 2) {
+        give_up(reader, "Missing .version directive at start of file '%s'", source);
+        return PTX_INVALID;
+    }
+    head->version = major * 10 + minor;
+    if (head->version > newest_version) {
+        give_up(reader, "Unsupported .version %d.%d; current version is '%d.%d'", major, minor, newest_version / 10,
             newest_version % 10);
         return PTX_VERSION;
     }
-    int target = 0;
-    if (!word(reader, text) || strcmp(text, ".target") != 0 || !word(reader, text)
-        || sscanf(text, "sm_%d", &target) != 1) {
-        return missing(reader, "Missing .target directive");
+    skip_space(reader);
+    if (word_length(reader->at) != 7 || strncmp(reader->at, ".target", 7) != 0) {
+        give_up(reader, "Missing .target directive at start of file '%s'", source);
+        return PTX_INVALID;
+    }
+    word(reader, text);
+    if (!word(reader, text)
+        || (sscanf(text, "sm_%d", &head->target) != 1 && sscanf(text, "compute_%d", &head->target) != 1)) {
+        give_up(reader, "Target architecture not defined at start of file '%s'", source);
+        return PTX_INVALID;
+    }
+    if (!version_has(head->version, head->target)) {
+        complain(reader, "PTX .version %d.%d does not support .target %s", major, minor, text);
     }
     while (take(reader, ',')) {
         word(reader, text);
     }
-    if (target > capability || target < 20) {
-        complain(reader, "sm_%d cannot be compiled for a card of compute capability %d.%d", target, capability / 10,
-            capability % 10);
-        return PTX_TARGET;
-    }
-    if (!word(reader, text) || strcmp(text, ".address_size") != 0 || !word(reader, text) || strcmp(text, "64") != 0) {
-        return missing(reader, "the stand-in wants '.address_size 64' after the target");
+    head->address_bits = 64;
+    skip_space(reader);
+    if (word_length(reader->at) == 13 && strncmp(reader->at, ".address_size", 13) == 0) {
+        word(reader, text);
+        head->address_bits = word(reader, text) ? atoi(text) : 0;
+        if (head->version < 23) {
+            complain(reader, "Feature '.address_size directive' requires PTX ISA .version 2.3 or later");
+        }
+        if (head->address_bits != 32 && head->address_bits != 64) {
+            complain(reader, "Illegal value for .address_size directive (must be 32 or 64)");
+        }
     }
     return PTX_OK;
+}
+
+/* What is wrong with the whole of a file that has no errors of its own. */
+static void check_head(struct reader *reader, const struct head *head, int capability)
+{
+    if (head->target > capability) {
+        log_text(reader, "ptxas fatal   : SM version specified by .target is higher than default SM version assumed");
+    } else if (head->address_bits == 32) {
+        log_text(reader, capability < 90 ? "ptxas fatal   : the stand-in knows 64-bit addresses only"
+            : "ptxas fatal   :  32-Bit ABI (--machine 32 or 32-Bit addressing) is not supported on sm_90 or higher "
+              "architectures.");
+    }
+}
+
+static void parse_directives(struct reader *reader, struct ptx_module *module)
+{
+    char directive[MAX_NAME];
+    while (!reader->failed) {
+        skip_space(reader);
+        if (*reader->at == '\0' || !word(reader, directive)) {
+            return;
+        }
+        if (strcmp(directive, ".visible") == 0 || strcmp(directive, ".extern") == 0) {
+            continue;
+        }
+        if (strcmp(directive, ".entry") == 0) {
+            parse_function(reader, module);
+        } else if (ONE_OF(other_directives, directive, false)) {
+            give_up(reader, "the stand-in does not know '%s'", directive);
+        } else {
+            give_up(reader, "Parsing error near '%s': syntax error", directive);
+        }
+    }
 }
 
 enum ptx_problem ptx_load(const char *text, int newest_version, int capability, struct ptx_module **out, char *log,
     size_t log_size)
 {
-    struct reader reader = {text, 1, log, log_size, false};
+    struct reader reader = {.at = text, .line = 1, .log = log, .log_size = log_size};
+    struct head head = {0, 0, 0};
     struct ptx_module *module = calloc(1, sizeof(*module));
-    char directive[MAX_NAME];
-    enum ptx_problem problem = module != NULL ? parse_header(&reader, newest_version, capability) : PTX_INVALID;
-    while (problem == PTX_OK && !reader.failed) {
-        skip_space(&reader);
-        if (*reader.at == '\0') {
-            break;
+    enum ptx_problem problem = module != NULL ? parse_head(&reader, newest_version, &head) : PTX_INVALID;
+    if (problem == PTX_OK) {
+        parse_directives(&reader, module);
+        if (!reader.failed && reader.unknown[0] != '\0') {
+            log_text(&reader, reader.unknown);
         }
-        if (!word(&reader, directive) || strcmp(directive, ".visible") == 0 || strcmp(directive, ".extern") == 0) {
-            continue;
-        }
-        if (strcmp(directive, ".entry") != 0) {
-            complain(&reader, "the stand-in does not know '%s'", directive);
+        if (!reader.wrong) {
+            check_head(&reader, &head, capability);
+            problem = reader.wrong ? PTX_INVALID : PTX_OK;
         } else {
-            parse_function(&reader, module);
+            problem = PTX_INVALID;
+            log_text(&reader, "ptxas fatal   : Ptx assembly aborted due to errors");
         }
-    }
-    if (problem == PTX_OK && reader.failed) {
-        problem = PTX_INVALID;
+    } else if (problem == PTX_INVALID) {
+        log_text(&reader, "ptxas fatal   : Ptx assembly aborted due to errors");
     }
     if (problem != PTX_OK) {
         ptx_free(module);

@@ -15,7 +15,8 @@
 struct ptx_module;
 struct ptx_function;
 
-enum ptx_problem { PTX_OK, PTX_INVALID, PTX_VERSION, PTX_TARGET };
+/* PTX_IMAGE: this is no PTX. */
+enum ptx_problem { PTX_OK, PTX_IMAGE, PTX_INVALID, PTX_VERSION };
 
 /* `newest_version` is the PTX that the driver knows (84 is 8.4), `capability` what the card has (80 is 8.0). */
 enum ptx_problem ptx_load(const char *text, int newest_version, int capability, struct ptx_module **out, char *log,

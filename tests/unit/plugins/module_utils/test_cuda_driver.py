@@ -108,6 +108,14 @@ def test_a_slow_card_shows_in_its_bandwidth(query):
     assert fast > 3 * slow
 
 
+@pytest.mark.parametrize("error", [700, 716, 719])
+def test_an_error_that_ends_its_process_is_told_of_its_card_only(query, error):
+    result = query("a100-sxm4-40gb-x8", "--devices", "1,3,4,6", faults=fault("cuEventSynchronize", 3, error=error))
+    assert [(card["index"], card["ok"]) for card in result["devices"]] == [(1, True), (3, False), (4, True), (6, True)]
+    assert result["devices"][1]["error"]["code"] == error
+    assert result["error"] is None
+
+
 @pytest.mark.parametrize(
     ("scenario", "changes", "call", "code"),
     [

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The node's agent, as one file and with the system's log, beside a real card."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import bundle
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 120
+
+
+class Node:
+    """An agent that looks every second, with all its files in one directory."""
+
+    def __init__(self, place: Path) -> None:
+        self.program = place / "gpuops"
+        self.program.write_text(bundle.bundle("node_command"), encoding="utf-8")
+        self.published = place / "gpu.json"
+        self.config = place / "agent.json"
+        settings = {"state_directory": str(place), "socket": str(place / "agent.sock"), "interval_s": 1.0}
+        told = {"settings": settings, "result": str(self.published), "textfile": str(place / "gpu.prom")}
+        self.config.write_text(json.dumps(told), encoding="utf-8")
+        self.process = subprocess.Popen(self.command("agent"), stderr=subprocess.PIPE, text=True)
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-I", str(self.program), "--config", str(self.config), *arguments]
+
+    def result(self) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = json.loads(self.published.read_bytes())
+        except FileNotFoundError:
+            return None
+        return found
+
+    def until(self, true: Any) -> dict[str, Any]:
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            found = self.result()
+            if found and true(found):
+                return found
+            assert self.process.poll() is None, self.process.communicate()[1]
+            time.sleep(0.05)
+        raise AssertionError(f"not within {PATIENCE_S} s; last: {self.result()}")
+
+    def looked_at(self) -> dict[str, Any]:
+        """A result of a look that began after this was called."""
+        now = time.time()
+        return self.until(lambda found: (found["agent"]["probe_time"] or 0) > now)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    one = Node(tmp_path_factory.mktemp("agent"))
+    yield one
+    one.stop()
+
+
+def xids(found: dict[str, Any]) -> dict[int, int]:
+    return {row["xid"]: row["count"] for row in found["agent"]["xids"]}
+
+
+def test_every_card_is_judged(node, facts):
+    found = node.looked_at()
+    assert found["agent"]["probe_error"] is None
+    assert [card["uuid"] for card in found["health"]["devices"]] == [card["uuid"] for card in facts["devices"]]
+    # What NVML and CUDA answer for is well; clocks, links and settings are the machine's own affair.
+    well = ("driver_library_missing", "driver_library_mismatch", "driver_not_loaded", "nvml_hang", "nvml_error")
+    for code in (*well, "node_device_file_missing"):
+        assert found["health"]["checks"][code] == "ok", code
+    for card in found["health"]["devices"]:
+        for code in ("gpu_missing", "gpu_lost", "gpu_off_bus", "gpu_error", "gpu_hang", "device_file_missing"):
+            assert card["checks"][code] == "ok", code
+
+
+def test_metrics_name_every_card(node, facts):
+    node.looked_at()
+    lines = (node.published.parent / "gpu.prom").read_text(encoding="utf-8").splitlines()
+    for card in facts["devices"]:
+        (status,) = [line for line in lines if line.startswith("gpu_health_status{") and card["uuid"] in line]
+        assert status.rsplit(" ", 1)[1] in ("0", "1", "2", "3")
+        assert any(line.startswith("gpu_temperature_celsius{") and card["uuid"] in line for line in lines)
+
+
+def test_an_operator_reads_the_verdict(node, facts):
+    node.looked_at()
+    done = subprocess.run(node.command("status"), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (0, 1, 2, 3), done.stderr
+    for card in facts["devices"]:
+        assert card["uuid"] in done.stdout
+
+
+@pytest.mark.faulty
+def test_an_error_of_a_program_is_counted_and_is_no_verdict(node):
+    """The kernel's log and NVML's events carry a real Xid from a kernel that leaves its memory."""
+    if not os.access("/dev/kmsg", os.R_OK):
+        pytest.skip("the kernel's log cannot be read here: /dev/kmsg")
+    before = node.looked_at()
+    told = subprocess.run(
+        [sys.executable, "-m", "tests.simulators.cuda_contract", "libcuda.so.1", "bad_accesses"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    # 31 is the memory management unit's fault of an application.
+    found = node.until(lambda now: xids(now).get(31, 0) > xids(before).get(31, 0))
+    assert node.looked_at()["health"]["verdict"] == before["health"]["verdict"]
+    assert all(
+        card["checks"]["xid_fatal"] == card["checks"]["xid_degraded"] == "ok" for card in found["health"]["devices"]
+    )

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The simulated CUDA driver library answers as the real one does: see tests/gpu/test_cuda_contract.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulators.cuda_contract import GROUPS, broken
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_the_simulator_answers_as_the_real_library(built, scenario, name):
+    chosen = scenario("h100-sxm-x8")
+    chosen.document["devices"] = chosen.devices[:1]
+    chosen.document["driver"]["version"] = "580.159.04"
+    chosen.write()
+    assert broken(built / "libcuda.so.1", name) == []
