@@ -7,7 +7,6 @@ import pytest
 
 from tests.simulators.cuda_contract import GROUPS, broken
 
-
 # Their errors are a program's, and the kernel logs them.
 FAULTY = ("bad_accesses",)
 

@@ -106,7 +106,7 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
         "performance_state": 8 if m["architecture"] < 7 else 0,
         "persistence": "daemon",
         "compute_mode": 0,
-        "display": {"mode": 0, "active": 0},
+        "display": {"mode": m.get("display_mode", 0), "active": 0},
         "fan": m["fan"],
         "processes": [],
         "event_types": m["event_types"],
@@ -126,6 +126,10 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
             "aggregate": copy.deepcopy(counters),
             "sram": {"threshold_exceeded": 0} if m["ecc"].get("sram") else None,
         }
+        if m["ecc"].get("no_device_fields"):
+            card["ecc"]["no_device_fields"] = True
+    if m.get("module_id"):
+        card["module_id"] = number + 1
     if m["repair"] == "retired_pages":
         card["retired_pages"] = {"single_bit": [], "double_bit": [], "pending": 0}
     if m["repair"] == "remapped_rows":

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
  * A stand-in for NVIDIA's management library libnvidia-ml.so.1: it answers from a scenario file (see README.md) what
- * the real one answers of real cards. As strict as the real one about handles, buffers and what a card has not.
+ * the real one answers of real cards. As strict as the real one about handles, buffers and what a card has not: what
+ * does not depend on the model was measured on an H200 with driver 580.159.04 (see ../nvml_contract.py).
  */
 #include "nvml.h"
 
@@ -175,6 +176,16 @@ static nvmlReturn_t enter(struct call *call, const char *name, int since)
     return enter_with(call, name, since, -1);
 }
 
+/* What is no handle is refused if it is NULL. Anything else the real library takes for an address and follows. */
+static nvmlReturn_t no_handle(struct call *call, const struct slot *handle)
+{
+    nvmlReturn_t result = leave(call, NVML_INVALID_ARGUMENT);
+    if (handle != NULL && !is_slot(handle)) {
+        raise(SIGSEGV);
+    }
+    return result;
+}
+
 /* What a call with a handle begins with. `mig` says whether it answers for a MIG device too. */
 static nvmlReturn_t enter_device(struct call *call, const char *name, int since, nvmlDevice_t handle, bool mig)
 {
@@ -191,7 +202,7 @@ static nvmlReturn_t enter_device(struct call *call, const char *name, int since,
         return result;
     }
     if (!valid) {
-        return leave(call, NVML_INVALID_ARGUMENT);
+        return no_handle(call, handle);
     }
     call->index = place_of_uuid(call->scenario, handle->uuid);
     call->device = json_at(json_get(call->scenario, "devices"), call->index);
@@ -333,15 +344,15 @@ static nvmlReturn_t open_nodes(const struct json *scenario)
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t initialise(const char *name, unsigned flags)
+static nvmlReturn_t initialise(const char *name)
 {
     scenario_lock();
     const struct json *scenario = scenario_current();
     struct fault fault = scenario_fault(scenario, name, -1);
     scenario_unlock();
     scenario_suffer(&fault);
-    if (scenario == NULL || (flags & ~3u) != 0) {
-        return scenario == NULL ? NVML_UNKNOWN : NVML_INVALID_ARGUMENT;
+    if (scenario == NULL) {
+        return NVML_UNKNOWN;
     }
     if (fault.error != 0) {
         return fault.error;
@@ -365,19 +376,20 @@ static nvmlReturn_t initialise(const char *name, unsigned flags)
     return result;
 }
 
-EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags)
+/* Flags that nobody knows are taken too. */
+EXPORT nvmlReturn_t nvmlInitWithFlags(unsigned flags __attribute__((unused)))
 {
-    return initialise(__func__, flags);
+    return initialise(__func__);
 }
 
 EXPORT nvmlReturn_t nvmlInit_v2(void)
 {
-    return initialise(__func__, 0);
+    return initialise(__func__);
 }
 
 EXPORT nvmlReturn_t nvmlInit(void)
 {
-    return initialise(__func__, 0);
+    return initialise(__func__);
 }
 
 EXPORT nvmlReturn_t nvmlShutdown(void)
@@ -396,10 +408,12 @@ EXPORT const char *nvmlErrorString(nvmlReturn_t result)
         "Already Initialized", "Not Found", "Insufficient Size", "Insufficient External Power", "Driver Not Loaded",
         "Timeout", "Interrupt Request Issue", "NVML Shared Library Not Found", "Function Not Found",
         "Corrupted infoROM", "GPU is lost", "GPU requires reset",
-        "The operating system has blocked the request", "Driver/library version mismatch",
+        "GPU access blocked by the operating system", "Driver/library version mismatch",
         "In use by another client", "Insufficient Memory", "No data", "vGPU ECC not supported",
-        "Insufficient Resources", "Frequency not supported", "Argument version mismatch", "Deprecated", "Not ready",
-        "GPU not found", "Invalid state", "Reset type not supported",
+        "Insufficient Resources", "Invalid Frequency", "Argument version mismatch",
+        "Requested functionality has been deprecated", "System is not in ready state", "No supported GPUs were found",
+        "Resource not in correct state to perform requested operation",
+        "Reset type is not supported for given device",
     };
     return result >= 0 && result < (int)COUNT(texts) ? texts[result] : "Unknown Error";
 }
@@ -471,19 +485,41 @@ EXPORT nvmlReturn_t nvmlSystemGetDriverBranch(nvmlDriverBranch_t *out, unsigned 
     return give_text(&call, text, out->branch, size);
 }
 
+/* The first word of the command line of a process that is no card's. */
+static bool command_of(unsigned pid, char *out, unsigned size)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%u/cmdline", pid);
+    FILE *file = fopen(path, "r");
+    size_t got = file != NULL ? fread(out, 1, size - 1, file) : 0;
+    if (file != NULL) {
+        fclose(file);
+    }
+    out[got] = '\0';
+    return out[0] != '\0';
+}
+
+/* The only text that is cut to the buffer instead of refused. */
 EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
 {
     ENTER(0)
+    WANT(out != NULL && size > 0, NVML_INVALID_ARGUMENT)
+    char command[4096];
     const struct json *devices = json_get(call.scenario, "devices");
     for (int place = 0; devices != NULL && place < devices->count; place++) {
         const struct json *processes = json_get(json_at(devices, place), "processes");
         for (int i = 0; processes != NULL && i < processes->count; i++) {
             if (json_integer(json_at(processes, i), "pid", 0) == pid) {
-                return give_text(&call, json_text(json_at(processes, i), "name", "python3"), out, size);
+                snprintf(out, size, "%s", json_text(json_at(processes, i), "name", "python3"));
+                answers(&call, out, strlen(out));
+                return leave(&call, NVML_SUCCESS);
             }
         }
     }
-    return leave(&call, NVML_NOT_FOUND);
+    WANT(command_of(pid, command, sizeof(command)), NVML_NOT_FOUND)
+    snprintf(out, size, "%s", command);
+    answers(&call, out, strlen(out));
+    return leave(&call, NVML_SUCCESS);
 }
 
 /* Handles */
@@ -539,6 +575,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *out
     return nvmlDeviceGetHandleByIndex_v2(index, out);
 }
 
+/* A UUID is known without its prefix too. */
 static nvmlReturn_t handle_by(struct call *call, const char *path, const char *wanted, nvmlDevice_t *out)
 {
     if (wanted == NULL || out == NULL) {
@@ -546,7 +583,10 @@ static nvmlReturn_t handle_by(struct call *call, const char *path, const char *w
     }
     for (int place = 0; place < device_count(call->scenario); place++) {
         const struct json *device = json_at(json_get(call->scenario, "devices"), place);
-        if (is_counted(call->scenario, place) && strcasecmp(json_text(device, path, ""), wanted) == 0) {
+        const char *text = json_text(device, path, NULL);
+        bool found = text != NULL && (strcmp(text, wanted) == 0
+            || (strncmp(text, "GPU-", 4) == 0 && strcmp(text + 4, wanted) == 0));
+        if (found && is_counted(call->scenario, place)) {
             return give_handle(call, place, out);
         }
     }
@@ -700,7 +740,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
 
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *out)
 {
-    return nvmlDeviceGetPciInfo_v3(device, out);
+    nvmlPciInfo_t info;
+    nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(device, out != NULL ? &info : NULL);
+    if (result == NVML_SUCCESS) {
+        /* This version's structure has no room for the longer address. */
+        memcpy(out, &info, offsetof(nvmlPciInfo_t, busId));
+    }
+    return result;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *out)
@@ -731,7 +777,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetInforomImageVersion(nvmlDevice_t device, char *
 
 EXPORT nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, unsigned object, char *out, unsigned size)
 {
-    static const char *const paths[] = {"inforom.oem", "inforom.ecc", "inforom.power"};
+    static const char *const paths[] = {"inforom.oem", "inforom.ecc", "inforom.power", "inforom.den"};
     ENTER_DEVICE(0, device, false)
     WANT(object < COUNT(paths), NVML_INVALID_ARGUMENT)
     return give_text(&call, json_text(call.device, paths[object], NULL), out, size);
@@ -776,7 +822,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
 {
     ENTER_DEVICE(510, device, true)
     WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(out->version == VERSION_OF(nvmlMemory_v2_t, 2), NVML_ARGUMENT_VERSION_MISMATCH)
+    WANT(out->version == VERSION_OF(nvmlMemory_v2_t, 2), NVML_FUNCTION_NOT_FOUND)
     memory_of(&call, out);
     answers(&call, &out->total, sizeof(*out) - offsetof(nvmlMemory_v2_t, total));
     return leave(&call, NVML_SUCCESS);
@@ -981,8 +1027,11 @@ static nvmlReturn_t give_flag(struct call *call, const char *path, nvmlVersioned
 
 EXPORT nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t device, nvmlVersionedFlag_t *out)
 {
-    ENTER_DEVICE(590, device, false)
-    return give_flag(&call, "unrepairable_memory", out);
+    ENTER_DEVICE(580, device, false)
+    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    /* Whatever the version was, it is 0 afterwards. */
+    out->version = 0;
+    return give_unsigned(&call, call.device, "unrepairable_memory", &out->flag);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t device, nvmlVersionedFlag_t *out)
@@ -1028,7 +1077,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned 
 {
     ENTER_DEVICE(510, device, false)
     WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    *out = link_speed_mbps((unsigned)json_integer(call.device, "pci.generation_max", 0));
+    /* Unlike the speed of now, a number out of a list: that of the generation. */
+    *out = (unsigned)json_integer(call.device, "pci.generation_max", 0);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
 }
@@ -1042,27 +1092,30 @@ EXPORT nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, unsigned co
 
 /* NVLink */
 
+#define MOST_LINKS 18 /* that the library knows of */
+
 static const struct json *link_of(const struct call *call, unsigned link)
 {
     return link < 64 ? json_at(json_get(call->device, "nvlinks.links"), (int)link) : NULL;
 }
 
 /* For a link that the card does not have: not supported where it has none at all, else a bad argument. */
-#define WANT_LINK(number) \
+#define WANT_LINK(number, out) \
+    WANT((out) != NULL, NVML_INVALID_ARGUMENT) \
     WANT(json_get(call.device, "nvlinks") != NULL, NVML_NOT_SUPPORTED) \
     WANT(link_of(&call, number) != NULL, NVML_INVALID_ARGUMENT)
 
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT_LINK(link)
+    WANT_LINK(link, out)
     return give_unsigned(&call, link_of(&call, link), "up", out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned link, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT_LINK(link)
+    WANT_LINK(link, out)
     return give_unsigned(&call, call.device, "nvlinks.version", out);
 }
 
@@ -1070,8 +1123,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkCapability(
     nvmlDevice_t device, unsigned link, unsigned capability, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT_LINK(link)
-    WANT(out != NULL && capability < 6, NVML_INVALID_ARGUMENT)
+    WANT(link < MOST_LINKS, NVML_INVALID_ARGUMENT)
+    WANT_LINK(link, out)
+    WANT(capability < 6, NVML_INVALID_ARGUMENT)
     *out = capability == 4 ? 0 : 1;
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1083,8 +1137,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigne
         "errors.replay", "errors.recovery", "errors.crc_flit", "errors.crc_data", "errors.ecc_data",
     };
     ENTER_DEVICE(0, device, false)
-    WANT_LINK(link)
-    WANT(out != NULL && counter < COUNT(names), NVML_INVALID_ARGUMENT)
+    WANT_LINK(link, out)
+    WANT(counter < COUNT(names), NVML_INVALID_ARGUMENT)
     WANT(!json_true(call.device, "nvlinks.no_error_counters"), NVML_NOT_SUPPORTED)
     *out = growing(call.scenario, link_of(&call, link), names[counter]);
     answers(&call, out, sizeof(*out));
@@ -1094,8 +1148,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigne
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT_LINK(link)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    WANT_LINK(link, out)
     const char *remote = json_text(link_of(&call, link), "remote", NULL);
     WANT(remote != NULL && json_true(link_of(&call, link), "up"), NVML_NOT_SUPPORTED)
     const char *const lists[] = {"devices", "switches"};
@@ -1115,7 +1168,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, uns
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned link, unsigned *out)
 {
     ENTER_DEVICE(470, device, false)
-    WANT_LINK(link)
+    WANT_LINK(link, out)
     WANT(json_true(link_of(&call, link), "up"), NVML_NOT_SUPPORTED)
     return give_unsigned(&call, link_of(&call, link), "remote_type", out);
 }
@@ -1239,6 +1292,8 @@ static nvmlReturn_t give_clock(struct call *call, unsigned clock, const char *ki
 EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned clock, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
+    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    WANT(clock < 4, NVML_NOT_SUPPORTED)
     return give_clock(&call, clock, "current", out);
 }
 
@@ -1278,12 +1333,19 @@ GET_UNSIGNED(nvmlDeviceGetComputeMode, 0, "compute_mode")
 GET_UNSIGNED(nvmlDeviceGetDisplayMode, 0, "display.mode")
 GET_UNSIGNED(nvmlDeviceGetDisplayActive, 0, "display.active")
 GET_UNSIGNED(nvmlDeviceGetFanSpeed, 0, "fan.percent")
-GET_UNSIGNED(nvmlDeviceGetNumFans, 450, "fan.count")
+
+EXPORT nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned *out)
+{
+    ENTER_DEVICE(450, device, false)
+    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    *out = (unsigned)json_integer(call.device, "fan.count", 0);
+    answers(&call, out, sizeof(*out));
+    return leave(&call, NVML_SUCCESS);
+}
 
 EXPORT nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned fan, unsigned *out)
 {
     ENTER_DEVICE(410, device, false)
-    WANT(json_get(call.device, "fan") != NULL, NVML_NOT_SUPPORTED)
     WANT((long long)fan < json_integer(call.device, "fan.count", 0), NVML_INVALID_ARGUMENT)
     return give_unsigned(&call, call.device, "fan.percent", out);
 }
@@ -1341,7 +1403,7 @@ static nvmlReturn_t engine_load(struct call *call, const char *path, unsigned *o
     if (period == NULL) {
         return leave(call, NVML_INVALID_ARGUMENT);
     }
-    *period = 167000;
+    *period = json_integer(call->device, "architecture", 0) >= 9 ? 100000 : 167000;
     return give_unsigned(call, call->device, path, out);
 }
 
@@ -1412,9 +1474,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(
     ENTER_DEVICE(450, device, false)
     long long node = json_integer(call.device, "pci.numa_node", -1);
     WANT(set != NULL && size > 0 && scope < 2, NVML_INVALID_ARGUMENT)
-    WANT(node >= 0, NVML_NOT_SUPPORTED)
     memset(set, 0, size * sizeof(*set));
-    set[0] = 1ul << node;
+    set[0] = 1ul << (node >= 0 ? node : 0);
     answers(&call, set, size * sizeof(*set));
     return leave(&call, NVML_SUCCESS);
 }
@@ -1422,7 +1483,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(
 /* The other card of a call with two handles: NVML_SUCCESS, or what is wrong with it. */
 static nvmlReturn_t second_device(const struct call *call, nvmlDevice_t handle, const struct json **out)
 {
-    if (!is_slot(handle) || handle->kind != SLOT_GPU) {
+    if (handle->kind != SLOT_GPU) {
         return NVML_INVALID_ARGUMENT;
     }
     int place = place_of_uuid(call->scenario, handle->uuid);
@@ -1450,11 +1511,15 @@ static unsigned common_ancestor(const struct json *one, const struct json *other
 EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvmlDevice_t other_handle, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
+    if (!is_slot(other_handle)) {
+        return no_handle(&call, other_handle);
+    }
     const struct json *other = NULL;
     nvmlReturn_t result = second_device(&call, other_handle, &other);
     WANT(out != NULL, NVML_INVALID_ARGUMENT)
     WANT(result == NVML_SUCCESS, result)
-    *out = other == call.device ? 0 : common_ancestor(call.device, other);
+    WANT(other != call.device, NVML_NOT_SUPPORTED)
+    *out = common_ancestor(call.device, other);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
 }
@@ -1465,6 +1530,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(
     ENTER_DEVICE(0, device, false)
     WANT(count != NULL && level <= 50 && level % 10 == 0, NVML_INVALID_ARGUMENT)
     unsigned room = *count;
+    WANT(out == NULL || room > 0, NVML_INVALID_ARGUMENT)
     *count = 0;
     for (int place = 0; place < device_count(call.scenario); place++) {
         const struct json *other = json_at(json_get(call.scenario, "devices"), place);
@@ -1499,10 +1565,18 @@ EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(
 {
     enum { OK = 0, GPU_NOT_SUPPORTED = 2, NOT_SUPPORTED = 5 };
     ENTER_DEVICE(0, device, false)
+    if (!is_slot(other_handle)) {
+        return no_handle(&call, other_handle);
+    }
     const struct json *other = NULL;
     nvmlReturn_t result = second_device(&call, other_handle, &other);
-    WANT(out != NULL && capability < 5 && other != call.device, NVML_INVALID_ARGUMENT)
+    WANT(out != NULL && (capability < 5 || other == call.device), NVML_INVALID_ARGUMENT)
     WANT(result == NVML_SUCCESS, result)
+    if (other == call.device) {
+        *out = capability < 5 ? NOT_SUPPORTED : OK;
+        answers(&call, out, sizeof(*out));
+        return leave(&call, NVML_SUCCESS);
+    }
     bool nvlink = linked(call.device, other);
     /* 2 asks for NVLink, 3 for atomics; the others for reading, writing and PCIe. */
     if (capability == 2 || capability == 3) {
@@ -1586,7 +1660,16 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current,
     return leave(&call, NVML_SUCCESS);
 }
 
-GET_UNSIGNED(nvmlDeviceGetMaxMigDeviceCount, 450, "mig.max_devices")
+EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *out)
+{
+    ENTER_DEVICE(450, device, false)
+    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
+    /* Of a card that could have some, while MIG is off: none. */
+    *out = json_true(call.device, "mig.current") ? (unsigned)json_integer(call.device, "mig.max_devices", 0) : 0;
+    answers(&call, out, sizeof(*out));
+    return leave(&call, NVML_SUCCESS);
+}
 
 EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *out)
 {
@@ -1600,7 +1683,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
 {
     ENTER_DEVICE(450, device, false)
     WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_true(call.device, "mig.current"), NVML_NOT_SUPPORTED)
+    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
+    WANT(json_true(call.device, "mig.current"), NVML_NOT_FOUND)
     WANT((long long)index < json_integer(call.device, "mig.max_devices", 0), NVML_INVALID_ARGUMENT)
     const struct json *instance = json_at(json_get(call.device, "mig.instances"), (int)index);
     WANT(instance != NULL, NVML_NOT_FOUND)
@@ -1646,6 +1730,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAt
     return leave(&call, NVML_SUCCESS);
 }
 
+#define MOST_PROFILES 18 /* that the library knows of; pynvml's NVML_GPU_INSTANCE_PROFILE_COUNT */
+
 /* A profile is asked by its place in NVML's list (0: 1 slice, 1: 2 slices ...), an instance names its profile's id. */
 static const struct json *find_profile(const struct json *device, const char *key, long long value)
 {
@@ -1675,6 +1761,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(
     ENTER_DEVICE(450, device, false)
     const struct json *profile = find_profile(call.device, "number", number);
     WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
+    WANT(number < MOST_PROFILES, NVML_INVALID_ARGUMENT)
     WANT(profile != NULL, NVML_NOT_SUPPORTED)
     fill_profile(profile, out);
     answers(&call, out, sizeof(*out));
@@ -1686,9 +1774,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstances(
 {
     ENTER_DEVICE(450, device, false)
     WANT(out != NULL && count != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_true(call.device, "mig.current"), NVML_NOT_SUPPORTED)
+    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
     WANT(find_profile(call.device, "id", profile) != NULL, NVML_INVALID_ARGUMENT)
-    const struct json *instances = json_get(call.device, "mig.instances");
+    bool on = json_true(call.device, "mig.current");
+    const struct json *instances = on ? json_get(call.device, "mig.instances") : NULL;
     *count = 0;
     for (int i = 0; instances != NULL && i < instances->count; i++) {
         if (json_integer(json_at(instances, i), "profile_id", -1) == profile) {
@@ -1703,7 +1792,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned i
 {
     ENTER_DEVICE(450, device, false)
     WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_true(call.device, "mig.current"), NVML_NOT_SUPPORTED)
+    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
     WANT(find_instance(call.device, (int)id) != NULL, NVML_NOT_FOUND)
     *out = slot_for(SLOT_GPU_INSTANCE, json_text(call.device, "uuid", ""), (int)id);
     return leave(&call, NVML_SUCCESS);
@@ -1727,7 +1816,23 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t handle, nvmlGpuInst
 
 /* Field values: the cheap ones. What is not known here is answered, per field, as not supported. */
 
-enum { VALUE_UNSIGNED = 1, VALUE_U64 = 3 };
+enum { VALUE_DOUBLE = 0, VALUE_UNSIGNED = 1, VALUE_U64 = 3, VALUE_SIGNED = 5 };
+
+/* The type of a field that the card does not have, which is mostly left at 0. */
+static unsigned type_without_value(unsigned id)
+{
+    static const struct { unsigned first, last, type; } types[] = {
+        {1, 31, VALUE_U64}, {91, 91, VALUE_UNSIGNED}, {92, 93, VALUE_U64}, {138, 141, VALUE_U64},
+        {146, 146, VALUE_UNSIGNED}, {161, 163, VALUE_U64}, {164, 172, VALUE_UNSIGNED}, {200, 200, VALUE_UNSIGNED},
+        {223, 225, VALUE_UNSIGNED}, {231, 234, VALUE_UNSIGNED}, {251, 253, VALUE_UNSIGNED}, {259, 259, VALUE_UNSIGNED},
+    };
+    for (size_t i = 0; i < COUNT(types); i++) {
+        if (types[i].first <= id && id <= types[i].last) {
+            return types[i].type;
+        }
+    }
+    return VALUE_DOUBLE;
+}
 
 static bool sum_links(const struct call *call, const char *counter, nvmlU64 *out)
 {
@@ -1741,9 +1846,12 @@ static bool sum_links(const struct call *call, const char *counter, nvmlU64 *out
 
 static nvmlReturn_t field_value(const struct call *call, nvmlFieldValue_t *field)
 {
-    static const struct { unsigned id; const char *path; } plain[] = {
-        {1, "ecc.enabled"}, {2, "ecc.pending"}, {31, "retired_pages.pending"}, {82, "temperature.memory"},
-        {83, "power.energy_mj"}, {94, "pci.replays"}, {193, "temperature.margin"}, {230, "recovery_action"},
+    static const struct { unsigned id, type; const char *path; } plain[] = {
+        {1, VALUE_U64, "ecc.enabled"}, {2, VALUE_U64, "ecc.pending"}, {31, VALUE_U64, "retired_pages.pending"},
+        {82, VALUE_UNSIGNED, "temperature.memory"}, {83, VALUE_U64, "power.energy_mj"},
+        {94, VALUE_UNSIGNED, "pci.replays"}, {193, VALUE_SIGNED, "temperature.t_limit.shutdown"},
+        {194, VALUE_SIGNED, "temperature.t_limit.slowdown"}, {195, VALUE_SIGNED, "temperature.t_limit.memory_max"},
+        {196, VALUE_SIGNED, "temperature.t_limit.gpu_max"}, {230, VALUE_UNSIGNED, "recovery_action"},
     };
     static const struct { unsigned id, type, counter; const char *place; } ecc[] = {
         {3, 0, 0, "total"}, {4, 1, 0, "total"}, {5, 0, 1, "total"}, {6, 1, 1, "total"}, {11, 0, 0, "device"},
@@ -1756,15 +1864,21 @@ static nvmlReturn_t field_value(const struct call *call, nvmlFieldValue_t *field
     field->valueType = VALUE_U64;
     for (size_t i = 0; i < COUNT(plain); i++) {
         if (plain[i].id == field->fieldId) {
-            field->value.ull = growing(call->scenario, device, plain[i].path);
-            field->valueType = plain[i].id == 83 ? VALUE_U64 : VALUE_UNSIGNED;
+            if (plain[i].type == VALUE_SIGNED) {
+                field->value.i = (int)json_integer(device, plain[i].path, 0);
+            } else {
+                field->value.ull = growing(call->scenario, device, plain[i].path);
+            }
+            field->valueType = plain[i].type;
             bool late = plain[i].id == 230 && scenario_branch(library_version) < 570;
             return json_get(device, plain[i].path) != NULL && !late ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
         }
     }
     for (size_t i = 0; i < COUNT(ecc); i++) {
         if (ecc[i].id == field->fieldId) {
-            return ecc_on(device) && ecc_counter(device, ecc[i].type, ecc[i].counter, ecc[i].place, &field->value.ull)
+            bool shown = strcmp(ecc[i].place, "total") == 0 || !json_true(device, "ecc.no_device_fields");
+            return ecc_on(device) && shown
+                    && ecc_counter(device, ecc[i].type, ecc[i].counter, ecc[i].place, &field->value.ull)
                 ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
         }
     }
@@ -1784,7 +1898,7 @@ static nvmlReturn_t field_value(const struct call *call, nvmlFieldValue_t *field
                                                 : (nvmlU64)json_length(device, "nvlinks.links");
         return json_get(device, "nvlinks") != NULL ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
     }
-    return NVML_NOT_SUPPORTED;
+    return field->fieldId == 0 ? NVML_INVALID_ARGUMENT : NVML_NOT_SUPPORTED;
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *fields)
@@ -1798,6 +1912,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvm
         fields[i].latencyUsec = 1;
         fields[i].value.ull = 0;
         fields[i].result = field_value(&call, &fields[i]);
+        if (fields[i].result != NVML_SUCCESS) {
+            fields[i].valueType = type_without_value(fields[i].fieldId);
+        }
         if (i < 2) {
             answers(&call, &fields[i].value, sizeof(fields[i].value));
         }
@@ -1810,10 +1927,19 @@ EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvm
 
 #define EVENT_XID 8ull
 
+/* Assumed: branches before 580 know the five types that there always were. */
+static nvmlU64 event_types(const struct json *device)
+{
+    return (nvmlU64)json_integer(device, "event_types", 0) & (scenario_branch(library_version) < 580 ? 31 : ~0ull);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, nvmlU64 *out)
 {
     ENTER_DEVICE(0, device, false)
-    return give_u64(&call, call.device, "event_types", out);
+    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    *out = event_types(call.device);
+    answers(&call, out, sizeof(*out));
+    return leave(&call, NVML_SUCCESS);
 }
 
 EXPORT nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *out)
@@ -1855,9 +1981,9 @@ EXPORT nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, nvmlU64 types, nvmlEventSet_t set)
 {
     ENTER_DEVICE(0, device, false)
-    nvmlU64 supported = (nvmlU64)json_integer(call.device, "event_types", 0);
-    WANT(is_event_set(set) && types != 0, NVML_INVALID_ARGUMENT)
-    WANT((types & ~supported) == 0, NVML_NOT_SUPPORTED)
+    WANT(is_event_set(set), NVML_INVALID_ARGUMENT)
+    WANT((types & ~event_types(call.device)) == 0, NVML_NOT_SUPPORTED)
+    WANT(types != 0, NVML_SUCCESS)
     const struct json *events = json_get(call.scenario, "events");
     bool first = set->cards[0].types == 0;
     set->registered_ms = first ? milliseconds() : set->registered_ms;

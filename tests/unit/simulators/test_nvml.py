@@ -107,11 +107,24 @@ def test_bad_handles_and_indexes(pynvml, cards):
     _, handles = cards("a100-sxm4-40gb-x2")
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByIndex, 2) == 2
     assert code_of(pynvml, pynvml.nvmlDeviceGetName, None) == 2
-    inside = ctypes.cast(ctypes.cast(handles[0], ctypes.c_void_p).value + 1, ctypes.c_void_p)
-    assert code_of(pynvml, pynvml.nvmlDeviceGetName, inside) == 2
-    assert code_of(pynvml, pynvml.nvmlDeviceGetName, ctypes.c_void_p(0x1000)) == 2
     assert code_of(pynvml, pynvml.nvmlDeviceGetTemperature, handles[0], 1) == 2
     assert code_of(pynvml, pynvml.nvmlDeviceGetNvLinkState, handles[0], 12) == 2
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "nvmlDeviceGetTemperature(bad, 0)",
+        "nvmlDeviceGetTopologyCommonAncestor(h, bad)",
+        "nvmlDeviceGetP2PStatus(h, bad, 0)",
+    ],
+)
+@pytest.mark.parametrize("bad", ["c_void_p(0xdead0000)", "c_void_p(cast(h, c_void_p).value + 1)"])
+def test_a_handle_that_was_never_given_out_is_followed(scenario, run_python, question, bad):
+    scenario("a100-sxm4-40gb-x2")
+    start = "import pynvml as n; from ctypes import *; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); "
+    assert run_python(f"{start} bad = {bad}; n.{question}", timeout=30).returncode == -signal.SIGSEGV
+    assert run_python(f"{start} bad = {bad}; n.nvmlShutdown(); n.{question}", timeout=30).returncode == 1
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlDeviceGetSerial"])
@@ -131,7 +144,10 @@ def test_a_structure_of_an_unknown_version_is_refused(pynvml, cards):
     _, handles = cards("a100-sxm4-40gb-x2")
     memory = pynvml.c_nvmlMemory_v2_t()
     memory.version = 0x03000028
-    assert pynvml.nvmlLib.nvmlDeviceGetMemoryInfo_v2(handles[0], ctypes.byref(memory)) == 25
+    assert pynvml.nvmlLib.nvmlDeviceGetMemoryInfo_v2(handles[0], ctypes.byref(memory)) == 13
+    info = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    info.version = 0x02000068
+    assert pynvml.nvmlLib.nvmlDeviceGetSramEccErrorStatus(handles[0], ctypes.byref(info)) == 25
 
 
 NOT_SUPPORTED = [
@@ -147,6 +163,9 @@ NOT_SUPPORTED = [
     ("v100-sxm2-16gb-x8", "nvmlDeviceGetFanSpeed"),
     ("v100-sxm2-16gb-x8", "nvmlDeviceGetRowRemapperHistogram"),
     ("a100-sxm4-40gb-x2", "nvmlDeviceGetRetiredPagesPendingStatus"),
+    ("gtx1080-x2", "nvmlDeviceGetMaxMigDeviceCount"),
+    ("t4-x1", "nvmlDeviceGetModuleId"),
+    ("t4-x1", "nvmlDeviceGetFanSpeed"),
 ]
 
 
@@ -164,6 +183,7 @@ def test_what_a_card_does_not_have(pynvml, cards, name, function):
         ("nvmlDeviceGetCurrentClocksEventReasons", (), 470, 550),
         ("nvmlDeviceGetNumaNodeId", (), 470, 550),
         ("nvmlDeviceGetMarginTemperature", (), 550, 570),
+        ("nvmlDeviceGetUnrepairableMemoryFlag_v1", (), 570, 580),
     ],
 )
 def test_functions_that_a_branch_does_not_have_yet(pynvml, cards, function, arguments, before, since):
@@ -297,6 +317,13 @@ def test_handles_by_identity(pynvml, cards):
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByPciBusId, "0000:01:00.0") == 6
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByPciBusId, "rubbish") == 2
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByUUID, "GPU-0") == 6
+    assert same(pynvml.nvmlDeviceGetHandleByUUID(card["uuid"].removeprefix("GPU-")))
+    assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByUUID, f"GPU-{card['uuid'][4:].upper()}") == 6
+
+
+def test_a_card_without_a_serial_is_not_found_by_an_empty_one(pynvml, cards):
+    cards("gtx1080-x2")
+    assert code_of(pynvml, pynvml.nvmlDeviceGetHandleBySerial, "") == 6
 
 
 def test_memory_counts_the_reserve_as_used_only_in_its_first_version(pynvml, cards):
@@ -328,6 +355,60 @@ def test_ecc_counters_per_place(pynvml, cards):
     chosen.write()
     assert code_of(pynvml, pynvml.nvmlDeviceGetTotalEccErrors, handles[0], 1, 0) == 3
     assert pynvml.nvmlDeviceGetEccMode(handles[0]) == [0, 1]
+
+
+def test_ecc_places_of_hopper(pynvml, cards):
+    _, handles = cards("h100-sxm-x8")
+    ask = pynvml.nvmlDeviceGetMemoryErrorCounter
+    assert [code_of(pynvml, ask, handles[0], 0, 0, place) for place in range(9)] == [3, 3, 0, 3, 3, 3, 3, 0, 2]
+    values = pynvml.nvmlDeviceGetFieldValues(handles[0], [3, 4, 5, 6, 11, 12, 22, 23])
+    assert [value.nvmlReturn for value in values] == [0, 0, 0, 0, 3, 3, 3, 3]
+
+
+def test_limits_of_the_temperature(pynvml, cards):
+    """As temperatures on every card, and as degrees below the slowdown on Hopper."""
+    _, handles = cards("h100-sxm-x8")
+    ask = pynvml.nvmlDeviceGetTemperatureThreshold
+    assert [ask(handles[0], which) for which in range(4)] == [95, 89, 95, 87]
+    assert code_of(pynvml, ask, handles[0], 4) == 3
+    limits = [193, 194, 195, 196]
+    values = pynvml.nvmlDeviceGetFieldValues(handles[0], limits)
+    assert [(value.nvmlReturn, value.valueType, value.value.siVal) for value in values] == [
+        (0, 5, -8),
+        (0, 5, -2),
+        (0, 5, 0),
+        (0, 5, 0),
+    ]
+
+
+def test_limits_of_the_temperature_before_hopper(pynvml, cards):
+    _, handles = cards("a100-sxm4-40gb-x2")
+    values = pynvml.nvmlDeviceGetFieldValues(handles[0], [193, 194, 195, 196])
+    assert [(value.nvmlReturn, value.valueType) for value in values] == [(3, 0)] * 4
+
+
+def test_fans(pynvml, cards):
+    chosen, handles = cards("a100-sxm4-40gb-x2")
+    assert pynvml.nvmlDeviceGetNumFans(handles[0]) == 0
+    assert code_of(pynvml, pynvml.nvmlDeviceGetFanSpeed_v2, handles[0], 0) == 2
+    chosen.devices[0]["fan"] = {"percent": 30, "count": 1}
+    chosen.write()
+    assert pynvml.nvmlDeviceGetNumFans(handles[0]) == 1
+    assert pynvml.nvmlDeviceGetFanSpeed_v2(handles[0], 0) == 30
+
+
+def test_pcie_speeds(pynvml, cards):
+    """The one of now in Mb/s, the greatest as a number out of a list."""
+    _, handles = cards("a100-sxm4-40gb-x2")
+    assert pynvml.nvmlDeviceGetPcieSpeed(handles[0]) == 16000
+    assert pynvml.nvmlDeviceGetPcieLinkMaxSpeed(handles[0]) == pynvml.NVML_PCIE_LINK_MAX_SPEED_16000MBPS
+
+
+def test_the_second_form_of_the_pci_address_has_no_long_one(pynvml, cards):
+    _, handles = cards("a100-sxm4-40gb-x2")
+    info = pynvml.nvmlPciInfo_t()
+    assert pynvml.nvmlLib.nvmlDeviceGetPciInfo_v2(handles[1], ctypes.byref(info)) == 0
+    assert (info.busIdLegacy, info.bus, info.busId) == ("0000:AF:00.0", 0xAF, "")
 
 
 def test_retired_pages_and_remapped_rows(pynvml, cards):
@@ -369,8 +450,18 @@ def test_processes(pynvml, cards, function):
     assert [(process.pid, process.usedGpuMemory) for process in found] == [(4242, 300 << 20), (4243, None)]
     assert [process.pid for process in pynvml.nvmlDeviceGetGraphicsRunningProcesses(handles[0])] == [77]
     assert getattr(pynvml, function)(handles[1]) == []
-    name = pynvml.nvmlSystemGetProcessName(4242)
-    assert name in ("train", b"train")
+    assert pynvml.nvmlSystemGetProcessName(4242) == "train"
+
+
+def test_the_name_of_any_process(pynvml, cards):
+    cards("a100-sxm4-40gb-x2")
+    with open("/proc/self/cmdline", encoding="utf-8") as file:
+        assert pynvml.nvmlSystemGetProcessName(os.getpid()) == file.read().split("\0")[0]
+    short = ctypes.create_string_buffer(b"####", 8)
+    ask = pynvml.nvmlLib.nvmlSystemGetProcessName
+    assert ask(os.getpid(), short, 2) == 0
+    assert len(short.value) == 1
+    assert [ask(os.getpid(), short, 0), ask(os.getpid(), None, 8), ask(0x7FFFFFFF, short, 8)] == [2, 2, 6]
 
 
 def test_persistence_follows_the_daemon(pynvml, cards):
@@ -386,7 +477,6 @@ def test_mig_instances(pynvml, cards):
     chosen, handles = cards("a100-sxm4-40gb-x8-mig")
     assert pynvml.nvmlDeviceGetMigMode(handles[0]) == [1, 1]
     assert pynvml.nvmlDeviceGetMigMode(handles[2]) == [0, 0]
-    assert code_of(pynvml, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handles[2], 0) == 3
     instances = [pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handles[1], i) for i in range(3)]
     assert code_of(pynvml, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handles[1], 3) == 6
     assert code_of(pynvml, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handles[1], 7) == 2
@@ -407,6 +497,32 @@ def test_mig_instances(pynvml, cards):
     assert (one_slice.id, one_slice.instanceCount) == (19, 7)
 
 
+def test_mig_that_is_off(pynvml, cards):
+    _, handles = cards("a100-sxm4-40gb-x8-mig")
+    count, instance = ctypes.c_uint(7), ctypes.c_void_p()
+    assert pynvml.nvmlDeviceGetMaxMigDeviceCount(handles[0]) == 7
+    assert pynvml.nvmlDeviceGetMaxMigDeviceCount(handles[2]) == 0
+    for index in (0, 7, 1000):
+        assert code_of(pynvml, pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handles[2], index) == 6
+    ask = pynvml.nvmlLib.nvmlDeviceGetGpuInstances
+    assert ask(handles[2], 19, (ctypes.c_void_p * 8)(), ctypes.byref(count)) == 0
+    assert count.value == 0
+    assert ask(handles[2], 1000, (ctypes.c_void_p * 8)(), ctypes.byref(count)) == 2
+    assert pynvml.nvmlLib.nvmlDeviceGetGpuInstanceById(handles[2], 1, ctypes.byref(instance)) == 6
+    codes = [code_of(pynvml, pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handles[2], n, 1) for n in (0, 5, 1000)]
+    assert codes == [0, 3, 2]
+
+
+@pytest.mark.parametrize("name", ["t4-x1", "gtx1080-x2"])
+def test_a_card_without_nvlink_has_no_link_at_all(pynvml, cards, name):
+    _, handles = cards(name)
+    for link in (0, 17, 18, 1000):
+        assert code_of(pynvml, pynvml.nvmlDeviceGetNvLinkState, handles[0], link) == 3
+        assert code_of(pynvml, pynvml.nvmlDeviceGetNvLinkErrorCounter, handles[0], link, 1000) == 3
+    assert [code_of(pynvml, pynvml.nvmlDeviceGetNvLinkCapability, handles[0], link, 1000) for link in (0, 18)] == [3, 2]
+    assert pynvml.nvmlLib.nvmlDeviceGetNvLinkState(handles[0], 0, None) == 2
+
+
 def test_nvlinks_join_both_ends(pynvml, cards):
     chosen, handles = cards("v100-sxm2-16gb-x8")
     joined = {}
@@ -423,13 +539,17 @@ def test_nvlinks_join_both_ends(pynvml, cards):
 
 def test_topology_and_peer_access(pynvml, cards):
     _, handles = cards("v100-sxm2-16gb-x8")
-    levels = [pynvml.nvmlDeviceGetTopologyCommonAncestor(handles[0], other) for other in handles]
-    assert levels == [0, 20, 40, 40, 50, 50, 50, 50]
+    levels = [pynvml.nvmlDeviceGetTopologyCommonAncestor(handles[0], other) for other in handles[1:]]
+    assert levels == [20, 40, 40, 50, 50, 50, 50]
     nvlink = [pynvml.nvmlDeviceGetP2PStatus(handles[0], other, 2) for other in handles[1:]]
     assert nvlink == [0, 0, 0, 0, 5, 5, 5]
     assert len(pynvml.nvmlDeviceGetTopologyNearestGpus(handles[0], 50)) == 4
     cpus = pynvml.nvmlDeviceGetCpuAffinity(handles[7], 1)
     assert cpus[0] == 0xFFFF0000
+    # A card and itself.
+    assert code_of(pynvml, pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[0], handles[0]) == 3
+    to_itself = [pynvml.nvmlDeviceGetP2PStatus(handles[0], handles[0], capability) for capability in (0, 4, 5, 1000)]
+    assert to_itself == [5, 5, 0, 0]
 
 
 def test_fabric(pynvml, cards):
@@ -687,9 +807,20 @@ def test_counters_may_grow_with_time(pynvml, scenario):
 def test_event_sets_are_handles_too(pynvml, watched):
     _chosen, handles, events = watched
     assert code_of(pynvml, pynvml.nvmlDeviceRegisterEvents, handles[0], 1 << 40, events) == 3
+    assert code_of(pynvml, pynvml.nvmlDeviceRegisterEvents, handles[0], 0, events) == 0
     pynvml.nvmlEventSetFree(events)
     assert code_of(pynvml, pynvml.nvmlEventSetFree, events) == 2
     assert code_of(pynvml, pynvml.nvmlEventSetWait_v2, events, 10) == 2
+
+
+def test_event_types_of_hopper(pynvml, cards):
+    chosen, handles = cards("h100-sxm-x8")
+    assert pynvml.nvmlDeviceGetSupportedEventTypes(handles[0]) == 31
+    pynvml.nvmlShutdown()
+    chosen.document["driver"]["version"] = "580.159.04"
+    chosen.write()
+    pynvml.nvmlInit()
+    assert pynvml.nvmlDeviceGetSupportedEventTypes(handles[0]) == 65439
 
 
 def test_json_with_escapes_and_numbers(pynvml, scenario):
