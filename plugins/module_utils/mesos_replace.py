@@ -15,10 +15,7 @@ import json
 import os
 import re
 import shlex
-import ssl
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
@@ -177,6 +174,11 @@ def tasks_of_agent(url: str, timeout_s: float = 5.0, ca_file: str | None = None)
 
     :raises Refused: for an agent that speaks TLS and is not trusted, or an authority that cannot be read.
     """
+    # They take megabytes, and the node's agent, which always runs, has this module for other things.
+    import ssl
+    import urllib.error
+    import urllib.request
+
     try:
         https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))
     except OSError as why:

@@ -10,7 +10,6 @@ and lists with their length in front. https://github.com/apache/zookeeper/tree/m
 from __future__ import annotations
 
 import base64
-import hashlib
 import socket
 import struct
 from collections.abc import Iterable
@@ -55,6 +54,9 @@ class Acl(NamedTuple):
 
 def digest_id(user: str, password: str) -> str:
     """A user of the scheme `digest` as ACLs name it: with the SHA-1 of user and password."""
+    # With it comes OpenSSL, which a process that always runs need not hold.
+    import hashlib
+
     checksum = hashlib.sha1(f"{user}:{password}".encode()).digest()
     return f"{user}:{base64.b64encode(checksum).decode()}"
 

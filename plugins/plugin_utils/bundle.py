@@ -24,7 +24,6 @@ HEADER = '''#!/usr/bin/python3 -I
 # Made by baremetal.gpu from its modules, with parts of NVIDIA's pynvml where they need it; changes made here are lost.
 """One file with everything: the modules stand below as comments and are loaded from there."""
 
-import importlib.abc
 import importlib.machinery
 import sys
 
@@ -32,8 +31,11 @@ if sys.version_info < (3, 9):
     sys.exit("{entry}: needs Python 3.9 or newer, this is " + sys.version.split()[0])
 
 
-class Bundle(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
-    """Finds the modules of this file, and the packages that they are in."""
+class Bundle:
+    """Finds and loads the modules of this file, and the packages that they are in.
+
+    Without the classes of importlib.abc, which bring pathlib, tempfile and zipfile along.
+    """
 
     def __init__(self, path):
         self.path, self.sources, lines = path, {{}}, []
@@ -49,6 +51,12 @@ class Bundle(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
         if name not in self.sources and not package:
             return None
         return importlib.machinery.ModuleSpec(name, self, origin=self.path, is_package=package)
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        exec(self.get_code(module.__name__), module.__dict__)
 
     def get_source(self, name):
         return "".join(self.sources.get(name, ()))

@@ -34,6 +34,16 @@ def test_it_needs_nothing_installed(program: Path) -> None:
     assert "probe" in done.stdout
 
 
+def test_the_agent_holds_no_library_that_it_does_not_use(program: Path) -> None:
+    """It always runs, on every host; OpenSSL and its like would be a quarter of its memory."""
+    done = subprocess.run(
+        [PYTHON, "-X", "importtime", "-I", program, "--help"], capture_output=True, text=True, timeout=60, check=True
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert f"{PACKAGE}.agent" in loaded
+    assert not loaded & {"_hashlib", "_ssl", "email", "http.client", "pathlib", "tempfile", "urllib.request", "zipfile"}
+
+
 def test_without_an_agent_it_says_so_and_what_to_look_at(program: Path, tmp_path: Path) -> None:
     config = tmp_path / "agent.json"
     config.write_text(f'{{"result": "{tmp_path}/gpu.json", "settings": {{"socket": "{tmp_path}/socket"}}}}')
