@@ -123,7 +123,7 @@ _NODE = (
         "node_device_file_missing",
         "node",
         "a file of all cards, such as /dev/nvidiactl, is missing or has a wrong number",
-        "every file that should be there",
+        "every file that jobs open",
         "fatal",
         "inspect",
         "run `nvidia-modprobe -c 0 -u`, or the module baremetal.gpu.gpu_device_nodes",
