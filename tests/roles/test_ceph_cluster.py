@@ -52,9 +52,9 @@ def test_check_mode_on_bare_machines_changes_nothing(bare: Site) -> None:
 
 def test_from_nothing_to_a_file_system_that_is_served(site: Site) -> None:
     assert site.secrets.stat().st_mode & 0o777 == 0o600
-    status = ceph("status")
-    assert status["quorum_names"] == list(STORAGE)
-    assert set(status["health"]["checks"]) <= {"MON_DISK_LOW"}
+    assert ceph("status")["quorum_names"] == list(STORAGE)
+    # The cluster divides and moves placement groups by itself, and each is unavailable for a moment.
+    site.heals(120)
     (filesystem,) = ceph("fs dump")["filesystems"]
     assert {row["state"] for row in filesystem["mdsmap"]["info"].values()} == {"up:active"}
 
