@@ -540,8 +540,9 @@ def grids(cuda: Cuda, check: Check) -> None:
     check("threads", threads_of_a_grid(cuda), list(range(GRID_THREADS)))
 
 
-# Far enough to be in no page of the card's memory that is mapped for something else.
-FAR = kernel("ld.param.u64 %rd1, [out]; mov.u32 %r1, 1; st.global.u32 [%rd1+268435456], %r1; ret;", ".param .u64 out")
+# Nothing is ever mapped there. An address beyond an allocation may be in the windows of shared or local memory, which are
+# another error (717).
+NOWHERE = kernel("mov.u64 %rd1, 64; mov.u32 %r1, 1; st.global.u32 [%rd1], %r1; ret;", ".param .u64 out")
 ODD = kernel(
     "ld.param.u64 %rd1, [out]; ld.global.u32 %r1, [%rd1+2]; st.global.u32 [%rd1], %r1; ret;", ".param .u64 out"
 )
@@ -561,7 +562,7 @@ def after_a_bad_access(cuda: Cuda, text: str) -> list[int]:
 @group
 def bad_accesses(cuda: Cuda, check: Check) -> None:
     """The process cannot go on, not even with another context; another process can."""
-    for what, text, code in (("illegal", FAR, ILLEGAL_ADDRESS), ("misaligned", ODD, MISALIGNED_ADDRESS)):
+    for what, text, code in (("illegal", NOWHERE, ILLEGAL_ADDRESS), ("misaligned", ODD, MISALIGNED_ADDRESS)):
         found = in_child(lambda text=text: after_a_bad_access(cuda, text))
         check(what, found, [0, code, code, code, 0, code, INVALID_CONTEXT])
     start(cuda)
