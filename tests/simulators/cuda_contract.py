@@ -540,7 +540,7 @@ def grids(cuda: Cuda, check: Check) -> None:
     check("threads", threads_of_a_grid(cuda), list(range(GRID_THREADS)))
 
 
-# Nothing is ever mapped there. An address beyond an allocation may be in the windows of shared or local memory, which are
+# Nothing is ever mapped there. An address beyond an allocation may be in the window of shared or local memory, which is
 # another error (717).
 NOWHERE = kernel("mov.u64 %rd1, 64; mov.u32 %r1, 1; st.global.u32 [%rd1], %r1; ret;", ".param .u64 out")
 ODD = kernel(
