@@ -131,7 +131,7 @@ def test_an_error_of_a_program_is_counted_and_is_no_verdict(node):
     before = node.looked_at()
     was = {number: logged(number) for number in OF_PROGRAMS}
     assert broken("libcuda.so.1", "bad_accesses") == []
-    found = node.until(lambda now: sum(xids(now).values()) > sum(xids(before).values()))
+    node.until(lambda now: sum(xids(now).values()) > sum(xids(before).values()))
     found = node.looked_at()
     more = {number: xids(found).get(number, 0) - xids(before).get(number, 0) for number in OF_PROGRAMS}
     # Both NVML and the log tell of most; whichever told more often is right.

@@ -70,6 +70,15 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return make
 
 
+@pytest.fixture
+def measured_host(scenario):
+    """A host like those on which the contracts' answers were measured: one Hopper card under that driver."""
+    chosen = scenario("h100-sxm-x8")
+    chosen.document["devices"] = chosen.devices[:1]
+    chosen.document["driver"]["version"] = "580.159.04"
+    chosen.write()
+
+
 def load_copy(library: Path, directory: Path, name: str | None = None) -> ctypes.CDLL:
     """The library from a file of its own, so that a test begins with one that nobody has used."""
     own = directory / (name or library.name)

@@ -10,10 +10,7 @@ from tests.unit.simulators.conftest import load_copy
 
 
 @pytest.fixture
-def nvml(built, tmp_path, scenario):
-    chosen = scenario("h100-sxm-x8")
-    chosen.document["driver"]["version"] = "580.159.04"
-    chosen.write()
+def nvml(built, tmp_path, measured_host):
     library = load_copy(built / "libnvidia-ml.so.1", tmp_path)
     assert library.nvmlInit_v2() == 0
     yield library
