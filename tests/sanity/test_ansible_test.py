@@ -7,16 +7,18 @@ from elsewhere is pip's bootstrap script; a stand-in made from pip's own wheel t
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from gpuops.lab.state import CACHE_ROOT
 from tests.unit.project.tree import BIN, ROOT, try_run
-
-HOME = ROOT / ".cache" / "ansible-test"
 
 # Any other Python that the search path offers may be a version manager's stub that does not start.
 SYSTEM_PATH = os.pathsep.join([str(BIN), "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
@@ -53,34 +55,57 @@ def pip_settings() -> str:
     return "[global]\n" + "".join(f"{key} = {value}\n" for key, value in settings.items())
 
 
-@pytest.fixture(scope="module")
-def home() -> Path:
-    """A home directory that keeps ansible-test's virtual environments from one run to the next."""
+def home_directory() -> Path:
+    """Where this interpreter's virtual environments are kept: beside the lab's images, for every checkout there is or
+    will be. They do not refer to the checkout that makes them."""
+    interpreter = f"{Path(sys.executable).resolve()} {sys.version}"
+    cache = CACHE_ROOT if os.geteuid() == 0 else ROOT / ".cache"
+    return cache / "ansible-test" / hashlib.sha256(interpreter.encode()).hexdigest()[:8]
+
+
+def provide(home: Path) -> None:
+    """What ansible-test would fetch or cannot see otherwise."""
     version = bootstrap_version()
-    wheels = HOME / "wheels"
+    wheels = home / "wheels"
+    wheels.mkdir(exist_ok=True)
     (wheel,) = list(wheels.glob(f"pip-{version}-*.whl")) or [None]
     if wheel is None:
-        wheels.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "pip", "--quiet", "download", "--no-deps", "-d", wheels, f"pip=={version}"]
         done = try_run(command)
         assert done.returncode == 0, done.stderr
         (wheel,) = wheels.glob(f"pip-{version}-*.whl")
-    script = HOME / ".ansible" / "test" / "cache" / f"get_pip_{version.replace('.', '_')}.py"
+    script = home / ".ansible" / "test" / "cache" / f"get_pip_{version.replace('.', '_')}.py"
     script.parent.mkdir(parents=True, exist_ok=True)
     script.write_text(GET_PIP.format(wheel=str(wheel), folder=str(wheels)))
-    config = HOME / ".config" / "pip" / "pip.conf"
+    config = home / ".config" / "pip" / "pip.conf"
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(pip_settings())
-    return HOME
 
 
-def test_sanity(collection_tree, home):
-    done = try_run(
-        [BIN / "ansible-test", "sanity", "--color", "no", "--python", "default"],
-        cwd=collection_tree,
+def ansible_test_sanity(tree: Path, home: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return try_run(
+        [BIN / "ansible-test", "sanity", "--color", "no", "--python", "default", *options],
+        cwd=tree,
         HOME=str(home),
         PATH=SYSTEM_PATH,
     )
+
+
+@pytest.fixture(scope="module")
+def home(collection_tree) -> Path:
+    """A home directory with all that ansible-test needs, made where it is not there yet."""
+    home = home_directory()
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the tests of another checkout may be at it
+        provide(home)
+        done = ansible_test_sanity(collection_tree, home, "--prime-venvs")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return home
+
+
+def test_sanity(collection_tree, home):
+    done = ansible_test_sanity(collection_tree, home)
     output = done.stdout + done.stderr
     ran = set(re.findall(r'Running sanity test "([\w-]+)"', output))
     findings = [line for line in output.splitlines() if line.startswith(("ERROR:", "FATAL:"))]
