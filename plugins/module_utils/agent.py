@@ -99,9 +99,8 @@ class Agent:
                 publisher.close()
 
     def _patience(self) -> float:
-        due = [self._next_look]
-        if self.prober.deadline is not None:
-            due.append(self.prober.deadline)
+        # While an answer is waited for, nobody is asked again, even where that is due.
+        due = [self._next_look if self.prober.deadline is None else self.prober.deadline]
         if watchdog_interval() is not None:
             due.append(self._next_watchdog)
         return max(0.0, min(due) - time.monotonic())
