@@ -285,6 +285,7 @@ def test_a_probe_of_a_drivers_build_is_compiled_once(bench: Bench, program: str,
     assert bench.ssh("tail -n 1 /tmp/compiled") == "conftest33.c"
 
 
+@pytest.mark.slow
 def test_up_after_a_crash(bench: Bench) -> None:
     """Everything killed, the bridge and a mount gone: what a power failure of the host or a stray kill leaves."""
     bench.ssh("echo 1 | sudo tee /etc/survivor")
@@ -299,6 +300,7 @@ def test_up_after_a_crash(bench: Bench) -> None:
     assert bench.ssh("cat /etc/survivor") == "1"
 
 
+@pytest.mark.slow
 def test_machine_without_its_supervisor_is_booted_anew(bench: Bench) -> None:
     machine, before = bench.machine, bench.boot_id()
     listed = subprocess.run(["pgrep", "-f", f"supervisor {machine.directory}$"], capture_output=True, text=True)
@@ -310,6 +312,7 @@ def test_machine_without_its_supervisor_is_booted_anew(bench: Bench) -> None:
     assert not old & set(machine.processes())
 
 
+@pytest.mark.slow
 def test_clean_removes_what_nobody_wrote_down(bench: Bench) -> None:
     """The lab's own notes are lost; its machine still runs."""
     crashed = Bench("c")
@@ -324,6 +327,7 @@ def test_clean_removes_what_nobody_wrote_down(bench: Bench) -> None:
     assert bench.ssh("true") == ""
 
 
+@pytest.mark.slow
 def test_down_gives_loop_devices_back(bench: Bench) -> None:
     other = Bench("l")
     other.up()
@@ -337,6 +341,7 @@ def test_down_gives_loop_devices_back(bench: Bench) -> None:
     assert other.traces() == []
 
 
+@pytest.mark.slow
 def test_two_labs_side_by_side(bench: Bench) -> None:
     others = [Bench("s1"), Bench("s2")]
     others[1].suite = "bookworm"

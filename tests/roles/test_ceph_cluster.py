@@ -79,6 +79,7 @@ def test_the_library_answers_what_the_program_answers(site: Site) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_who_cannot_connect_is_told_why_whichever_way_it_goes(site: Site) -> None:
     ssh(STORAGE[0], "printf '[global]\nmon_host = 127.0.0.9\n' > /tmp/unreachable.conf")
     ssh(STORAGE[0], "sudo ceph-authtool --create-keyring /tmp/other.keyring --gen-key --name client.admin")
@@ -159,6 +160,7 @@ def test_a_cluster_that_is_not_well_is_named_and_its_clients_left_alone(site: Si
     assert ceph("fs subvolume info cephfs bob --group_name homes")["bytes_quota"] == 40 << 20
 
 
+@pytest.mark.slow
 def test_a_user_nobody_knows_is_named_before_anything_is_changed(site: Site) -> None:
     play = site.run(cephfs_homes_users=[*HOMES["cephfs_homes_users"], {"name": "ghost"}])
     for name in EVERYBODY:
@@ -166,6 +168,7 @@ def test_a_user_nobody_knows_is_named_before_anything_is_changed(site: Site) -> 
         assert not play.changed_tasks.get(name)
 
 
+@pytest.mark.slow
 def test_copies_that_have_no_place_are_named_before_anything_is_changed(site: Site) -> None:
     play = site.run(ceph_osd_devices=of_host({name: site.devices[name] for name in STORAGE[:2]}))
     # It is one host that says so, for all.

@@ -139,6 +139,7 @@ def test_the_sites_hosts_come_to_the_same_end_as_in_one_process(bench):
     assert heard_of(bench.runs()[-1] / "output-2.log", "one", "two") == {"two"}
 
 
+@pytest.mark.slow
 def test_a_plan_of_divided_hosts_is_that_of_one_process(bench):
     """That something differs on the hosts is made up by hand."""
     environment = canned(bench, "one", "two", "three")
@@ -158,6 +159,7 @@ def test_a_plan_of_divided_hosts_is_that_of_one_process(bench):
     assert heard_of(bench.runs()[-1] / "output-2.log", "one", "two", "three") == {"three"}
 
 
+@pytest.mark.slow
 def test_more_than_a_hundred_hosts_of_a_site_take_turns_without_being_asked(bench):
     names = [f"n{number:03}" for number in range(shards.MOST_HOSTS + 1)]
     environment = canned(bench, *names)
