@@ -5,7 +5,7 @@ The first test marked `lab` boots the machines. The tests have labs of their own
 `make lab`; they go when the tests end. GPUOPS_KEEP_LAB=1 keeps them, GPUOPS_LAB_ID names one for all tests.
 
 Tests that share machines run one after another; with pytest's `-n` the others, file by file, run beside them. What
-takes longest begins first.
+takes longest begins first, and what mostly waits follows.
 """
 
 from __future__ import annotations
@@ -32,6 +32,16 @@ UNITS = {
     "tests/lab/": "roles",
 }
 LONGEST_FIRST = ("site", "roles", "ceph", "metal")
+# They mostly wait, so they come while the machines of a lab keep the processor busy.
+THEN_WAITING = (
+    "tests/unit/plugins/module_utils/test_health_scenarios.py",
+    "tests/unit/reconcile/test_reconcile_command.py",
+    "tests/unit/plugins/module_utils/test_nvml_events.py",
+    "tests/unit/plugins/module_utils/test_agent.py",
+    "tests/unit/reconcile/test_agent_zookeeper.py",
+    "tests/unit/plugins/modules/test_ceph_leaving.py",
+)
+ORDER = (*LONGEST_FIRST, *THEN_WAITING)
 
 PREFIX = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
 # A process of pytest-xdist has the name that its parent has set.
@@ -68,7 +78,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SideBySid
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def rank(item: pytest.Item) -> tuple[int, bool]:
         unit = unit_of_work(item.nodeid)
-        place = LONGEST_FIRST.index(unit) if unit in LONGEST_FIRST else len(LONGEST_FIRST)
+        place = ORDER.index(unit) if unit in ORDER else len(ORDER)
         return place, item.get_closest_marker("slow") is not None
 
     items.sort(key=rank)

@@ -29,6 +29,8 @@ NAME = "bare1"
 
 pytestmark = [
     pytest.mark.lab,
+    # All other tests that have machines show that the lab works.
+    pytest.mark.slow,
     pytest.mark.skipif(os.geteuid() != 0, reason="the lab's machines need root"),
 ]
 
@@ -285,7 +287,6 @@ def test_a_probe_of_a_drivers_build_is_compiled_once(bench: Bench, program: str,
     assert bench.ssh("tail -n 1 /tmp/compiled") == "conftest33.c"
 
 
-@pytest.mark.slow
 def test_up_after_a_crash(bench: Bench) -> None:
     """Everything killed, the bridge and a mount gone: what a power failure of the host or a stray kill leaves."""
     bench.ssh("echo 1 | sudo tee /etc/survivor")
@@ -300,7 +301,6 @@ def test_up_after_a_crash(bench: Bench) -> None:
     assert bench.ssh("cat /etc/survivor") == "1"
 
 
-@pytest.mark.slow
 def test_machine_without_its_supervisor_is_booted_anew(bench: Bench) -> None:
     machine, before = bench.machine, bench.boot_id()
     listed = subprocess.run(["pgrep", "-f", f"supervisor {machine.directory}$"], capture_output=True, text=True)
@@ -312,7 +312,6 @@ def test_machine_without_its_supervisor_is_booted_anew(bench: Bench) -> None:
     assert not old & set(machine.processes())
 
 
-@pytest.mark.slow
 def test_clean_removes_what_nobody_wrote_down(bench: Bench) -> None:
     """The lab's own notes are lost; its machine still runs."""
     crashed = Bench("c")
@@ -327,7 +326,6 @@ def test_clean_removes_what_nobody_wrote_down(bench: Bench) -> None:
     assert bench.ssh("true") == ""
 
 
-@pytest.mark.slow
 def test_down_gives_loop_devices_back(bench: Bench) -> None:
     other = Bench("l")
     other.up()
@@ -341,7 +339,6 @@ def test_down_gives_loop_devices_back(bench: Bench) -> None:
     assert other.traces() == []
 
 
-@pytest.mark.slow
 def test_two_labs_side_by_side(bench: Bench) -> None:
     others = [Bench("s1"), Bench("s2")]
     others[1].suite = "bookworm"
