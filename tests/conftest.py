@@ -5,7 +5,7 @@ The first test marked `lab` boots the machines. The tests have labs of their own
 `make lab`; they go when the tests end. GPUOPS_KEEP_LAB=1 keeps them, GPUOPS_LAB_ID names one for all tests.
 
 Tests that share machines run one after another; with pytest's `-n` the others, file by file, run beside them. What
-takes longest begins first, and what mostly waits follows.
+takes longest begins first.
 """
 
 from __future__ import annotations
@@ -32,16 +32,21 @@ UNITS = {
     "tests/lab/": "roles",
 }
 LONGEST_FIRST = ("site", "roles", "ceph", "metal")
-# They mostly wait, so they come while the machines of a lab keep the processor busy.
-THEN_WAITING = (
+# What then takes longest comes next, and so does what mostly waits, while a lab still keeps the processors busy.
+# Nothing of it is to be left at the end, when other processes have nothing to do any more.
+THEN = (
+    "tests/unit/project/test_static.py",
     "tests/unit/plugins/module_utils/test_health_scenarios.py",
+    "tests/sanity/test_ansible_test.py",
     "tests/unit/reconcile/test_reconcile_command.py",
-    "tests/unit/plugins/module_utils/test_nvml_events.py",
     "tests/unit/plugins/module_utils/test_agent.py",
+    "tests/unit/plugins/module_utils/test_nvml_events.py",
     "tests/unit/reconcile/test_agent_zookeeper.py",
     "tests/unit/plugins/modules/test_ceph_leaving.py",
+    "tests/unit/gpuops/test_shards.py",
+    "tests/unit/gpuops/test_up.py",
 )
-ORDER = (*LONGEST_FIRST, *THEN_WAITING)
+ORDER = (*LONGEST_FIRST, *THEN)
 
 PREFIX = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
 # A process of pytest-xdist has the name that its parent has set.
