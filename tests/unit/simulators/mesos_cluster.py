@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
@@ -44,22 +45,31 @@ class Program:
     """One stand-in. `env` adds to an environment that has nothing of the caller's but PATH."""
 
     def __init__(self, name: str, arguments: list[str], env: dict[str, str] | None = None) -> None:
+        self.name = name
+        # A file takes all that is written; a pipe that nobody empties would stop the program some day.
+        self.told = ""
+        descriptor, path = tempfile.mkstemp(prefix=f"{name}-")
+        self._file = Path(path)
         self.process = subprocess.Popen(
             [sys.executable, PROGRAMS / f"{name}.py", *arguments],
             env={"PATH": os.environ["PATH"], **(env or {})},
-            stderr=subprocess.PIPE,
-            text=True,
+            stderr=descriptor,
         )
+        os.close(descriptor)
 
     def ended(self) -> tuple[int, str]:
-        _, told = self.process.communicate(timeout=60)
-        return self.process.returncode, told
+        """Its exit status and what it has told; what it told is shown with a test that fails, too."""
+        status = self.process.wait(timeout=60)
+        if self._file.exists():
+            self.told = self._file.read_text(encoding="utf-8")
+            self._file.unlink()
+            print(f"{self.name} ended with {status}: {self.told}", file=sys.stderr)
+        return status, self.told
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        self.process.communicate(timeout=60)
-        return self.process.returncode
+        return self.ended()[0]
 
 
 class Cluster:
