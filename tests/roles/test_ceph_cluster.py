@@ -203,7 +203,7 @@ def test_disks_that_hold_something_are_refused_with_every_byte_as_before(site: S
     ssh("st1", "sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install xfsprogs lvm2 >/dev/null 2>&1")
     for kind, (mark, _said) in HELD.items():
         ssh("st1", f"sudo {mark.format(disk=BY_ID + kind)}")
-    every_byte = f"sudo cksum {' '.join(BY_ID + kind for kind in (*HELD, 'blank'))}"
+    every_byte = f"sudo sha256sum {' '.join(BY_ID + kind for kind in (*HELD, 'blank'))}"
     before = ssh("st1", every_byte)
     play = site.run(limit="st1", ceph_osd_devices=with_held_disks(site))
     refused = " ".join(play.failures["st1"])

@@ -7,7 +7,6 @@ from elsewhere is pip's bootstrap script; a stand-in made from pip's own wheel t
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from gpuops.lab.state import CACHE_ROOT
+from gpuops.lab.system import locked
 from tests.unit.project.tree import BIN, ROOT, try_run
 
 # Any other Python that the search path offers may be a version manager's stub that does not start.
@@ -95,9 +95,7 @@ def ansible_test_sanity(tree: Path, home: Path, *options: str) -> subprocess.Com
 def home(collection_tree) -> Path:
     """A home directory with all that ansible-test needs, made where it is not there yet."""
     home = home_directory()
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # the tests of another checkout may be at it
+    with locked(home / "lock", "the tests of another checkout, which make ansible-test's environments"):
         provide(home)
         done = ansible_test_sanity(collection_tree, home, "--prime-venvs")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -46,8 +46,8 @@ class Program:
 
     def __init__(self, name: str, arguments: list[str], env: dict[str, str] | None = None) -> None:
         self.name = name
-        # A file takes all that is written; a pipe that nobody empties would stop the program some day.
         self.told = ""
+        # A file takes all that is written; a pipe that nobody empties would stop the program some day.
         descriptor, path = tempfile.mkstemp(prefix=f"{name}-")
         self._file = Path(path)
         self.process = subprocess.Popen(
