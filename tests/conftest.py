@@ -81,6 +81,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SideBySid
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if gone := [path for path in THEN if not (ROOT / path).is_file()]:
+        raise pytest.UsageError(f"THEN in tests/conftest.py names files that are not there: {', '.join(gone)}")
+
     def rank(item: pytest.Item) -> tuple[int, bool]:
         unit = unit_of_work(item.nodeid)
         place = ORDER.index(unit) if unit in ORDER else len(ORDER)
