@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The commands of the quick start that need no hosts, executed as they are written.
 
-Those for hosts are in tests/site/test_quickstart.py.
+Those for hosts are in tests/site/test_quickstart.py, those of the collection alone in test_installed.py.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import yaml
 
-from tests.unit.project.tree import BIN, ROOT, tracked_files
+from tests.unit.project.tree import BIN, ROOT
 
 PAGE = ROOT / "docs" / "quickstart.md"
 
@@ -51,22 +49,3 @@ def test_a_site_is_made_as_it_is_written(tmp_path):
     groups = yaml.safe_load(listed)["all"]["children"]["gpu_cluster"]["children"]
     assert list(groups["gpu_nodes"]["hosts"]) == [f"a100-{number}" for number in range(1, 5)]
     assert list(groups["cpu_nodes"]["hosts"]) == ["cpu1"]
-
-
-def test_the_collection_alone_is_installed_and_lists_its_tasks(tmp_path):
-    """In a copy of the clone. The playbooks are asked for their tasks, since the hosts of the example are not there."""
-    clone = tmp_path / "clone"
-    for path in tracked_files():
-        (clone / path).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / path, clone / path)
-    environment = {"ANSIBLE_COLLECTIONS_PATH": str(tmp_path), "ANSIBLE_HOME": str(tmp_path / "home")}
-    lines = commands("With Ansible alone")
-    assert len(lines) == 6
-    for line in lines:
-        words = shlex.split(line)
-        if words[0] == "ansible-playbook":
-            assert "tasks:" in execute(f"{line} --list-tasks", clone, **environment)
-        else:
-            # Ansible finds the checkout itself beside its own files, and would leave it at that.
-            execute(f"{line} --offline --force" if "install" in words else line, clone, **environment)
-    assert (tmp_path / "ansible_collections" / "baremetal" / "gpu" / "MANIFEST.json").is_file()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -23,7 +24,8 @@ def tracked_files() -> tuple[Path, ...]:
     listed = subprocess.run(
         ["git", "-c", f"safe.directory={ROOT}", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    return tuple(Path(name) for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
+    # A link is there even where it leads nowhere.
+    return tuple(Path(name) for name in listed.stdout.split("\0") if name and os.path.lexists(ROOT / name))
 
 
 def tracked(under: str, suffix: str = "") -> list[Path]:
@@ -39,6 +41,25 @@ def role_names() -> list[str]:
 def load_yaml(path: Path | str) -> Any:
     """Content of a YAML file, path relative to the root."""
     return yaml.safe_load((ROOT / path).read_text())
+
+
+def clone(directory: Path) -> Path:
+    """What `git clone` of this checkout gives, with what is not committed yet: a copy that follows links, say, would
+    hide what goes wrong for everybody else."""
+    origin, target = directory / "origin", directory / "clone"
+    for path in tracked_files():
+        (origin / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, origin / path, follow_symlinks=False)
+    git = ("git", "-c", "user.name=tests", "-c", "user.email=tests@localhost", "-c", "commit.gpgsign=false")
+    for command in (
+        (*git, "-C", origin, "init", "--quiet"),
+        # A file may be tracked although .gitignore names it.
+        (*git, "-C", origin, "add", "--all", "--force"),
+        (*git, "-C", origin, "commit", "--quiet", "--no-verify", "--message", "As it is"),
+        (*git, "clone", "--quiet", origin, target),
+    ):
+        run(*command)
+    return target
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
