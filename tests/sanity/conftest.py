@@ -5,18 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.project.tree import BIN, ROOT, run, tracked_files
+from tests.unit.project.tree import BIN, clone, run
 
 
 @pytest.fixture(scope="session")
 def archive(tmp_path_factory) -> Path:
     """The collection as users get it, built from what is under version control."""
-    source = tmp_path_factory.mktemp("source")
-    for path in tracked_files():
-        target = source / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes((ROOT / path).read_bytes())
-        target.chmod((ROOT / path).stat().st_mode)
+    source = clone(tmp_path_factory.mktemp("source"))
     out = tmp_path_factory.mktemp("archive")
     run(BIN / "ansible-galaxy", "collection", "build", "--output-path", out, source)
     (built,) = out.glob("baremetal-gpu-*.tar.gz")

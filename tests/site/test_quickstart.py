@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.site.plays import ROOT, lab
+from tests.site.plays import lab
 from tests.unit.project.test_quickstart import commands
+from tests.unit.project.tree import clone
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -24,7 +25,7 @@ CLONE = "/path/to/the/clone"
 CPU_HOST = "cpu1=192.0.2.51"
 
 
-def test_a_real_site(bare_lab: None, tmp_path: Path) -> None:
+def test_a_real_site(bare_lab: None, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     host = json.loads(lab("inventory"))["_meta"]["hostvars"]["cpu1"]
     special = tmp_path / "special.json"
     # Nothing sets the clock of the lab's machines but their host.
@@ -35,7 +36,7 @@ def test_a_real_site(bare_lab: None, tmp_path: Path) -> None:
     )
     for words, instead in (
         (GPU_HOSTS, ""),
-        (CLONE, str(ROOT)),
+        (CLONE, str(clone(tmp_path_factory.mktemp("cloned")))),
         (CPU_HOST, f"cpu1={host['ansible_host']}"),
     ):
         assert words in script

@@ -18,7 +18,11 @@ from tests.unit.project.tree import clone, tracked_files
 from tests.unit.project.user import User
 
 MODULES = {path.stem for path in tracked_files() if path.is_relative_to("plugins/modules")}
-PLAYBOOKS = sorted(path.stem for path in tracked_files() if path.parent == Path("playbooks") and path.suffix == ".yml")
+PLAYBOOKS = sorted(
+    f"baremetal.gpu.{path.stem}"
+    for path in tracked_files()
+    if path.parent == Path("playbooks") and path.suffix == ".yml"
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +71,7 @@ def test_the_collection_lies_where_ansible_puts_it(ansible_user):
     assert (installed / "MANIFEST.json").is_file()
     assert (installed / "docs/gpuops-status.schema.json").is_file()
     listed = json.loads(ansible_user.run("ansible-galaxy", "collection", "list", "--format", "json"))
-    assert list(listed) == [str(installed.parents[1])]
+    assert [place for place, found in listed.items() if "baremetal.gpu" in found] == [str(installed.parents[1])]
 
 
 def test_ansible_alone_knows_every_module(ansible_user):
@@ -88,9 +92,9 @@ def test_ansible_alone_runs_the_commands_of_the_quick_start(ansible_user, cloned
         assert "tasks:" in ansible_user.types(f"{line} --list-tasks", cwd=cloned)
 
 
-@pytest.mark.parametrize("name", PLAYBOOKS)
-def test_ansible_alone_finds_every_role_of_a_playbook(ansible_user, name):
-    ansible_user.run("ansible-playbook", "-i", "localhost,", f"baremetal.gpu.{name}", "--syntax-check")
+def test_ansible_alone_finds_every_role_of_every_playbook(ansible_user):
+    assert len(PLAYBOOKS) > 10
+    ansible_user.run("ansible-playbook", "-i", "localhost,", "--syntax-check", *PLAYBOOKS)
 
 
 def test_preflight_runs_from_the_tarball(ansible_user):

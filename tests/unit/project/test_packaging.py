@@ -15,16 +15,12 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from tests.unit.project.tree import BIN, ROOT, load_yaml, run, tracked_files
+from tests.unit.project.tree import BIN, ROOT, clone, load_yaml, run, tracked_files
 
 NEVER_SHIPPED = (
     ".cache",
     ".venv",
     ".ci",
-    "tests/bench",
-    "tests/unit",
-    "tests/lab",
-    "tests/simulators",
     "molecule",
     "inventories/lab",
 )
@@ -32,19 +28,14 @@ NEVER_SHIPPED = (
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory) -> Path:
-    """A copy of what is under version control: a build must not depend on what else lies in the checkout."""
-    copy = tmp_path_factory.mktemp("source")
-    for path in tracked_files():
-        target = copy / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes((ROOT / path).read_bytes())
-        target.chmod((ROOT / path).stat().st_mode)
-    return copy
+    """A clone: a build must not depend on what else lies in the checkout."""
+    return clone(tmp_path_factory.mktemp("source"))
 
 
 @pytest.fixture(scope="module")
 def collection(source: Path, tmp_path_factory) -> Path:
-    """The collection, built and installed into an empty directory."""
+    """The collection, built and installed into an empty directory, to look at what is in it. As users install it, it is
+    in test_installed.py."""
     out = tmp_path_factory.mktemp("collection")
     run(BIN / "ansible-galaxy", "collection", "build", "--output-path", out, source)
     (archive,) = out.glob("baremetal-gpu-*.tar.gz")
@@ -89,6 +80,9 @@ def test_collection_brings_nothing_that_only_develops_it(collection):
         "roles",
         "tests",
     }, "new at the top of the collection: ship it knowingly (name it here) or add it to build_ignore of galaxy.yml"
+    assert {path.name for path in (collection / "tests").iterdir()} <= {"sanity"}, (
+        "add it to build_ignore of galaxy.yml"
+    )
 
 
 def test_installed_collection_answers_to_its_name(collection):
@@ -114,6 +108,11 @@ def version() -> str:
 def test_one_version_number_everywhere():
     assert load_yaml("galaxy.yml")["version"] == version()
     assert re.search(rf"^## {re.escape(version())}( |$)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_no_file_that_is_shipped_is_a_link(collection):
+    """A link is installed as a link, if at all, and its goal may not be shipped."""
+    assert not [path for path in collection.rglob("*") if path.is_symlink()]
 
 
 def test_wheel_holds_the_command_and_the_collection(wheel):
@@ -208,13 +207,10 @@ def test_every_dependency_says_why():
     assert not [line for line in lines if not re.search(r"# \w.+$", line)]
 
 
-def test_execution_environment_is_valid(source, tmp_path):
+def test_execution_environment_is_valid(collection):
     definition = load_yaml("meta/execution-environment.yml")
     assert definition["version"] == 3
-    where = tmp_path / "ansible_collections" / "baremetal"
-    where.mkdir(parents=True)
-    (where / "gpu").symlink_to(source)
-    found = yaml.safe_load(run(BIN / "ansible-builder", "introspect", tmp_path))
+    found = yaml.safe_load(run(BIN / "ansible-builder", "introspect", collection.parents[2]))
     python = {Requirement(line.split(" #")[0]).name for line in found["python"]}
     assert python == {"nvidia-ml-py"}
     assert any(line.startswith("openssh-client ") for line in found["system"])
