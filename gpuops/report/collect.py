@@ -14,8 +14,10 @@ from gpuops import __version__, drain, records, told
 from gpuops.site import Site
 
 VERSION = 1
-# Where the role gpu_verify leaves its reports unless told otherwise, from where Ansible is started.
-PROOFS = Path("artifacts/gpu_verify")
+# Where the role gpu_verify leaves its reports unless told otherwise, in what gpuops remembers.
+PROOFS = "verify"
+# Where earlier versions left them: beside the inventory, and where Ansible was started.
+EARLIER_BESIDE, EARLIER_HERE = "reports", Path("artifacts/gpu_verify")
 # 10^9 bytes per second and lane in one direction, by generation of PCI Express, line coding taken off.
 PCIE_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
@@ -106,19 +108,21 @@ def _failures(path: Path) -> list[dict[str, Any]]:
 
 
 def gather(
-    site: Site, status: Mapping[str, Any], facts: Mapping[str, dict[str, Any]], proofs: Path = PROOFS
+    site: Site, status: Mapping[str, Any], facts: Mapping[str, dict[str, Any]], proofs: Sequence[Path] | None = None
 ) -> dict[str, Any]:
     """The whole report as data.
 
     :param status: the document of gpuops status.
-    :param proofs: directory with what the role gpu_verify has left of hosts, also when gpuops did not run it.
+    :param proofs: directories with what the role gpu_verify has left of hosts, also when gpuops did not run it; where
+        it leaves that by itself if nothing is given.
     """
+    kept = proofs or places(site)
     run, known = last_run(site)
     hosts = []
     for node in status.get("nodes", []):
         name = node["name"]
         remembered = known.get(name, {})
-        row = {**remembered, "verify": proof(remembered, node["cards"], proofs / f"{name}.json")}
+        row = {**remembered, "verify": proof(remembered, node["cards"], [place / f"{name}.json" for place in kept])}
         hosts.append(host(node, facts.get(name, {}), row, run))
     return {
         "version": VERSION,
@@ -135,17 +139,25 @@ def gather(
     }
 
 
-def proof(known: Mapping[str, Any], cards: Sequence[Mapping[str, Any]], path: Path) -> dict[str, Any]:
-    """What was proved of a host's cards: what gpuops remembers, or the file at ``path`` where that came later."""
-    left: dict[str, Any] = told.load(path) or {}
-    # Another site has hosts of the same name, but not the same cards.
-    if _uuids(left.get("devices") or []) & _uuids(cards) and path.stat().st_mtime >= known.get("verified", 0):
-        return left
-    return known.get("verify") or {}
+def places(site: Site) -> list[Path]:
+    """Directories in which the role gpu_verify may have left its reports."""
+    return [site.remembered / PROOFS, site.directory / EARLIER_BESIDE, EARLIER_HERE]
+
+
+def proof(known: Mapping[str, Any], cards: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> dict[str, Any]:
+    """What was proved of a host's cards: what gpuops remembers, or one of the files where that came later."""
+    newest: dict[str, Any] = known.get("verify") or {}
+    when = known.get("verified", 0)
+    for path in paths:
+        left: dict[str, Any] = told.load(path) or {}
+        # Another site has hosts of the same name, but not the same cards.
+        if _uuids(left.get("devices") or []) & _uuids(cards) and (written := path.stat().st_mtime) >= when:
+            newest, when = left, written
+    return newest
 
 
 def _uuids(cards: Sequence[Mapping[str, Any]]) -> set[Any]:
-    return {card.get("uuid") for card in cards}
+    return {card["uuid"] for card in cards if card.get("uuid")}
 
 
 def host(

@@ -41,7 +41,7 @@ def report(
     Looks at the site as gpuops status does, and adds what is remembered of the
     last runs: plans, verification with measured rates, and when each host was
     at which stage. Of a run of ansible-playbook it finds the verification, in
-    artifacts/gpu_verify here. The HTML file needs no network and no other file.
+    the directory where the role gpu_verify leaves it. The HTML file needs no network and no other file.
 
     Exit status: 0 written, 1 it cannot be written, 64 wrong options, 130 Ctrl-C.
 

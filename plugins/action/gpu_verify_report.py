@@ -38,6 +38,13 @@ class ActionModule(ActionBase):
         result.update(changed=False, report=verdict, causes=verdict["causes"])
         if arguments["directory"] and not self._task.check_mode:
             result["file"] = write(arguments["directory"], host, verdict)
+            for source in (task_vars or {}).get("ansible_inventory_sources") or []:
+                if is_read(result["file"], str(source)):
+                    # Once for all hosts of a run.
+                    self._display.warning(
+                        f"gpu_verify_report_dir is {arguments['directory']}, where Ansible looks for inventory, so it "
+                        f"reads the reports as that. To do: set it to {source}/.gpuops/verify or a place elsewhere"
+                    )
         # In check mode what loads the driver was only pretended.
         pretended = self._task.check_mode and verdict["driver"]["loaded"] is None
         if not verdict["ok"] and not pretended:
@@ -47,6 +54,12 @@ class ActionModule(ActionBase):
                 del result["report"]
             result.update(failed=True, msg=f"{host} does not pass:\n" + "\n".join(f"- {line}" for line in lines))
         return result
+
+
+def is_read(path: str, source: str) -> bool:
+    """Whether Ansible takes the file for a part of an inventory: all is, below its directory, that is not hidden."""
+    below = os.path.relpath(os.path.realpath(path), os.path.realpath(source))
+    return os.path.isdir(source) and not any(part.startswith(".") for part in below.split(os.sep))
 
 
 def write(directory: str, host: str, verdict: dict[str, Any]) -> str:

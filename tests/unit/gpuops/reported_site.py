@@ -72,4 +72,4 @@ def made_up(directory: Path) -> dict[str, Any]:
         )
     )
     run.close()
-    return collect.gather(Site(directory), read(events, GROUPS), gpu, directory)
+    return collect.gather(Site(directory), read(events, GROUPS), gpu, [directory])

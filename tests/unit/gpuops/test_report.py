@@ -189,6 +189,27 @@ def test_pairs_are_told_in_words():
     assert drawings.topology("g1", {"scores": [[None]], "kinds": {}}) == ""
 
 
+@pytest.mark.parametrize("place", [".gpuops/verify", "reports", "artifacts/gpu_verify"])
+def test_what_ansible_alone_has_verified_is_found_where_the_role_leaves_it(tmp_path, monkeypatch, place):
+    """And where it left it once."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / place).mkdir(parents=True)
+    (tmp_path / place / "g1.json").write_text(json.dumps({"ok": True, "devices": [{"uuid": "GPU-1", "ok": True}]}))
+    found = collect.proof({}, [{"uuid": "GPU-1"}], [folder / "g1.json" for folder in collect.places(Site(tmp_path))])
+    assert found["ok"] is True
+
+
+def test_the_newest_of_several_reports_counts(tmp_path):
+    for number, name in enumerate(("new", "old")):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"ok": name == "new", "devices": [{"uuid": "GPU-1"}]}))
+        os.utime(path, (1000 - number, 1000 - number))
+    for paths in ([tmp_path / "new.json", tmp_path / "old.json"], [tmp_path / "old.json", tmp_path / "new.json"]):
+        assert collect.proof({}, [{"uuid": "GPU-1"}], paths)["ok"] is True
+    # A card whose UUID is not known is not the same card as another such.
+    assert collect.proof({}, [{"uuid": None}], [tmp_path / "new.json"]) == {}
+
+
 def test_a_site_of_which_nothing_is_known(tmp_path):
     nothing = collect.gather(Site(tmp_path), read([], {"gpu_cluster": ["g1"]}), {})
     assert nothing["run"] is None
