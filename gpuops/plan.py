@@ -31,6 +31,7 @@ SECTIONS = (
     ("disks", "disk", "changed"),
     ("installs", "install", "good"),
     ("changes", "change", "plain"),
+    ("proofs", "prove", "plain"),
     ("cautions", "caution", "changed"),
 )
 
@@ -41,6 +42,7 @@ class HostPlan:
 
     :ivar wipes: disks whose content would be destroyed.
     :ivar disks: disks that hold nothing and would be taken into use.
+    :ivar proofs: what is proven once that is done; it is not tried on the host as it is.
     :ivar summary: what preflight says in brief of the stages to come.
     """
 
@@ -50,6 +52,7 @@ class HostPlan:
     disks: list[str] = field(default_factory=list)
     installs: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
+    proofs: list[str] = field(default_factory=list)
     cautions: list[str] = field(default_factory=list)
     summary: list[str] = field(default_factory=list)
     diffs: list[str] = field(default_factory=list)
@@ -78,6 +81,7 @@ class Reader:
         host = self.hosts.setdefault(data["host"], HostPlan())
         action = data.get("resolved_action") or data.get("task_action") or ""
         self._preflight(host, result)
+        self._proof(host, result, stage)
         if action in _DISK_ACTIONS:
             _disks(host, result)
         elif action == _DRIFT_ACTION:
@@ -88,6 +92,13 @@ class Reader:
             host.add("reboots", match[1].strip())
         if result.get("changed"):
             host.diffs += _diffs(result)
+
+    @staticmethod
+    def _proof(host: HostPlan, result: Mapping[str, Any], stage: str) -> None:
+        facts = result.get("ansible_facts")
+        text = facts.get("common_proof_announced") if isinstance(facts, dict) else None
+        if isinstance(text, str):
+            host.add("proofs", f"{stage + ': ' if stage else ''}{text.strip()}")
 
     @staticmethod
     def _preflight(host: HostPlan, result: Mapping[str, Any]) -> None:

@@ -122,6 +122,15 @@ def test_preflight_reboots_and_other_changes(reader):
     assert "  +b" in lines
 
 
+def test_a_proof_that_follows_a_change_is_announced_after_it(reader):
+    reader.take(ok("g1", "ansible.builtin.set_fact", ansible_facts={"common_proof_announced": "every GPU\n"}), "verify")
+    reader.take(ok("g1", "baremetal.gpu.nvidia_cdi", "Describe the cards", changed=True), "containers")
+    lines, total = told(reader)
+    assert lines[1:] == ["g1: 1 to change", "  change   containers: Describe the cards", "  prove    verify: every GPU"]
+    assert total == "nothing was changed. 1 of 1 hosts would change"
+    assert plan.as_json(reader.hosts, False)["g1"]["proofs"] == ["verify: every GPU"]
+
+
 def test_how_long_it_took_last_time():
     runs = [
         Record("p", started=1000.0, seconds=700.0, rc=0, stages={"driver": 600.0, "cuda": 0.1}, hosts={"a": "done"}),
