@@ -281,6 +281,21 @@ def test_whoever_drained_the_host_is_not_told_of_it(host):
     assert drift.inspect({}, host.run, root=str(host.root), keep_drained=True)["drifted"] is False
 
 
+def test_a_proof_that_is_due_differs_and_is_not_what_mending_must_settle(host):
+    """Otherwise the comparison after mending would fail before anything could be proven."""
+    host.file("/var/lib/baremetal-gpu/pending/proof-a", "x changes\n")
+    found = inspect(host, {"proofs": [{"name": "a", "what": "that a works"}]})
+    assert (found["drifted"], found["required"]) == (True, False)
+
+
+def test_what_is_compared_elsewhere_asks_for_a_proof_too(host):
+    wanted = {"proofs": [{"name": "a", "what": "that a works"}]}
+    others = ["/etc/a.conf: b differ", "/etc/b.conf: c differ", "/etc/c.conf: d differ", "/etc/d.conf: e differ"]
+    found = drift.inspect(wanted, host.run, root=str(host.root), others=others)
+    cause = "/etc/a.conf: b differ, /etc/b.conf: c differ, /etc/c.conf: d differ, 1 more"
+    assert found["plan"] == [f"prove that a works ({cause})"]
+
+
 @pytest.fixture
 def outdated(host):
     """A host whose loaded driver is older than the installed one."""
