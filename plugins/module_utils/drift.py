@@ -21,6 +21,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import driver
 
 PENDING = "/var/lib/baremetal-gpu/pending"
 DRAINED = "drained"
+# Recorded by whoever takes work off the host until its GPUs are verified; gpu_verify looks for the same.
+VERIFICATION = "proof-gpu_verify"
 
 # In the order in which they are mended.
 SECTIONS = (
@@ -399,6 +401,10 @@ def left_drained(pending: dict[str, str]) -> list[Item]:
     if DRAINED not in pending:
         return []
     why = f"an earlier run left it without work: {pending[DRAINED] or 'no reason recorded'}"
+    if VERIFICATION in pending:
+        # Whatever the work was taken off for has not been seen to work.
+        why = f"{why}; it gets it back when its verification passes, which is due since: {pending[VERIFICATION]}"
+        return [{"name": DRAINED, "why": why, "actions": ["wait"], "required": False}]
     return [{"name": DRAINED, "why": why, "actions": ["restore"]}]
 
 
@@ -530,6 +536,8 @@ def _plan_line(section: str, item: Item) -> str:
         return f"rebuild the initramfs of every installed kernel ({item['why']})"
     if section == "proofs":
         return f"prove {item.get('what') or item['name']} ({item['why']})"
+    if section == "pending" and last == "wait":
+        return f"leave the host without work ({item['why']})"
     if section == "pending" and last == "restore":
         return f"give the host work again ({item['why']})"
     if section == "pending":
