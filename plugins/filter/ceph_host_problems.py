@@ -10,7 +10,7 @@ short_description: What keeps a host out of a Ceph cluster
 version_added: 0.1.0
 description:
   - Lists everything at once that speaks against a host, before anything is changed.
-positional: _input, fsid, rows, name, is_monitor, versions
+positional: _input, fsid, rows, name, is_monitor, versions, groups, variables
 options:
   _input:
     description: The answer of M(baremetal.gpu.ceph_node_info).
@@ -36,6 +36,14 @@ options:
     description: Version of Ceph by host, of those that run daemons.
     type: dict
     required: true
+  groups:
+    description: The hosts of the inventory by group. Without them it is not seen whether names are given twice.
+    type: dict
+    default: {}
+  variables:
+    description: What is known of each host, as C(hostvars) has it.
+    type: dict
+    default: {}
 author: baremetal.gpu contributors (@baremetal-gpu)
 """
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_label, ceph_volumes
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 # At the start and at the end, where file systems, partition tables, RAID and volume managers have their marks.
 EDGE_BYTES = 64 * 1024
@@ -27,12 +28,15 @@ PARTS = ("db", "wal")
 
 ACTIVATE, PREPARE, REFUSE = "activate", "prepare", "refuse"
 
+SYS_BLOCK = "/sys/class/block"
 
-def look(path: str, run: Run, sys_block: str = "/sys/class/block", proc: str = "/proc") -> dict[str, Any]:
+
+def look(path: str, run: Run, sys_block: str = SYS_BLOCK, proc: str = "/proc") -> dict[str, Any]:
     """What is at a path, without writing to it.
 
-    :return: path, real, size (bytes), error (why it cannot be judged), users (what has it in use), signatures (what
-        it is marked as), label (a BlueStore label), lvm (ceph_volumes.on_device), blank.
+    :return: path, real, size (bytes), error (why it cannot be judged), users (what has it or a partition of it in
+        use), signatures (what it is marked as), partitions (name and signatures of each), label (a BlueStore label),
+        lvm (ceph_volumes.on_device), blank.
     """
     found: dict[str, Any] = {
         "path": path,
@@ -41,6 +45,7 @@ def look(path: str, run: Run, sys_block: str = "/sys/class/block", proc: str = "
         "error": None,
         "users": [],
         "signatures": [],
+        "partitions": [],
         "label": None,
         "lvm": [],
         "blank": False,
@@ -62,11 +67,20 @@ def look(path: str, run: Run, sys_block: str = "/sys/class/block", proc: str = "
     except ceph_label.LabelError as wrong:
         found["signatures"].append(str(wrong))
     found["signatures"] += signatures(path, run)
+    look_into_partitions(found, run, sys_block)
     if any("LVM2" in mark for mark in found["signatures"]):
         found["lvm"] = ceph_volumes.on_device(found["real"], run)
     if not found["users"] and not found["label"] and is_held(path):
         found["users"].append("something that opened it for itself alone")
     return found
+
+
+def look_into_partitions(found: dict[str, Any], run: Run, sys_block: str = SYS_BLOCK) -> None:
+    """What the partitions of a device are marked as. A member of something is in use, be it stopped."""
+    for name, _number in partitions_of(found["real"], sys_block):
+        marks = signatures(os.path.join(os.path.dirname(found["real"]), name), run)
+        found["partitions"].append({"name": name, "signatures": marks})
+        found["users"] += [f"{name}, which is a member of something ({mark})" for mark in marks if is_member(mark)]
 
 
 def _read(found: dict[str, Any]) -> None:
@@ -80,25 +94,94 @@ def _read(found: dict[str, Any]) -> None:
     found["label"] = ceph_label.parse(first[: ceph_label.LABEL_BYTES])
 
 
-def users_of(real: str, number: int, sys_block: str, proc: str) -> list[str]:
-    """Mounts, swap, partitions and holders (device-mapper, md) of a block device."""
+# Programs that open every device for a moment whenever one is closed.
+LOOKERS = ("(udev-worker)", "systemd-udevd", "udevd")
+# What libblkid calls a part of something larger, beside the names that end in _member.
+MEMBERS = ("bcache", "drbd", "ceph_bluestore", "stratis", "DM_snapshot_cow")
+
+
+def is_member(mark: str) -> bool:
+    """Whether a signature says that there is more of it elsewhere, though nothing has it in use at the moment."""
+    kind = mark.partition(" at ")[0]
+    return kind.endswith("_member") or kind in MEMBERS
+
+
+def partitions_of(real: str, sys_block: str) -> list[tuple[str, str]]:
+    """Name and device number of each partition that the kernel knows of a block device."""
     name = os.path.basename(real)
-    users = []
-    numbers = {f"{os.major(number)}:{os.minor(number)}"}
-    for partition in sorted(glob.glob(f"{sys_block}/{name}/{name}*/partition")):
-        directory = os.path.dirname(partition)
-        users.append(f"the partition {os.path.basename(directory)}")
+    found = []
+    for path in sorted(glob.glob(f"{sys_block}/{glob.escape(name)}/{glob.escape(name)}*/partition")):
+        directory = os.path.dirname(path)
         with open(f"{directory}/dev", encoding="ascii") as file:
-            numbers.add(file.read().strip())
-    users += [f"the holder {os.path.basename(path)}" for path in sorted(glob.glob(f"{sys_block}/{name}/holders/*"))]
+            found.append((os.path.basename(directory), file.read().strip()))
+    return found
+
+
+def users_of(real: str, number: int, sys_block: str, proc: str) -> list[str]:
+    """Mounts, swap, holders (device-mapper, md) and processes of a block device and of its partitions.
+
+    A partition by itself is no use of the device.
+    """
+    name = os.path.basename(real)
+    names = {f"{os.major(number)}:{os.minor(number)}": name}
+    users = [f"the holder {os.path.basename(path)}" for path in sorted(glob.glob(f"{sys_block}/{name}/holders/*"))]
+    for partition, its_number in partitions_of(real, sys_block):
+        names[its_number] = partition
+        holders = sorted(glob.glob(f"{sys_block}/{name}/{partition}/holders/*"))
+        users += [f"the holder {os.path.basename(path)} of {partition}" for path in holders]
     with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="replace") as file:
         for line in file:
             fields = line.split(" ")
-            if fields[2] in numbers:
+            # Some file systems have numbers of their own, and name their device only.
+            source = line.rpartition(" - ")[2].split(" ")[1:2]
+            if fields[2] in names or (source and _named(source[0], names)):
                 users.append(f"a mount at {fields[4]}")
-    with open(f"{proc}/swaps", encoding="utf-8") as file:
-        users += ["swap" for line in file if os.path.realpath(line.split()[0]) == real]
-    return users
+    with open(f"{proc}/swaps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            used = _named(line.split()[0], names) if line.split() else ""
+            users += [] if not used else ["swap"] if used == name else [f"swap on {used}"]
+    return users + openers(names, proc)
+
+
+def _named(path: str, names: Mapping[str, str]) -> str:
+    """Which of these devices a path names; empty if none."""
+    base = os.path.basename(os.path.realpath(path)) if path.startswith("/") else ""
+    return base if base in names.values() else ""
+
+
+def openers(names: Mapping[str, str], proc: str) -> list[str]:
+    """Processes that have one of these devices open, such as the machine of which it is a disk."""
+    found = {}
+    for descriptor in glob.iglob(f"{proc}/[0-9]*/fd/*"):
+        process = descriptor[len(proc) + 1 :].partition("/")[0]
+        try:
+            target = os.readlink(descriptor)
+            if process in found or process == str(os.getpid()) or not target.startswith("/"):
+                continue
+            used = _of_descriptor(descriptor, target, names)
+            if not used:
+                continue
+            with open(f"{proc}/{process}/comm", encoding="utf-8", errors="replace") as file:
+                command = one_line(file.read().strip(), 64)
+        except OSError:
+            # It has ended, or closed it.
+            continue
+        if command not in LOOKERS:
+            found[process] = f"the process {command} ({process}), which has {used} open"
+    return [found[process] for process in sorted(found, key=int)]
+
+
+def _of_descriptor(descriptor: str, target: str, names: Mapping[str, str]) -> str:
+    """The device that a descriptor is of, under whatever name it was opened; empty if it is another one."""
+    if target.startswith("/dev/") and os.path.basename(target) in names.values():
+        return os.path.basename(target)
+    try:
+        status = os.stat(descriptor)
+    except OSError:
+        return ""
+    if not stat.S_ISBLK(status.st_mode):
+        return ""
+    return names.get(f"{os.major(status.st_rdev)}:{os.minor(status.st_rdev)}", "")
 
 
 def is_held(path: str) -> bool:
@@ -141,7 +224,8 @@ def judge(
     if found["users"]:
         return _refused(
             f"it is in use: {', '.join(found['users'])}",
-            "end that first if the device may go; what is in use is not wiped even where it is listed for it",
+            "end that first if the device may go (unmount it, stop the process, take a member out of its array, volume "
+            "group or pool, then 'wipefs --all' the partition); what is in use is not wiped even where it is listed",
         )
     if found["size"] < SMALLEST_BYTES:
         return _refused(f"it has {found['size'] >> 20} MiB, an OSD needs 1024 and more", "take a larger device")
@@ -227,6 +311,9 @@ def _holds(found: Mapping[str, Any], fsid: str) -> str:
     if tagged:
         number, cluster = (tagged[0].get(key, "?") for key in ("osd_id", "cluster_fsid"))
         return f"osd.{number} of the cluster {cluster} in a logical volume"
-    if found["signatures"]:
-        return ", ".join(dict.fromkeys(found["signatures"]))
+    partitions = found.get("partitions", ())
+    if found["signatures"] or partitions:
+        parts = [f"{row['name']} ({', '.join(row['signatures']) or 'no mark'})" for row in partitions]
+        marks = ", ".join(dict.fromkeys(found["signatures"]))
+        return " with ".join(filter(None, [marks, f"the partitions {', '.join(parts)}" if parts else ""]))
     return "" if found["blank"] else "data of an unknown kind"

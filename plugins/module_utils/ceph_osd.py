@@ -196,7 +196,11 @@ class Osds:
         return record
 
     def wipe(self, path: str) -> None:
-        """Take away every mark, and the first and last MiB, of a device that nobody uses."""
+        """Take away every mark, those of its partitions and the first and last MiB of a device that nobody uses."""
+        real = os.path.realpath(path)
+        partitions = [name for name, _number in ceph_devices.partitions_of(real, ceph_devices.SYS_BLOCK)]
+        for name in partitions:
+            self._must(["wipefs", "--all", f"{os.path.dirname(real)}/{name}"], "see what has the partition in use")
         self._must(["wipefs", "--all", path], "see what has the device in use")
         with open(path, "r+b") as device:
             size = device.seek(0, os.SEEK_END)
@@ -205,6 +209,9 @@ class Osds:
                 device.write(bytes(1 << 20))
             device.flush()
             os.fsync(device.fileno())
+        if partitions:
+            # The table is gone; the kernel forgets what was in it.
+            self._must(["blockdev", "--rereadpt", path], "see what has a partition in use")
 
     def _register(self, begun: Mapping[str, str], device_class: str, replaced: int | None) -> int:
         """The number of the OSD; asked again with the same UUID, the monitors give the same one."""

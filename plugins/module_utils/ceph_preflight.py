@@ -32,6 +32,49 @@ def mon_id(host: str, known: Mapping[str, Any]) -> str:
     return str(known.get("ceph_common_id") or host.partition(".")[0])
 
 
+# The kinds of daemons that are called as their host is, by the group of their hosts. Monitors are looked at with their
+# addresses; an OSD has a number, and its host a name in the CRUSH map.
+NAMED = {"mgr": "ceph_mgrs", "mds": "ceph_mdss"}
+
+
+def names(groups: Mapping[str, Sequence[str]], variables: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """What tells daemons apart, by kind and host: `mgr`, `mds`, and for `osd` the host names in the CRUSH map.
+
+    Of an OSD's host that has not been looked at nothing is known yet.
+    """
+    found = {
+        kind: {host: mon_id(host, variables[host]) for host in groups.get(group) or ()} for kind, group in NAMED.items()
+    }
+    found["osd"] = {}
+    for host in groups.get("ceph_osds") or ():
+        known = variables[host]
+        location = re.search(r"(?:^|\s)host=(\S+)", str(known.get("ceph_common_crush_location") or ""))
+        named = location[1] if location else str((known.get("ceph_common_node") or {}).get("hostname") or "")
+        if named:
+            found["osd"][host] = named
+    return found
+
+
+def problems_of_names(named: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Daemons, and hosts in the CRUSH map, that nobody could tell apart: one takes the place of the other."""
+    wrong = []
+    for kind, by_host in named.items():
+        for name in sorted({name for name in by_host.values() if list(by_host.values()).count(name) > 1}):
+            hosts = ", ".join(host for host in by_host if by_host[host] == name)
+            wrong.append(
+                f"the hosts {hosts} are all {name} in the CRUSH map, so that copies on different ones count as on one: "
+                "give each a host name of its own, or name it in ceph_common_crush_location (host=...)"
+                if kind == "osd"
+                else f"the {kind} daemons of {hosts} are all called {name}: set ceph_common_id of their hosts"
+            )
+    wrong += [
+        f"the mds of {host} is called {name}, and the name of an mds must not begin with a digit: set ceph_common_id"
+        for host, name in named.get("mds", {}).items()
+        if name[:1].isdigit()
+    ]
+    return wrong
+
+
 def version_of_distribution(path: str = "/etc/os-release") -> str:
     """The release of Ceph that the packages of a distribution have; empty if that is not known."""
     try:
@@ -55,6 +98,8 @@ def problems(
     name: str,
     is_monitor: bool,
     versions: Mapping[str, str],
+    groups: Mapping[str, Sequence[str]] | None = None,
+    variables: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[str]:
     """Everything at once that speaks against a host.
 
@@ -62,6 +107,8 @@ def problems(
     :param rows: all monitors.
     :param name: what the daemons of this host are called.
     :param versions: version of Ceph of every host with daemons that is known.
+    :param groups: the hosts of the inventory by group.
+    :param variables: what is known of each host.
     """
     wrong = [
         f"{trace['where']} belongs to the cluster {trace['fsid']}, not to {fsid}: take that cluster off the host "
@@ -77,6 +124,7 @@ def problems(
                 "ceph_common_mon_address"
             )
     wrong += ceph_conf.problems_of_monitors(rows)
+    wrong += problems_of_names(names(groups or {}, variables or {}))
     known = {host: release(text) for host, text in versions.items() if release(text)}
     if len(set(known.values())) > 1:
         listed = ", ".join(f"{number} on {host}" for host, number in sorted(known.items()))

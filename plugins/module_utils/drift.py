@@ -4,8 +4,8 @@
 """How a host differs from a desired document, section by section. Reads only, and asks no network.
 
 A drift is a list of items per section; each says `why` it differs and which `actions` would mend it. What has to be
-done after a change (a restart, a new initramfs) is recorded on the host before the change, so that a run that was cut
-in between is found here: the record is part of the drift.
+done after a change (a restart, a new initramfs, a proof) is recorded on the host before the change, so that a run that
+was cut in between is found here: the record is part of the drift. That of a proof goes only when it has passed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import driver
 
 PENDING = "/var/lib/baremetal-gpu/pending"
 DRAINED = "drained"
+# Recorded by whoever takes work off the host until its GPUs are verified; gpu_verify looks for the same.
+VERIFICATION = "proof-gpu_verify"
 
 # In the order in which they are mended.
 SECTIONS = (
@@ -36,6 +38,7 @@ SECTIONS = (
     "initramfs",
     "kernel_modules",
     "units",
+    "proofs",
     "pending",
 )
 
@@ -339,6 +342,26 @@ def initramfs_drift(wanted: Item | None, drift: Drift, pending: dict[str, str], 
     return [{"name": "initramfs", "command": command, "actions": ["rebuild"], **recorded}]
 
 
+def proofs_drift(wanted: list[Item], drift: Drift, others: Iterable[str], pending: dict[str, str]) -> list[Item]:
+    """What is to be proven after the changes of this run, or since those of an earlier one that never did.
+
+    Not `required`: the host is as wanted, and whoever proves it says whether it does its work.
+    """
+    changes = [*plan(drift), *others]
+    found = []
+    for item in wanted:
+        record = pending_name("proof", item["name"])
+        if item.get("state") != "absent" and (changes or record in pending):
+            recorded = _recorded(record, _brief(changes), pending, "it")
+            found.append({**item, **recorded, "actions": ["prove"], "required": False})
+    return found
+
+
+def _brief(changes: list[str]) -> list[str]:
+    more = len(changes) - 3
+    return changes if more <= 0 else [*changes[:3], f"{more} more"]
+
+
 def another_module(item: Item, drift: Drift, root: str, kernel: str) -> str | None:
     """Why the loaded module is not the one that modprobe would load, or soon would; None if it is.
 
@@ -362,11 +385,12 @@ def another_module(item: Item, drift: Drift, root: str, kernel: str) -> str | No
 
 
 def stale_records(desired: Item, drift: Drift, pending: dict[str, str]) -> list[Item]:
-    """Records of this document's units and initramfs that ask for nothing any more, such as of a stopped unit."""
+    """Records of this document's units, proofs and initramfs that ask for nothing any more, as of a stopped unit."""
     own = {pending_name("restart", system.unit_name(unit["name"])) for unit in _clean(desired.get("units"))}
+    own |= {pending_name("proof", item["name"]) for item in _clean(desired.get("proofs"))}
     if desired.get("initramfs"):
         own.add(pending_name("initramfs"))
-    used = {item.get("record") for section in ("units", "initramfs") for item in drift.get(section, ())}
+    used = {item.get("record") for section in ("units", "initramfs", "proofs") for item in drift.get(section, ())}
     return [
         {"name": name, "why": "nothing is due any more", "actions": ["clear"]} for name in pending if name in own - used
     ]
@@ -377,6 +401,10 @@ def left_drained(pending: dict[str, str]) -> list[Item]:
     if DRAINED not in pending:
         return []
     why = f"an earlier run left it without work: {pending[DRAINED] or 'no reason recorded'}"
+    if VERIFICATION in pending:
+        # Whatever the work was taken off for has not been seen to work.
+        why = f"{why}; it gets it back when its verification passes, which is due since: {pending[VERIFICATION]}"
+        return [{"name": DRAINED, "why": why, "actions": ["wait"], "required": False}]
     return [{"name": DRAINED, "why": why, "actions": ["restore"]}]
 
 
@@ -390,11 +418,12 @@ def inspect(
     kernel: str = "",
     diff: bool = False,
     keep_drained: bool = False,
+    others: Iterable[str] = (),
 ) -> Item:
     """{drifted, required, refresh, drift, plan} of a host, and diff where it is asked for.
 
     `run` runs a command that only reads and returns its status and output. `keep_drained` is for whoever has taken
-    work off the host and will give it back later.
+    work off the host and will give it back later. `others` says what differs that is not compared here.
     """
     drift: Drift = {}
     kernel = kernel or os.uname().release
@@ -443,6 +472,7 @@ def inspect(
     units = _clean(desired.get("units"))
     units += holding_units(desired, units, drift, pending)
     drift["units"] = units_drift(units, system.read_units((unit["name"] for unit in units), run), drift, pending)
+    drift["proofs"] = proofs_drift(_clean(desired.get("proofs")), drift, others, pending)
     drift["pending"] = stale_records(desired, drift, pending)
     if not keep_drained:
         drift["pending"] += left_drained(pending)
@@ -504,6 +534,10 @@ def _plan_line(section: str, item: Item) -> str:
         return f"{main} package {name}{also} ({item['why']})"
     if section == "initramfs":
         return f"rebuild the initramfs of every installed kernel ({item['why']})"
+    if section == "proofs":
+        return f"prove {item.get('what') or item['name']} ({item['why']})"
+    if section == "pending" and last == "wait":
+        return f"leave the host without work ({item['why']})"
     if section == "pending" and last == "restore":
         return f"give the host work again ({item['why']})"
     if section == "pending":

@@ -161,6 +161,8 @@ def remedy(desired: Item, found: Item) -> Item:
         return [item for item in packages if action in item["actions"]]
 
     due = [item for section in ("units", "initramfs") for item in drift.get(section, ()) if item.get("cause")]
+    # Whoever proves it clears the record, once the proof has passed.
+    proofs = list(drift.get("proofs", ()))
     over = [item for item in drift.get("pending", ()) if "clear" in item["actions"]]
     files = _merged(drift.get("files", ()), desired.get("files"), "path")
     units = drift.get("units", ())
@@ -173,7 +175,7 @@ def remedy(desired: Item, found: Item) -> Item:
         "touches_kernel": any(drift.get(section) for section in ("dkms", "initramfs", "kernel_modules")),
         "stops": bool(units_first or kernel_modules["unload_first"]),
         "touches_packages": any(drift.get(section) for section in ("interrupted", *SOURCES, "packages")),
-        "records": _records(due),
+        "records": _records([*due, *proofs]),
         "interrupted": bool(drift.get("interrupted")),
         # Before anything else: a key that is not the one that was named stops the host while it is untouched.
         "new_keys": _by_task(item for item in _keys(desired, drift) if item.get("state") != "absent"),

@@ -26,8 +26,10 @@ def settings(item: Item) -> str | None:
         record.load()
         text = _read(path)
         before = parse(text or "")
-        after, claimed = merge.settled(
-            before, item["state"], item["values"], item["remove"], item["lists"], record.claims
+        cut = record.next is not None
+        record.settle(text)
+        after, claimed, replaced = merge.settled(
+            before, item["state"], item["values"], item["remove"], item["lists"], record.claims, record.replaced
         )
     except (OSError, ValueError, merge.Malformed, merge.Conflict, merge_record.Unreadable) as error:
         return str(error)
@@ -36,7 +38,8 @@ def settings(item: Item) -> str | None:
         return f"{', '.join(map(merge.name, found))} differ"
     if record.pending is not None:
         return "its service has not read it yet"
-    if record.claims != (claimed if item["state"] == "present" else None):
+    remembered = (claimed, replaced) if item["state"] == "present" else (None, {})
+    if cut or (record.claims, record.replaced) != remembered:
         return "what is remembered of it differs"
     if item.get("mode") and text is not None and stat.S_IMODE(os.stat(path).st_mode) != int(item["mode"], 8):
         return f"its mode is not {item['mode']}"
@@ -50,7 +53,7 @@ def _left_in_others(item: Item) -> str | None:
             record.load()
         except merge_record.Unreadable as error:
             return f"of {other}: {error}"
-        if record.claims:
+        if record.claims or record.next is not None:
             return f"{other} still has settings that are wanted no longer"
     return None
 

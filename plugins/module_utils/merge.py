@@ -5,7 +5,8 @@
 
 Pure functions over nested dicts and lists. What a caller was not told about stays as it is, in the order it was in.
 A claim is a setting that this code brought into the document: only claims are taken out again, so a setting that
-the operator had made before stays theirs even where the wanted value is the same.
+the operator had made before stays theirs even where the wanted value is the same. Where a claim took the place of
+another value, that one is remembered and comes back when the claim goes.
 """
 
 from __future__ import annotations
@@ -202,23 +203,57 @@ def remove(data: dict[str, Any], path: Path) -> dict[str, Any]:
     return result
 
 
-def take_back(data: dict[str, Any], path: Path, claim: Any, lists: str) -> dict[str, Any]:
-    """Data without a claim. A value that someone has changed since is no longer ours and stays."""
+def put(data: dict[str, Any], path: Path, value: Any) -> dict[str, Any]:
+    """Data with a value at a path, whatever was there; the tables on the way are made."""
+    head, rest = path[0], path[1:]
+    inner = data.get(head)
+    result = dict(data)
+    result[head] = put(inner if isinstance(inner, dict) else {}, rest, value) if rest else copy.deepcopy(value)
+    return result
+
+
+def take_back(
+    data: dict[str, Any], path: Path, claim: Any, lists: str, replaced: Claims | None = None
+) -> dict[str, Any]:
+    """Data without a claim, and with what it had replaced. A value that someone has changed since is no longer ours
+    and stays."""
     present = get(data, path)
     if lists == "union" and isinstance(claim, list) and isinstance(present, list):
         rest = without(present, claim)
         if rest:
-            return merge(data, _nested(path, rest)) if len(rest) < len(present) else data
-        return remove(data, path)
-    if has(data, path) and same(present, claim):
-        return remove(data, path)
+            return put(data, path, rest) if len(rest) < len(present) else data
+    elif not has(data, path) or not same(present, claim):
+        return data
+    if path in (replaced or {}):
+        return put(data, path, (replaced or {})[path])
+    return remove(data, path)
+
+
+def put_back_empty(data: dict[str, Any], replaced: Claims, claims: Claims) -> dict[str, Any]:
+    """Data with the empty tables and the nulls that had given way to a table, of which nothing is left."""
+    for path, value in replaced.items():
+        above = (path[:depth] for depth in range(1, len(path)))
+        free = not has(data, path) and all(isinstance(get(data, part, {}), dict) for part in above)
+        if _gives_way(value) and path not in claims and free:
+            data = put(data, path, value)
     return data
 
 
-def _nested(path: Path, value: Any) -> dict[str, Any]:
-    for part in reversed(path):
-        value = {part: value}
-    return value  # type: ignore[no-any-return]
+def _gives_way(value: Any) -> bool:
+    """Whether a table may take the place of a value: there is nothing in it."""
+    return value is None or value == {}
+
+
+def overwritten(data: dict[str, Any], path: Path, value: Any) -> Claims:
+    """What of the document a value at a path takes the place of."""
+    for depth in range(1, len(path)):
+        if not has(data, path[:depth]):
+            return {}
+        if _gives_way(get(data, path[:depth])):
+            return {path[:depth]: get(data, path[:depth])}
+    if has(data, path) and not same(get(data, path), value):
+        return {path: copy.deepcopy(get(data, path))}
+    return {}
 
 
 def apply(
@@ -227,34 +262,47 @@ def apply(
     unwanted: list[Path],
     lists: str = "replace",
     claims: Claims | None = None,
-) -> tuple[dict[str, Any], Claims]:
+    replaced: Claims | None = None,
+) -> tuple[dict[str, Any], Claims, Claims]:
     """The document with the wanted values in it and what was claimed earlier and is wanted no longer taken out.
 
-    Returns the document and the claims on it. The order is: take back, remove, merge.
+    Returns the document, the claims on it, and what they have replaced. The order is: take back, remove, merge.
     """
-    earlier = claims or {}
+    earlier, before = claims or {}, replaced or {}
     wanted = leaves(values)
     result = data
     for path, claim in earlier.items():
         if path not in wanted:
-            result = take_back(result, path, claim, lists)
+            result = take_back(result, path, claim, lists, before)
         elif lists == "union" and isinstance(claim, list) and isinstance(wanted[path], list):
             gone = without(claim, wanted[path])
             result = take_back(result, path, gone, lists) if gone else result
+    result = put_back_empty(result, before, wanted)
     for path in unwanted:
         result = remove(result, path)
     claimed: Claims = {}
+    kept: Claims = {}
     for path, value in wanted.items():
         present = get(data, path)
         if lists == "union" and isinstance(value, list) and isinstance(present, list):
-            before = without(present, earlier[path]) if isinstance(earlier.get(path), list) else present
-            ours = without(value, before)
+            theirs = without(present, earlier[path]) if isinstance(earlier.get(path), list) else present
+            ours = without(value, theirs)
             # A list that we have made stays ours, be it empty.
             if ours or path in earlier:
                 claimed[path] = ours
+                kept.update(_still_replaced(before, path))
         elif path in earlier or not has(data, path) or not same(present, value):
             claimed[path] = copy.deepcopy(value)
-    return merge(result, values, lists), claimed
+            if path in earlier and has(data, path) and same(present, earlier[path]):
+                kept.update(_still_replaced(before, path))
+            else:
+                # Also where somebody has changed what was ours: theirs is what comes back.
+                kept.update(overwritten(result, path, value))
+    return merge(result, values, lists), claimed, kept
+
+
+def _still_replaced(replaced: Claims, path: Path) -> Claims:
+    return {known: value for known, value in replaced.items() if known == path[: len(known)]}
 
 
 def withdraw(
@@ -263,14 +311,27 @@ def withdraw(
     unwanted: list[Path],
     lists: str = "replace",
     claims: Claims | None = None,
+    replaced: Claims | None = None,
 ) -> dict[str, Any]:
-    """The document without what was claimed; where nothing is known of claims (None), without the given values."""
+    """The document without what was claimed, and with what that had replaced; where nothing is known of claims (None),
+    without the given values."""
     result = data
     for path, claim in (leaves(values) if claims is None else claims).items():
-        result = take_back(result, path, claim, lists)
+        result = take_back(result, path, claim, lists, replaced)
+    result = put_back_empty(result, replaced or {}, {})
     for path in unwanted:
         result = remove(result, path)
     return result
+
+
+def lost(data: dict[str, Any], unwanted: list[Path], claims: Claims | None = None) -> list[Path]:
+    """Settings of others that are removed, and that nobody can bring back."""
+    ours = claims or {}
+    return sorted(
+        path
+        for path, value in leaves(data).items()
+        if any(path[: len(key)] == key for key in unwanted) and not (path in ours and same(ours[path], value))
+    )
 
 
 def settled(
@@ -280,13 +341,14 @@ def settled(
     unwanted: list[Any],
     lists: str = "replace",
     claims: Claims | None = None,
-) -> tuple[dict[str, Any], Claims]:
-    """The document as `state`, present or absent, wants it, and the claims on it. Raises ValueError for a key of
-    `unwanted` that is none, and Conflict."""
+    replaced: Claims | None = None,
+) -> tuple[dict[str, Any], Claims, Claims]:
+    """The document as `state`, present or absent, wants it, the claims on it and what they have replaced. Raises
+    ValueError for a key of `unwanted` that is none, and Conflict."""
     paths = [key_path(key) for key in unwanted]
     if state == "present":
-        return apply(data, values, paths, lists, claims)
-    return withdraw(data, values, paths, lists, claims), {}
+        return apply(data, values, paths, lists, claims, replaced)
+    return withdraw(data, values, paths, lists, claims, replaced), {}, {}
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[Path]:

@@ -45,6 +45,11 @@ addresses:
   returned: success
   type: list
   elements: str
+hostname:
+  description: What the host is called in the CRUSH map, which is its name up to the first dot.
+  returned: success
+  type: str
+  sample: stor1
 version:
   description: Version of the packages of Ceph that are installed, otherwise the one that would be; empty if unknown.
   returned: success
@@ -53,6 +58,7 @@ version:
 """
 
 import re
+import socket
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -85,6 +91,7 @@ def main() -> None:
         changed=False,
         traces=ceph_daemon.traces(module.params["cluster"]),
         addresses=sorted(host_look.local_addresses()),
+        hostname=socket.gethostname().partition(".")[0],
         version=version(module.params["from_distribution"]),
     )
 

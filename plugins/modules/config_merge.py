@@ -18,7 +18,7 @@ description:
     refuses to start gets its earlier file back, and the module fails with the end of the service's log.
   - With O(record=true) the module remembers which settings it made. A setting that is wanted no longer is then taken
     out again, unless someone has changed it since. A setting that was there before with the same value is not ours
-    and stays.
+    and stays. A setting that took the place of another value gives that one back when it goes.
 options:
   path:
     description: The file. A symbolic link is followed. A missing file is created, its directory too.
@@ -50,6 +50,8 @@ options:
   remove:
     description:
       - Keys that must not be in the file, whoever wrote them. Removed before O(values) are merged.
+      - What others had written there does not come back when a key is named here no longer; a warning says so, in
+        check mode too.
       - A key is a list of its parts from the top, or a string with dots between the parts.
       - A table that is left empty by it goes as well.
     type: list
@@ -220,14 +222,20 @@ class Record(merge_record.Record):
         try:
             self.load()
         except merge_record.Unreadable as error:
-            module.warn(f"{self.path} is unreadable and is made anew: {error}")
+            kept = f"{self.path}.unreadable"
+            module.warn(
+                f"{self.path} is unreadable and is made anew, so what the module has put into {path} stays there, and "
+                f"what that replaced does not come back: {error}. It is kept as {kept}"
+            )
+            if not module.check_mode and os.path.isfile(self.path):
+                os.replace(self.path, kept)
         self.saved = self.text()
 
     def save(self) -> None:
         text = self.text()
         if text == self.saved or self.module.check_mode:
             return
-        if self.claims is None and self.pending is None:
+        if self.claims is None and self.pending is None and self.next is None:
             if os.path.exists(self.path):
                 os.unlink(self.path)
         else:
@@ -398,14 +406,16 @@ def main() -> None:
         )
         return
     record = Record(module, path)
+    record.settle(text)
     unit = Unit(module, params["unit"]) if params["unit"] else None
 
     # Desired.
-    claims = record.claims if params["record"] else None
+    claims, replaced = (record.claims, record.replaced) if params["record"] else (None, {})
     try:
-        after, claimed = merge.settled(
-            before, params["state"], params["values"], params["remove"], params["lists"], claims
+        after, claimed, kept = merge.settled(
+            before, params["state"], params["values"], params["remove"], params["lists"], claims, replaced
         )
+        lost = merge.lost(before, [merge.key_path(key) for key in params["remove"]], claims)
     except (ValueError, merge.Conflict) as error:
         remedy = " Name the key in `remove` if that is what is wanted." if isinstance(error, merge.Conflict) else ""
         module.fail_json(msg=f"{path} is left as it is: {error}.{remedy}", path=path)
@@ -430,6 +440,11 @@ def main() -> None:
             "after": new,
         }
     ]
+    if lost:
+        module.warn(
+            f"{path}: {', '.join(map(merge.name, lost))} is removed, whoever wrote it, and does not come back when "
+            "`remove` names it no longer"
+        )
     earlier = outstanding(record.pending, unit)
     if rewrite:
         result["changed"] = True
@@ -445,11 +460,10 @@ def main() -> None:
         result["action"] = earlier
 
     # Apply.
-    known = record.claims
     if rewrite and not module.check_mode:
         if params["record"]:
-            # Until the file is written both the old and the new settings are ours.
-            record.claims = {**(record.claims or {}), **claimed}
+            # Which of the two holds for the next run, if this one is cut, the file tells.
+            record.announce(None if gone else new, claimed if params["state"] == "present" else None, kept)
         if result["action"] != "none":
             record.pending = {"action": result["action"], "boot_id": boot_id(), "monotonic": time.monotonic()}
         record.save()
@@ -470,11 +484,12 @@ def main() -> None:
         if unit is not None and result["action"] != "none":
             trouble = unit.do(result["action"])
             if trouble:
-                record.claims = known
                 take_file_back(module, record, unit, path, text, rewrite, trouble, result)
         record.pending = None
         if params["record"]:
             record.claims = claimed if params["state"] == "present" else None
+            record.replaced = kept
+        record.next = None
         record.save()
     for other in params["withdraw_from"]:
         withdraw_from(module, other["path"], other["format"], result)
@@ -485,14 +500,15 @@ def withdraw_from(module: AnsibleModule, name: str, file_format: str, result: di
     """Take out of a file what the module remembers to have put in."""
     path = os.path.realpath(name)
     record = Record(module, path)
-    if not record.claims:
+    if not record.claims and record.next is None:
         return
     parse, render = FORMATS[file_format]
     text = None
     try:
         text = read(module, path)
         before = parse(text or "")
-        after = merge.withdraw(before, {}, [], module.params["lists"], record.claims)
+        record.settle(text)
+        after = merge.withdraw(before, {}, [], module.params["lists"], record.claims, record.replaced)
         new = render(text or "", after) if after else ""
     except (merge.Malformed, toml_document.Unsupported) as error:
         # What is wrong with it is the business of whoever still uses it, and the record is kept.
@@ -514,6 +530,7 @@ def withdraw_from(module: AnsibleModule, name: str, file_format: str, result: di
         else:
             os.unlink(path)
     record.claims = record.pending = None
+    record.replaced = {}
     record.save()
 
 
@@ -534,7 +551,7 @@ def take_file_back(
             os.unlink(path)
         else:
             write(module, path, text)
-        record.pending = None
+        record.pending = record.next = None
         record.save()
         again = unit.start_again()
         state = (

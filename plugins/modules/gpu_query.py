@@ -302,9 +302,14 @@ state:
       description: The nodes and links that are not as they must be.
       type: list
       elements: dict
+due:
+  description: Whether somebody has recorded that the host is to be verified before it gets its work back.
+  returned: always
+  type: bool
 """
 
 import inspect
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -316,6 +321,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
     query_container,
     query_runtime,
 )
+
+# Same as in plugins/module_utils/drift.py.
+RECORD = "/var/lib/baremetal-gpu/pending/proof-gpu_verify"
 
 
 def query_containers(module: AnsibleModule, result: dict[str, Any], state: dict[str, Any]) -> dict[str, Any] | None:
@@ -415,6 +423,7 @@ def main() -> None:
         containers=containers,
         runtime=runtime,
         state=state,
+        due=os.path.exists(RECORD),
     )
 
 

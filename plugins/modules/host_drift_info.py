@@ -382,6 +382,26 @@ options:
             description: The C(devices) of M(baremetal.gpu.gpu_facts), which know the UUIDs of the cards.
             type: list
             elements: dict
+      proofs:
+        description:
+          - What a role proves after a change. A proof is due once something differs, and stays due until whoever
+            proves it clears its record, also if nothing differs any more.
+          - While it is due, the host counts as one that differs, though not as RV(required).
+        type: list
+        elements: dict
+        suboptions:
+          name:
+            description: Name of the proof, in that of its record.
+            type: str
+            required: true
+          what:
+            description: What is proven, as it follows the word prove.
+            type: str
+          state:
+            description: Whether there is still something to prove.
+            type: str
+            choices: [present, absent]
+            default: present
       device_nodes:
         description:
           - Whether the device nodes that M(baremetal.gpu.gpu_device_nodes) makes are looked at. What differs is that
@@ -618,6 +638,7 @@ SPEC = {
             "devices": {"type": "list", "elements": "dict"},
         },
     },
+    "proofs": listed(**named(), what={"type": "str"}, state=PRESENCE),
     "device_nodes": {"type": "bool", "default": False},
 }
 
@@ -654,9 +675,15 @@ def main() -> None:
         supports_check_mode=True,
     )
     desired = module.params["desired"]
-    found = drift.inspect(desired, run, diff=module._diff, keep_drained=module.params["keep_drained"])
     differing, notes = compared_by_their_modules(desired)
     others = [{"path": path, "why": why} for path, why in differing.items() if why is not None]
+    found = drift.inspect(
+        desired,
+        run,
+        diff=module._diff,
+        keep_drained=module.params["keep_drained"],
+        others=[f"{other['path']}: {other['why']}" for other in others],
+    )
     differs = {name: found[name] or bool(others) for name in ("drifted", "required")}
     module.exit_json(changed=False, **{**found, **differs, "others": others, "notes": notes})
 

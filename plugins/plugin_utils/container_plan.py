@@ -28,6 +28,7 @@ TOOLKIT = [
     "libnvidia-container-tools",
     "libnvidia-container1",
 ]
+PROOF = "container_runtime"
 TOOLKIT_FILE = "/etc/nvidia-container-runtime/config.toml"
 
 UNITS: dict[str, list[dict[str, Any]]] = {
@@ -88,13 +89,13 @@ def plan(
     :param containerd: what is in containerd's file; None where there is none, or where nobody has looked.
     :return: `check`: whether there is something to find out or to refuse before anything else. `system`: its key.
         `known`: whether the role knows the system; without that there is nothing more. `problems`: rows of why and
-        remedy. `present`: whether there is to be an engine. `desired`: the document for packages, repositories and
-        units; `compared`: the same with the files that other modules keep; `finished`: the same with `notes`, None
-        where comparing the host does not tell all that there is to do. `file` and `toolkit`: arguments of config_merge,
-        `toolkit` None where it is not wanted; `validate`, `unit`, `reload_keys`, `others`: of the
-        engine's file. `packaged`: whether the engine's package is about to bring that file. `specification`:
-        arguments of nvidia_cdi, None where it cannot be told whether there are cards. `notes`: what an operator
-        should know.
+        remedy. `present`: whether there is to be an engine. `proves`: whether it is to be proven. `desired`: the
+        document for packages, repositories and units; `compared`: the same with the files that other modules keep;
+        `finished`: the same with `notes`, None where comparing the host does not tell all that there is to do. `file`
+        and `toolkit`: arguments of config_merge, `toolkit` None where it is not wanted; `validate`, `unit`,
+        `reload_keys`, `others`: of the engine's file. `packaged`: whether the engine's package is about to bring that
+        file. `specification`: arguments of nvidia_cdi, None where it cannot be told whether there are cards. `notes`:
+        what an operator should know.
     """
     key = system_of(facts)
     system = re.sub(r"^el(8|9|10)$", "el", key)
@@ -105,7 +106,9 @@ def plan(
     wanted = _Wanted(asked, systems[system], not key.startswith("el"), facts.get("gpu") or {}, containerd)
     problems = wanted.problems() if wanted.present else []
     file, toolkit = wanted.file(), wanted.toolkit_file() if wanted.toolkit else None
-    desired, specification = wanted.desired(), wanted.specification()
+    specification = wanted.specification()
+    proofs = wanted.proofs()
+    desired = {**wanted.desired(), **({"proofs": proofs} if proofs else {})}
     compared = {**desired, "settings": [file, toolkit] if toolkit else [file]}
     compared = {**compared, "cdi": specification} if specification else compared
     check, notes = unsure or bool(problems), wanted.notes()
@@ -115,6 +118,7 @@ def plan(
         "known": True,
         "problems": problems,
         "present": wanted.present,
+        "proves": bool(proofs) and wanted.present,
         "desired": desired,
         "compared": compared,
         "finished": None if check else {**compared, "notes": notes},
@@ -191,6 +195,13 @@ class _Wanted:
             "packages": self._desired_packages(),
             "units": UNITS[self.engine] if self.present else [],
         }
+
+    def proofs(self) -> list[dict[str, Any]]:
+        """What is due after a change until it has passed. One that is never made keeps its record for later."""
+        if not self.present:
+            return [{"name": PROOF, "state": "absent"}]
+        what = f"that {self.engine} runs containers within their limits"
+        return [] if self.asked["validate"] == "never" else [{"name": PROOF, "what": what}]
 
     def _repository(self, name: str, prefix: str, wanted: bool, suites: list[Any]) -> dict[str, Any]:
         """What an item leaves out means something, so it has only what was asked for."""

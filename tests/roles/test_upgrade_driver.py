@@ -130,6 +130,8 @@ def test_a_card_that_computes_wrong_gets_no_work(working: None, nvidia: dict[str
     assert loaded() == NEWER
     assert not [line for line in order() if line.startswith("restore")]
     assert on_host("cat /var/lib/baremetal-gpu/pending/drained") == "upgrade of the driver"
+    # Another run finds the driver as wanted, and gives no work back for that.
+    assert on_host("ls /var/lib/baremetal-gpu/pending").split() == ["drained", "proof-gpu_verify"]
     # Once the card is exchanged.
     lab("scenario", DEBIAN_13, SCENARIO)
     play = upgrade(wanted)

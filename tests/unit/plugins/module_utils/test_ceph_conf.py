@@ -97,6 +97,42 @@ def test_monitors_come_from_the_inventory():
     ]
 
 
+GROUPS = {"ceph_mons": ["m.one"], "ceph_mgrs": ["a.one", "b.one"], "ceph_mdss": ["c.one"], "ceph_osds": []}
+
+
+@pytest.mark.parametrize("group", ["ceph_mgrs", "ceph_mdss"])
+def test_daemons_of_any_kind_that_would_be_called_the_same_are_refused(group):
+    groups = {**GROUPS, group: [*GROUPS[group], "x.two", "x.three"]}
+    variables = {host: {} for hosts in groups.values() for host in hosts}
+    (problem,) = problems(groups=groups, variables=variables)
+    kind = {"ceph_mgrs": "mgr", "ceph_mdss": "mds"}[group]
+    assert f"the {kind} daemons of x.two, x.three are all called x: set ceph_common_id" in problem
+    assert problems(groups=groups, variables={**variables, "x.two": {"ceph_common_id": "y"}}) == []
+
+
+def test_hosts_that_the_crush_map_would_take_for_one_are_refused():
+    """As the daemons do, by what the hosts call themselves, not by what the inventory does."""
+    groups = {**GROUPS, "ceph_osds": ["d.one", "e.one", "f.one"]}
+    known = {"d.one": "stor1", "e.one": "stor1", "f.one": "stor2"}
+    variables = {host: {} for hosts in groups.values() for host in hosts}
+    variables.update({host: {"ceph_common_node": {"hostname": name}} for host, name in known.items()})
+    (problem,) = problems(groups=groups, variables=variables)
+    assert "the hosts d.one, e.one are all stor1 in the CRUSH map" in problem
+    variables["e.one"]["ceph_common_crush_location"] = "root=default host=stor7"
+    assert problems(groups=groups, variables=variables) == []
+    # Not looked at yet.
+    assert problems(groups=groups, variables={**variables, "d.one": {}, "e.one": {}}) == []
+
+
+def test_hosts_that_the_inventory_names_by_address_are_told_what_to_do():
+    groups = {**GROUPS, "ceph_mdss": ["192.0.2.7", "192.0.2.8"]}
+    variables = {host: {} for hosts in groups.values() for host in hosts}
+    found = problems(groups=groups, variables=variables)
+    assert any("the mds daemons of 192.0.2.7, 192.0.2.8 are all called 192" in problem for problem in found)
+    assert any("must not begin with a digit" in problem for problem in found)
+    assert all("set ceph_common_id" in problem for problem in found)
+
+
 def problems(node=None, versions=None, **more):
     given = {"traces": [], "addresses": ["127.0.0.1", "192.0.2.1"], "version": "18.2.7", **(node or {})}
     arguments = {"fsid": CLUSTER, "rows": MONITORS, "name": "a", "is_monitor": True, **more}

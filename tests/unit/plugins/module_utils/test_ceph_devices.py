@@ -61,6 +61,14 @@ REFUSED = {
     "a physical volume": (found(signatures=["LVM2_member at 0x218"], blank=False), "LVM2_member"),
     "a signature that blank edges do not show": (found(signatures=["zfs_member at 0x23000"]), "zfs_member"),
     "data of an unknown kind": (found(blank=False), "unknown kind"),
+    "unused partitions": (
+        found(
+            signatures=["gpt at 0x200"],
+            partitions=[{"name": "sdb1", "signatures": ["ext4 at 0x438"]}, {"name": "sdb2", "signatures": []}],
+            blank=False,
+        ),
+        "gpt at 0x200 with the partitions sdb1 (ext4 at 0x438), sdb2 (no mark)",
+    ),
     "an OSD of another cluster": (found(label=parsed(ceph_fsid=OTHER), blank=False), OTHER),
     "an OSD without a cluster": (found(label=without("ceph_fsid"), blank=False), "unnamed"),
     "an OSD of ours that was not finished": (found(label=without("mkfs_done"), blank=False), "not finished"),
@@ -95,7 +103,7 @@ def test_what_holds_anything_and_is_listed_is_wiped(case):
 
 IN_USE = {
     "a mount": {"users": ["a mount at /srv"]},
-    "a partition": {"users": ["the partition sdb1"]},
+    "a partition": {"users": ["a mount at /srv"], "signatures": ["gpt at 0x200"], "blank": False},
     "a holder": {"users": ["the holder dm-0"]},
     "no device": {"error": "there is no such device"},
     "a small device": {"size": 512 << 20},
@@ -183,18 +191,88 @@ def test_a_regular_file_and_a_missing_name_are_errors(tmp_path: Path):
     assert "no such device" in ceph_devices.look(str(tmp_path / "gone"), never)["error"]
 
 
-def test_partitions_holders_mounts_and_swap_are_seen(tmp_path: Path):
-    block = tmp_path / "block"
-    (block / "sdb" / "sdb1").mkdir(parents=True)
-    (block / "sdb" / "holders" / "md0").mkdir(parents=True)
-    (block / "sdb" / "sdb1" / "partition").write_text("1\n")
-    (block / "sdb" / "sdb1" / "dev").write_text("8:17\n")
-    proc = tmp_path / "proc"
-    (proc / "self").mkdir(parents=True)
-    (proc / "self" / "mountinfo").write_text("30 1 8:17 / /srv rw - ext4 /dev/sdb1 rw\n31 1 8:1 / / rw - ext4 x rw\n")
-    (proc / "swaps").write_text("Filename Type\n/dev/sdb partition 1 0 -2\n")
-    users = ceph_devices.users_of("/dev/sdb", os.makedev(8, 16), str(block), str(proc))
-    assert users == ["the partition sdb1", "the holder md0", "a mount at /srv", "swap"]
+class Disk:
+    """What the kernel's files tell of a disk sdb with three partitions."""
+
+    def __init__(self, root: Path) -> None:
+        self.block, self.proc = root / "block", root / "proc"
+        for number in (1, 2, 3):
+            partition = self.block / "sdb" / f"sdb{number}"
+            (partition / "holders").mkdir(parents=True)
+            (partition / "partition").write_text(f"{number}\n")
+            (partition / "dev").write_text(f"8:{16 + number}\n")
+        (self.block / "sdb" / "holders").mkdir()
+        (self.proc / "self").mkdir(parents=True)
+        self.write("self/mountinfo", "31 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n")
+        self.write("swaps", "Filename Type\n")
+
+    def write(self, name: str, text: str) -> None:
+        with (self.proc / name).open("a") as file:
+            file.write(text)
+
+    def opened(self, pid: int, command: str, target: str) -> None:
+        (self.proc / str(pid) / "fd").mkdir(parents=True)
+        self.write(f"{pid}/comm", f"{command}\n")
+        (self.proc / str(pid) / "fd" / "7").symlink_to(target)
+
+    def users(self) -> list[str]:
+        return ceph_devices.users_of("/dev/sdb", os.makedev(8, 16), str(self.block), str(self.proc))
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Disk:
+    return Disk(tmp_path)
+
+
+def test_partitions_that_nobody_uses_are_no_use(disk: Disk):
+    assert disk.users() == []
+
+
+def test_mounts_holders_swap_and_processes_of_a_disk_and_its_partitions_are_seen(disk: Disk):
+    (disk.block / "sdb" / "holders" / "md0").mkdir()
+    (disk.block / "sdb" / "sdb2" / "holders" / "dm-3").mkdir()
+    # A file system with a number of its own names its device only.
+    disk.write("self/mountinfo", "30 1 8:17 / /srv rw - ext4 /dev/sdb1 rw\n32 1 0:44 / /data rw - btrfs /dev/sdb2 rw\n")
+    disk.write("swaps", "/dev/sdb partition 1 0 -2\n/dev/sdb3 partition 1 0 -2\n")
+    disk.opened(812, "qemu-system\x1b[1m", "/dev/sdb1")
+    disk.opened(813, "(udev-worker)", "/dev/sdb")
+    disk.opened(814, "other", "/dev/sda")
+    assert disk.users() == [
+        "the holder md0",
+        "the holder dm-3 of sdb2",
+        "a mount at /srv",
+        "a mount at /data",
+        "swap",
+        "swap on sdb3",
+        "the process qemu-system\ufffd[1m (812), which has sdb1 open",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mark", "member"),
+    [
+        ("LVM2_member at 0x218", True),
+        ("linux_raid_member at 0x1000", True),
+        ("zfs_member at 0x3f000", True),
+        ("bcache at 0x1018", True),
+        ("ceph_bluestore at 0x0", True),
+        ("ext4 at 0x438", False),
+        ("swap at 0xff6", False),
+        ("gpt at 0x200", False),
+    ],
+)
+def test_a_partition_that_is_a_member_of_something_is_in_use_though_nobody_has_it_open(
+    monkeypatch: pytest.MonkeyPatch, disk: Disk, mark: str, member: bool
+):
+    monkeypatch.setattr(ceph_devices, "signatures", lambda path, run: [mark] if path == "/dev/sdb2" else [])
+    seen = found(signatures=["gpt at 0x200"], partitions=[], blank=False)
+    ceph_devices.look_into_partitions(seen, lambda *_: (0, "", ""), str(disk.block))
+    verdict = ceph_devices.judge(seen, CLUSTER, wipe=True)
+    assert verdict["action"] == ("refuse" if member else "prepare"), verdict
+    if member:
+        assert f"sdb2, which is a member of something ({mark})" in verdict["why"]
+    else:
+        assert verdict["wipe"] is True
 
 
 def test_real_signatures_are_told_by_the_real_wipefs(tmp_path: Path):
@@ -209,6 +287,39 @@ def test_real_signatures_are_told_by_the_real_wipefs(tmp_path: Path):
         return done.returncode, done.stdout, done.stderr
 
     assert ceph_devices.signatures(str(image), run) == ["swap at 0xff6"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a loop device needs root")
+def test_a_real_disk_that_a_process_has_open_is_refused_and_wiped_when_it_is_closed(tmp_path: Path):
+    image = tmp_path / "image"
+    with image.open("wb") as file:
+        file.truncate(2 << 30)
+
+    def run(argv, stdin, timeout):
+        done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=timeout, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+    made = subprocess.run(["losetup", "--find", "--show", image], capture_output=True, text=True, check=False)
+    if made.returncode:
+        pytest.skip(f"no loop device is to be had: {made.stderr.strip()}")
+    path = made.stdout.strip()
+    try:
+        subprocess.run(["mkswap", "--quiet", path], check=True, capture_output=True)
+        with open(path, "rb") as opened:
+            child = subprocess.Popen(["sleep", "60"], stdin=opened)
+        try:
+            verdict = ceph_devices.judge(ceph_devices.look(path, run), CLUSTER, wipe=True)
+        finally:
+            child.kill()
+            child.wait()
+        assert verdict["action"] == "refuse"
+        assert f"the process sleep ({child.pid}), which has {os.path.basename(path)} open" in verdict["why"]
+        verdict = ceph_devices.judge(ceph_devices.look(path, run), CLUSTER, wipe=True)
+        assert (verdict["action"], verdict["wipe"]) == ("prepare", True), verdict
+        ceph_osd.Osds(CLUSTER, records=str(tmp_path), run=run).wipe(path)
+        assert ceph_devices.judge(ceph_devices.look(path, run), CLUSTER)["why"] == "it is empty"
+    finally:
+        subprocess.run(["losetup", "--detach", path], check=True)
 
 
 def test_what_cannot_be_told_counts_as_a_signature():

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import drift, drift_remedy
+from ansible_collections.baremetal.gpu.plugins.modules import gpu_query
 from tests.unit.plugins.drift_host import KERNEL, DriftHost
 
 CASES = yaml.safe_load((Path(__file__).parent / "drift_cases.yml").read_text())
@@ -279,6 +280,32 @@ def test_whoever_drained_the_host_is_not_told_of_it(host):
     host.file("/var/lib/baremetal-gpu/pending/drained", "upgrade\n")
     assert drift.inspect({}, host.run, root=str(host.root))["drifted"] is True
     assert drift.inspect({}, host.run, root=str(host.root), keep_drained=True)["drifted"] is False
+
+
+def test_a_proof_that_is_due_differs_and_is_not_what_mending_must_settle(host):
+    """Otherwise the comparison after mending would fail before anything could be proven."""
+    host.file("/var/lib/baremetal-gpu/pending/proof-a", "x changes\n")
+    found = inspect(host, {"proofs": [{"name": "a", "what": "that a works"}]})
+    assert (found["drifted"], found["required"]) == (True, False)
+
+
+def test_work_comes_back_when_the_verification_has_passed(host):
+    host.file("/var/lib/baremetal-gpu/pending/drained", "upgrade\n")
+    host.file(f"/var/lib/baremetal-gpu/pending/{drift.VERIFICATION}", "upgrade\n")
+    found = inspect(host, {})
+    assert (found["drifted"], found["required"]) == (True, False)
+    assert drift_remedy.remedy({}, found)["restore"] is False
+    (host.root / "var/lib/baremetal-gpu/pending" / drift.VERIFICATION).unlink()
+    assert drift_remedy.remedy({}, inspect(host, {}))["restore"] is True
+    assert f"{drift.PENDING}/{drift.VERIFICATION}" == gpu_query.RECORD
+
+
+def test_what_is_compared_elsewhere_asks_for_a_proof_too(host):
+    wanted = {"proofs": [{"name": "a", "what": "that a works"}]}
+    others = ["/etc/a.conf: b differ", "/etc/b.conf: c differ", "/etc/c.conf: d differ", "/etc/d.conf: e differ"]
+    found = drift.inspect(wanted, host.run, root=str(host.root), others=others)
+    cause = "/etc/a.conf: b differ, /etc/b.conf: c differ, /etc/c.conf: d differ, 1 more"
+    assert found["plan"] == [f"prove that a works ({cause})"]
 
 
 @pytest.fixture

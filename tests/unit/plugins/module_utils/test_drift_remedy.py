@@ -187,6 +187,12 @@ def test_what_follows_a_change_is_recorded_before_it_and_cleared_after(host):
     )
 
 
+def test_the_record_of_a_proof_is_left_to_whoever_proves_it(host):
+    done = remedy(host, {"files": [{"path": "/etc/a", "content": "A"}], "proofs": [{"name": "a", "what": "that"}]})
+    assert [item["path"] for item in done["records"]] == [drift.PENDING, f"{drift.PENDING}/proof-a"]
+    assert done["done"] == []
+
+
 def test_a_record_keeps_its_first_reason(host):
     """A run that is cut twice must not wrap the reason once more each time."""
     host.unit("a.service")

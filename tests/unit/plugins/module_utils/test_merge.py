@@ -103,76 +103,91 @@ def test_what_was_not_asked_for_stays(data, wanted):
 
 @given(documents, documents, st.sampled_from(["replace", "union"]))
 def test_what_was_put_in_and_is_withdrawn_leaves_what_was_there(data, wanted, lists):
-    """Only where nothing was overwritten: an overwritten value is not remembered."""
     if not fits(data, wanted):
         return
-    after, claims = merge.apply(data, wanted, [], lists, None)
-    back = merge.withdraw(after, wanted, [], lists, claims)
-    overwritten = {path[:depth] for path in merge.leaves(wanted) for depth in range(1, len(path) + 1)}
-    for path, value in merge.leaves(data).items():
-        if path not in overwritten and value != {}:
-            assert merge.same(merge.get(back, path), value)
-    for path, value in claims.items():
-        if not merge.has(data, path) and value != {}:
-            assert not merge.has(back, path)
+    after, claims, replaced = merge.apply(data, wanted, [], lists, None)
+    assert merge.same(merge.withdraw(after, wanted, [], lists, claims, replaced), data)
 
 
 @given(documents, documents, documents, st.sampled_from(["replace", "union"]))
 def test_a_changed_wish_ends_as_if_it_had_been_the_only_one(data, first, second, lists):
-    """Holds where the first wish did not overwrite anything of the file."""
-    if any(merge.has(data, path[:depth]) for path in merge.leaves(first) for depth in range(1, len(path) + 1)):
-        return
     if not fits(data, first) or not fits(data, second):
         return
-    between, claims = merge.apply(data, first, [], lists, None)
+    between, claims, replaced = merge.apply(data, first, [], lists, None)
     try:
-        after, _claims = merge.apply(between, second, [], lists, claims)
+        after, claims, replaced = merge.apply(between, second, [], lists, claims, replaced)
     except merge.Conflict:
         return
-    direct, _claims = merge.apply(data, second, [], lists, None)
-    filled = {path: value for path, value in merge.leaves(after).items() if value != {}}
-    assert filled.keys() == {path for path, value in merge.leaves(direct).items() if value != {}}
-    for path, value in filled.items():
-        found = merge.get(direct, path)
+    direct, _claims, _replaced = merge.apply(data, second, [], lists, None)
+    found, expected = merge.leaves(after), merge.leaves(direct)
+    assert found.keys() == expected.keys()
+    for path, value in found.items():
         if isinstance(value, list) and lists == "union":
-            assert sorted(map(json.dumps, value)) == sorted(map(json.dumps, found))
+            assert sorted(map(json.dumps, value)) == sorted(map(json.dumps, expected[path]))
         else:
-            assert merge.same(value, found)
+            assert merge.same(value, expected[path])
+    assert merge.same(merge.withdraw(after, {}, [], lists, claims, replaced), data)
 
 
 @given(documents, documents, st.sampled_from(["replace", "union"]))
 def test_a_second_run_claims_the_same(data, wanted, lists):
     if not fits(data, wanted):
         return
-    once, claims = merge.apply(data, wanted, [], lists, None)
-    twice, again = merge.apply(once, wanted, [], lists, claims)
+    once, *remembered = merge.apply(data, wanted, [], lists, None)
+    twice, *again = merge.apply(once, wanted, [], lists, *remembered)
     assert merge.same(once, twice)
-    assert claims == again
+    assert remembered == again
 
 
 def test_an_empty_list_of_ours_goes_with_the_rest():
     """Docker refuses a runtime that has arguments and no path."""
     wanted = {"runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}}
-    data, claims = merge.apply({"debug": True}, wanted, [], "union", None)
-    data, claims = merge.apply(data, wanted, [], "union", claims)
-    assert merge.withdraw(data, {}, [], "union", claims) == {"debug": True}
+    data, claims, replaced = merge.apply({"debug": True}, wanted, [], "union", None)
+    data, claims, replaced = merge.apply(data, wanted, [], "union", claims, replaced)
+    assert merge.withdraw(data, {}, [], "union", claims, replaced) == {"debug": True}
 
 
 def test_a_setting_that_was_there_before_is_not_claimed():
-    _after, claims = merge.apply({"debug": True}, {"debug": True, "features": {"cdi": True}}, [], claims=None)
-    assert claims == {("features", "cdi"): True}
+    wanted = {"debug": True, "features": {"cdi": True}}
+    assert merge.apply({"debug": True}, wanted, [])[1:] == ({("features", "cdi"): True}, {})
 
 
 def test_a_claim_that_someone_has_changed_stays():
     assert merge.withdraw({"debug": False}, {}, [], claims={("debug",): True}) == {"debug": False}
 
 
+def test_what_somebody_has_put_in_the_place_of_ours_is_what_comes_back():
+    _data, *remembered = merge.apply({"default-runtime": "crun"}, {"default-runtime": "nvidia"}, [])
+    data, *remembered = merge.apply(
+        {"default-runtime": "kata"}, {"default-runtime": "nvidia"}, [], "union", *remembered
+    )
+    assert data == {"default-runtime": "nvidia"}
+    assert merge.withdraw(data, {}, [], "union", *remembered) == {"default-runtime": "kata"}
+
+
+@pytest.mark.parametrize("theirs", [None, {}, {"features": None}, {"features": {}}, {"features": {"cdi": False}}])
+def test_whatever_was_there_comes_back(theirs):
+    data = {"a": theirs, "labels": ["site=a"]}
+    wanted = {"a": {"features": {"cdi": True}}, "labels": ["ours"]}
+    for lists in ("replace", "union"):
+        after, *remembered = merge.apply(data, wanted, [], lists)
+        assert merge.get(after, ("a", "features", "cdi")) is True
+        assert merge.withdraw(after, {}, [], lists, *remembered) == data
+
+
 def test_only_our_items_of_a_united_list_are_taken_back():
     data = {"mirrors": ["https://site"]}
-    after, claims = merge.apply(data, {"mirrors": ["https://site", "https://ours"]}, [], "union", None)
+    after, claims, replaced = merge.apply(data, {"mirrors": ["https://site", "https://ours"]}, [], "union", None)
     assert after == {"mirrors": ["https://site", "https://ours"]}
     assert claims == {("mirrors",): ["https://ours"]}
-    assert merge.withdraw(after, {}, [], "union", claims) == data
+    assert merge.withdraw(after, {}, [], "union", claims, replaced) == data
+
+
+def test_what_is_removed_for_good_is_named():
+    data = {"graph": "/srv", "features": {"cdi": True, "buildkit": True}}
+    claims = {("features", "cdi"): True}
+    assert merge.lost(data, [("graph",), ("features",)], claims) == [("features", "buildkit"), ("graph",)]
+    assert merge.lost(data, [("nothing",)], claims) == []
 
 
 def test_parse_json_keeps_order_and_takes_an_empty_text_for_an_empty_object():

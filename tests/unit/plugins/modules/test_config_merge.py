@@ -333,8 +333,99 @@ def test_a_broken_record_is_made_anew(host):
     record = next(host.state.iterdir())
     record.write_text("{")
     assert not host.run(values={"a": 1}, record=True)["changed"]
+    assert "does not come back" in host.warned
+    assert record.with_name(f"{record.name}.unreadable").read_text() == "{"
     assert json.loads(record.read_text())["schema"] == 1
     assert record.stat().st_mode & 0o777 == 0o600
+
+
+OPERATORS = {"default-runtime": "crun", "runtimes": {"crun": {"path": "/usr/bin/crun"}}, "dns": ["10.0.0.1"]}
+OURS = {"default-runtime": "nvidia", "runtimes": {"nvidia": {"path": "nvidia-container-runtime"}}}
+
+
+@pytest.mark.parametrize("goes", [{"values": {"debug": True}}, {"state": "absent"}])
+def test_the_operators_value_comes_back_when_the_role_lets_go(host, goes):
+    host.path.write_text(json.dumps(OPERATORS))
+    host.run(values={**OURS, "debug": True}, record=True, lists="union")
+    host.run(values={**OURS, "debug": True}, record=True, lists="union")
+    assert json.loads(host.path.read_text())["default-runtime"] == "nvidia"
+    told = host.run(check=True, record=True, lists="union", **goes)
+    assert '"default-runtime": "crun"' in told["diff"][0]["after"]
+    done = host.run(record=True, lists="union", **goes)
+    assert told == done
+    assert json.loads(host.path.read_text()) == {**OPERATORS, **goes.get("values", {})}
+    assert not host.run(record=True, lists="union", **goes)["changed"]
+
+
+def test_the_operators_value_comes_back_into_the_file_of_an_engine_that_is_used_no_longer(host):
+    host.path.write_text(json.dumps(OPERATORS))
+    host.run(values=OURS, record=True)
+    host.run(path=str(host.root / "own.json"), record=True, withdraw_from=[{"path": str(host.path)}])
+    assert json.loads(host.path.read_text()) == OPERATORS
+
+
+def test_the_operators_value_comes_back_with_its_comment(host):
+    host.path = host.root / "containers.conf"
+    text = '# Ours.\n[engine]\nruntime = "runc" # tested\n\n[containers]\n'
+    host.path.write_text(text)
+    wanted = {"engine": {"runtime": "crun"}, "containers": {"pids_limit": 4096}}
+    host.run(format="toml", values=wanted, record=True)
+    assert 'runtime = "crun" # tested' in host.path.read_text()
+    host.run(format="toml", state="absent", record=True)
+    assert host.path.read_text() == text
+
+
+@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("before", [None, {"default-runtime": "kata"}])
+def test_a_cut_run_forgets_neither_what_is_ours_nor_what_that_replaced(host, monkeypatch, before, written):
+    host.path.write_text(json.dumps(OPERATORS))
+    if before is not None:
+        host.run(values=before, record=True)
+    write = config_merge.write
+
+    def cut(module, path, text):
+        if path != str(host.path) or written:
+            write(module, path, text)
+        if path == str(host.path):
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(config_merge, "write", cut)
+        arguments = {"path": str(host.path), "state_dir": str(host.state), "values": OURS, "record": True}
+        with patch_module_args({**arguments, "_ansible_remote_tmp": str(host.root)}), pytest.raises(KeyboardInterrupt):
+            config_merge.main()
+    assert json.loads(host.path.read_text())["default-runtime"] == (
+        "nvidia" if written else "kata" if before else "crun"
+    )
+    host.run(state="absent", record=True)
+    assert json.loads(host.path.read_text()) == OPERATORS
+
+
+def test_a_service_that_refuses_ours_leaves_what_was_there_remembered(host):
+    host.path.write_text(json.dumps(OPERATORS))
+    host.run(values=OURS, record=True)
+    host.running()
+    (host.root / "refuse").touch()
+    assert host.run(values={**OURS, "default-runtime": "bad"}, record=True, unit="docker.service")["failed"]
+    host.run(state="absent", record=True)
+    assert json.loads(host.path.read_text()) == OPERATORS
+
+
+def test_a_record_of_an_earlier_release_is_read(host):
+    host.path.write_text('{"a": 1, "b": 2}')
+    host.run(values={"a": 1, "c": 3}, record=True)
+    record = next(host.state.iterdir())
+    record.write_text('{"schema": 1, "claims": [[["c"], 3]], "pending": null}')
+    assert not host.run(values={"a": 1, "c": 3}, record=True)["changed"]
+    host.run(state="absent", record=True)
+    assert json.loads(host.path.read_text()) == {"a": 1, "b": 2}
+
+
+def test_what_is_removed_for_good_is_said_before(host):
+    host.path.write_text('{"graph": "/srv", "debug": true}')
+    host.run(check=True, values={"debug": False}, remove=["graph"], record=True)
+    assert "graph is removed, whoever wrote it, and does not come back" in host.warned
+    assert json.loads(host.path.read_text()) == {"graph": "/srv", "debug": True}
 
 
 def test_toml_keeps_comments_and_refuses_what_is_broken(host):

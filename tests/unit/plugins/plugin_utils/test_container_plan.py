@@ -48,6 +48,19 @@ def test_docker_of_debian_13_gets_the_cards_by_cdi():
     assert found["finished"] == {**found["compared"], "notes": []}
 
 
+def test_a_change_is_proven_until_that_is_done_or_nothing_is_left_to_prove():
+    (proof,) = asked()["finished"]["proofs"]
+    assert proof == {"name": "container_runtime", "what": "that docker runs containers within their limits"}
+    assert asked(state="absent")["desired"]["proofs"] == [{"name": "container_runtime", "state": "absent"}]
+    # The record of an earlier one stays for when it is wanted again.
+    assert "proofs" not in asked(validate="never")["desired"]
+    assert [asked(**changed)["proves"] for changed in ({}, {"state": "absent"}, {"validate": "never"})] == [
+        True,
+        False,
+        False,
+    ]
+
+
 def test_docker_of_debian_12_knows_no_cdi_and_the_operator_is_told():
     found = asked("debian12")
     assert found["specification"] == {"state": "absent", "devices": [CARD]}
