@@ -99,8 +99,8 @@ def host_state(root: str = "/", kernel: str | None = None) -> dict[str, Any]:
         nodes, problems = [], []
     loaded, _flavour = driver.loaded(root)
     return {
-        "cards": [card for card in bus if card["kind"] == "gpu"],
-        "nvswitches": sum(row["kind"] == "nvswitch" for row in bus),
+        "cards": pci.gpus(bus),
+        "nvswitches": len(pci.nvswitches(bus)) + len(pci.bridges(bus)),
         "loaded": loaded,
         "installed": driver.library_version(root),
         "module_ready": module_lies_ready(root, kernel or os.uname().release),
@@ -134,7 +134,7 @@ def diagnose(error: dict[str, Any], state: dict[str, Any], address: str | None =
         text = f"the loaded module is {state['loaded']}, the installed libraries are {state['installed']}; {said}"
         return cause("driver_library_mismatch", text)
     if code == 802:
-        return cause("fabric_manager", f"the host has {state['nvswitches']} NVSwitches; {said}")
+        return cause("fabric_manager", f"the host has {state['nvswitches']} NVSwitches (or bridges to some); {said}")
     if code in VAGUE:
         return _vague(state, said)
     by_name = {"WRONG_RESULT": "wrong_result", "TIMEOUT": "timeout", "CRASH": "crash"}
