@@ -166,7 +166,7 @@ def _wanted(names: Iterable[str]) -> dict[str, re.Pattern[bytes]]:
     for name in names:
         literal = re.escape(name.encode())
         # A field goes on in lines that begin with a blank. A version and an architecture may follow the name.
-        entries = rb"\nProvides:(?:[^\n]|\n[ \t])*?[\s,]" + literal + rb"(?=[\s,(:])"
+        entries = rb"\nProvides:(?:[^\n]|\n(?=[ \t]))*?[\s,]" + literal + rb"(?=[\s,(:])"
         patterns[name] = re.compile(rb"\nPackage: " + literal + rb"[ \t]*\n|" + entries)
     return patterns
 

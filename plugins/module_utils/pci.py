@@ -42,9 +42,9 @@ DEVICES = "sys/bus/pci/devices"
 # Who binds a device in order to give it away. Those of VFIO are known by their names: vfio-pci, nvgrace-gpu-vfio-pci.
 GIVING_AWAY = ("pci-stub", "pciback", "xen-pciback", "uio-pci-generic", "igb-uio")
 
-_ADDRESS = re.compile(r"^([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])$")
-_ID = re.compile(r"^[0-9a-f]{4}$")
-_CLASS = re.compile(r"^[0-9a-f]{4,8}$")
+_ADDRESS = re.compile(r"([0-9A-Fa-f]{4,8}):([0-9A-Fa-f]{2}):([0-9A-Fa-f]{2})\.([0-7])")
+_ID = re.compile(r"[0-9a-f]{4}")
+_CLASS = re.compile(r"[0-9a-f]{4,8}")
 _ATTRIBUTE_MOST = 4096
 # File of vital product data -> (what the file is, whether it is a bridge's). Reading one takes milliseconds of
 # configuration cycles, and its content never changes.
@@ -70,12 +70,12 @@ def _hexadecimal(text: str) -> str:
 def _id(path: str) -> str:
     """A vendor's or device's id; empty where the file holds none."""
     found = _hexadecimal(_read(path))
-    return found if _ID.match(found) else ""
+    return found if _ID.fullmatch(found) else ""
 
 
 def _class(path: str) -> str:
     found = _hexadecimal(_read(path))
-    return found[:4] if _CLASS.match(found) else ""
+    return found[:4] if _CLASS.fullmatch(found) else ""
 
 
 def _bound(device: str) -> str | None:
@@ -88,7 +88,7 @@ def _bound(device: str) -> str | None:
 
 def normal_address(address: str) -> str:
     """The way the kernel writes an address: NVML has eight digits of domain and capitals."""
-    match = _ADDRESS.match(address.strip())
+    match = _ADDRESS.fullmatch(address.strip())
     if not match:
         return address.strip().lower()
     domain, bus, device, function = match.groups()
@@ -197,7 +197,7 @@ def scan(root: str = "/") -> list[dict[str, Any]]:
     """
     base = os.path.join(root, DEVICES)
     try:
-        addresses = sorted(name for name in os.listdir(base) if _ADDRESS.match(name))
+        addresses = sorted(name for name in os.listdir(base) if _ADDRESS.fullmatch(name))
     except OSError as error:
         raise BusUnreadable(f"/{DEVICES} cannot be read: {error.strerror}") from error
     found: list[dict[str, Any]] = []
