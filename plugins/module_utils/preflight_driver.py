@@ -143,7 +143,7 @@ def _judge_fabric(host: dict[str, Any], gpu: dict[str, Any], method: str, judgem
     elif pci.needs_fabric_manager(gpu["pci"]) and method == "runfile":
         packages = "nvidia-fabricmanager" + (" and nvlsm" if pci.needs_subnet_manager(gpu["pci"]) else "")
         judgement.caution(
-            "fabric_manager",
+            "fabric_manager_missing",
             "the host has NVSwitches, and NVIDIA's installer brings no Fabric Manager; without it CUDA does not start",
             "runfile",
             f"add {packages} of exactly the driver's version to nvidia_driver_extra_packages, or set "

@@ -280,7 +280,7 @@ state:
       type: list
       elements: dict
     nvswitches:
-      description: Number of NVSwitches on the PCI bus.
+      description: Number of NVSwitches on the PCI bus, or of the bridges to those that are not.
       type: int
     loaded:
       description: Version of the loaded driver, or null.

@@ -375,7 +375,7 @@ def test_nvidias_installer_brings_no_fabric_manager(host):
     verdict = judge(host, nvidia_driver_method="runfile", cuda_versions=[], options={"runfile": runfile})
     assert verdict["problems"] == []
     (row,) = verdict["cautions"]
-    assert row["code"] == "fabric_manager"
+    assert row["code"] == "fabric_manager_missing"
     assert row["remedy"].startswith("add nvidia-fabricmanager of exactly the driver's version")
 
 
