@@ -84,7 +84,8 @@ def _count(look: dict[str, Any], policy: dict[str, Any]) -> Finding:
     count = len(pci.gpus(look["pci"]))
     if count == expected:
         return Finding("ok", count, expected)
-    return Finding("fail", count, expected, f"{count} cards on the PCI bus, and {expected} are expected")
+    text = f"{count} cards on the PCI bus, and {expected} are expected"
+    return Finding("fail", count, expected, "; ".join([text, *map(pci.why_not_ours, pci.others(look["pci"]))]))
 
 
 def _fabric_manager(look: dict[str, Any], policy: dict[str, Any]) -> Finding:

@@ -305,6 +305,9 @@ def installed_method(
     evidence: dict[str, str] = {}
     libraries = ("libnvidia-ml1", "libcuda1", "nvidia-driver-cuda", "nvidia-driver-cuda-libs")
     for name, package in sorted(installed.items()) if family != "redhat" else ():
+        # Debian's nvidia-kernel-common and the like stay behind when a driver goes, and have no version of one.
+        if not driver.VERSION.search(package["version"]):
+            continue
         if name in libraries or re.match(r"^(libnvidia-(compute|tesla)|nvidia-(kernel|open-kernel|dkms|tesla))", name):
             vendor = package["vendor"].lower()
             method = "nvidia_repo" if "@nvidia.com" in vendor or vendor == "nvidia" else "distro"

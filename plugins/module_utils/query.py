@@ -98,6 +98,7 @@ def host_state(root: str = "/", kernel: str | None = None) -> dict[str, Any]:
     except devices.DriverNotLoaded:
         nodes, problems = [], []
     loaded, _flavour = driver.loaded(root)
+    others = pci.others(bus)
     return {
         "cards": pci.gpus(bus),
         "nvswitches": len(pci.nvswitches(bus)) + len(pci.bridges(bus)),
@@ -109,6 +110,7 @@ def host_state(root: str = "/", kernel: str | None = None) -> dict[str, Any]:
         "minors": devices.gpu_minors(root),
         "nodes": [node.path for node in nodes],
         "node_problems": [problem.as_dict() for problem in problems],
+        **({"left_out": [pci.why_not_ours(card) for card in others]} if others else {}),
     }
 
 
@@ -264,6 +266,7 @@ def report(facts: dict[str, Any], answer: dict[str, Any], host: str = "", expect
     counts, causes = compare_counts(state, nvml, direct)
     if expected and counts["pci"] != expected:
         text = f"{counts['pci']} cards are on the PCI bus, {expected} are expected"
+        text = "; ".join([text, *state.get("left_out", ())])
         causes.insert(0, {"where": "host", **cause("count_mismatch", text)})
     if nvml_error:
         causes.append({"where": "host", **nvml_cause(nvml_error)})

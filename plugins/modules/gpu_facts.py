@@ -114,8 +114,8 @@ ansible_facts:
           sample: no NVIDIA card on the PCI bus
         pci:
           description:
-            - NVIDIA's GPUs, NVSwitches and the ways to NVSwitches that are no PCI devices, by address. Virtual functions
-              are not among them.
+            - NVIDIA's GPUs, NVSwitches and the ways to NVSwitches that are no PCI devices, by address, without virtual
+              functions.
             - A GPU that is bound to C(vfio-pci) or the like is listed and counts nowhere; RV(ansible_facts.gpu.present)
               is false where there are only such.
           returned: if the subset V(pci) is asked for

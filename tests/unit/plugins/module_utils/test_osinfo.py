@@ -489,3 +489,12 @@ def test_the_archives_are_asked_for_what_is_provided_in_whichever_component(tmp_
     flat = {"uri": f"file://{archive}", "suite": "flat/", "components": []}
     assert osinfo.remote_packages([PROVIDED], [flat], "x86_64", {}) == {PROVIDED}
     assert osinfo.remote_packages(["linux-headers-6.8.12-1"], [row], "x86_64", {}) == set()
+
+
+def test_what_a_driver_leaves_behind_is_no_driver(host):
+    host.packages(nvidia__kernel__common="20220217+3~deb12u1", nvidia__installer__cleanup="20220217+3~deb12u1")
+    assert osinfo.installed_method(osinfo.packages(host.path, no_command), host.path) == {}
+    host.packages(nvidia__kernel__common="20220217+3~deb12u1", nvidia__kernel__dkms="550.163.01-2")
+    assert osinfo.installed_method(osinfo.packages(host.path, no_command), host.path) == {
+        "distro": "package nvidia-kernel-dkms 550.163.01-2"
+    }

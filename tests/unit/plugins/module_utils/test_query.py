@@ -262,6 +262,13 @@ def test_a_card_that_is_handed_through_is_not_missed_by_the_verification(fake_ho
     assert [card["address"] for card in state["cards"]] == ["0000:3b:00.0"]
     counts, causes = query.compare_counts(state, [{"pci_address": "0000:3b:00.0"}], None)
     assert (counts["pci"], counts["driver"], counts["nvml"], causes) == (1, 1, 1, [])
+    direct = {"ok": True, "error": None, "cause": None, "count": 1, "cuda": "12.4", "devices": []}
+    answer = {"ok": True, "causes": [], "query": direct, "state": state}
+    (cause, *_more) = query.report({"devices": []}, answer, expected=2)["causes"]
+    assert cause["text"] == (
+        "1 cards are on the PCI bus, 2 are expected; 0000:af:00.0 (A100 SXM4 40GB) is bound to vfio-pci, so it is "
+        "another's, such as a virtual machine's"
+    )
 
 
 def test_bridges_to_switches_count_as_switches(fake_host):
