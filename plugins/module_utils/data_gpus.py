@@ -9,6 +9,8 @@ neither is reported with architecture None, never guessed.
 
 from __future__ import annotations
 
+from typing import Any
+
 PCI_IDS = "pci.ids 2023.04.11, the PCI ID repository (https://pci-ids.ucw.cz)"
 OPEN_README = "NVIDIA/open-gpu-kernel-modules 595.45, README.md, table of compatible GPUs"
 K8S_TEST_INFRA = "NVIDIA/k8s-test-infra, captures of nvidia-smi -q on real cards"
@@ -21,7 +23,7 @@ DGX_SPARK = "lspci and nvidia-smi of DGX Spark in public logs: GB20B [GB10], cla
 
 # PCI device id -> model, architecture, compute capability, and where the row comes from; `first_branch` of a driver
 # where it is later than that of the architecture.
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "1022": {"model": "Tesla K20c", "architecture": "kepler", "compute_capability": "3.5", "source": (PCI_IDS,)},
     "102d": {"model": "Tesla K80", "architecture": "kepler", "compute_capability": "3.7", "source": (PCI_IDS,)},
     "13f2": {

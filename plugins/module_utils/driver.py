@@ -144,6 +144,8 @@ def is_dkms_driver(name: str, version: str) -> bool:
 def dkms_modules(root: str = "/") -> dict[str, dict[str, Any]]:
     """What DKMS has installed: kernel -> {name, version} of the driver's module, from DKMS' own tree."""
     found: dict[str, dict[str, Any]] = {}
+    libraries = library_version(root)
+    ranks: dict[str, Any] = {}
     for link in sorted(glob.glob(os.path.join(root, "var/lib/dkms/nvidia*/kernel-*"))):
         try:
             # <version>/<kernel>/<machine>
@@ -153,7 +155,10 @@ def dkms_modules(root: str = "/") -> dict[str, dict[str, Any]]:
         name = os.path.basename(os.path.dirname(link))
         if len(parts) >= 3 and is_dkms_driver(name, parts[-3]):
             version, kernel = parts[-3], parts[-2]
-            found[kernel] = {"name": name, "version": version}
+            # A driver of another name may have been left behind. Libraries and module go together.
+            rank = (version == libraries, version_key(version))
+            if kernel not in ranks or rank >= ranks[kernel]:
+                found[kernel], ranks[kernel] = {"name": name, "version": version}, rank
     return found
 
 

@@ -146,3 +146,15 @@ def test_a_third_partys_module_is_not_the_drivers_version(fake_host):
     fake_host.dkms("nvidia-fs", "2.17.5", KERNEL, "nvidia-fs.ko.xz")
     assert driver.modules(fake_host.path)[KERNEL]["version"] == "550.163.01"
     assert driver.read(fake_host.path, KERNEL)["installed"] == "550.163.01"
+
+
+@pytest.mark.parametrize(
+    ("left", "libraries"), [("390.48", None), ("390.48", "550.163.01"), ("580.95.05", "550.163.01")]
+)
+def test_what_is_left_of_another_driver_is_not_the_version(fake_host, left, libraries):
+    fake_host.kernel(KERNEL)
+    fake_host.dkms("nvidia-current", "550.163.01", KERNEL)
+    fake_host.link(f"var/lib/dkms/nvidia/kernel-{KERNEL}-x86_64", f"{left}/{KERNEL}/x86_64")
+    if libraries:
+        fake_host.write(f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{libraries}", "")
+    assert driver.modules(fake_host.path)[KERNEL]["version"] == "550.163.01"
