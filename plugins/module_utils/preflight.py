@@ -87,6 +87,9 @@ def judge(
         if not installed:
             needs_of("driver")
             steps.append(driver_step(gpu, driver))
+            if pci.needs_fabric_manager(gpu["pci"]) and driver["method"] != "runfile":
+                and_more = " and the NVLink Subnet Manager" if pci.needs_subnet_manager(gpu["pci"]) else ""
+                steps.append(f"install Fabric Manager{and_more} for the NVSwitches")
         plan_reload(host, gpu, driver, wanted, steps, reboot)
     elif present and gpu["driver"]["installed"]:
         steps.append(f"remove driver {gpu['driver']['installed']}")

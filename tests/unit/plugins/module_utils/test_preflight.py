@@ -358,6 +358,10 @@ def test_switches_behind_bridges_need_a_subnet_manager(fake_host):
     verdict = judge(fake_host, nvidia_driver_method="nvidia_repo", cuda_versions=[])
     assert verdict["problems"] == []
     assert "nvswitch_unknown" not in codes(verdict["cautions"])
+    assert verdict["plan"]["steps"][:2] == [
+        "install driver branch 580 (open) from NVIDIA's repository",
+        "install Fabric Manager and the NVLink Subnet Manager for the NVSwitches",
+    ]
 
 
 def test_a_board_whose_bridges_are_not_found_is_told(fake_host):

@@ -91,6 +91,15 @@ def test_health_and_what_the_agent_publishes(host: Any) -> None:
     assert published["present"] is True
 
 
+def test_switches_behind_bridges_need_fabric_manager(fake_host: Any) -> None:
+    fake_host.pci("0000:1b:00.0", "2901", driver="nvidia")
+    fake_host.switch_bridge("0000:05:00.0")
+    look = snapshot.without_nvml(None, fake_host.path)
+    assert look["fabric_manager"] == {"needed": True, "running": False}
+    report = health.judge_once({**look, "uptime": 3600.0}, [])
+    assert "fabric_manager_down" in [row["code"] for row in report["reasons"]]
+
+
 def test_a_host_without_one_of_its_own_is_not_asked_through_nvml(fake_host: Any) -> None:
     fake_host.pci("0000:86:00.0", "26b9", driver="vfio-pci")
     look = health_probe.look(None, 0.0, fake_host.path)
