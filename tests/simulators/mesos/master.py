@@ -118,7 +118,9 @@ class Master(Operator):
             return {"flags": self.flags.shown()}
         if not self.leads:
             self._must_have_leader()
-            raise Answer(307, "", {"Location": f"//{self.leader}{request.path}"})
+            # The name by which the leader knows the path, whatever it was asked by.
+            inner = path if path == "/api/v1" or path.startswith("/stand-in/") else f"/master{path}"
+            raise Answer(307, "", {"Location": f"//{self.leader}{inner}"})
         if not self.ready:
             raise Answer(503, "Master has not finished recovery")
         routes = {
@@ -148,7 +150,9 @@ class Master(Operator):
 
     def _authenticate(self, request: Request, path: str) -> None:
         self.principal = None
-        realm = "readwrite" if path == "/api/v1" or path.startswith(("/maintenance", "/machine")) else "readonly"
+        # What becomes of machines may be read; the schedule may not, not even read.
+        guarded = ("/api/v1", "/maintenance/schedule", "/machine/down", "/machine/up")
+        realm = "readwrite" if path in guarded else "readonly"
         if path.startswith("/stand-in/") or self.flags.get(f"authenticate_http_{realm}") not in ("true", "1"):
             return
         login = request.login()
@@ -169,6 +173,7 @@ class Master(Operator):
             "attributes": info["attributes"],
             "pid": f"slave(1)@{info['ip']}:{info['port']}",
             "registered_time": row["registered"],
+            **({"reregistered_time": row["reregistered"]} if "reregistered" in row else {}),
             "resources": total,
             "used_resources": self.used(row["id"]),
             "offered_resources": {"cpus": 0.0, "mem": 0.0, "disk": 0.0, "gpus": 0.0},
@@ -273,6 +278,7 @@ class Master(Operator):
 
 def main() -> None:
     flags = grammar.load("master", sys.argv[1:], dict(os.environ))
+    grammar.domain(flags)
     if "work_dir" not in flags:
         grammar.die("--work_dir needed for replicated log based registry")
     if "zk" in flags and "quorum" not in flags and flags["registry"] == "replicated_log":

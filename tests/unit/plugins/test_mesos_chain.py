@@ -78,7 +78,7 @@ class Chain:
                     file.mkdir()
                 else:
                     file.write_text(row["content"] if "content" in row else Path(row["source"]).read_text())
-        env = {"PATH": os.environ["PATH"], **more}
+        env = {"PATH": os.environ["PATH"], "STAND_IN_SASL": "yes", **more}
         for line in (place / Path(environment_file).name).read_text().splitlines():
             if not line.startswith("#"):
                 variable, value = line.split("=", 1)

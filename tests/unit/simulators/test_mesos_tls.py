@@ -70,7 +70,8 @@ class Pair:
             if mode != "off":
                 told = mesos_tls.executor_variables(mode, str(self.certificates), "1.11.0")
                 variables.setdefault("MESOS_EXECUTOR_ENVIRONMENT_VARIABLES", told)
-        self.running[name] = Program(name, flags, variables)
+        # How soon an agent is back with a master that it has by its address is no matter here.
+        self.running[name] = Program(name, flags, {**variables, "STAND_IN_RETURN_S": "0.1"})
         return self.running[name]
 
     def ask(self, name: str, path: str, body: Any = None, way: str = "") -> Any:
