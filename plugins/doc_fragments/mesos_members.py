@@ -30,7 +30,7 @@ options:
         type: str
         required: true
   user:
-    description: Who asks over HTTP.
+    description: Who asks over HTTP. An agent is asked without a login, and the masters of it with this one.
     type: str
     default: ""
   password:
@@ -41,6 +41,13 @@ options:
     description: How many cards an agent has to announce; V(-1) if that does not matter.
     type: int
     default: -1
+  masters:
+    description:
+      - URLs of the masters, of which the leading one has to know the agent. Without any it is asked that the agent
+        names, at port 5050.
+    type: list
+    elements: str
+    default: []
   ca_file:
     description: File with the authority that signed the members' certificates, if not one of the system's.
     type: path

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Operator, http_transport, tls_first
@@ -30,6 +30,7 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "user": {"type": "str", "default": ""},
     "password": {"type": "str", "default": "", "no_log": True},
     "gpus": {"type": "int", "default": -1},
+    "masters": {"type": "list", "elements": "str", "default": []},
     "ca_file": {"type": "path"},
     "tls_first": {"type": "bool", "default": False},
 }
@@ -37,13 +38,13 @@ MEMBERS: dict[str, dict[str, Any]] = {
 ANSWER_S = 5.0
 
 
-def members(params: Mapping[str, Any]) -> Cluster:
-    """Raises Failed for a CA file that cannot be read."""
+def members(params: Mapping[str, Any], age: Callable[[], float | None] | None = None) -> Cluster:
+    """Raises Failed for a CA file that cannot be read. `age`: see Cluster."""
     login = (params["user"], params["password"]) if params["user"] else None
     gpus = params["gpus"] if params["gpus"] >= 0 else None
     transport = http_transport(ANSWER_S, params["ca_file"])
     transport = tls_first(transport) if params["tls_first"] else transport
-    return Cluster(params["program"], params["members"], transport, login, gpus)
+    return Cluster(params["program"], params["members"], transport, login, gpus, params.get("masters") or (), age)
 
 
 def operator(params: Mapping[str, Any]) -> Operator:

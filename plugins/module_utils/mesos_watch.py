@@ -4,7 +4,9 @@
 """Whether masters, an agent or Marathons do their work, seen from outside, and how one is restarted among them.
 
 `look` makes {complete, leader, problems, members: [{name, url, up, leads, ready}]}. A member is up if it answers, and
-ready if it can take its part: a master whose replicated log has caught up, an agent that is registered.
+ready if it can take its part: a master whose replicated log has caught up, an agent that the leading master has under
+its id. What an agent tells of itself is no proof: its metric slave/registered is 1 as soon as it knows of a leader,
+also where that one refuses it.
 """
 
 from __future__ import annotations
@@ -12,14 +14,21 @@ from __future__ import annotations
 import base64
 import json
 import time
+import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_unit import Refused, Unit, is_due
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Transport
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed, Operator, Transport
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 PAUSE = 0.5
+# A program that ends at once and is started again is never up for that long.
+STAYED_S = 10.0
+MASTER_PORT = 5050
+# A driver that hangs never answers.
+HELD_S = 60.0
 Seen = dict[str, Any]
 
 
@@ -28,6 +37,8 @@ class Cluster:
 
     :param login: user and password for HTTP, or None.
     :param gpus: how many cards an agent has to announce, None if that does not matter.
+    :param masters: URLs of the masters, of which one knows an agent; without any the one that the agent names is asked.
+    :param age: tells for how many seconds the unit of an agent has been up, None while it is not.
     """
 
     def __init__(
@@ -37,13 +48,19 @@ class Cluster:
         transport: Transport,
         login: tuple[str, str] | None = None,
         gpus: int | None = None,
+        masters: Sequence[str] = (),
+        age: Callable[[], float | None] | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.program, self.members, self.send, self.gpus = program, list(members), transport, gpus
+        self.masters, self.login, self.age = list(masters), login, age
         self.sleep, self.clock = sleep, clock
+        # By it the leading master tells one registration of an agent from the next.
+        self.mark: Any = None
         self.headers = {"Accept": "application/json"}
-        if login is not None:
+        # The login is for masters, and no business of the agent.
+        if login is not None and program != "agent":
             self.headers["Authorization"] = "Basic " + base64.b64encode(":".join(login).encode()).decode()
 
     def _get(self, url: str, path: str) -> tuple[Any, str]:
@@ -69,7 +86,7 @@ class Cluster:
             return {**seen, "why": why}
         seen["up"] = True
         if self.program == "agent":
-            return {**seen, **self._agent(numbers)}
+            return {**seen, **self._agent(url, numbers)}
         seen["leads"] = numbers.get("master/elected") == 1
         seen["ready"] = numbers.get("registrar/log/recovered") == 1
         size = int(numbers.get("registrar/log/ensemble_size", 0))
@@ -78,13 +95,52 @@ class Cluster:
             return {**seen, "why": f"{size} masters share its log, and {len(self.members)} are known. Stop the others"}
         return {**seen, "why": "" if seen["ready"] else "its replicated log has not caught up"}
 
-    def _agent(self, numbers: Mapping[str, Any]) -> Seen:
-        if numbers.get("slave/registered") != 1:
-            return {"why": "it is not registered with a leading master"}
+    def _agent(self, url: str, numbers: Mapping[str, Any]) -> Seen:
+        self.mark = None
+        state, why = self._get(url, "/state")
+        if not isinstance(state, dict):
+            return {"why": why or "/state answers with what is no object"}
+        agent_id = state.get("id")
+        if not isinstance(agent_id, str) or not agent_id:
+            return {"why": "it is not registered with a leading master: it has no id"}
+        row, why = self._registration(agent_id, url, state)
+        if row is None:
+            return {"why": f"it is not registered with a leading master: {why}"}
+        self.mark = [row.get("registered_time"), row.get("reregistered_time")]
+        if not row.get("active") and not row.get("deactivated"):
+            return {"why": f"the leading master knows it as {one_line(agent_id)}, and it is not connected"}
         has = int(numbers.get("slave/gpus_total", 0))
         if self.gpus is not None and has != self.gpus:
             return {"why": f"it announces {has} cards, and {self.gpus} are given out"}
+        up_s = self.age() if self.age is not None else STAYED_S
+        if up_s is None:
+            return {"why": "its unit is not active"}
+        if up_s < STAYED_S:
+            return {"why": f"its unit has been up for {up_s:.0f} s, and has to stay up for {STAYED_S:.0f}"}
         return {"ready": True, "leads": True, "why": ""}
+
+    def _registration(self, agent_id: str, url: str, state: Mapping[str, Any]) -> tuple[Any, str]:
+        """(what the leading master has of the agent, why there is nothing)."""
+        masters = self.masters
+        if not masters:
+            named = state.get("master_hostname")
+            if not isinstance(named, str) or not named:
+                return None, "it knows none"
+            masters = [f"{urllib.parse.urlsplit(url).scheme}://{one_line(named)}:{MASTER_PORT}"]
+        user, password = self.login or (None, None)
+        try:
+            leader = Operator(masters, self.send, user, password)
+            rows = leader.get(f"/slaves?slave_id={urllib.parse.quote(agent_id, safe='')}")
+        except Failed as why:
+            return None, str(why)
+        listed = rows.get("slaves") if isinstance(rows, dict) else None
+        found = [row for row in listed or [] if isinstance(row, dict) and row.get("id") == agent_id]
+        if found:
+            return found[0], ""
+        return None, (
+            f"{leader.leader()} does not have its id {one_line(agent_id)}. It is without a login, or with a wrong one, "
+            "was marked gone, or has not come back yet"
+        )
 
     def _marathon(self, seen: Seen, url: str) -> Seen:
         try:
@@ -132,28 +188,50 @@ def is_complete(seen: Seen) -> bool:
     return bool(seen["complete"])
 
 
+def asked(argv: Sequence[str], run: Run) -> Callable[[], str]:
+    """Whether a restart is held, as a command tells by its exit status; why is what it prints."""
+
+    def held() -> str:
+        code, out, error = run(list(argv), None, HELD_S) if argv else (0, "", "")
+        return one_line((error + out).strip() or f"{argv[0]} ended with {code}") if code else ""
+
+    return held
+
+
 class Service(Unit):
     """The program of this host among the members of its kind.
 
     :param own: its name among the members.
     :param wait_s: seconds in which it has to come back.
+    :param held: tells why one that runs must not be restarted now, empty where it may be.
     """
 
-    def __init__(self, unit: str, own: str, cluster: Cluster, wait_s: float, run: Run) -> None:
+    def __init__(
+        self,
+        unit: str,
+        own: str,
+        cluster: Cluster,
+        wait_s: float,
+        run: Run,
+        held: Callable[[], str] = lambda: "",
+    ) -> None:
         super().__init__(unit, run)
-        self.own, self.cluster, self.wait_s = own, cluster, wait_s
+        self.own, self.cluster, self.wait_s, self.held = own, cluster, wait_s, held
 
     def _row(self, seen: Seen) -> Seen:
         return dict(next(row for row in seen["members"] if row["name"] == self.own))
 
-    def come_back(self, whole: bool) -> Seen:
+    def come_back(self, whole: bool, before: Any = None) -> Seen:
         """Wait until this one is ready, and with `whole` until all are.
 
+        :param before: the mark of the registration that an agent had before it was restarted.
         :raises Refused: if that takes too long.
         """
 
         def done(seen: Seen) -> bool:
-            return bool(seen["complete"] if whole else self._row(seen)["ready"])
+            # The master may not have seen yet that the one before is gone.
+            again = before is None or self.cluster.mark != before
+            return again and bool(seen["complete"] if whole else self._row(seen)["ready"])
 
         seen = self.cluster.wait_until(done, self.wait_s)
         if not done(seen):
@@ -198,7 +276,11 @@ class Service(Unit):
             # Who leads may have changed while this one waited.
             if only == "follower" and self._row(seen)["leads"]:
                 return "", True
+        why = self.held() if self.is_running() else ""
+        if why:
+            raise Refused(f"a restart is due and was not done: {why}")
+        before = self.cluster.mark
         self.systemctl("restart")
         if row["up"]:
-            self.come_back(whole=True)
+            self.come_back(whole=True, before=before)
         return "restart", False

@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +126,7 @@ class Master(Operator):
             raise Answer(503, "Master has not finished recovery")
         routes = {
             "/state": self.state,
-            "/slaves": self.slaves,
+            "/slaves": lambda: self.slaves(urllib.parse.unquote(request.query.get("slave_id", ""))),
             "/frameworks": lambda: {"frameworks": self.shown_frameworks(), "completed_frameworks": []},
             "/tasks": lambda: {"tasks": [self.task(row) for row in self.visible()]},
             "/maintenance/status": self.maintenance_status,
@@ -208,12 +209,14 @@ class Master(Operator):
         """The tasks that the one who asks may see."""
         return list(self.tasks.values()) if self.may(self.principal, "view_tasks") else []
 
-    def slaves(self) -> dict[str, Any]:
+    def slaves(self, only: str = "") -> dict[str, Any]:
         recovered = [
             {"id": key, **{name: info[name] for name in ("hostname", "port", "attributes")}}
             for key, info in self.recovered().items()
+            if only in ("", key)
         ]
-        return {"slaves": [self.shown(row) for row in self.agents.values()], "recovered_slaves": recovered}
+        rows = [self.shown(row) for row in self.agents.values() if only in ("", row["id"])]
+        return {"slaves": rows, "recovered_slaves": recovered}
 
     def shown_frameworks(self) -> list[dict[str, Any]]:
         found = []

@@ -12,7 +12,6 @@ from typing import Any
 from master_members import Members
 from web import Answer, Request
 
-
 MISSING = "Failed to convert JSON into Call protobuf: Missing required fields: "
 
 

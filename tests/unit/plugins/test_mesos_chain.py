@@ -103,11 +103,18 @@ def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def looked(
-    chain: Chain, program: str, ports: list[int], login: tuple[str, str] | None = None, gpus: int | None = None
+    chain: Chain,
+    program: str,
+    ports: list[int],
+    login: tuple[str, str] | None = None,
+    gpus: int | None = None,
+    masters: list[int] | None = None,
 ) -> Any:
     scheme = "http" if program == "marathon" else chain.scheme
     members = [{"name": str(port), "url": f"{scheme}://{HERE}:{port}"} for port in ports]
-    cluster = mesos_watch.Cluster(program, members, mesos_operator.http_transport(5.0, chain.ca), login, gpus)
+    urls = [f"{chain.scheme}://{HERE}:{port}" for port in masters or []]
+    transport = mesos_operator.http_transport(5.0, chain.ca)
+    cluster = mesos_watch.Cluster(program, members, transport, login, gpus, urls)
     return cluster.wait_until(mesos_watch.is_complete, 90)
 
 
@@ -131,7 +138,8 @@ def test_an_agent_registers_with_its_healthy_cards_and_without_a_password(chain:
     cards = gpu(card(0), card(1, "fatal"), card(2))
     wanted = agent(port=port, login=LOGIN, work_dir="/WORK", gpu=cards, **chain.asked())
     chain.start("a1", "mesos/sbin/mesos-agent", "/etc/agent.env", wanted, STAND_IN_GPUS="ok,GPU is lost,ok")
-    assert looked(chain, "agent", [port], gpus=2)["problems"] == []
+    own = ("mesos-agent", SECRETS["mesos-agent"])
+    assert looked(chain, "agent", [port], own, gpus=2, masters=masters)["problems"] == []
     urls = [f"{chain.scheme}://{HERE}:{one}" for one in masters]
     transport = mesos_operator.http_transport(5.0, chain.ca)
     operator = mesos_operator.Operator(urls, transport, "operator", SECRETS["operator"])

@@ -129,6 +129,7 @@ def seen(pair: Pair, name: str, scheme: str, **more: Any) -> list[str]:
     """What mesos_ready_info would complain of."""
     row = {"name": name, "url": f"{scheme}://{HERE}:{pair.ports[name]}"}
     asked = {"program": name, "members": [row], "user": "", "password": "", "gpus": -1, "ca_file": pair.ca}
+    asked["masters"] = [f"{scheme}://{HERE}:{pair.ports['master']}"]
     found: list[str] = members({**asked, "tls_first": False, **more}).look()["problems"]
     return found
 
