@@ -435,3 +435,31 @@ NOT_VARIABLES: dict[str, str] = {
     "LIBPROCESS_SSL_ECDH_CURVE": "LIBPROCESS_SSL_ECDH_CURVES",
 }
 LIBPROCESS_CHOICES: dict[str, tuple[str, ...]] = {"LIBPROCESS_SSL_HOSTNAME_VALIDATION_SCHEME": ("legacy", "openssl")}
+
+# Beginning of a library's name -> the packages that have it, by family of operating systems. Debian and Ubuntu renamed
+# some with t64, and apt-get takes the old name for the new.
+LIBRARIES: dict[str, dict[str, str]] = {
+    "libapr-1.so": {"Debian": "libapr1", "RedHat": "apr"},
+    "libaprutil-1.so": {"Debian": "libaprutil1", "RedHat": "apr-util"},
+    "libarchive.so": {"Debian": "libarchive13", "RedHat": "libarchive"},
+    "libblkid.so": {"Debian": "libblkid1", "RedHat": "libblkid"},
+    "libcrypto.so.1.1": {"Debian": "an OpenSSL 1.1, which this release has no more", "RedHat": "compat-openssl11"},
+    "libcrypto.so.3": {"Debian": "libssl3", "RedHat": "openssl-libs"},
+    "libcurl.so": {"Debian": "libcurl4", "RedHat": "libcurl"},
+    "libelf.so": {"Debian": "libelf1", "RedHat": "elfutils-libelf"},
+    "libevent_openssl-2.1.so": {"Debian": "libevent-openssl-2.1-7", "RedHat": "libevent"},
+    "libevent_pthreads-2.1.so": {"Debian": "libevent-pthreads-2.1-7", "RedHat": "libevent"},
+    "libevent-2.1.so": {"Debian": "libevent-2.1-7", "RedHat": "libevent"},
+    "libexpat.so": {"Debian": "libexpat1", "RedHat": "expat"},
+    "libnl-3.so": {"Debian": "libnl-3-200", "RedHat": "libnl3"},
+    "libnl-idiag-3.so": {"Debian": "libnl-idiag-3-200", "RedHat": "libnl3"},
+    "libnl-route-3.so": {"Debian": "libnl-route-3-200", "RedHat": "libnl3"},
+    "libsasl2.so": {"Debian": "libsasl2-2", "RedHat": "cyrus-sasl-lib"},
+    "libseccomp.so": {"Debian": "libseccomp2", "RedHat": "libseccomp"},
+    "libssl.so.1.1": {"Debian": "an OpenSSL 1.1, which this release has no more", "RedHat": "compat-openssl11"},
+    "libssl.so.3": {"Debian": "libssl3", "RedHat": "openssl-libs"},
+    "libstdc++.so": {"Debian": "libstdc++6", "RedHat": "libstdc++"},
+    "libsvn_": {"Debian": "libsvn1", "RedHat": "subversion-libs"},
+    "libz.so": {"Debian": "zlib1g", "RedHat": "zlib"},
+    "libzookeeper_mt.so": {"Debian": "libzookeeper-mt2", "RedHat": "the client library of ZooKeeper for C"},
+}
