@@ -436,6 +436,55 @@ NOT_VARIABLES: dict[str, str] = {
 }
 LIBPROCESS_CHOICES: dict[str, tuple[str, ...]] = {"LIBPROCESS_SSL_HOSTNAME_VALIDATION_SCHEME": ("legacy", "openssl")}
 
+# Isolators of every build on Linux, with names of old that are still taken. Further ones come from modules.
+ISOLATORS = (
+    "appc/runtime",
+    "cgroups",
+    "cgroups/all",
+    "cgroups/blkio",
+    "cgroups/cpu",
+    "cgroups/cpuset",
+    "cgroups/devices",
+    "cgroups/hugetlb",
+    "cgroups/mem",
+    "cgroups/net_cls",
+    "cgroups/net_prio",
+    "cgroups/perf_event",
+    "cgroups/pids",
+    "disk/du",
+    "docker/runtime",
+    "docker/volume",
+    "environment_secret",
+    "filesystem/linux",
+    "filesystem/posix",
+    "filesystem/shared",
+    "gpu/nvidia",
+    "gpu/rocm",
+    "linux/capabilities",
+    "linux/devices",
+    "linux/nnp",
+    "namespaces/ipc",
+    "namespaces/pid",
+    "network/cni",
+    "posix/cpu",
+    "posix/disk",
+    "posix/mem",
+    "posix/rlimits",
+    "process",
+    "volume/csi",
+    "volume/host_path",
+    "volume/image",
+    "volume/sandbox_path",
+    "volume/secret",
+)
+# Isolator -> option of the build that has it.
+ISOLATORS_BUILD: dict[str, str] = {
+    "disk/xfs": "ENABLE_XFS_DISK_ISOLATOR",
+    "linux/seccomp": "ENABLE_SECCOMP_ISOLATOR",
+    "network/port_mapping": "ENABLE_PORT_MAPPING_ISOLATOR",
+    "network/ports": "ENABLE_NETWORK_PORTS_ISOLATOR",
+}
+
 # Beginning of a library's name -> the packages that have it, by family of operating systems. Debian and Ubuntu renamed
 # some with t64, and apt-get takes the old name for the new.
 LIBRARIES: dict[str, dict[str, str]] = {
