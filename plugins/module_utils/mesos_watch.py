@@ -32,13 +32,33 @@ HELD_S = 60.0
 Seen = dict[str, Any]
 
 
+class Masters:
+    """The masters that somebody else is looked for at, and the login by which they are asked."""
+
+    def __init__(self, urls: Sequence[str], login: tuple[str, str] | None, transport: Transport) -> None:
+        self.urls, self.login, self.send = list(urls), login, transport
+
+    def row(self, path: str, parameter: str, wanted: str, urls: Sequence[str] = ()) -> tuple[Any, str]:
+        """(what the leading one has of an id, why that is not known); nothing of both where it has it not."""
+        user, password = self.login or (None, None)
+        try:
+            leader = Operator(self.urls or urls, self.send, user, password)
+            told = leader.get(f"/{path}?{parameter}={urllib.parse.quote(wanted, safe='')}")
+        except Failed as why:
+            return None, str(why)
+        rows = told.get(path) if isinstance(told, dict) else None
+        found = [row for row in rows or [] if isinstance(row, dict) and row.get("id") == wanted]
+        return (found[0] if found else None), ""
+
+
 class Cluster:
     """The members (``name`` and ``url``) of one kind: program is master, agent or marathon.
 
-    :param login: user and password for HTTP, or None.
+    :param login: user and password for HTTP of the members, or None.
     :param gpus: how many cards an agent has to announce, None if that does not matter.
-    :param masters: URLs of the masters, of which one knows an agent; without any the one that the agent names is asked.
-    :param age: tells for how many seconds the unit of an agent has been up, None while it is not.
+    :param masters: the masters, of which the leading one has to know an agent, or the Marathon that leads. Without any
+        an agent is asked for one, and of a Marathon that is not asked.
+    :param age: tells for how many seconds the unit of this host has been up, None while it is not.
     """
 
     def __init__(
@@ -48,19 +68,18 @@ class Cluster:
         transport: Transport,
         login: tuple[str, str] | None = None,
         gpus: int | None = None,
-        masters: Sequence[str] = (),
+        masters: Masters | None = None,
         age: Callable[[], float | None] | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.program, self.members, self.send, self.gpus = program, list(members), transport, gpus
-        self.masters, self.login, self.age = list(masters), login, age
+        self.masters, self.age = masters or Masters((), None, transport), age
         self.sleep, self.clock = sleep, clock
         # By it the leading master tells one registration of an agent from the next.
         self.mark: Any = None
         self.headers = {"Accept": "application/json"}
-        # The login is for masters, and no business of the agent.
-        if login is not None and program != "agent":
+        if login is not None:
             self.headers["Authorization"] = "Basic " + base64.b64encode(":".join(login).encode()).decode()
 
     def _get(self, url: str, path: str) -> tuple[Any, str]:
@@ -112,35 +131,44 @@ class Cluster:
         has = int(numbers.get("slave/gpus_total", 0))
         if self.gpus is not None and has != self.gpus:
             return {"why": f"it announces {has} cards, and {self.gpus} are given out"}
-        up_s = self.age() if self.age is not None else STAYED_S
-        if up_s is None:
-            return {"why": "its unit is not active"}
-        if up_s < STAYED_S:
-            return {"why": f"its unit has been up for {up_s:.0f} s, and has to stay up for {STAYED_S:.0f}"}
         return {"ready": True, "leads": True, "why": ""}
 
     def _registration(self, agent_id: str, url: str, state: Mapping[str, Any]) -> tuple[Any, str]:
         """(what the leading master has of the agent, why there is nothing)."""
-        masters = self.masters
-        if not masters:
+        urls: Sequence[str] = ()
+        if not self.masters.urls:
             named = state.get("master_hostname")
             if not isinstance(named, str) or not named:
                 return None, "it knows none"
-            masters = [f"{urllib.parse.urlsplit(url).scheme}://{one_line(named)}:{MASTER_PORT}"]
-        user, password = self.login or (None, None)
-        try:
-            leader = Operator(masters, self.send, user, password)
-            rows = leader.get(f"/slaves?slave_id={urllib.parse.quote(agent_id, safe='')}")
-        except Failed as why:
-            return None, str(why)
-        listed = rows.get("slaves") if isinstance(rows, dict) else None
-        found = [row for row in listed or [] if isinstance(row, dict) and row.get("id") == agent_id]
-        if found:
-            return found[0], ""
-        return None, (
-            f"{leader.leader()} does not have its id {one_line(agent_id)}. It is without a login, or with a wrong one, "
-            "was marked gone, or has not come back yet"
-        )
+            urls = [f"{urllib.parse.urlsplit(url).scheme}://{one_line(named)}:{MASTER_PORT}"]
+        row, why = self.masters.row("slaves", "slave_id", agent_id, urls)
+        if row is None and not why:
+            why = (
+                f"that one does not have its id {one_line(agent_id)}. It is without a login, or with a wrong one, was "
+                "marked gone, or has not come back yet"
+            )
+        return row, why
+
+    def _framework(self, url: str) -> str:
+        """Why the Marathon that leads gets no offers, empty if it does."""
+        told, why = self._get(url, "/v2/info")
+        framework = told.get("frameworkId") if isinstance(told, dict) else None
+        if not isinstance(framework, str) or not framework:
+            return f"it is not registered with a leading master: {why or 'it has no id'}"
+        row, why = self.masters.row("frameworks", "framework_id", framework)
+        if row is not None and row.get("active") and row.get("connected", True):
+            return ""
+        why = why or f"that one does not have its id {one_line(framework)}" if row is None else "it is not connected"
+        return f"it is not registered with a leading master: {why}"
+
+    def _unit(self) -> str:
+        """Why the program of this host counts as one that does not stay, empty if it does."""
+        up_s = self.age() if self.age is not None else STAYED_S
+        if up_s is None:
+            return "the unit of this host is not active"
+        if up_s < STAYED_S:
+            return f"the unit of this host has been up for {up_s:.0f} s, and has to stay up for {STAYED_S:.0f}"
+        return ""
 
     def _marathon(self, seen: Seen, url: str) -> Seen:
         try:
@@ -164,6 +192,11 @@ class Cluster:
         rows = [self._member(row) for row in self.members]
         problems = [f"{row['name']} ({row['url']}): {row['why']}" for row in rows if row["why"]]
         leaders = [row for row in rows if row["leads"]]
+        if self.program == "marathon" and len(leaders) == 1 and self.masters.urls:
+            why = self._framework(leaders[0]["url"])
+            problems += [f"{leaders[0]['name']} ({leaders[0]['url']}): {why}"] if why else []
+        why = "" if problems else self._unit()
+        problems += [why] if why else []
         if len(leaders) != 1 and not problems:
             told = ", ".join(row["name"] for row in leaders) or "none"
             problems.append(f"one of {', '.join(row['name'] for row in rows)} has to lead, and {told} does")

@@ -11,12 +11,12 @@ short_description: Tell whether masters, an agent or Marathons do their work
 version_added: 0.1.0
 description:
   - Masters do where each has a replicated log that has caught up and one of them leads, and Marathons where each knows
-    the one that leads.
+    the one that leads, which the leading master has as a connected framework.
   - An agent does where the leading master has it under its id and connected, deactivated or not, and its O(unit) stays
     up. What the agent tells of itself is no proof of that.
 options:
   unit:
-    description: The unit of an agent on this host, which has to have been up for ten seconds. Empty for no look at it.
+    description: The unit of this host, which has to have been up for ten seconds. Empty for no look at it.
     type: str
     default: ""
   wait:

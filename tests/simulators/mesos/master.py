@@ -127,7 +127,7 @@ class Master(Operator):
         routes = {
             "/state": self.state,
             "/slaves": lambda: self.slaves(urllib.parse.unquote(request.query.get("slave_id", ""))),
-            "/frameworks": lambda: {"frameworks": self.shown_frameworks(), "completed_frameworks": []},
+            "/frameworks": lambda: self.frameworks_told(urllib.parse.unquote(request.query.get("framework_id", ""))),
             "/tasks": lambda: {"tasks": [self.task(row) for row in self.visible()]},
             "/maintenance/status": self.maintenance_status,
         }
@@ -233,6 +233,10 @@ class Master(Operator):
                 }
             )
         return found
+
+    def frameworks_told(self, only: str) -> dict[str, Any]:
+        rows = [row for row in self.shown_frameworks() if only in ("", row["id"])]
+        return {"frameworks": rows, "completed_frameworks": []}
 
     def state(self) -> dict[str, Any]:
         slaves = self.slaves()

@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_unit import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Reply
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster, Service, asked
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster, Masters, Service, asked
 
 NAMES = ("m1", "m2", "m3")
 
@@ -53,6 +53,8 @@ class Site:
             raise ConnectionRefusedError("Connection refused")
         if path == "/ping":
             return Reply(200, {}, b"pong")
+        if path == "/v2/info":
+            return Reply(200, {}, json.dumps({"frameworkId": self.agent_id and "f-1"}).encode())
         if path == "/v2/leader":
             told = {"leader": f"{self.leader}:1"} if self.leader else {"message": "none"}
             return Reply(200 if self.leader else 404, {}, json.dumps(told).encode())
@@ -70,6 +72,9 @@ class Site:
     def master(self, path: str) -> Reply:
         if path == "/redirect":
             return Reply(307, {"location": "//master:5050"}, b"")
+        if path == "/frameworks?framework_id=f-1":
+            row = {"id": "f-1", "active": True, "connected": True, **self.shown}
+            return Reply(200, {}, json.dumps({"frameworks": [row] if self.known else []}).encode())
         assert path == "/slaves?slave_id=id-1"
         row = {"id": "id-1", "hostname": "g1", "registered_time": 1.0, "reregistered_time": self.times, **self.shown}
         return Reply(200, {}, json.dumps({"slaves": [row] if self.known else []}).encode())
@@ -177,7 +182,7 @@ def test_an_agent_counts_when_it_is_registered_with_its_cards(agent: Site) -> No
 )
 def test_what_an_agent_tells_of_itself_does_not_make_it_ready(agent: Site, changes: Any, words: str) -> None:
     vars(agent).update(changes)
-    seen = agent.cluster(masters=["http://master:5050"]).look()
+    seen = agent.cluster(masters=Masters(["http://master:5050"], None, agent.send)).look()
     assert not seen["complete"]
     assert words in seen["problems"][0]
 
@@ -188,16 +193,40 @@ def test_an_agent_that_somebody_deactivated_does_its_part(agent: Site, active: b
     assert agent.cluster().look()["complete"]
 
 
-@pytest.mark.parametrize(("age", "words"), [(None, "its unit is not active"), (2.0, "up for 2 s"), (10.0, "")])
-def test_its_unit_has_to_stay_up(agent: Site, age: Any, words: str) -> None:
-    seen = agent.cluster(age=lambda: age).look()
+@pytest.mark.parametrize(("age", "words"), [(None, "is not active"), (2.0, "up for 2 s"), (10.0, "")])
+@pytest.mark.parametrize("program", ["master", "agent", "marathon"])
+def test_the_unit_of_the_host_has_to_stay_up(tmp_path: Path, program: str, age: Any, words: str) -> None:
+    site = Site(tmp_path, program, ("m1",))
+    seen = site.cluster(age=lambda: age).look()
     assert seen["complete"] is not bool(words)
     assert words in " ".join(seen["problems"])
 
 
 def test_the_login_is_shown_to_the_master_and_not_to_the_agent(agent: Site) -> None:
-    agent.cluster(login=("mesos-agent", "secret"), masters=["http://master:5050"]).look()
+    agent.cluster(masters=Masters(["http://master:5050"], ("mesos-agent", "secret"), agent.send)).look()
     assert [row.get("Authorization", "") for row in agent.asked] == ["", "", *["Basic bWVzb3MtYWdlbnQ6c2VjcmV0"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"known": False}, "does not have its id f-1"),
+        ({"agent_id": None}, "it has no id"),
+        ({"shown": {"active": False}}, "it is not connected"),
+        ({"shown": {"connected": False}}, "it is not connected"),
+    ],
+)
+def test_a_marathon_that_leads_has_to_be_a_framework_of_the_leading_master(
+    tmp_path: Path, changes: Any, words: str
+) -> None:
+    """Without a login that Mesos takes it tries for ever, and answers all the same."""
+    site = Site(tmp_path, "marathon")
+    vars(site).update(changes)
+    seen = site.cluster(masters=Masters(["http://master:5050"], None, site.send)).look()
+    assert seen["complete"] is not bool(words)
+    assert words in " ".join(seen["problems"])
+    assert not words or seen["problems"][0].startswith("m1 (http://m1:1): it is not registered with a leading master: ")
 
 
 def test_a_login_that_the_master_refuses_is_told(agent: Site) -> None:
