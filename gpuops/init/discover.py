@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words, progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words, pci, progress, progress_text
 from gpuops import runner
 from gpuops.feed import Feed
 from gpuops.init.answers import Answers
@@ -62,7 +62,7 @@ class Look:
 def read(facts: Mapping[str, Any]) -> Found:
     """From Ansible's facts, without their prefix. Whatever is missing stays empty."""
     gpu = facts.get("gpu") or {}
-    cards = [str(row.get("model") or "unknown card") for row in gpu.get("pci") or [] if row.get("kind") == "gpu"]
+    cards = [str(row.get("model") or "unknown card") for row in pci.gpus(gpu.get("pci"))]
     system = " ".join(str(facts[key]) for key in ("distribution", "distribution_version") if facts.get(key))
     return Found(system, cards, free_disks(facts.get("devices") or {}), _network(facts.get("default_ipv4") or {}), gpu)
 

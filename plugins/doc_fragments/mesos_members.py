@@ -30,7 +30,7 @@ options:
         type: str
         required: true
   user:
-    description: Who asks over HTTP.
+    description: Who asks the members over HTTP.
     type: str
     default: ""
   password:
@@ -41,6 +41,21 @@ options:
     description: How many cards an agent has to announce; V(-1) if that does not matter.
     type: int
     default: -1
+  masters:
+    description:
+      - URLs of the masters, of which the leading one has to have the agent, or the Marathon that leads. Without any it
+        is asked that an agent names, at port 5050, and a Marathon need not be registered.
+    type: list
+    elements: str
+    default: []
+  masters_user:
+    description: Who asks the masters.
+    type: str
+    default: ""
+  masters_password:
+    description: The secret of O(masters_user).
+    type: str
+    default: ""
   ca_file:
     description: File with the authority that signed the members' certificates, if not one of the system's.
     type: path

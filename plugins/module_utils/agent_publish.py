@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, facts_schema, gpu
+from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, facts_schema, gpu, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
 
 VERDICTS = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
@@ -154,7 +154,7 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
         )
         yield from _device_samples(device)
     if look.get("pci") is not None:
-        yield "gpu_count", {"source": "pci"}, float(sum(row["kind"] == "gpu" for row in look["pci"]))
+        yield "gpu_count", {"source": "pci"}, float(len(pci.gpus(look["pci"])))
     yield "gpu_count", {"source": "nvml"}, float(sum(not row.get("error") for row in look.get("devices", ())))
     if health:
         yield "gpu_node_health_status", {}, float(VERDICTS[health["verdict"]])
@@ -183,7 +183,7 @@ def facts(result: dict[str, Any]) -> dict[str, Any]:
     devices = [gpu.device_facts(row, details=False) for row in look.get("devices", ())]
     return {
         "schema": facts_schema.SCHEMA,
-        "present": None if bus is None else any(row["kind"] == "gpu" for row in bus),
+        "present": None if bus is None else bool(pci.gpus(bus)),
         "reason": gpu.why_not(bus, (driver or {}).get("nvml_error"), devices),
         "pci": bus or [],
         "driver": driver,

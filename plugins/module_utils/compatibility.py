@@ -20,8 +20,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.data_compatibility i
     PREFERRED_BRANCHES,
     TOOLKIT_DRIVERS,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.data_gpus import MODELS, NEWEST_ARCHITECTURE
 
 FLAVOURS = ("open", "proprietary")
+ARCHITECTURE_NAMES = tuple(ARCHITECTURES)
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -38,6 +40,37 @@ def architectures(cards: Iterable[dict[str, Any]]) -> list[str]:
     order = list(ARCHITECTURES)
     names = {card.get("architecture") for card in cards if card.get("kind", "gpu") == "gpu"}
     return sorted((name for name in names if name in ARCHITECTURES), key=order.index)
+
+
+def unknown(cards: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The GPUs whose architecture is not known."""
+    return [
+        card for card in cards if card.get("kind", "gpu") == "gpu" and card.get("architecture") not in ARCHITECTURES
+    ]
+
+
+def _own_first(card: dict[str, Any]) -> int:
+    """The first branch of a model that came later than its architecture; 0 for the others."""
+    return int(MODELS.get(str(card.get("device")), {}).get("first_branch") or 0)
+
+
+def needed_range(cards: Sequence[dict[str, Any]]) -> tuple[int, int | None]:
+    """As branch_range, for GPUs. One that is not known is taken for newer than all that are."""
+    first, last = branch_range(_assumed(cards))
+    newest = PREFERRED_BRANCHES[0] if unknown(cards) else 0
+    return max([first, newest, *(_own_first(card) for card in cards)]), last
+
+
+def _assumed(cards: Sequence[dict[str, Any]]) -> list[str]:
+    """The architectures of GPUs, an unknown one counting as the newest."""
+    names = architectures(cards)
+    return [*names, NEWEST_ARCHITECTURE] if unknown(cards) and NEWEST_ARCHITECTURE not in names else names
+
+
+def go_together(cards: Sequence[dict[str, Any]]) -> bool:
+    """Whether there is any branch and any flavour that drives all of these GPUs."""
+    first, last = needed_range(cards)
+    return (last is None or first <= last) and bool(flavours(last or PREFERRED_BRANCHES[0], _assumed(cards)))
 
 
 def _named(cards: Iterable[dict[str, Any]], names: Sequence[str]) -> str:
@@ -92,26 +125,26 @@ def flavours(branch: int, names: Iterable[str]) -> list[str]:
     return allowed
 
 
-def choose_flavour(cards: Iterable[dict[str, Any]], branch: int, offered: Sequence[str] = FLAVOURS) -> str | None:
+def choose_flavour(cards: Sequence[dict[str, Any]], branch: int, offered: Sequence[str] = FLAVOURS) -> str | None:
     """The flavour for `auto`: the preferred one among those that drive every card and that the source offers."""
-    for flavour in flavours(branch, architectures(cards)):
+    for flavour in flavours(branch, _assumed(cards)):
         if flavour in offered:
             return flavour
     return None
 
 
 def choose_branch(
-    cards: Iterable[dict[str, Any]], offered: Sequence[int] | None = None, flavour: str = "auto"
+    cards: Sequence[dict[str, Any]], offered: Sequence[int] | None = None, flavour: str = "auto"
 ) -> int | None:
     """The branch for `auto`: the first of those offered that drives every card.
 
     `offered` is in order of preference (the distribution's own first); None stands for a source that carries every
     branch, of which the newest with long support is taken. None is returned where no branch drives all the cards.
     """
-    names = architectures(cards)
+    first, last = needed_range(cards)
     for branch in PREFERRED_BRANCHES if offered is None else offered:
-        if all(drives(branch, name) for name in names):
-            possible = flavours(branch, names)
+        if first <= branch and (last is None or branch <= last):
+            possible = flavours(branch, _assumed(cards))
             if possible and (flavour == "auto" or flavour in possible):
                 return branch
     return None
@@ -206,6 +239,18 @@ def check_branch(cards: Sequence[dict[str, Any]], branch: int) -> list[dict[str,
                     f"set nvidia_driver_branch to {first} or newer, from a source that carries it",
                 )
             )
+    late = {_own_first(card): card for card in cards if branch < _own_first(card)}
+    if late and not problems:
+        first = max(late)
+        problems.append(
+            problem(
+                "branch_too_old",
+                f"driver branch {branch} does not know {_named([late[first]], ARCHITECTURE_NAMES)} yet: branch {first} "
+                "is the first",
+                branch,
+                f"set nvidia_driver_branch to {first} or newer, from a source that carries it",
+            )
+        )
     return problems
 
 
@@ -293,8 +338,8 @@ def check(
     problems = check_branch(cards, branch)
     if flavour != "auto":
         problems += check_flavour(cards, branch, flavour)
-    elif not problems and not flavours(branch, architectures(cards)):
-        names = architectures(cards)
+    elif not problems and not flavours(branch, _assumed(cards)):
+        names = _assumed(cards)
         problems.append(
             problem(
                 "flavour_mixed",

@@ -9,15 +9,21 @@ neither is reported with architecture None, never guessed.
 
 from __future__ import annotations
 
+from typing import Any
+
 PCI_IDS = "pci.ids 2023.04.11, the PCI ID repository (https://pci-ids.ucw.cz)"
 OPEN_README = "NVIDIA/open-gpu-kernel-modules 595.45, README.md, table of compatible GPUs"
 K8S_TEST_INFRA = "NVIDIA/k8s-test-infra, captures of nvidia-smi -q on real cards"
 GPU_EXPORTER = "utkuozdemir/nvidia_gpu_exporter, captures of nvidia-smi in its test data"
 MESOS_DOCS = "apache/mesos docs/gpu-support.md, sample output of nvidia-smi"
 ADMIN_TOOLS = "NVIDIA/gpu-admin-tools, gpu/devid_chips.py"
+SWITCH_SOURCES = "NVIDIA/open-gpu-kernel-modules, nvswitch.c, ids of LR10 and LS10"
+SWITCH_OF_VOLTA = "NVIDIA Fabric Manager user guide, bridges on an HGX-2 board"
+DGX_SPARK = "lspci and nvidia-smi of DGX Spark in public logs: GB20B [GB10], class 0300, driver 580"
 
-# PCI device id -> model, architecture, compute capability, and where the row comes from.
-MODELS = {
+# PCI device id -> model, architecture, compute capability, and where the row comes from; `first_branch` of a driver
+# where it is later than that of the architecture.
+MODELS: dict[str, dict[str, Any]] = {
     "1022": {"model": "Tesla K20c", "architecture": "kepler", "compute_capability": "3.5", "source": (PCI_IDS,)},
     "102d": {"model": "Tesla K80", "architecture": "kepler", "compute_capability": "3.7", "source": (PCI_IDS,)},
     "13f2": {
@@ -144,7 +150,28 @@ MODELS = {
         "compute_capability": "10.0",
         "source": (OPEN_README, K8S_TEST_INFRA),
     },
-    "31c2": {"model": "GB300", "architecture": "blackwell", "compute_capability": "10.3", "source": (K8S_TEST_INFRA,)},
+    "3182": {
+        "model": "B300",
+        "architecture": "blackwell",
+        "compute_capability": "10.3",
+        # CUDA 12.9 is the first that builds for it.
+        "first_branch": 575,
+        "source": (OPEN_README,),
+    },
+    "31c2": {
+        "model": "GB300",
+        "architecture": "blackwell",
+        "compute_capability": "10.3",
+        "first_branch": 575,
+        "source": (K8S_TEST_INFRA,),
+    },
+    "2e12": {
+        "model": "GB10",
+        "architecture": "blackwell",
+        "compute_capability": "12.1",
+        "first_branch": 580,
+        "source": (DGX_SPARK,),
+    },
     "2684": {
         "model": "GeForce RTX 4090",
         "architecture": "ada",
@@ -201,9 +228,29 @@ ARCHITECTURE_RANGES = (
     (0x2B80, 0x2BFF, "blackwell", ADMIN_TOOLS),
     (0x2C00, 0x2C7F, "blackwell", ADMIN_TOOLS),
     (0x2D00, 0x2DFF, "blackwell", ADMIN_TOOLS),
+    (0x2E00, 0x2E7F, "blackwell", DGX_SPARK),
     (0x2F00, 0x2F7F, "blackwell", ADMIN_TOOLS),
     (0x3180, 0x327F, "blackwell", ADMIN_TOOLS),
 )
+
+# GPUs of before Fermi, among them those on the boards of old chipsets: (first id, last id, source).
+TOO_OLD_RANGES = (
+    (0x0008, 0x06BF, PCI_IDS),
+    (0x06E0, 0x0DBF, PCI_IDS),
+    (0x10A0, 0x10DF, PCI_IDS),
+)
+
+# NVSwitches that are PCI devices, each chip once: (first id, last id, source).
+NVSWITCH_RANGES = (
+    (0x1AC0, 0x1ACF, SWITCH_OF_VOLTA),
+    (0x1AE8, 0x1AE8, SWITCH_SOURCES),
+    (0x1AF0, 0x1AFF, SWITCH_SOURCES),
+    # The ids that follow are the PCI bridges in front of a chip.
+    (0x22A0, 0x22A7, SWITCH_SOURCES),
+)
+
+# On the boards of these (HGX) the NVSwitches are reached through ConnectX functions.
+BRIDGED_MODELS = ("2901", "3182")
 
 # What a newer id than these means is not known here; the newest architecture whose ids are.
 NEWEST_ARCHITECTURE = "blackwell"

@@ -119,9 +119,19 @@ def gpu_minors(root: str = "/") -> dict[str, int]:
     for path in sorted(glob.glob(_under(root, "proc/driver/nvidia/gpus/*/information"))):
         address = os.path.basename(os.path.dirname(path)).lower()
         minor = parse_fields(_read("/", path)).get("Device Minor", "")
-        if minor.isdigit():
+        if minor.isdigit() and not _is_given_away(root, address):
             minors[address] = int(minor)
     return minors
+
+
+def _is_given_away(root: str, address: str) -> bool:
+    """Whether a card is a virtual function, or bound to VFIO since the driver has listed it."""
+    device = _under(root, f"sys/bus/pci/devices/{address}")
+    try:
+        driver = os.path.basename(os.readlink(os.path.join(device, "driver")))
+    except OSError:
+        driver = ""
+    return os.path.lexists(os.path.join(device, "physfn")) or "vfio" in driver
 
 
 def may_modify(root: str = "/") -> bool:

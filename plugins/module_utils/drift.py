@@ -459,6 +459,8 @@ def inspect(
 
     drift["dkms"] = [row for item in _clean(desired.get("dkms")) for row in system.dkms_drift(item, root, kernel)]
 
+    notes = [note for item in _clean(desired.get("dkms")) for note in system.dkms_notes(item, root, kernel)]
+
     pending = read_pending(root)
     drift["initramfs"] = initramfs_drift(desired.get("initramfs"), drift, pending, root)
     drift["kernel_modules"] = []
@@ -484,6 +486,7 @@ def inspect(
         "refresh": needs_refresh(drift, manager),
         "manager": manager,
         "plan": plan(drift),
+        **({"notes": notes} if notes else {}),
     }
     if diff:
         result["diff"] = diffs(drift, root)

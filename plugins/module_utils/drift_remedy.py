@@ -202,7 +202,7 @@ def remedy(desired: Item, found: Item) -> Item:
         or any("read" in item["actions"] for item in units),
         "initramfs": [item["command"] for item in drift.get("initramfs", ())],
         "initramfs_done": _cleared(item["record"] for item in drift.get("initramfs", ())),
-        "dkms": sorted({item["kernel"] for item in drift.get("dkms", ())}),
+        "dkms": _dkms_commands(drift.get("dkms", ())),
         "kernel_modules": kernel_modules,
         "units_first": units_first,
         "units_reset": [item["name"] for item in units if "reset" in item["actions"]],
@@ -211,3 +211,13 @@ def remedy(desired: Item, found: Item) -> Item:
         "done": _cleared([item["record"] for item in due] + [item["name"] for item in over]),
         "restore": any("restore" in item["actions"] for item in drift.get("pending", ())),
     }
+
+
+def _dkms_commands(items: Iterable[Item]) -> list[list[str]]:
+    """What builds the driver's modules. By name, because `autoinstall` stops at whatever else DKMS cannot build."""
+    known = sorted({(item["name"], item["version"], item["kernel"]) for item in items if item.get("version")})
+    others = sorted({item["kernel"] for item in items if not item.get("version")})
+    return [
+        *(["dkms", "install", "-m", name, "-v", version, "-k", kernel] for name, version, kernel in known),
+        *(["dkms", "autoinstall", "-k", kernel] for kernel in others),
+    ]

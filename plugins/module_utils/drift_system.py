@@ -17,6 +17,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift_packages import Runner, read_text
 
 # Answers of `systemctl is-enabled` with exit status 0, and what an alias of an enabled unit says.
@@ -351,20 +352,66 @@ def choose_kernels(wanted: Any, root: str = "/", running: str = "") -> list[str]
     return installed_kernels(root)
 
 
-def dkms_drift(item: dict[str, Any], root: str = "/", running: str = "") -> list[dict[str, Any]]:
-    """For which kernels a module of DKMS is not installed, with the end of the log of its build."""
+def _dkms_known(item: dict[str, Any], root: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+    """The driver's modules and versions in DKMS' tree, and whatever else there has a name of the pattern."""
     tree = under(root, "/var/lib/dkms")
     # A version that is known to DKMS has a link to its source; a failed build may leave directories without one.
-    versions = [
-        tuple(path.split(os.sep)[-3:-1]) for path in sorted(glob.glob(os.path.join(tree, item["name"], "*", "source")))
+    paths = sorted(glob.glob(os.path.join(tree, item["name"], "*", "source")))
+    known = [(path.split(os.sep)[-3], path.split(os.sep)[-2]) for path in paths]
+    own = [
+        (name, version)
+        for (name, version), path in zip(known, paths)
+        if driver.is_dkms_driver(name, version)
+        and fnmatch.fnmatchcase(version, (item.get("version") or "*").split(":", 1)[-1].split("-", 1)[0])
+        and _dkms_source(path, root)
     ]
+    # An upgrade may have left an older one behind. The libraries say which one it is that counts.
+    installed = driver.library_version(root)
+    own = [one for one in own if one[1] == installed] or own
+    return own, [one for one in known if one not in own]
+
+
+def _dkms_source(path: str, root: str) -> bool:
+    """Whether the source of a module is there: what is left of a removed one is a link to nothing."""
+    try:
+        target = os.readlink(path)
+    except OSError:
+        return os.path.isdir(path)
+    return os.path.isdir(under(root, target) if target.startswith("/") else os.path.join(os.path.dirname(path), target))
+
+
+def _dkms_installed(name: str, version: str, kernel: str, root: str) -> bool:
+    links = glob.glob(under(root, f"/var/lib/dkms/{glob.escape(name)}/kernel-{glob.escape(kernel)}-*"))
+    return any(os.path.islink(link) and os.readlink(link).split("/")[0] == version for link in links)
+
+
+def dkms_notes(item: dict[str, Any], root: str = "/", running: str = "") -> list[str]:
+    """What in DKMS' tree is not the driver's and does not build, which is nothing that a role has to mend."""
+    _own, strangers = _dkms_known(item, root)
+    kernels = choose_kernels(item.get("kernels"), root, running)
+    notes = []
+    for name, version in strangers:
+        remove = f"`dkms remove {name}/{version} --all`"
+        if not _dkms_source(under(root, f"/var/lib/dkms/{name}/{version}/source"), root):
+            notes.append(f"DKMS knows {name} {version}, whose source is gone; forget it with {remove}")
+        elif not all(_dkms_installed(name, version, kernel, root) for kernel in kernels):
+            notes.append(
+                f"DKMS has {name} {version} not built for every kernel; it is no part of the driver that is wanted, "
+                f"and goes with {remove} where nobody needs it"
+            )
+    return notes
+
+
+def dkms_drift(item: dict[str, Any], root: str = "/", running: str = "") -> list[dict[str, Any]]:
+    """For which kernels the driver's module is not installed by DKMS, with the end of the log of its build."""
+    tree = under(root, "/var/lib/dkms")
+    versions, _strangers = _dkms_known(item, root)
     found = []
     for kernel in choose_kernels(item.get("kernels"), root, running):
         if not versions:
             found.append({"name": item["name"], "kernel": kernel, "why": "has no source yet"})
         for name, version in versions:
-            links = glob.glob(os.path.join(tree, name, f"kernel-{glob.escape(kernel)}-*"))
-            if any(os.readlink(link).split("/")[0] == version for link in links):
+            if _dkms_installed(name, version, kernel, root):
                 continue
             why = f"version {version} is not installed"
             log = read_text(os.path.join(tree, name, version, "build", "make.log"))

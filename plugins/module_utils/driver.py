@@ -36,6 +36,10 @@ MODULES = (
 )
 # Debian names the main module of a tesla branch nvidia-tesla-470-current or so; these are its companions.
 _COMPANIONS = re.compile(r"-(drm|modeset|uvm|peermem|fs)\.ko")
+# What DKMS calls the driver itself: nvidia (NVIDIA and Ubuntu), nvidia-current and nvidia-tesla-470 (Debian),
+# nvidia-srv (Ubuntu) and so on. nvidia-fs, nvidia-peer-memory and their like have versions of their own.
+_DKMS_NAME = re.compile(r"nvidia(-current|-tesla|-srv|-server|-legacy)?(-\d{3}(xx)?)?(-server)?(-open)?")
+_DKMS_VERSION = re.compile(r"\d{3}\.\d+(\.\d+)?")
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -132,17 +136,29 @@ def card(address: str, root: str = "/") -> dict[str, Any]:
     return found
 
 
+def is_dkms_driver(name: str, version: str) -> bool:
+    """Whether a module that DKMS knows by this name and version is the driver, and not another one of the prefix."""
+    return bool(_DKMS_NAME.fullmatch(name) and _DKMS_VERSION.fullmatch(version))
+
+
 def dkms_modules(root: str = "/") -> dict[str, dict[str, Any]]:
-    """What DKMS has installed: kernel -> {name, version} of its NVIDIA module, from DKMS' own tree."""
-    found = {}
+    """What DKMS has installed: kernel -> {name, version} of the driver's module, from DKMS' own tree."""
+    found: dict[str, dict[str, Any]] = {}
+    libraries = library_version(root)
+    ranks: dict[str, Any] = {}
     for link in sorted(glob.glob(os.path.join(root, "var/lib/dkms/nvidia*/kernel-*"))):
-        if not os.path.islink(link):
+        try:
+            # <version>/<kernel>/<machine>
+            parts = os.readlink(link).strip("/").split("/")
+        except OSError:
             continue
-        # <version>/<kernel>/<machine>
-        parts = os.readlink(link).strip("/").split("/")
-        if len(parts) >= 3:
+        name = os.path.basename(os.path.dirname(link))
+        if len(parts) >= 3 and is_dkms_driver(name, parts[-3]):
             version, kernel = parts[-3], parts[-2]
-            found[kernel] = {"name": os.path.basename(os.path.dirname(link)), "version": version}
+            # A driver of another name may have been left behind. Libraries and module go together.
+            rank = (version == libraries, version_key(version))
+            if kernel not in ranks or rank >= ranks[kernel]:
+                found[kernel], ranks[kernel] = {"name": name, "version": version}, rank
     return found
 
 

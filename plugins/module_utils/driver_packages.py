@@ -37,6 +37,11 @@ def _kernel_names(scheme: Scheme, branch: str) -> list[str]:
     return [name.replace("{branch}", branch) for names in (scheme.get("kernel") or {}).values() for name in names]
 
 
+def kernel_packages(schemes: dict[str, Scheme]) -> list[str]:
+    """Patterns of whatever package brings the kernel module of a driver, in any scheme and branch."""
+    return sorted({name for scheme in schemes.values() for name in _kernel_names(scheme, ANY_BRANCH)})
+
+
 def _every_name(scheme: Scheme, branch: str) -> list[str]:
     parts = ("driver", "parts", "tools", "persistence", "fabric_manager", "removed", "shared")
     return [*_kernel_names(scheme, branch), *_names(scheme, parts, branch)]
@@ -79,6 +84,7 @@ def driver_packages(
     hold: bool = True,
     persistence: bool = True,
     fabric_manager: bool = False,
+    subnet_manager: bool = False,
 ) -> list[dict[str, Any]]:
     """The packages of a driver for the desired document, and the absence of every other driver.
 
@@ -96,9 +102,15 @@ def driver_packages(
             "the host has NVSwitches, whose Fabric Manager this source of drivers does not have; "
             "set nvidia_driver_method to nvidia_repo"
         )
+    if subnet_manager and not scheme.get("subnet_manager"):
+        raise ValueError(
+            "the host has NVSwitches behind ConnectX bridges, whose NVLink Subnet Manager (nvlsm) this source of "
+            "drivers does not have; set nvidia_driver_method to nvidia_repo"
+        )
     versioned = [one.replace("{branch}", branch) for one in kernels[flavour]]
     versioned += _names(scheme, ("driver", "parts", *(["fabric_manager"] if fabric_manager else [])), branch)
-    free = _names(scheme, ("tools", *(["persistence"] if persistence else [])), branch)
+    more = [*(["persistence"] if persistence else []), *(["subnet_manager"] if subnet_manager else [])]
+    free = _names(scheme, ("tools", *more), branch)
     present = [*versioned, *free]
     return [
         *({"name": one, "version": version, "hold": hold, "together": True} for one in versioned),

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.facts_schema import SCHEMA
 
 UNKNOWN = "gpu_unknown"
@@ -131,7 +131,7 @@ def _unhealthy(facts: dict[str, Any]) -> bool:
 
 
 def _bus(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    return [row for row in _list(facts, "pci") if row.get("kind") == "gpu"]
+    return pci.gpus(_list(facts, "pci"))
 
 
 def _has_nvlink(device: dict[str, Any]) -> bool:
@@ -162,7 +162,7 @@ def groups(facts: Any) -> list[str]:
     devices, bus, driver = _list(facts, "devices"), _bus(facts), _mapping(facts, "driver")
     unhealthy = [UNHEALTHY] if _unhealthy(facts) else []
     present = facts.get("present")
-    if present is False:
+    if present is False or (pci.others(_list(facts, "pci")) and not bus and not devices):
         return [ABSENT, *unhealthy]
     if not present and not devices:
         return [UNKNOWN, *unhealthy]

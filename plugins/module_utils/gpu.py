@@ -210,9 +210,9 @@ def gather(
     bus: list[dict[str, Any]] | None
     try:
         bus = pci.scan(root)
-        facts["present"] = any(row["kind"] == "gpu" for row in bus)
+        facts["present"] = bool(pci.gpus(bus))
         if not facts["present"]:
-            facts["reason"] = NO_CARD
+            facts["reason"] = no_card(bus)
     except pci.BusUnreadable as unreadable:
         bus = None
         facts["reason"] = str(unreadable)
@@ -244,12 +244,18 @@ def gather(
     return facts
 
 
+def no_card(bus: list[dict[str, Any]]) -> str:
+    """Why the host has no card to use: there is none, or those that are there are another's."""
+    others = pci.others(bus)
+    return f"no NVIDIA card for this host: {'; '.join(map(pci.why_not_ours, others))}" if others else NO_CARD
+
+
 def why_not(
     bus: list[dict[str, Any]] | None, error: dict[str, Any] | None, devices: list[dict[str, Any]]
 ) -> str | None:
     """Why no card, or fewer than are on the bus, can be used. `bus` is None where it cannot be read."""
-    if bus is not None and not any(row["kind"] == "gpu" for row in bus):
-        return NO_CARD
+    if bus is not None and not pci.gpus(bus):
+        return no_card(bus)
     if error:
         return f"{error['text']}: {error['remedy']}"
     return _missing(bus or [], devices)
@@ -258,7 +264,7 @@ def why_not(
 def _missing(bus: list[dict[str, Any]], devices: list[dict[str, Any]]) -> str | None:
     failed = {row.get("pci_address"): row["error"] for row in devices if _is_unreachable(row)}
     answering = {row.get("pci_address") for row in devices} - set(failed)
-    missing = [row["address"] for row in bus if row["kind"] == "gpu" and row["address"] not in answering]
+    missing = [row["address"] for row in pci.gpus(bus) if row["address"] not in answering]
     if not missing:
         return None
     error = next((failed[address] for address in (*missing, None) if address in failed), None)

@@ -39,8 +39,6 @@ __all__ = ["SCHEMA", "HistoryError", "clear", "judge", "judge_once", "xid_counts
 SCHEMA = 1
 # What a broken library answers in place of a UUID must not pass for another card.
 _UUID = re.compile(r"^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-# A card that is handed through to a virtual machine is not this host's to judge.
-_HANDED_THROUGH = ("vfio-pci",)
 # CLOCK_BOOTTIME goes on while the machine sleeps.
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
@@ -253,7 +251,7 @@ def _blamed(look: dict[str, Any], history: dict[str, Any]) -> str | None:
 
 
 def _own_cards(look: dict[str, Any]) -> list[dict[str, Any]]:
-    return [row for row in look.get("pci") or () if row["kind"] == "gpu" and row.get("driver") not in _HANDED_THROUGH]
+    return pci.gpus(look.get("pci"))
 
 
 # --- judging ----------------------------------------------------------------------------------------------------------
@@ -270,8 +268,9 @@ def _judge_devices(
     error = (look.get("driver") or {}).get("nvml_error")
     silent = bool(error)
     on_bus = {row["address"] for row in _own_cards(look)}
-    handed = {row["address"] for row in look.get("pci") or () if row.get("driver") in _HANDED_THROUGH}
-    switched = any(row["kind"] == "nvswitch" for row in look.get("pci") or ())
+    # A card that is handed through to a virtual machine is not this host's to judge.
+    handed = {row["address"] for row in pci.others(look.get("pci"))}
+    switched = pci.needs_fabric_manager(look.get("pci"))
     bus_told = look.get("pci") is not None
     for key, one in history["devices"].items():
         address = one["identity"]["pci_address"]

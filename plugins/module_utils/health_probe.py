@@ -13,7 +13,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import health, kerne
 def look(binding_source: str | None, deadline_s: float, root: str = "/") -> dict[str, Any]:
     """A snapshot with everything in it, from a child process with a deadline. Never raises, never hangs."""
     try:
-        if not any(row["kind"] == "gpu" for row in pci.scan(root)):
+        if not pci.gpus(pci.scan(root)):
             return snapshot.without_nvml(None, root)
     except pci.BusUnreadable:
         # NVML may know all the same.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.health_rules import Finding
 
 # What stands in `driver.nvml_error` -> the check that it fails; by NVML's code, or by name where NVML gave none.
@@ -80,10 +81,11 @@ def _count(look: dict[str, Any], policy: dict[str, Any]) -> Finding:
         return Finding("not_applicable")
     if look.get("pci") is None:
         return Finding("unknown")
-    count = sum(row["kind"] == "gpu" for row in look["pci"])
+    count = len(pci.gpus(look["pci"]))
     if count == expected:
         return Finding("ok", count, expected)
-    return Finding("fail", count, expected, f"{count} cards on the PCI bus, and {expected} are expected")
+    text = f"{count} cards on the PCI bus, and {expected} are expected"
+    return Finding("fail", count, expected, "; ".join([text, *map(pci.why_not_ours, pci.others(look["pci"]))]))
 
 
 def _fabric_manager(look: dict[str, Any], policy: dict[str, Any]) -> Finding:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Sequence
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_look import read
@@ -47,6 +48,16 @@ class Unit:
 
     def is_running(self) -> bool:
         return self.run(["systemctl", "is-active", "--quiet", self.unit], None, 30)[0] == 0
+
+    def up_s(self) -> float | None:
+        """For how many seconds it has been active without a break; None for one that is not."""
+        names = ("ActiveState", "ActiveEnterTimestampMonotonic")
+        _code, said, _error = self.run(["systemctl", "show", f"--property={','.join(names)}", self.unit], None, 30)
+        told = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        since = told.get("ActiveEnterTimestampMonotonic", "")
+        if told.get("ActiveState") != "active" or not since.isdigit():
+            return None
+        return max(0.0, time.monotonic() - int(since) / 1e6)
 
     def systemctl(self, verb: str) -> None:
         """:raises Refused: if systemd cannot do it."""

@@ -71,8 +71,9 @@ def decide(agent: Mapping[str, Any] | None, wanted: str, ours: bool, takeover: b
     if wanted == "drained":
         return None if state in ("draining", "drained") else "drain"
     if wanted == "deactivated":
-        return "deactivate" if state == "active" else None
-    if state == "active":
+        return "deactivate" if state in ("active", "disconnected") else None
+    if state in ("active", "disconnected"):
+        # Nobody took it out, and that it is not connected is no matter of the masters.
         return None
     if not ours and not takeover:
         raise Failed(
@@ -108,7 +109,7 @@ def change(
     result = {"changed": action is not None, "action": action, "before": before, "after": before, "ours": ours}
     if before is None or check_mode:
         return result
-    if before["state"] == "active":
+    if before["state"] in ("active", "disconnected"):
         # Whoever brought it back: what happens to it from now on is not of the old entry's making.
         ledger.drop(before["id"])
     end = clock() + timeout_s
@@ -150,7 +151,8 @@ def _take_out(
 def _not_in_schedule(operator: Operator, agent: Mapping[str, Any]) -> None:
     for window in operator.schedule().get("windows", []):
         for machine in window["machine_ids"]:
-            if (machine.get("hostname", ""), machine.get("ip", "")) == (agent["hostname"], agent["ip"]):
+            key = mesos_operator.machine_key(machine.get("hostname", ""), machine.get("ip", ""))
+            if key == mesos_operator.machine_key(agent["hostname"], agent["ip"]):
                 raise Failed(
                     f"{agent['hostname']} is in the maintenance schedule, and Mesos refuses to drain it as well. "
                     "To do: take it out of the schedule, or use the schedule alone"

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Operator, http_transport, tls_first
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster, Masters
 
 SPEC: dict[str, dict[str, Any]] = {
     "masters": {"type": "list", "elements": "str", "required": True},
@@ -30,6 +30,9 @@ MEMBERS: dict[str, dict[str, Any]] = {
     "user": {"type": "str", "default": ""},
     "password": {"type": "str", "default": "", "no_log": True},
     "gpus": {"type": "int", "default": -1},
+    "masters": {"type": "list", "elements": "str", "default": []},
+    "masters_user": {"type": "str", "default": ""},
+    "masters_password": {"type": "str", "default": "", "no_log": True},
     "ca_file": {"type": "path"},
     "tls_first": {"type": "bool", "default": False},
 }
@@ -37,13 +40,17 @@ MEMBERS: dict[str, dict[str, Any]] = {
 ANSWER_S = 5.0
 
 
-def members(params: Mapping[str, Any]) -> Cluster:
-    """Raises Failed for a CA file that cannot be read."""
+def members(params: Mapping[str, Any], age: Callable[[], float | None] | None = None) -> Cluster:
+    """Raises Failed for a CA file that cannot be read. `age`: see Cluster."""
     login = (params["user"], params["password"]) if params["user"] else None
     gpus = params["gpus"] if params["gpus"] >= 0 else None
-    transport = http_transport(ANSWER_S, params["ca_file"])
-    transport = tls_first(transport) if params["tls_first"] else transport
-    return Cluster(params["program"], params["members"], transport, login, gpus)
+    plain = http_transport(ANSWER_S, params["ca_file"])
+    transport = tls_first(plain) if params["tls_first"] else plain
+    own = (params["masters_user"], params["masters_password"]) if params.get("masters_user") else None
+    masters = Masters(params.get("masters") or (), own, transport)
+    # Marathon's own HTTP has nothing of libprocess.
+    ways = plain if params["program"] == "marathon" else transport
+    return Cluster(params["program"], params["members"], ways, login, gpus, masters, age)
 
 
 def operator(params: Mapping[str, Any]) -> Operator:

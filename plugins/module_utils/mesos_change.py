@@ -19,6 +19,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils import mesos, mesos_node
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import cards_of
 
+_PORTS = r"ports:(\[[^]]*\])"
 SCALARS = ("cpus", "mem", "disk")
 FIXED = {
     "MESOS_HOSTNAME": "hostname",
@@ -103,9 +104,9 @@ def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> li
         for name in SCALARS
         if name in was and now.get(name, 0) < was[name]
     ]
-    ports = [re.findall(r"ports:(\[[^]]*\])", row.get("MESOS_RESOURCES", "")) for row in (before, after)]
-    if before and ports[0] != ports[1]:
-        told.append(f"its ports change from {', '.join(ports[0])} to {', '.join(ports[1])}")
+    if before and not _holds(after, before):
+        words = [", ".join(re.findall(_PORTS, row.get("MESOS_RESOURCES", ""))) or "none" for row in (before, after)]
+        told.append(f"its ports change from {words[0]} to {words[1]}")
     new = attributes(after)
     told += [
         f"attribute {name} changes from {value} to {new.get(name, 'none')}"
@@ -127,6 +128,20 @@ def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> li
         "take the change back; or drain the agent (baremetal.gpu.mesos_agent_state, state: drained), stop mesos-agent, "
         f"remove {where}/meta/slaves/latest and run this again"
     ]
+
+
+def _holds(after: Mapping[str, str], before: Mapping[str, str]) -> bool:
+    """Whether the agent has all ports that it had: under `additive` more are taken."""
+    now, was = (
+        {
+            port
+            for text in re.findall(_PORTS, row.get("MESOS_RESOURCES", ""))
+            for low, high in re.findall(r"(\d+)-(\d+)", text, re.ASCII)
+            for port in range(int(low), min(int(high), 65535) + 1)
+        }
+        for row in (after, before)
+    )
+    return was <= now
 
 
 def _cards(node: Mapping[str, Any], before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

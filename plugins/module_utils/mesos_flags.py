@@ -15,7 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import data_marathon, data_mesos, mesos_values
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    data_marathon,
+    data_mesos,
+    mesos_limits,
+    mesos_values,
+)
 
 PROGRAMS = ("master", "agent", "marathon")
 FLAVOURS = ("apache", "clusterd")
@@ -106,7 +111,7 @@ def problems(host: str, program: str, settings: Mapping[str, Any], flags: Mappin
         if must:
             found.append(f"{host}: {program} flag {name} is {shown}. To do: it must be {must}")
         elif flag.name in _WITHOUT_DUPLICATES:
-            parts = str(value).split(",")
+            parts = [part for part in str(value).split(",") if part]
             doubled = sorted({part for part in parts if parts.count(part) > 1})
             if doubled:
                 found.append(f"{host}: {program} flag {name} names {', '.join(doubled)} twice. To do: name it once")
@@ -121,6 +126,11 @@ def problems(host: str, program: str, settings: Mapping[str, Any], flags: Mappin
         for one, other in _EXCLUSIVE
         if one in effective and other in effective
     ]
+    if program != "marathon":
+        found += [
+            f"{host}: {program} flag {name} is {effective[name]!r}. To do: it must be {must}"
+            for name, must in mesos_limits.problems(effective, flags)
+        ]
     if program == "agent":
         found += _agent_problems(host, effective)
     if program == "master" and "zk" in effective and "quorum" not in effective:
@@ -152,7 +162,7 @@ def _agent_problems(host: str, flags: Mapping[str, str]) -> list[str]:
             found.append(
                 f"{host}: nvidia_gpu_devices is {devices} without gpus in resources. To do: set both or neither"
             )
-        if devices is not None and gpus is not None and len(devices.split(",")) != gpus:
+        if devices is not None and gpus is not None and len([one for one in devices.split(",") if one]) != gpus:
             found.append(
                 f"{host}: nvidia_gpu_devices is {devices}, but resources have gpus:{gpus:g}. To do: make the counts "
                 "equal"

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
+GRACE_MOST_S = 365 * 86400
 # States of a task that holds its resources.
 LIVE = ("TASK_STAGING", "TASK_STARTING", "TASK_RUNNING", "TASK_KILLING", "TASK_UNREACHABLE")
 
@@ -184,8 +185,9 @@ class Operator:
 
     def drain(self, agent_id: str, grace_s: int, mark_gone: bool = False) -> None:
         """Kills the agent's tasks within the grace and takes no new ones."""
-        if grace_s < 0:
-            raise Failed(f"grace of {grace_s} s. To do: give 0 or more")
+        if not 0 <= grace_s <= GRACE_MOST_S:
+            # More than 64 bits of nanoseconds is taken without a word, and means something else.
+            raise Failed(f"grace of {grace_s} s. To do: give 0 to {GRACE_MOST_S}, which is a year")
         # An object with seconds: of nanoseconds the master reads nothing and kills at once, text it refuses.
         body = {"agent_id": {"value": agent_id}, "max_grace_period": {"seconds": grace_s}, "mark_gone": mark_gone}
         self.call("DRAIN_AGENT", body)
@@ -223,23 +225,30 @@ class Operator:
         self._checked(f"POST /machine/{way}", self._ask("POST", f"/machine/{way}", body))
 
 
+def commanded(row: Mapping[str, Any]) -> str:
+    """What operators have made of an agent, whether it is connected or not: active, deactivated, draining, drained."""
+    told = (row.get("drain_info") or {}).get("state")
+    if told in ("DRAINING", "DRAINED"):
+        return str(told).lower()
+    return "deactivated" if row.get("deactivated", not row.get("active", True)) else "active"
+
+
 def agent_of(row: Mapping[str, Any]) -> dict[str, Any]:
     """What is told of an agent in /slaves or /state: id, hostname, ip, port, state, grace_s, mark_gone, drain_since,
-    resources, used_resources, attributes. `state` is active, deactivated, draining or drained; `drain_since` is in Unix
-    seconds.
+    resources, used_resources, attributes. `state` is that of `commanded`, and disconnected instead of active for one
+    that the master knows and does not reach; `drain_since` is in Unix seconds.
     """
-    address = str(row.get("pid", "")).partition("@")[2]
+    address, state = str(row.get("pid", "")).partition("@")[2], commanded(row)
     drain = row.get("drain_info") or {}
-    state = "deactivated" if row.get("deactivated", not row.get("active", True)) else "active"
     config = drain.get("config", {})
-    grace = int(config.get("max_grace_period", {}).get("nanoseconds", 0))
+    grace = config.get("max_grace_period")
     return {
         "id": row["id"],
         "hostname": row["hostname"],
         "ip": address.rpartition(":")[0],
         "port": row.get("port"),
-        "state": str(drain["state"]).lower() if drain.get("state") in ("DRAINING", "DRAINED") else state,
-        "grace_s": grace // 10**9 if drain else None,
+        "state": "disconnected" if state == "active" and not row.get("active", True) else state,
+        "grace_s": int(grace.get("nanoseconds", 0)) // 10**9 if grace else None,
         "mark_gone": bool(config.get("mark_gone")) if drain else None,
         "drain_since": row.get("estimated_drain_start_time_seconds") if drain else None,
         "resources": dict(row.get("resources", {})),
@@ -266,9 +275,23 @@ def tasks_of(state: Mapping[str, Any], agent_id: str | None = None) -> list[dict
     return sorted(found, key=lambda task: (task["framework"], task["id"]))
 
 
+def machine_key(hostname: str, ip: str) -> tuple[str, str]:
+    """By what the masters know a machine again: the case of its name is nothing to them."""
+    return hostname.lower(), ip
+
+
 def pick(agents: Iterable[Mapping[str, Any]], hostname: str | None, agent_id: str | None) -> dict[str, Any] | None:
-    """The agent of that id, or the only one of that hostname; None if there is none."""
-    found = [row for row in agents if (row["id"] == agent_id if agent_id else row["hostname"] == hostname)]
+    """The agent of that id, or the only one of that hostname; None if there is none.
+
+    One whose name differs by case only is taken where none has just that name.
+    """
+    rows = list(agents)
+    if agent_id:
+        found = [row for row in rows if row["id"] == agent_id]
+    else:
+        wanted = str(hostname)
+        found = [row for row in rows if row["hostname"] == wanted]
+        found = found or [row for row in rows if row["hostname"].lower() == wanted.lower()]
     if len(found) > 1:
         ids = ", ".join(row["id"] for row in found)
         raise Failed(f"{hostname}: agents {ids} have this hostname. To do: give agent_id")
@@ -290,7 +313,7 @@ def change_schedule(
 
     Windows and machines of others stay as they are. A machine that has the same window already is not touched.
     """
-    wanted = list(machines)
+    wanted = {machine_key(*machine): machine for machine in machines}
     unavailability = None
     if window is not None:
         unavailability = {"start": {"nanoseconds": window["start_s"] * 10**9}}
@@ -302,13 +325,13 @@ def change_schedule(
         same = unavailability is not None and _same(row.get("unavailability", {}), unavailability)
         stay = []
         for machine in row["machine_ids"]:
-            key = (machine.get("hostname", ""), machine.get("ip", ""))
+            key = machine_key(machine.get("hostname", ""), machine.get("ip", ""))
             if key not in wanted or same:
                 stay.append(machine)
                 placed.add(key)
         if stay:
             windows.append({**row, "machine_ids": stay})
-    missing = [machine for machine in wanted if machine not in placed]
+    missing = [machine for key, machine in wanted.items() if key not in placed]
     if unavailability is not None and missing:
         rows = [{"hostname": name, "ip": ip} for name, ip in missing]
         windows.append({"machine_ids": rows, "unavailability": unavailability})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos, mesos_change, mesos_flags, schedulable
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos, mesos_change, mesos_flags, pci, schedulable
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_draft import (
     AGENT,
     Draft,
@@ -39,7 +39,7 @@ def settle(draft: Draft) -> None:
     if asked["home"]:
         draft.settings["launcher_dir"] = f"{asked['home']}/libexec/mesos"
     _cgroups(draft)
-    built_in = [row for row in gpu.get("pci") or [] if row.get("kind") == "gpu"]
+    built_in = pci.gpus(gpu.get("pci"))
     wanted = asked["gpus"] == "healthy"
     if wanted and built_in and not gpu.get("devices"):
         draft.refuse(

@@ -69,8 +69,8 @@ def _json_or_path(text: str) -> str | None:
 
 
 def _uint_list(text: str) -> str | None:
-    # A blank after the comma is refused by the agent too.
-    return None if re.fullmatch(r"\d+(,\d+)*", text, re.ASCII) else "numbers with commas and no blank between them"
+    # A blank after the comma is refused by the agent too, and nothing after the last one is not.
+    return None if re.fullmatch(r"\d+(,\d+)*,?", text, re.ASCII) else "numbers with commas and no blank between them"
 
 
 def _text_list(text: str) -> str | None:

@@ -217,7 +217,7 @@ def _identify(rows: list[dict[str, Any]], bus: list[dict[str, Any]] | None, root
     for row in rows:
         row["known"] = {key: row["identity"].get(key, {}).get("value") for key in IDENTITY}
     answering = {row["known"]["pci_address"] for row in rows}
-    missing = [row["address"] for row in bus or () if row["kind"] == "gpu" and row["address"] not in answering]
+    missing = [row["address"] for row in pci.gpus(bus) if row["address"] not in answering]
     silent = [row for row in rows if row["known"]["pci_address"] is None]
     if len(missing) == len(silent):
         # NVML numbers the cards by their addresses.

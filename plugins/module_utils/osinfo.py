@@ -35,6 +35,8 @@ PACKAGES_OF_INTEREST = re.compile(
 )
 GLOBAL_VARIABLE = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 SHIM_VARIABLE = "605dab50-e046-4300-abb6-3dd810dd8b23"
+# Of an index that comes in pieces this much is kept of what a piece may have cut: the longest Provides are some 20 KB.
+REST_MOST = 1 << 17
 MOK_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")
 
 
@@ -155,12 +157,31 @@ def _list_content(path: str, run: Run) -> bytes | None:
         return None
 
 
+def _wanted(names: Iterable[str]) -> dict[str, re.Pattern[bytes]]:
+    """Per package what shows in an index that apt can install it: by its own name, or provided by another package.
+
+    A kernel that another name was given has headers of another name, too, which provide the usual one (`*-pve`).
+    """
+    patterns = {}
+    for name in names:
+        literal = re.escape(name.encode())
+        # A field goes on in lines that begin with a blank. A version and an architecture may follow the name.
+        entries = rb"\nProvides:(?:[^\n]|\n(?=[ \t]))*?[\s,]" + literal + rb"(?=[\s,(:])"
+        patterns[name] = re.compile(rb"\nPackage: " + literal + rb"[ \t]*\n|" + entries)
+    return patterns
+
+
+def _known(content: bytes, wanted: dict[str, re.Pattern[bytes]]) -> set[str]:
+    # Most indices do not have the name at all, which is faster to see without a pattern.
+    return {name for name, pattern in wanted.items() if name.encode() in content and pattern.search(content)}
+
+
 def archive_packages(names: Iterable[str], root: str = "/", run: Run = run_command) -> set[str] | None:
     """Which of these packages the apt indices on disk know; None where there is no readable index.
 
     The files are searched instead of asking apt-cache, which would write its cache.
     """
-    wanted = {name: f"\nPackage: {name}\n".encode() for name in names}
+    wanted = _wanted(names)
     found: set[str] = set()
     readable = False
     for path in _archive_lists(root):
@@ -170,8 +191,7 @@ def archive_packages(names: Iterable[str], root: str = "/", run: Run = run_comma
         if content is None:
             continue
         readable = True
-        content = b"\n" + content
-        found |= {name for name, needle in wanted.items() if needle in content}
+        found |= _known(b"\n" + content + b"\n", wanted)
     return found if readable else None
 
 
@@ -285,6 +305,9 @@ def installed_method(
     evidence: dict[str, str] = {}
     libraries = ("libnvidia-ml1", "libcuda1", "nvidia-driver-cuda", "nvidia-driver-cuda-libs")
     for name, package in sorted(installed.items()) if family != "redhat" else ():
+        # Debian's nvidia-kernel-common and the like stay behind when a driver goes, and have no version of one.
+        if not driver.VERSION.search(package["version"]):
+            continue
         if name in libraries or re.match(r"^(libnvidia-(compute|tesla)|nvidia-(kernel|open-kernel|dkms|tesla))", name):
             vendor = package["vendor"].lower()
             method = "nvidia_repo" if "@nvidia.com" in vendor or vendor == "nvidia" else "distro"
@@ -542,25 +565,37 @@ def remote_packages(
     For a host that has no indices yet. They are searched while they come in, and nothing is written.
     """
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
-    wanted = {name: f"\nPackage: {name}\n".encode() for name in names}
+    wanted = _wanted(names)
     found: set[str] = set()
     readable = False
-    for row in rows:
-        if "main" not in row["components"] or found == set(wanted):
-            continue
-        url = f"{row['uri'].rstrip('/')}/dists/{row['suite']}/main/binary-{architecture}/Packages.xz"
-        content = _index_chunks(url, proxies, timeout_s)
+    for url in _index_urls(rows, architecture):
+        if found == set(wanted):
+            break
         rest = b"\n"
         try:
-            for chunk in content:
+            for chunk in _index_chunks(url, proxies, timeout_s):
                 readable = True
                 text = rest + chunk
-                found |= {name for name, needle in wanted.items() if needle in text}
-                # A name may be cut by the end of a chunk.
-                rest = text[-300:]
-        except (OSError, ValueError, lzma.LZMAError):
+                found |= _known(text, wanted)
+                # A field may be cut by the end of a chunk.
+                rest = text[-REST_MOST:]
+            found |= _known(rest + b"\n", wanted)
+        except (OSError, EOFError, ValueError, lzma.LZMAError):
             continue
     return found if readable else None
+
+
+def _index_urls(rows: Iterable[dict[str, Any]], architecture: str) -> list[str]:
+    """The indices of apt's sources, `main` before the other components, in which kernels are seldom."""
+    urls: dict[str, bool] = {}
+    for row in rows:
+        base, suite = row["uri"].rstrip("/"), row["suite"]
+        if suite.endswith("/"):
+            urls.setdefault(f"{base}/{suite.strip('/')}".rstrip("/") + "/Packages.xz", False)
+        for component in row["components"]:
+            # Source packages have no architecture, and nothing of a family of yum has a component.
+            urls.setdefault(f"{base}/dists/{suite}/{component}/binary-{architecture}/Packages.xz", component == "main")
+    return sorted(urls, key=lambda url: not urls[url])
 
 
 def _index_chunks(url: str, proxies: dict[str, str], timeout_s: float) -> Iterator[bytes]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_cuda import is_toolkit_installed, plan_cuda
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_driver import (
     driver_step,
@@ -55,7 +56,7 @@ def judge(
         judgement.problem("variable", row["message"], row["value"], row["remedy"])
     judge_system(host, options, judgement)
     judge_urls(options, judgement)
-    cards = [card for card in gpu["pci"] if card["kind"] == "gpu"]
+    cards = pci.gpus(gpu["pci"])
     present = bool(cards)
     if gpu["present"] is None:
         judgement.problem(
@@ -86,6 +87,9 @@ def judge(
         if not installed:
             needs_of("driver")
             steps.append(driver_step(gpu, driver))
+            if pci.needs_fabric_manager(gpu["pci"]) and driver["method"] != "runfile":
+                and_more = " and the NVLink Subnet Manager" if pci.needs_subnet_manager(gpu["pci"]) else ""
+                steps.append(f"install Fabric Manager{and_more} for the NVSwitches")
         plan_reload(host, gpu, driver, wanted, steps, reboot)
     elif present and gpu["driver"]["installed"]:
         steps.append(f"remove driver {gpu['driver']['installed']}")
@@ -97,6 +101,13 @@ def judge(
             steps.append(f"install CUDA {', '.join(missing)} from {METHODS[wanted['cuda_method']]}")
     else:
         steps.append("no NVIDIA card: GPU stages are skipped")
+    for card in pci.others(gpu["pci"]):
+        judgement.caution(
+            "gpu_left_out",
+            f"{pci.why_not_ours(card)}: it is left out, here and everywhere",
+            card["driver"] or card["device"],
+            "nothing where that is meant; else give it back to NVIDIA's driver",
+        )
 
     judge_repositories(host, wanted, judgement)
     judge_containers(host, wanted, judgement)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility
+from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.compatibility import version_key
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_report import Judgement
 
@@ -19,7 +19,7 @@ def plan_cuda(
     """The toolkits by version; what does not go with cards and driver goes into the judgement."""
     if wanted["cuda_state"] == "absent":
         return []
-    cards = [card for card in gpu["pci"] if card["kind"] == "gpu"]
+    cards = pci.gpus(gpu["pci"])
     toolkits = []
     for name in wanted["cuda_versions"]:
         version = name

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility
+from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.compatibility import problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.data_os import SUPPORTED
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_report import Judgement
@@ -50,7 +50,7 @@ def plan_driver(
     host: dict[str, Any], gpu: dict[str, Any], wanted: dict[str, Any], options: dict[str, Any], judgement: Judgement
 ) -> dict[str, Any]:
     """The driver that the variables and the cards lead to. What stands against it goes into the judgement."""
-    cards = [card for card in gpu["pci"] if card["kind"] == "gpu"]
+    cards = pci.gpus(gpu["pci"])
     method = wanted["nvidia_driver_method"]
     os_name = SUPPORTED[host["os"]["key"]]["name"] if host["os"]["key"] else host["os"]["name"]
     offers = compatibility.distro_drivers(host["os"]["key"]) if method == "distro" else None
@@ -58,14 +58,14 @@ def plan_driver(
     branch, version = wanted["nvidia_driver_branch"], wanted["nvidia_driver_version"]
     flavour = wanted["nvidia_driver_flavour"]
 
-    for card in cards:
-        if card["architecture"] is None:
-            judgement.caution(
-                "card_unknown",
-                f"the card at {card['address']} is not in the collection's table, so nothing about it can be checked",
-                f"{card['vendor']}:{card['device']}",
-                "set nvidia_driver_branch and nvidia_driver_flavour to what NVIDIA names for the card",
-            )
+    for card in compatibility.unknown(cards):
+        judgement.caution(
+            "card_unknown",
+            f"the card at {card['address']} is not in the collection's table, so it is taken for one that is newer "
+            "than all in it",
+            f"{card['vendor']}:{card['device']}",
+            "set nvidia_driver_branch and nvidia_driver_flavour to what NVIDIA names for the card",
+        )
 
     if not version and method == "runfile":
         version = _runfile_version(options)
@@ -119,14 +119,44 @@ def plan_driver(
                     "plan the move to a newer branch where the cards allow it",
                 )
             ]
-    if any(card["kind"] == "nvswitch" for card in gpu["pci"]) and method == "distro" and host["os"]["id"] == "debian":
+    _judge_fabric(host, gpu, method, judgement)
+    return {"branch": branch, "flavour": flavour, "method": method, "version": version, "packages": packages}
+
+
+def _judge_fabric(host: dict[str, Any], gpu: dict[str, Any], method: str, judgement: Judgement) -> None:
+    """Where GPUs hang on NVSwitches, CUDA does not start without what sets the switches up."""
+    if pci.needs_subnet_manager(gpu["pci"]) and method == "distro":
+        judgement.problem(
+            "fabric_manager",
+            "the host has NVSwitches behind ConnectX bridges, whose NVLink Subnet Manager (nvlsm) only NVIDIA has; "
+            "without it and Fabric Manager CUDA does not start",
+            "distro",
+            "set nvidia_driver_method to nvidia_repo",
+        )
+    elif pci.needs_fabric_manager(gpu["pci"]) and method == "distro" and host["os"]["id"] == "debian":
         judgement.problem(
             "fabric_manager",
             "the host has NVSwitches, whose Fabric Manager Debian does not have; without it CUDA does not start",
             "distro",
             "set nvidia_driver_method to nvidia_repo",
         )
-    return {"branch": branch, "flavour": flavour, "method": method, "version": version, "packages": packages}
+    elif pci.needs_fabric_manager(gpu["pci"]) and method == "runfile":
+        packages = "nvidia-fabricmanager" + (" and nvlsm" if pci.needs_subnet_manager(gpu["pci"]) else "")
+        judgement.caution(
+            "fabric_manager_missing",
+            "the host has NVSwitches, and NVIDIA's installer brings no Fabric Manager; without it CUDA does not start",
+            "runfile",
+            f"add {packages} of exactly the driver's version to nvidia_driver_extra_packages, or set "
+            "nvidia_driver_method to nvidia_repo",
+        )
+    elif pci.lacks_bridges(gpu["pci"]):
+        judgement.caution(
+            "nvswitch_unknown",
+            "GPUs of this model hang on NVSwitches, and no way to these was found: no ConnectX function says SW_MNG in "
+            "its vital product data",
+            ", ".join(sorted({str(card["model"]) for card in pci.gpus(gpu["pci"])})),
+            "gather the facts as root; where the bridges are elsewhere, as with a virtual machine, nothing is to do",
+        )
 
 
 def _runfile_version(options: dict[str, Any]) -> str:
@@ -143,10 +173,10 @@ def _list(numbers: list[int], word: str = "and") -> str:
 def _no_branch(
     cards: list[dict[str, Any]], offered: list[int] | None, flavour: str, os_name: str, judgement: Judgement
 ) -> None:
-    names = compatibility.architectures(cards)
-    first, last = compatibility.branch_range(names)
+    first, last = compatibility.needed_range(cards)
     label = ", ".join(sorted({str(card["model"] or card["device"]) for card in cards}))
-    if last is not None and last < first:
+    if not compatibility.go_together(cards):
+        names = [*compatibility.architectures(cards), *("unknown" for _card in compatibility.unknown(cards)[:1])]
         judgement.problem(
             "cards_mixed",
             "no driver branch drives all the cards of this host together",
@@ -155,6 +185,8 @@ def _no_branch(
         )
         return
     need = f"branch {last}" if last is not None else f"branch {first} or newer"
+    if flavour == "auto" and compatibility.unknown(cards):
+        flavour = "open"
     if flavour != "auto":
         need += f" with {flavour} kernel modules"
     judgement.problem(
@@ -188,7 +220,7 @@ def driver_step(gpu: dict[str, Any], driver: dict[str, Any]) -> str:
 
 
 def plan_nouveau(gpu: dict[str, Any], steps: list[str], reboot: list[str]) -> None:
-    bound = [card["address"] for card in gpu["pci"] if card["driver"] == "nouveau"]
+    bound = [card["address"] for card in pci.gpus(gpu["pci"]) if card["driver"] == "nouveau"]
     if gpu["driver"]["nouveau_loaded"] or bound:
         steps.append("keep nouveau from loading and unload it")
         reboot.append(

@@ -98,9 +98,10 @@ def host_state(root: str = "/", kernel: str | None = None) -> dict[str, Any]:
     except devices.DriverNotLoaded:
         nodes, problems = [], []
     loaded, _flavour = driver.loaded(root)
+    others = pci.others(bus)
     return {
-        "cards": [card for card in bus if card["kind"] == "gpu"],
-        "nvswitches": sum(row["kind"] == "nvswitch" for row in bus),
+        "cards": pci.gpus(bus),
+        "nvswitches": len(pci.nvswitches(bus)) + len(pci.bridges(bus)),
         "loaded": loaded,
         "installed": driver.library_version(root),
         "module_ready": module_lies_ready(root, kernel or os.uname().release),
@@ -109,6 +110,7 @@ def host_state(root: str = "/", kernel: str | None = None) -> dict[str, Any]:
         "minors": devices.gpu_minors(root),
         "nodes": [node.path for node in nodes],
         "node_problems": [problem.as_dict() for problem in problems],
+        **({"left_out": [pci.why_not_ours(card) for card in others]} if others else {}),
     }
 
 
@@ -134,7 +136,7 @@ def diagnose(error: dict[str, Any], state: dict[str, Any], address: str | None =
         text = f"the loaded module is {state['loaded']}, the installed libraries are {state['installed']}; {said}"
         return cause("driver_library_mismatch", text)
     if code == 802:
-        return cause("fabric_manager", f"the host has {state['nvswitches']} NVSwitches; {said}")
+        return cause("fabric_manager", f"the host has {state['nvswitches']} NVSwitches (or bridges to some); {said}")
     if code in VAGUE:
         return _vague(state, said)
     by_name = {"WRONG_RESULT": "wrong_result", "TIMEOUT": "timeout", "CRASH": "crash"}
@@ -264,6 +266,7 @@ def report(facts: dict[str, Any], answer: dict[str, Any], host: str = "", expect
     counts, causes = compare_counts(state, nvml, direct)
     if expected and counts["pci"] != expected:
         text = f"{counts['pci']} cards are on the PCI bus, {expected} are expected"
+        text = "; ".join([text, *state.get("left_out", ())])
         causes.insert(0, {"where": "host", **cause("count_mismatch", text)})
     if nvml_error:
         causes.append({"where": "host", **nvml_cause(nvml_error)})

@@ -68,7 +68,8 @@ class Driver:
         self.news(self)
         out = any(row["fenced"] or row["ours"] or row["order"] or row["intent"] for row in self.memories.values())
         state = self.operator.get("/state" if out else "/slaves")
-        agents = [mesos_operator.agent_of(row) for row in state["slaves"]]
+        # One that is not connected can be taken out all the same.
+        agents = [{**mesos_operator.agent_of(row), "state": mesos_operator.commanded(row)} for row in state["slaves"]]
         scheduled = self._scheduled() if out else set()
         tasks: dict[str, list[str]] = {}
         for task in mesos_operator.tasks_of(state) if out else ():

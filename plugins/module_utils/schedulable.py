@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import pci
+
 # Verdicts of cards that are given out. What cannot be told keeps the state it had: see `keep`.
 GIVEN = ("ok", "degraded")
 COUNT_CLASS = "gpu_count_class"
@@ -98,7 +100,7 @@ def _attributes(facts: Mapping[str, Any], before: Mapping[str, Any], slots: int 
     One that is gone from the bus after a boot must not either, and nothing tells it from one that was taken out. So the
     count class is taken from the bus once, and only the operator changes it.
     """
-    built_in = [row for row in facts.get("pci") or [] if row.get("kind") == "gpu"]
+    built_in = pci.gpus(facts.get("pci"))
     told = [row for row in facts.get("devices") or [] if row.get("slug")]
     published = {name: value for name, value in before.items() if name in NAMES}
     if slots is not None:

@@ -42,7 +42,7 @@ def uptime() -> float:
 
 def _fabric_manager(bus: list[dict[str, Any]] | None, root: str) -> dict[str, Any]:
     """NVSwitches need Fabric Manager, which writes its PID into a file."""
-    if not any(row["kind"] == "nvswitch" for row in bus or ()):
+    if not pci.needs_fabric_manager(bus):
         return {"needed": False, "running": None}
     try:
         with open(os.path.join(root, FABRIC_MANAGER_PID), encoding="ascii") as file:
@@ -138,7 +138,7 @@ class Reader:
         found = self._files.read(slow=slow)
         bus = found["pci"]
         self.session.trace, self.session.avoid = self.trace, self.avoid
-        error = self.session.open([(row["address"], row["driver"]) for row in bus or () if row["kind"] == "gpu"])
+        error = self.session.open([(row["address"], row["driver"]) for row in pci.gpus(bus)])
         answer: dict[str, Any] = {"error": error, "devices": []}
         if error is None:
             answer = self.session.devices({**(more or {}), **(SLOW if slow else QUICK)}, bus)

@@ -113,7 +113,11 @@ ansible_facts:
           type: str
           sample: no NVIDIA card on the PCI bus
         pci:
-          description: NVIDIA's cards and NVSwitches by address.
+          description:
+            - NVIDIA's GPUs, NVSwitches and the ways to NVSwitches that are no PCI devices, by address, without virtual
+              functions.
+            - A GPU that is bound to C(vfio-pci) or the like is listed and counts nowhere; RV(ansible_facts.gpu.present)
+              is false where there are only such.
           returned: if the subset V(pci) is asked for
           type: list
           elements: dict
@@ -146,8 +150,15 @@ ansible_facts:
               description: Kernel driver that is bound to the device, null for none.
               type: str
               sample: nvidia
+            driver_override:
+              description: Driver, such as C(vfio-pci), that a device without one is set aside for.
+              returned: if it is set aside for a driver that gives it away
+              type: str
+              sample: vfio-pci
             kind:
-              description: V(gpu) or V(nvswitch).
+              description:
+                - V(gpu), V(nvswitch), or V(nvswitch_bridge) for a ConnectX function through which the NVSwitches of HGX
+                  B200 and B300 are managed.
               type: str
               sample: gpu
         driver:

@@ -279,8 +279,13 @@ state:
       description: The cards on the PCI bus.
       type: list
       elements: dict
+    left_out:
+      description: The cards on the PCI bus that are another's, such as a virtual machine's, and why.
+      returned: if there are such
+      type: list
+      elements: str
     nvswitches:
-      description: Number of NVSwitches on the PCI bus.
+      description: Number of NVSwitches on the PCI bus, or of the bridges to those that are not.
       type: int
     loaded:
       description: Version of the loaded driver, or null.

@@ -271,7 +271,9 @@ options:
             type: bool
             default: true
       dkms:
-        description: Modules that DKMS has to have installed for kernels.
+        description:
+          - Modules of the driver that DKMS has to have installed for kernels. What only has a name of the same pattern,
+            such as nvidia-fs, or another version, is no difference, and is named in RV(notes) where it does not build.
         type: list
         elements: dict
         suboptions:
@@ -279,6 +281,9 @@ options:
             description: Name of the module for DKMS, or a shell pattern of it.
             type: str
             required: true
+          version:
+            description: Version of the driver, or a shell pattern of it. A package's revision does not count.
+            type: str
           kernels:
             description: Either V(installed), V(running) or a list of releases.
             type: raw
@@ -497,7 +502,9 @@ others:
   elements: dict
   sample: [{path: /etc/docker/daemon.json, why: features.cdi differ}]
 notes:
-  description: What an operator should know about the specification of O(desired.cdi).
+  description:
+    - What an operator should know about the specification of O(desired.cdi), and modules of DKMS that are not the
+      driver's and do not build.
   returned: with O(desired)
   type: list
   elements: str
@@ -610,7 +617,7 @@ SPEC = {
         packages=STRINGS,
         required={"type": "bool", "default": True},
     ),
-    "dkms": listed(**named(), kernels={"type": "raw", "default": "installed"}),
+    "dkms": listed(**named(), version={"type": "str"}, kernels={"type": "raw", "default": "installed"}),
     "initramfs": {"type": "dict", "options": {"rebuild_on": STRINGS}},
     "alternatives": listed(
         **named(),
@@ -676,6 +683,7 @@ def main() -> None:
     )
     desired = module.params["desired"]
     differing, notes = compared_by_their_modules(desired)
+    notes = [*found.pop("notes", []), *notes]
     others = [{"path": path, "why": why} for path, why in differing.items() if why is not None]
     found = drift.inspect(
         desired,

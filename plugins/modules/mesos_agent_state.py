@@ -79,7 +79,7 @@ action:
   returned: success
   type: str
 before:
-  description: State of the agent before, V(active), V(deactivated), V(draining) or V(drained); null for none.
+  description: State of the agent before, as in RV(agent.state); null for none.
   returned: success
   type: str
 ours:
@@ -104,7 +104,7 @@ agent:
       description: Port.
       type: int
     state:
-      description: V(active), V(deactivated), V(draining) or V(drained).
+      description: V(active), V(disconnected), V(deactivated), V(draining) or V(drained).
       type: str
     grace_s:
       description: Grace of the drain in seconds, null without one.

@@ -23,7 +23,7 @@ options:
     choices: [scheduled, unscheduled, down, up]
     required: true
   machines:
-    description: The machines, with both names as their agents announce them.
+    description: The machines, with both names as their agents announce them. The case of a hostname is no matter.
     type: list
     elements: dict
     required: true
@@ -95,25 +95,30 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator impor
 
 
 def change(operator: Operator, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:
-    machines = [(row["hostname"], row["ip"]) for row in params["machines"]]
+    key = mesos_operator.machine_key
+    machines = list(
+        {key(row["hostname"], row["ip"]): (row["hostname"], row["ip"]) for row in params["machines"]}.values()
+    )
     before, down = operator.schedule(), operator.machines_down()
+    out = {key(*machine) for machine in down}
     after, down_after = before, down
     if params["state"] in ("scheduled", "unscheduled"):
         window = {"start_s": params["start"], "duration_s": params["duration"]}
         after = mesos_operator.change_schedule(before, machines, window if params["state"] == "scheduled" else None)
-        stuck = [name for name, ip in machines if params["state"] == "unscheduled" and (name, ip) in down]
+        stuck = [name for name, ip in machines if params["state"] == "unscheduled" and key(name, ip) in out]
         if stuck:
             raise Failed(f"{', '.join(stuck)} are down and cannot leave the schedule. To do: bring them up")
         if after != before and not check_mode:
             operator.set_schedule(after)
     elif params["state"] == "down":
-        missing = [machine for machine in machines if machine not in down]
+        missing = [machine for machine in machines if key(*machine) not in out]
         down_after = [*down, *missing]
         if missing and not check_mode:
             operator.set_machines("down", missing)
     else:
-        there = [machine for machine in machines if machine in down]
-        down_after = [machine for machine in down if machine not in there]
+        there = [machine for machine in machines if key(*machine) in out]
+        gone = {key(*machine) for machine in there}
+        down_after = [machine for machine in down if key(*machine) not in gone]
         after = mesos_operator.change_schedule(before, there, None)
         if there and not check_mode:
             operator.set_machines("up", there)

@@ -10,9 +10,15 @@ module: mesos_ready_info
 short_description: Tell whether masters, an agent or Marathons do their work
 version_added: 0.1.0
 description:
-  - Masters do where each has a replicated log that has caught up and one of them leads, an agent where it is registered
-    with a leading master, and Marathons where each knows the one that leads.
+  - Masters do where each has a replicated log that has caught up and one of them leads, and Marathons where each knows
+    the one that leads, which the leading master has as a connected framework.
+  - An agent does where the leading master has it under its id and connected, deactivated or not, and its O(unit) stays
+    up. What the agent tells of itself is no proof of that.
 options:
+  unit:
+    description: The unit of this host, which has to have been up for ten seconds. Empty for no look at it.
+    type: str
+    default: ""
   wait:
     description: Seconds that they have.
     type: int
@@ -65,7 +71,7 @@ members:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_arguments, mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, host_unit, mesos_arguments, mesos_watch
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
 
 
@@ -73,13 +79,15 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             **mesos_arguments.MEMBERS,
+            "unit": {"type": "str", "default": ""},
             "wait": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
     given = module.params
     try:
-        cluster = mesos_arguments.members(given)
+        age = host_unit.Unit(given["unit"], host_run.run).up_s if given["unit"] else None
+        cluster = mesos_arguments.members(given, age)
     except Failed as wrong:
         module.fail_json(msg=str(wrong))
     module.exit_json(changed=False, **cluster.wait_until(mesos_watch.is_complete, given["wait"]))

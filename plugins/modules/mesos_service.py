@@ -45,6 +45,13 @@ options:
     description: Whether this one has to do its work before the module ends, as an empty master among others has to.
     type: bool
     default: false
+  may_restart:
+    description:
+      - Command that tells whether a program that runs may be restarted. With another exit status than 0 it is left
+        alone, and what the command prints says why.
+    type: list
+    elements: str
+    default: []
   wait:
     description: Seconds for all to do their work, before a restart and after it.
     type: int
@@ -106,6 +113,7 @@ def main() -> None:
             "own": {"type": "str", "required": True},
             "only": {"type": "str", "choices": ["idle", "follower", "any"], "default": "any"},
             "join": {"type": "bool", "default": False},
+            "may_restart": {"type": "list", "elements": "str", "default": []},
             "wait": {"type": "int", "default": 120},
         },
         supports_check_mode=True,
@@ -118,7 +126,8 @@ def main() -> None:
         given = {**given, "ca_file": None}
     try:
         cluster = mesos_arguments.members(given)
-        service = mesos_watch.Service(given["unit"], given["own"], cluster, given["wait"], host_run.run)
+        held = mesos_watch.asked(given["may_restart"], host_run.run)
+        service = mesos_watch.Service(given["unit"], given["own"], cluster, given["wait"], host_run.run, held)
         action, due = service.step(given["only"], given["join"], given["files"], given["stamp"], module.check_mode)
     except (host_unit.Refused, Failed) as wrong:
         module.fail_json(msg=f"{given['unit']} on {given['own']}: {wrong}")

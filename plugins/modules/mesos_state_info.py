@@ -53,7 +53,7 @@ agents:
       description: Port.
       type: int
     state:
-      description: V(active), V(deactivated), V(draining) or V(drained).
+      description: V(active), V(disconnected), V(deactivated), V(draining) or V(drained).
       type: str
     grace_s:
       description: Grace of the drain in seconds, null without one.

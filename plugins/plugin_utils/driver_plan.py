@@ -16,7 +16,12 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.driver_packages import driver_packages, no_driver_packages
+from ansible_collections.baremetal.gpu.plugins.module_utils import pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.driver_packages import (
+    driver_packages,
+    kernel_packages,
+    no_driver_packages,
+)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
 Document = dict[str, Any]
@@ -172,7 +177,8 @@ class _Wanted:
         self.from_nvidia = self.method == "nvidia_repo"
         self.apt = system["family"] in ("debian", "ubuntu")
         # Fabric Manager is for NVSwitches, and harmful without them.
-        self.fabric_manager = any(row.get("kind") == "nvswitch" for row in self.gpu.get("pci") or [])
+        self.fabric_manager = pci.needs_fabric_manager(self.gpu.get("pci"))
+        self.subnet_manager = pci.needs_subnet_manager(self.gpu.get("pci"))
 
     def _or_found(self, name: str, found: Mapping[str, Any]) -> str:
         return str(self.asked[name] if self.asked[name] != "auto" else found.get(name) or "")
@@ -279,6 +285,7 @@ class _Wanted:
             self._is("hold"),
             self._is("persistence"),
             self.fabric_manager,
+            self.subnet_manager,
         )
 
     def _build_packages(self) -> list[Document]:
@@ -297,16 +304,20 @@ class _Wanted:
             "pins": self._pins(),
             "packages": [*self._driver_packages(), *self._build_packages(), *self.asked["extra_packages"]],
             "files": self._files(),
-            "dkms": [{"name": "nvidia*", "kernels": self.asked["kernels"]}],
+            "dkms": [{"name": "nvidia*", "kernels": self.asked["kernels"], **self._dkms_version()}],
             "kernel_modules": self._kernel_modules() if self._is("load") else [],
             "units": self._units(),
         }
+
+    def _dkms_version(self) -> Document:
+        wanted = self.runfile_version() if self.method == "runfile" else self.version
+        return {"version": wanted} if wanted else {}
 
     def _files(self) -> list[Document]:
         persistence, stream = self._is("persistence"), self.system.get("modular") and self.from_nvidia
         kind = "open" if self.flavour == "open" else "dkms"
         return [
-            _file(LOAD, LOAD_TEXT, self._is("load")),
+            _file(LOAD, LOAD_TEXT + ("ib_umad\n" if self.subnet_manager else ""), self._is("load")),
             *([{"path": dirname(PERSISTENCE), "state": "directory", "mode": "0755"}] if persistence else []),
             # The directory may hold settings of the operator's own.
             _file(PERSISTENCE, PERSISTENCE_TEXT, persistence),
@@ -329,10 +340,11 @@ class _Wanted:
                 "unload_first": list(MODULES[:-1]),
                 "devices": DEVICES,
                 "units": HOLDERS,
-                # Whatever brings the module has DKMS in its name, in every scheme.
-                "packages": ["*nvidia*dkms*"],
+                "packages": kernel_packages(self.schemes),
             },
             {"name": "nvidia_uvm", "state": "loaded"},
+            # The subnet manager talks to the bridges through it.
+            *([{"name": "ib_umad", "state": "loaded"}] if self.subnet_manager else []),
         ]
 
     def _units(self) -> list[Document]:

@@ -137,7 +137,10 @@ def site(agent: Role, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """ZooKeeper, a master and the machine's Mesos agent with both cards; the value is their UUIDs."""
     base = tmp_path_factory.mktemp("stand-ins")
     done = subprocess.run(
-        [sys.executable, ROOT / "tests/simulators/mesos/pack", base], capture_output=True, text=True, check=True
+        [sys.executable, ROOT / "tests/simulators/mesos/pack", "--origin", base],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     archive = next(Path(row["path"]).name for row in json.loads(done.stdout).values() if "mesos-" in row["path"])
     agent.converge(AGENT)

@@ -13,7 +13,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
+import uuid
 from typing import Any
 
 import ensemble
@@ -21,6 +23,20 @@ import grammar
 import web
 from agent_tasks import Tasks
 from web import Answer, Request
+
+# How long an agent stays away from a master that is named by its address and was restarted: a real one was not back
+# after 12 s.
+RETURN_S = float(os.environ.get("STAND_IN_RETURN_S") or 13)
+# src/slave/containerizer/mesos/containerizer.cpp, with the names that stand for several and those of older versions.
+_ISOLATORS = (
+    "appc/runtime cgroups/all cgroups/blkio cgroups/cpu cgroups/cpuset cgroups/devices cgroups/hugetlb cgroups/mem "
+    "cgroups/net_cls cgroups/net_prio cgroups/perf_event cgroups/pids disk/du disk/xfs docker/runtime docker/volume "
+    "environment_secret filesystem/linux filesystem/posix filesystem/shared filesystem/windows gpu/nvidia "
+    "linux/capabilities linux/devices linux/nnp linux/seccomp namespaces/ipc namespaces/pid network/cni "
+    "network/port_mapping network/ports posix/cpu posix/disk posix/mem posix/rlimits volume/csi volume/host_path "
+    "volume/image volume/sandbox_path volume/secret xfs/disk process"
+)
+ISOLATORS = frozenset(_ISOLATORS.split())
 
 
 def _cards() -> list[str]:
@@ -65,6 +81,9 @@ def _device_files() -> None:
 def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int]:
     """Checks gpus, the list of cards and the isolators, and fills in gpus where neither is given. Gives the cards."""
     isolation = flags["isolation"].split(",")
+    strangers = [name for name in isolation if name not in ISOLATORS]
+    if strangers and not {"modules", "modules_dir"} & set(flags):
+        grammar.die(f"Failed to create a containerizer: Unknown or unsupported isolator '{strangers[0]}'")
     doubled = sorted({name for name in isolation if isolation.count(name) > 1})
     if doubled:
         grammar.die(f"Failed to create a containerizer: Duplicate entries found in --isolation flag: {doubled}")
@@ -85,7 +104,7 @@ def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int
     if listed is None:
         indices = list(range(len(cards)))
     else:
-        indices = [int(number) for number in listed.split(",")]
+        indices = [int(number) for number in listed.split(",") if number]
         if len(set(indices)) != len(indices):
             grammar.die("'--nvidia_gpu_devices' contains duplicates")
         if gpus != int(gpus):
@@ -120,6 +139,9 @@ class Agent(Tasks):
         }
         self.credential = self._credential()
         self.registered = False
+        # Of this process: by it the master knows a new registration from a heartbeat.
+        self.run_id = str(uuid.uuid4())
+        self.silent_until = 0.0
         # Who leads, as host:port; None while nobody is known to.
         self.leader: str | None = None
         self._recover()
@@ -156,12 +178,13 @@ class Agent(Tasks):
         for name, value in first["resources"].items():
             now = self.info["resources"].get(name)
             if isinstance(value, str):
-                if now != value:
-                    grammar.die(f"{refused}Value of resource '{name}' changed from {value} to {now}")
+                if now != value and not (grammar.is_ranges(value) and grammar.holds(now, value)):
+                    grammar.die(f"{refused}Value of ranges resource '{name}' changed from {value} to {now}")
             elif (now or 0.0) < value:
                 grammar.die(f"{refused}Value of scalar resource '{name}' decreased from {value:g} to {now or 0:g}")
         for name, value in first["attributes"].items():
-            if self.info["attributes"].get(name) != value:
+            now = self.info["attributes"].get(name)
+            if now != value and not (grammar.is_ranges(value) and grammar.holds(now, value)):
                 grammar.die(f"{refused}Value of attribute '{name}' changed or is gone")
 
     def _checkpoint(self) -> None:
@@ -201,12 +224,18 @@ class Agent(Tasks):
     def beat(self) -> None:
         """One registration or heartbeat. Exits where the master refuses this agent."""
         leader = self.leader
-        if leader is None:
+        if leader is None or time.monotonic() < self.silent_until:
+            return
+        if self.credential is not None and not web.sasl():
+            # It asks again and again, and says so each time.
+            print("Failed to authenticate: SASL(-4): no mechanism available: No worthy mechs found", file=sys.stderr)
+            time.sleep(0.5)
             return
         with web.LOCK:
             self.look()
             body = {
                 "agent_id": self.id,
+                "run": self.run_id,
                 "info": self.info,
                 "tasks": list(self.tasks.values()),
                 "credential": self.credential,
@@ -214,6 +243,9 @@ class Agent(Tasks):
         try:
             told = web.call(f"http://{leader}/stand-in/register", body)
         except (urllib.error.URLError, OSError):
+            if self.registered and not ensemble.names_zookeeper(self.flags["master"]):
+                # Nobody tells it that the master is back: it hears of that when its own ping times out.
+                self.registered, self.silent_until = False, time.monotonic() + RETURN_S
             return
         if told["answer"] == "refused":
             grammar.end(f"Master master@{leader} refused authentication")
@@ -246,11 +278,14 @@ class Agent(Tasks):
         if path == "/health":
             return ""
         if path == "/state":
-            return {**self.info, "id": self.id, "flags": self.flags.shown(), "pid": f"slave(1)@{self.info['ip']}"}
+            pid = f"slave(1)@{self.info['ip']}:{self.info['port']}"
+            shown = {**self.info, "id": self.id, "flags": self.flags.shown(), "pid": pid}
+            return {**shown, "master_hostname": self.leader.rpartition(":")[0]} if self.leader else shown
         if path == "/metrics/snapshot":
             running = sum(task["state"] == "TASK_RUNNING" for task in self.tasks.values())
             return {
-                "slave/registered": float(self.registered),
+                # It is 1 as soon as a leader is known, whatever that one says of this agent.
+                "slave/registered": float(self.leader is not None),
                 "slave/gpus_total": self.info["resources"].get("gpus", 0.0),
                 "slave/tasks_running": float(running),
             }
@@ -265,6 +300,9 @@ def main() -> None:
         grammar.die("Missing required option: --master")
     if "work_dir" not in flags:
         grammar.die("Missing required option: --work_dir")
+    grammar.domain(flags)
+    if not flags["default_role"]:
+        grammar.die("Failed to determine agent resources: Empty role name is invalid")
     agent = Agent(flags)
     web.serve(agent.bind, agent.info["port"], agent.handle)
     # Tasks live on: the unit kills the agent's process only.

@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import grammar
+import library
 import tls
 import web
 
+# Of an executor, wherever its agent has its programs.
+HOST_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 ALIVE = ("TASK_RUNNING", "TASK_KILLING")
 # Runs the task and leaves its status in a file, as the executor would tell it to an agent that was restarted.
 EXECUTOR = (
@@ -130,6 +133,7 @@ class Tasks:
                 raise OSError(f"Failed to get user information for '{user}'") from None
             os.chown(sandbox, account.pw_uid, account.pw_gid)
         task["tls"] = self._executor_tls(account)
+        library.needed(self._environment(task))
         with (sandbox / "stdout").open("wb") as out, (sandbox / "stderr").open("wb") as errors:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", EXECUTOR, "executor", *argv],
@@ -163,18 +167,19 @@ class Tasks:
         return mode
 
     def _environment(self, task: Task) -> dict[str, str]:
-        """What the agent has, without its own settings, and what the task brings. Cards by NVML's index.
+        """A path, the agent's address, MESOS_… and what the task brings: nothing else of the agent's own reaches it.
 
-        The real agent hands on nothing of its own but the flag.
+        So LD_LIBRARY_PATH does not. Cards by NVML's index.
         """
-        own = ("MESOS_", "LIBPROCESS_", "STAND_IN_")
         sandbox = self.sandbox(task["id"])
         return {
-            **{name: value for name, value in os.environ.items() if not name.startswith(own)},
+            "PATH": HOST_PATH,
+            **{name: os.environ[name] for name in ("LIBPROCESS_IP",) if name in os.environ},
             **self.executor,
             **task.get("env", {}),
             "MESOS_SANDBOX": str(sandbox),
             "MESOS_TASK_ID": task["id"],
+            "MESOS_AGENT_ID": self.id,
             "STAND_IN_END": str(sandbox / ".end"),
             **({"STAND_IN_CARDS": ",".join(map(str, task["cards"]))} if task["cards"] else {}),
         }

@@ -78,6 +78,9 @@ class Client:
             "failover_timeout": 0.0,
             "credential": {"principal": principal, "secret": given["secret"].rstrip()} if principal else None,
         }
+        while principal and not web.sasl():
+            print("SASL(-4): no mechanism available: No worthy mechs found", file=sys.stderr, flush=True)
+            time.sleep(0.5)
         try:
             self.framework = self.call("framework", told)["id"]
         except urllib.error.HTTPError as why:

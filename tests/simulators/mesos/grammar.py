@@ -9,6 +9,7 @@ The words and exit statuses are those that a real master and agent (ClusterD 1.1
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import sys
@@ -25,7 +26,8 @@ _PATTERNS = {
     "uint": r"\d+",
     "port": r"\d{1,5}",
     "double": r"-?\d+(\.\d+)?([eE]-?\d+)?",
-    "uint_list": r"\d+(,\d+)*",
+    # An empty part at the end is passed over.
+    "uint_list": r"\d+(,\d+)*,?",
 }
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
@@ -127,6 +129,11 @@ def _check(flag: str, row: dict[str, Any], text: str) -> None:
             json.loads(text)
         except ValueError as why:
             die(f"Failed to load flag '{flag}': Failed to load value '{text}': {why}")
+    if flag == "executor_environment_variables":
+        told = json.loads(text)
+        wrong = [name for name, value in told.items() if not isinstance(value, str)] if isinstance(told, dict) else [""]
+        if wrong:
+            die(f"Failed to load flag '{flag}': Non-string value for '{wrong[0]}' in the executor's environment")
     if "values" in row and not set(text.split(",")) <= set(row["values"]):
         die(f"Failed to load flag '{flag}': unknown value '{text}'")
 
@@ -156,7 +163,12 @@ def resources(text: str) -> dict[str, Any]:
             if float(value) < 0:
                 die(f"Failed to parse resources: negative value for {name}")
             found[name] = found.get(name, 0.0) + float(value)
-        elif re.fullmatch(r"\[\d+-\d+(,\s*\d+-\d+)*\]", value, re.ASCII):
+        elif is_ranges(value):
+            if any(low > high for low, high in spans(value)):
+                die(f"Failed to parse resources: Invalid range in {value}: the begin is after the end")
+            found[name] = value
+        elif re.fullmatch(r"\{[^{},;:]+(,[^{},;:]+)*\}", value):
+            # A set, such as of disks.
             found[name] = value
         else:
             die(f"Failed to parse resources: Bad type for resource {name} value {value}")
@@ -191,11 +203,44 @@ def attributes(text: str) -> dict[str, Any]:
             abort(f"Failed to parse attribute value: {value}")
         if "[" in value and not re.fullmatch(r"\[\d+-\d+(,\d+-\d+)*\]", value, re.ASCII):
             abort(f"Failed to parse attribute value: {value}")
-        if _NUMBER.fullmatch(value):
-            number = float(value)
-            if number != 0 and abs(number) < 1e-307:
-                abort(f"Failed to parse attribute value: {value}")
-            found[name] = round(number, 3)
-        else:
-            found[name] = value
+        number = float(value) if _NUMBER.fullmatch(value) else math.inf
+        if number != 0 and abs(number) < 1e-307:
+            abort(f"Failed to parse attribute value: {value}")
+        # A negative number, and one that no double holds, stay the text that they are.
+        found[name] = number if 0 <= number < math.inf else value
     return found
+
+
+def is_ranges(value: Any) -> bool:
+    return isinstance(value, str) and bool(re.fullmatch(r"\[\d+-\d+(,\s*\d+-\d+)*\]", value, re.ASCII))
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    """[31000-31005,32000-32000] as pairs."""
+    return [(int(low), int(high)) for low, high in re.findall(r"(\d+)-(\d+)", text)]
+
+
+def holds(now: Any, before: str) -> bool:
+    """Whether the ranges of today have all that those before had."""
+    if not is_ranges(now):
+        return False
+    joined: list[list[int]] = []
+    for low, high in sorted(spans(now)):
+        if joined and low <= joined[-1][1] + 1:
+            joined[-1][1] = max(joined[-1][1], high)
+        else:
+            joined.append([low, high])
+    return all(any(first <= low and high <= last for first, last in joined) for low, high in spans(before))
+
+
+def domain(flags: dict[str, str]) -> None:
+    """A domain that says nothing of a region and a zone is none."""
+    if "domain" not in flags:
+        return
+    try:
+        told = json.loads(read(flags["domain"]))["fault_domain"]
+        names = [told[part]["name"] for part in ("region", "zone")]
+    except (ValueError, TypeError, KeyError):
+        names = [None]
+    if not all(isinstance(name, str) and name for name in names):
+        die("Failed to load flag 'domain': Missing required fields: fault_domain.region.name, fault_domain.zone.name")

@@ -86,6 +86,8 @@ class Live(Plan):
             "capabilities": ["PARTITION_AWARE", *gpus, "REGION_AWARE", "MULTI_ROLE"],
             "credential": self._credential(),
         }
+        if told["credential"] is not None and not web.sasl():
+            raise OSError("SASL(-4): no mechanism available: No worthy mechs found")
         try:
             self.framework = self._call("framework", told)["id"]
         except urllib.error.HTTPError as why:

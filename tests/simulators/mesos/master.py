@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+import urllib.parse
 from pathlib import Path
 from typing import Any
 
@@ -118,13 +119,15 @@ class Master(Operator):
             return {"flags": self.flags.shown()}
         if not self.leads:
             self._must_have_leader()
-            raise Answer(307, "", {"Location": f"//{self.leader}{request.path}"})
+            # The name by which the leader knows the path, whatever it was asked by.
+            inner = path if path == "/api/v1" or path.startswith("/stand-in/") else f"/master{path}"
+            raise Answer(307, "", {"Location": f"//{self.leader}{inner}"})
         if not self.ready:
             raise Answer(503, "Master has not finished recovery")
         routes = {
             "/state": self.state,
-            "/slaves": self.slaves,
-            "/frameworks": lambda: {"frameworks": self.shown_frameworks(), "completed_frameworks": []},
+            "/slaves": lambda: self.slaves(urllib.parse.unquote(request.query.get("slave_id", ""))),
+            "/frameworks": lambda: self.frameworks_told(urllib.parse.unquote(request.query.get("framework_id", ""))),
             "/tasks": lambda: {"tasks": [self.task(row) for row in self.visible()]},
             "/maintenance/status": self.maintenance_status,
         }
@@ -148,7 +151,9 @@ class Master(Operator):
 
     def _authenticate(self, request: Request, path: str) -> None:
         self.principal = None
-        realm = "readwrite" if path == "/api/v1" or path.startswith(("/maintenance", "/machine")) else "readonly"
+        # What becomes of machines may be read; the schedule may not, not even read.
+        guarded = ("/api/v1", "/maintenance/schedule", "/machine/down", "/machine/up")
+        realm = "readwrite" if path in guarded else "readonly"
         if path.startswith("/stand-in/") or self.flags.get(f"authenticate_http_{realm}") not in ("true", "1"):
             return
         login = request.login()
@@ -169,6 +174,7 @@ class Master(Operator):
             "attributes": info["attributes"],
             "pid": f"slave(1)@{info['ip']}:{info['port']}",
             "registered_time": row["registered"],
+            **({"reregistered_time": row["reregistered"]} if "reregistered" in row else {}),
             "resources": total,
             "used_resources": self.used(row["id"]),
             "offered_resources": {"cpus": 0.0, "mem": 0.0, "disk": 0.0, "gpus": 0.0},
@@ -203,12 +209,14 @@ class Master(Operator):
         """The tasks that the one who asks may see."""
         return list(self.tasks.values()) if self.may(self.principal, "view_tasks") else []
 
-    def slaves(self) -> dict[str, Any]:
+    def slaves(self, only: str = "") -> dict[str, Any]:
         recovered = [
             {"id": key, **{name: info[name] for name in ("hostname", "port", "attributes")}}
             for key, info in self.recovered().items()
+            if only in ("", key)
         ]
-        return {"slaves": [self.shown(row) for row in self.agents.values()], "recovered_slaves": recovered}
+        rows = [self.shown(row) for row in self.agents.values() if only in ("", row["id"])]
+        return {"slaves": rows, "recovered_slaves": recovered}
 
     def shown_frameworks(self) -> list[dict[str, Any]]:
         found = []
@@ -225,6 +233,10 @@ class Master(Operator):
                 }
             )
         return found
+
+    def frameworks_told(self, only: str) -> dict[str, Any]:
+        rows = [row for row in self.shown_frameworks() if only in ("", row["id"])]
+        return {"frameworks": rows, "completed_frameworks": []}
 
     def state(self) -> dict[str, Any]:
         slaves = self.slaves()
@@ -273,6 +285,7 @@ class Master(Operator):
 
 def main() -> None:
     flags = grammar.load("master", sys.argv[1:], dict(os.environ))
+    grammar.domain(flags)
     if "work_dir" not in flags:
         grammar.die("--work_dir needed for replicated log based registry")
     if "zk" in flags and "quorum" not in flags and flags["registry"] == "replicated_log":

@@ -98,13 +98,18 @@ class Members:
         """unauthenticated, refused, or nothing if all is well."""
         if self.flags.get(flag) not in ("true", "1"):
             return ""
-        if credential is None:
+        if credential is None or not web.sasl():
             return "unauthenticated"
         known = self.credentials.get(credential["principal"])
         return "" if known is not None and known == credential["secret"] else "refused"
 
     def machine(self, row: Row) -> tuple[str, str]:
-        return row["info"]["hostname"], row["info"]["ip"]
+        return self.key(row["info"])
+
+    @staticmethod
+    def key(row: Row) -> tuple[str, str]:
+        """A machine as the master knows it again: names are compared without case."""
+        return row.get("hostname", "").lower(), row.get("ip", "")
 
     def used(self, agent_id: str) -> dict[str, float]:
         total = dict.fromkeys(SCALARS, 0.0)
@@ -131,8 +136,8 @@ class Members:
             return {"answer": wrong}
         principal = (told.get("credential") or {}).get("principal")
         agent_id, info, registry = told["agent_id"], told["info"], self.registry
-        machine = [info["hostname"], info["ip"]]
-        out = agent_id in registry["gone"] or machine in registry["down"]
+        machine = self.key(info)
+        out = agent_id in registry["gone"] or machine in [self.key(one) for one in registry["down"]]
         if out or not self.may(principal, "register_agents"):
             return {"answer": "shutdown"}
         if not agent_id:
@@ -140,11 +145,13 @@ class Members:
             self.numbers["agent"] += 1
         for key, row in list(self.agents.items()):
             # Another id at the same place takes the place of the old one.
-            if key != agent_id and list(self.machine(row)) == machine and row["info"]["port"] == info["port"]:
+            if key != agent_id and self.machine(row) == machine and row["info"]["port"] == info["port"]:
                 self.remove(key, "TASK_LOST")
         fresh = agent_id not in self.agents
         row = self.agents.setdefault(agent_id, {"id": agent_id, "registered": time.time()})
-        row.update(info=info, seen=time.time(), connected=True)
+        if not fresh and row.get("run") != told.get("run"):
+            row["reregistered"] = time.time()
+        row.update(info=info, seen=time.time(), connected=True, run=told.get("run"))
         if registry["agents"].get(agent_id) != info or agent_id in registry["unreachable"]:
             registry["agents"][agent_id] = info
             registry["unreachable"].pop(agent_id, None)
@@ -197,6 +204,8 @@ class Members:
 
     def in_framework(self, told: Row) -> Row:
         wrong = self._trusted("authenticate_frameworks", told.get("credential"))
+        if wrong == "unauthenticated" and not web.sasl():
+            raise Answer(503, "Failed to authenticate: SASL(-4): no mechanism available")
         if wrong:
             raise Answer(403, f"Framework is not authenticated: {wrong}")
         principal = (told.get("credential") or {}).get("principal")
@@ -239,7 +248,7 @@ class Members:
         capable = "GPU_RESOURCES" in self._framework(told)["capabilities"]
         everyone = self.flags["filter_gpu_resources"] in ("false", "0")
         windows = self.registry["schedule"].get("windows", [])
-        scheduled = {(one.get("hostname", ""), one.get("ip", "")) for row in windows for one in row["machine_ids"]}
+        scheduled = {self.key(one) for row in windows for one in row["machine_ids"]}
         offers = []
         for row in self.agents.values():
             info, total = row["info"], row["info"]["resources"]
@@ -326,10 +335,12 @@ class Members:
 
     def kill_all(self, agent_id: str) -> None:
         """What a drain does to the tasks of an agent."""
-        grace = self.registry["drains"][agent_id]["config"]["max_grace_period"]["nanoseconds"]
+        # Without a grace of the drain's own the task's counts.
+        told = self.registry["drains"][agent_id]["config"].get("max_grace_period", {"nanoseconds": 3 * 10**9})
+        grace = told["nanoseconds"]
         for task in self.tasks.values():
             if task["agent_id"] == agent_id and not task["done"]:
-                self.kill(task, grace / 10**9)
+                self.kill(task, max(grace / 10**9, 0.0))
 
     # Time.
 

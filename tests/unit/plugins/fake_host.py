@@ -90,6 +90,20 @@ class FakeHost:
         if driver:
             self.link(f"{base}/driver", f"../../../bus/pci/drivers/{driver}")
 
+    def attribute(self, address: str, name: str, content: str | bytes) -> None:
+        self.write(f"sys/bus/pci/devices/{address}/{name}", content)
+
+    def virtual_function(self, address: str, of: str, device: str, **more: str) -> None:
+        """A virtual function (SR-IOV) of a device, which has the class of a whole one."""
+        self.pci(address, device, **more)
+        self.link(f"sys/bus/pci/devices/{address}/physfn", f"../{of}")
+
+    def switch_bridge(self, address: str, serves_switches: bool = True, driver: str = "mlx5_core") -> None:
+        """A ConnectX-7 function; its vital product data are hand-made after the form of real ones."""
+        self.pci(address, "1021", vendor="15b3", pci_class="020700", driver=driver)
+        model = b"V3\x08SMDL=SW_MNG" if serves_switches else b"V3\x08MT2839T05"
+        self.attribute(address, "vpd", b"\x82\x0e\x00ConnectX-7 NIC\x90\x40\x00PN\x09MCX75310A" + model + b"\x78")
+
     def loaded(self, version: str, flavour: str = "proprietary") -> None:
         self.write("proc/driver/nvidia/version", PROC_VERSION[flavour].format(version=version))
 

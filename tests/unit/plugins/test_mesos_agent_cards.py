@@ -24,15 +24,21 @@ def library() -> Path:
     return SIMULATORS / "build"
 
 
-def ask(library: Path | None, scenario: Path, uuids: list[str], indices: str) -> subprocess.CompletedProcess[str]:
+def ask(
+    library: Path | None, scenario: Path, uuids: list[str], indices: str, file: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """As the unit does before a start, or with a `file` as a role does before a restart."""
+    cards = {"BAREMETAL_GPU_UUIDS": ",".join(uuids), "MESOS_NVIDIA_GPU_DEVICES": indices}
     env = {
         "PATH": os.environ["PATH"],
         "NVML_SIMULATOR_SCENARIO": str(scenario),
-        "BAREMETAL_GPU_UUIDS": ",".join(uuids),
-        "MESOS_NVIDIA_GPU_DEVICES": indices,
         **({"LD_LIBRARY_PATH": str(library)} if library else {}),
+        **({} if file else cards),
     }
-    return subprocess.run([sys.executable, PROGRAM], env=env, capture_output=True, text=True, check=False)
+    if file:
+        file.write_text("# Written by Ansible.\n" + "".join(f"{name}={value}\n" for name, value in cards.items()))
+    command = [sys.executable, PROGRAM, *([file] if file else [])]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -62,3 +68,41 @@ def test_a_card_before_it_that_is_gone_moves_the_index(library: Path, scenario: 
 def test_what_nvml_cannot_tell_is_left_to_the_agent(library: Path, scenario: Scenario, code: str) -> None:
     scenario.fault(call="nvmlInit*", error=9)
     assert ask(None if code == "no library" else library, scenario.path, UUIDS[::-1], "0,1").returncode == 0
+
+
+# --- before a restart ------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_whose_cards_all_answer_may_be_restarted(library: Path, scenario: Scenario, tmp_path: Path) -> None:
+    file = tmp_path / "agent.env"
+    assert ask(library, scenario.path, UUIDS, "0,1", file).returncode == 0
+    # One without cards needs no driver.
+    assert ask(None, scenario.path, [], "", file).returncode == 0
+
+
+def test_a_lost_card_on_the_list_holds_the_restart_and_another_does_not(
+    library: Path, scenario: Scenario, tmp_path: Path
+) -> None:
+    scenario.fault(call="nvmlDeviceGetHandleByIndex_v2", device=1, error=15)
+    file = tmp_path / "agent.env"
+    held = ask(library, scenario.path, UUIDS, "0,1", file)
+    assert held.returncode == 1
+    assert f"{UUIDS[1]} at index 1 does not answer: " in held.stderr
+    assert "To do: " in held.stderr
+    assert ask(library, scenario.path, UUIDS[:1], "0", file).returncode == 0
+
+
+@pytest.mark.parametrize("what", ["no library", "no driver", "gone from the bus", "moved"])
+def test_what_would_end_the_agent_holds_the_restart(
+    library: Path, scenario: Scenario, tmp_path: Path, what: str
+) -> None:
+    uuids = UUIDS[::-1] if what == "moved" else UUIDS
+    if what == "no driver":
+        scenario.fault(call="nvmlInit*", error=18)
+    if what == "gone from the bus":
+        del scenario.devices[1]
+        scenario.write()
+    held = ask(None if what == "no library" else library, scenario.path, uuids, "0,1", tmp_path / "agent.env")
+    assert held.returncode == 1
+    assert "Traceback" not in held.stderr
+    assert held.stderr.strip()

@@ -78,7 +78,7 @@ class Chain:
                     file.mkdir()
                 else:
                     file.write_text(row["content"] if "content" in row else Path(row["source"]).read_text())
-        env = {"PATH": os.environ["PATH"], **more}
+        env = {"PATH": os.environ["PATH"], "STAND_IN_SASL": "yes", **more}
         for line in (place / Path(environment_file).name).read_text().splitlines():
             if not line.startswith("#"):
                 variable, value = line.split("=", 1)
@@ -103,11 +103,20 @@ def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def looked(
-    chain: Chain, program: str, ports: list[int], login: tuple[str, str] | None = None, gpus: int | None = None
+    chain: Chain,
+    program: str,
+    ports: list[int],
+    login: tuple[str, str] | None = None,
+    gpus: int | None = None,
+    masters: list[int] | None = None,
+    masters_login: tuple[str, str] | None = None,
 ) -> Any:
     scheme = "http" if program == "marathon" else chain.scheme
     members = [{"name": str(port), "url": f"{scheme}://{HERE}:{port}"} for port in ports]
-    cluster = mesos_watch.Cluster(program, members, mesos_operator.http_transport(5.0, chain.ca), login, gpus)
+    urls = [f"{chain.scheme}://{HERE}:{port}" for port in masters or []]
+    transport = mesos_operator.http_transport(5.0, chain.ca)
+    known = mesos_watch.Masters(urls, masters_login, transport)
+    cluster = mesos_watch.Cluster(program, members, transport, login, gpus, known)
     return cluster.wait_until(mesos_watch.is_complete, 90)
 
 
@@ -131,7 +140,8 @@ def test_an_agent_registers_with_its_healthy_cards_and_without_a_password(chain:
     cards = gpu(card(0), card(1, "fatal"), card(2))
     wanted = agent(port=port, login=LOGIN, work_dir="/WORK", gpu=cards, **chain.asked())
     chain.start("a1", "mesos/sbin/mesos-agent", "/etc/agent.env", wanted, STAND_IN_GPUS="ok,GPU is lost,ok")
-    assert looked(chain, "agent", [port], gpus=2)["problems"] == []
+    own = ("mesos-agent", SECRETS["mesos-agent"])
+    assert looked(chain, "agent", [port], gpus=2, masters=masters, masters_login=own)["problems"] == []
     urls = [f"{chain.scheme}://{HERE}:{one}" for one in masters]
     transport = mesos_operator.http_transport(5.0, chain.ca)
     operator = mesos_operator.Operator(urls, transport, "operator", SECRETS["operator"])
@@ -155,7 +165,8 @@ def test_two_marathons_know_one_leader(chain: Chain, masters: list[int]) -> None
         chain.start(
             f"x{number}", "marathon/bin/marathon", "/etc/marathon.env", wanted, MESOS_NATIVE_JAVA_LIBRARY=library
         )
-    seen = looked(chain, "marathon", ports, ("operator", "secret-http"))
+    own = ("marathon", SECRETS["marathon"])
+    seen = looked(chain, "marathon", ports, ("operator", "secret-http"), masters=masters, masters_login=own)
     assert seen["problems"] == []
     assert sum(row["leads"] for row in seen["members"]) == 1
     assert looked_without_a_login(ports[0])

@@ -42,7 +42,7 @@ def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
 
 
 class Program:
-    """One stand-in. `env` adds to an environment that has nothing of the caller's but PATH."""
+    """One stand-in. `env` adds to an environment that has nothing of the caller's but PATH, and SASL's plugin."""
 
     def __init__(self, name: str, arguments: list[str], env: dict[str, str] | None = None) -> None:
         self.name = name
@@ -52,7 +52,7 @@ class Program:
         self._file = Path(path)
         self.process = subprocess.Popen(
             [sys.executable, PROGRAMS / f"{name}.py", *arguments],
-            env={"PATH": os.environ["PATH"], **(env or {})},
+            env={"PATH": os.environ["PATH"], "STAND_IN_SASL": "yes", **(env or {})},
             stderr=descriptor,
         )
         os.close(descriptor)

@@ -71,7 +71,7 @@ def test_one_leads_and_the_others_point_to_it(site):
     leader = until(site.leader)
     answers = [one.ask("/state") for one in site.masters if one is not leader]
     assert [(code, headers["Location"]) for code, _, headers in answers] == [
-        (307, f"//127.0.0.1:{leader.port}/state")
+        (307, f"//127.0.0.1:{leader.port}/master/state")
     ] * 2
     assert sum(one.metric("master/elected") for one in site.masters) == 1
     assert {one.metric("registrar/log/ensemble_size") for one in site.masters} == {3}

@@ -53,6 +53,7 @@ class Pair:
         self.ca = f"{certificates}-ca.pem"
         self.ports = {"master": free_port(), "agent": free_port()}
         self.running: dict[str, Program] = {}
+        self.modes: dict[str, str] = {}
         self.framework = ""
         self.anyhow = tls_first(http_transport(5.0, self.ca))
 
@@ -63,6 +64,7 @@ class Pair:
         """Starts it, or starts it anew, with the variables of a mode."""
         if name in self.running:
             self.running[name].stop(signal.SIGKILL)
+        self.modes[name] = mode
         flags = [f"--work_dir={self.base}/{name}", f"--port={self.ports[name]}", f"--ip={HERE}", "--no-hostname_lookup"]
         variables = self.variables(mode, **more)
         if name == "agent":
@@ -70,7 +72,8 @@ class Pair:
             if mode != "off":
                 told = mesos_tls.executor_variables(mode, str(self.certificates), "1.11.0")
                 variables.setdefault("MESOS_EXECUTOR_ENVIRONMENT_VARIABLES", told)
-        self.running[name] = Program(name, flags, variables)
+        # How soon an agent is back with a master that it has by its address is no matter here.
+        self.running[name] = Program(name, flags, {**variables, "STAND_IN_RETURN_S": "0.1"})
         return self.running[name]
 
     def ask(self, name: str, path: str, body: Any = None, way: str = "") -> Any:
@@ -128,6 +131,9 @@ def seen(pair: Pair, name: str, scheme: str, **more: Any) -> list[str]:
     """What mesos_ready_info would complain of."""
     row = {"name": name, "url": f"{scheme}://{HERE}:{pair.ports[name]}"}
     asked = {"program": name, "members": [row], "user": "", "password": "", "gpus": -1, "ca_file": pair.ca}
+    # As the roles name it.
+    encrypted = pair.modes["master"] == "required"
+    asked["masters"] = [f"{'https' if encrypted else 'http'}://{HERE}:{pair.ports['master']}"]
     found: list[str] = members({**asked, "tls_first": False, **more}).look()["problems"]
     return found
 

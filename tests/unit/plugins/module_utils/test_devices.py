@@ -208,3 +208,13 @@ def test_the_file_runs_by_itself_without_the_collection(tmp_path):
         assert done.returncode == 1
     else:
         assert isinstance(json.loads(done.stdout), list)
+
+
+def test_a_card_that_is_given_away_has_no_node(fake_host):
+    driver_loaded(fake_host)
+    assert devices.gpu_minors(fake_host.path) == {"0000:3b:00.0": 0, "0000:af:00.0": 1}
+    fake_host.pci("0000:3b:00.0", "20b0", driver="vfio-pci")
+    assert devices.gpu_minors(fake_host.path) == {"0000:af:00.0": 1}
+    assert "/dev/nvidia0" not in [node.path for node in devices.expected_nodes(fake_host.path)]
+    fake_host.link("sys/bus/pci/devices/0000:af:00.0/physfn", "../0000:3b:00.0")
+    assert devices.gpu_minors(fake_host.path) == {}

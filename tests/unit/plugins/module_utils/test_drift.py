@@ -413,3 +413,34 @@ def test_alternatives_of_enterprise_linux(host):
     assert inspect(host, {"alternatives": [other]})["drift"]["alternatives"][0]["why"] == (
         "/usr/local/cuda-12.6 is chosen"
     )
+
+
+def test_strangers_in_the_tree_of_dkms_are_named_at_most(host):
+    host.directory("/var/lib/dkms/nvidia-current/550.9/source")
+    host.link(f"/var/lib/dkms/nvidia-current/kernel-{KERNEL}-x86_64", f"550.9/{KERNEL}/x86_64")
+    desired = {"dkms": [{"name": "nvidia*", "kernels": "running", "version": "550.*"}]}
+    assert "notes" not in inspect(host, desired)
+    host.link("/var/lib/dkms/nvidia/390.48/source", "/usr/src/nvidia-390.48")
+    host.directory("/var/lib/dkms/nvidia-fs/2.17.5/source")
+    found = inspect(host, desired)
+    assert (found["drifted"], found["required"]) == (False, False)
+    assert found["notes"] == [
+        "DKMS has nvidia-fs 2.17.5 not built for every kernel; it is no part of the driver that is wanted, and goes "
+        "with `dkms remove nvidia-fs/2.17.5 --all` where nobody needs it",
+        "DKMS knows nvidia 390.48, whose source is gone; forget it with `dkms remove nvidia/390.48 --all`",
+    ]
+    # Somebody's own module that is built is nobody's business.
+    host.link(f"/var/lib/dkms/nvidia-fs/kernel-{KERNEL}-x86_64", f"2.17.5/{KERNEL}/x86_64")
+    assert len(inspect(host, desired)["notes"]) == 1
+
+
+def test_the_driver_is_built_by_its_name(host):
+    """`dkms autoinstall` ends at a module whose source is gone, before it comes to the driver."""
+    host.link("/var/lib/dkms/nvidia/390.48/source", "/usr/src/nvidia-390.48")
+    desired = {"dkms": [{"name": "nvidia*", "kernels": "running", "version": "550.*"}]}
+    autoinstall = ["dkms", "autoinstall", "-k", KERNEL]
+    assert drift_remedy.remedy(desired, inspect(host, desired))["dkms"] == [autoinstall]
+    host.directory("/var/lib/dkms/nvidia-current/550.9/source")
+    assert drift_remedy.remedy(desired, inspect(host, desired))["dkms"] == [
+        ["dkms", "install", "-m", "nvidia-current", "-v", "550.9", "-k", KERNEL]
+    ]

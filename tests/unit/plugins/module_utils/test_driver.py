@@ -116,3 +116,45 @@ def test_the_module_of_the_running_kernel_counts_first(fake_host):
 def test_on_this_machine_reading_changes_nothing_and_raises_nothing():
     state = driver.read("/", os.uname().release)
     assert set(state) == {"installed", "loaded", "nouveau_loaded", "branch", "flavour"}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "own"),
+    [
+        ("nvidia", "580.95.05", True),
+        ("nvidia-open", "580.95.05", True),
+        ("nvidia-current", "550.163.01", True),
+        ("nvidia-current-open", "550.163.01", True),
+        ("nvidia-tesla-470", "470.256.02", True),
+        ("nvidia-srv", "535.129.03", True),
+        ("nvidia-legacy-390xx", "390.157", True),
+        ("nvidia-fs", "2.17.5", False),
+        ("nvidia-fs", "550.163.01", False),
+        ("nvidia-peermem", "1.0", False),
+        ("nvidia-peer-memory", "1.3", False),
+        ("nvidia", "1.0", False),
+        ("nvidiafoo", "550.163.01", False),
+    ],
+)
+def test_which_modules_of_dkms_are_the_driver(name, version, own):
+    assert driver.is_dkms_driver(name, version) is own
+
+
+def test_a_third_partys_module_is_not_the_drivers_version(fake_host):
+    fake_host.kernel(KERNEL)
+    fake_host.dkms("nvidia-current", "550.163.01", KERNEL)
+    fake_host.dkms("nvidia-fs", "2.17.5", KERNEL, "nvidia-fs.ko.xz")
+    assert driver.modules(fake_host.path)[KERNEL]["version"] == "550.163.01"
+    assert driver.read(fake_host.path, KERNEL)["installed"] == "550.163.01"
+
+
+@pytest.mark.parametrize(
+    ("left", "libraries"), [("390.48", None), ("390.48", "550.163.01"), ("580.95.05", "550.163.01")]
+)
+def test_what_is_left_of_another_driver_is_not_the_version(fake_host, left, libraries):
+    fake_host.kernel(KERNEL)
+    fake_host.dkms("nvidia-current", "550.163.01", KERNEL)
+    fake_host.link(f"var/lib/dkms/nvidia/kernel-{KERNEL}-x86_64", f"{left}/{KERNEL}/x86_64")
+    if libraries:
+        fake_host.write(f"usr/lib/x86_64-linux-gnu/libnvidia-ml.so.{libraries}", "")
+    assert driver.modules(fake_host.path)[KERNEL]["version"] == "550.163.01"

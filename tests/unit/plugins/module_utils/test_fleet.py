@@ -145,3 +145,19 @@ def test_the_agents_facts_complete_those_of_the_module():
 @pytest.mark.parametrize("local", [{}, {"gpu": "error loading fact"}, {"gpu": {}}, []])
 def test_without_facts_of_the_cards(local):
     assert fleet.facts_of({"ansible_distribution": "Debian", "ansible_local": local}) is None
+
+
+HANDED = {"address": "0000:3b:00.0", "kind": "gpu", "model": "L4", "architecture": "ada", "driver": "vfio-pci"}
+
+
+def test_a_card_that_is_handed_through_is_in_no_group():
+    told = facts(T4)
+    before = fleet.groups(told)
+    told["pci"].append(HANDED)
+    assert fleet.groups(told) == before
+    assert "gpu_unhealthy" not in before
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_a_host_that_hands_all_its_cards_through_is_one_without(present):
+    assert fleet.groups({"schema": 1, "present": present, "pci": [HANDED], "devices": []}) == ["gpu_absent"]

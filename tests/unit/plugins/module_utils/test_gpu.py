@@ -153,3 +153,24 @@ def test_a_card_that_nvml_does_not_count(fake_host):
         fake_host.pci(f"0000:0{index}:00.0", "20b0", driver="nvidia")
     facts = gpu.gather(root=fake_host.path, probe=answers([device(0)]))
     assert facts["reason"] == "NVML cannot reach 0000:01:00.0"
+
+
+def test_a_card_that_is_handed_through_is_told_and_not_missed(fake_host):
+    fake_host.pci("0000:00:00.0", "20b0", driver="nvidia")
+    fake_host.pci("0000:01:00.0", "20b0", driver="vfio-pci")
+    facts = gpu.gather(root=fake_host.path, kernel=KERNEL, probe=answers([device(0)]))
+    assert (facts["present"], facts["reason"]) == (True, None)
+    assert [(row["address"], row["driver"]) for row in facts["pci"]] == [
+        ("0000:00:00.0", "nvidia"),
+        ("0000:01:00.0", "vfio-pci"),
+    ]
+
+
+def test_a_host_that_hands_all_its_cards_through_has_none_and_says_why(fake_host):
+    fake_host.pci("0000:01:00.0", "20b0", driver="vfio-pci")
+    facts = gpu.gather(root=fake_host.path, kernel=KERNEL, probe=never)
+    assert facts["present"] is False
+    assert facts["reason"] == (
+        "no NVIDIA card for this host: 0000:01:00.0 (A100 SXM4 40GB) is bound to vfio-pci, so it is another's, such as "
+        "a virtual machine's"
+    )

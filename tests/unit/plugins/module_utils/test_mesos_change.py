@@ -50,8 +50,10 @@ def test_the_same_settings_are_no_change(four):
         {"gpu": FOUR, "rack": "r1", "attributes": {"zone": "a"}},
         {"gpu": FOUR, "rack": "r1", "reserve": {"cpus": 0, "mem": 0, "disk": 0}},
         {"gpu": FOUR, "rack": "r1", "flags": {"containerizers": "mesos"}},
+        {"gpu": FOUR, "rack": "r1", "ports": ["31000-33000"]},
+        {"gpu": FOUR, "rack": "r1", "ports": ["30000-31500", "31501-32000"]},
     ],
-    ids=["a new attribute", "more of everything", "a flag"],
+    ids=["a new attribute", "more of everything", "a flag", "more ports", "the same ports and more in two ranges"],
 )
 def test_what_an_agent_takes_under_its_id_is_written(four, asked):
     assert again(four, **asked) == []
@@ -76,6 +78,7 @@ def test_what_an_agent_takes_under_its_id_is_written(four, asked):
         ({"gpu": FOUR, "rack": "r1", "port": 6051}, "its port changes"),
         ({"gpu": FOUR, "rack": "r1", "work_dir": "/srv"}, "its work directory changes"),
         ({"gpu": FOUR, "rack": "r1", "ports": ["31000-31999"]}, "its ports change"),
+        ({"gpu": FOUR, "rack": "r1", "ports": ["31001-40000"]}, "its ports change"),
         ({"gpu": FOUR, "rack": "r1", "reserve": {"cpus": 8, "mem": 0, "disk": 0}}, "cpus shrinks from 15 to 8"),
         (
             {
@@ -184,6 +187,8 @@ CHANGES = {
     "nothing": ({"gpu": FOUR, "rack": "r1"}, True),
     "a new attribute": ({"gpu": FOUR, "rack": "r1", "attributes": {"zone": "a"}}, True),
     "more memory": ({"gpu": FOUR, "rack": "r1", "reserve": {"cpus": 1, "mem": 0, "disk": 5120}}, True),
+    "more ports": ({"gpu": FOUR, "rack": "r1", "ports": ["31000-33000"]}, True),
+    "other ports": ({"gpu": FOUR, "rack": "r1", "ports": ["33000-33999"]}, False),
     "a card less": ({"gpu": gpu(*FOUR["devices"][:3], card(3, "fatal")), "rack": "r1"}, False),
     "another rack": ({"gpu": FOUR, "rack": "r2"}, False),
     "another hostname": ({"gpu": FOUR, "rack": "r1", "hostname": "other"}, False),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import data_mesos, mesos_flags
+from tests.unit.simulators.mesos_cluster import Program
 
 # The stand-ins' own list: transcribed apart from the product's.
 STAND_INS = json.loads((Path(__file__).parents[3] / "simulators/mesos/flags.json").read_text(encoding="utf-8"))
@@ -129,3 +130,72 @@ def test_marathon_gets_arguments_where_a_variable_cannot_say_it():
     )
     assert text == "MARATHON_MASTER=zk://a:1/m\n"
     assert arguments == ["--disable_ha", "--killsPerBatch", "10", "--metrics"]
+
+
+DOMAIN = {"fault_domain": {"region": {"name": "r"}, "zone": {"name": "z"}}}
+# (program, flag, value, a word of the remedy). All of the right kind.
+ENDS = [
+    ("agent", "isolation", "cgroups/cpu,cgroups/nope", "cgroups/nope"),
+    ("agent", "isolation", "gpu/nvidea,filesystem/linux", "gpu/nvidea"),
+    ("agent", "isolation", "linux/seccomp", "ENABLE_SECCOMP_ISOLATOR"),
+    ("agent", "isolation", "filesystem/linux,filesystem/posix", "one of filesystem/linux, filesystem/posix"),
+    ("agent", "image_providers", "DOCKER", "filesystem/linux"),
+    ("agent", "default_role", "", "empty"),
+    ("agent", "default_role", "a b", "role"),
+    ("agent", "default_role", "-a", "role"),
+    ("agent", "domain", {}, "region"),
+    ("agent", "domain", "{}", "region"),
+    ("master", "domain", {"fault_domain": {"region": {"name": "r"}}}, "zone"),
+    ("agent", "executor_environment_variables", {"A": 1}, "text"),
+    ("agent", "executor_environment_variables", '{"A": null}', "text"),
+    ("agent", "executor_environment_variables", ["A"], "text"),
+    ("agent", "resources", "cpus:1;ports:[32000-31000]", "32000-31000"),
+    ("agent", "gc_disk_headroom", 1.5, "0 to 1"),
+    ("agent", "hostname", "", "empty"),
+    ("master", "agent_ping_timeout", "20mins", "15mins"),
+    ("master", "agent_reregister_timeout", "5mins", "10mins"),
+    ("master", "max_agent_ping_timeouts", 0, "1 or more"),
+    ("master", "recovery_agent_removal_limit", "50", "percentage"),
+]
+
+
+@pytest.mark.parametrize(("program", "flag", "value", "word"), ENDS)
+def test_a_value_of_the_right_kind_at_which_the_program_ends_is_refused(program, flag, value, word):
+    (told,) = found(program, {**(AGENT if program == "agent" else {"work_dir": "/x"}), flag: value})
+    assert told.startswith(f"host1: {program} flag {flag} is ")
+    assert word in told.partition("To do: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("program", "settings"),
+    [
+        ("agent", {"isolation": "my_org_Isolator,cgroups/cpu", "modules": "file:///etc/modules.json"}),
+        ("agent", {"isolation": "process,posix/disk,network/cni,volume/csi"}),
+        ("agent", {"default_role": "*"}),
+        ("agent", {"default_role": "eng/ml-1"}),
+        ("agent", {"domain": DOMAIN}),
+        ("agent", {"domain": "file:///etc/domain.json"}),
+        ("agent", {"executor_environment_variables": {"A": "1", "B": ""}}),
+        ("agent", {"resources": "ports:[31000-31000,32000-32001]"}),
+        ("agent", {**GPU, "nvidia_gpu_devices": "0,2,", "resources": "gpus:2"}),
+        ("master", {"agent_ping_timeout": "1secs", "agent_reregister_timeout": "10mins", "domain": DOMAIN}),
+        ("master", {"recovery_agent_removal_limit": "12.5%", "max_agent_ping_timeouts": 1}),
+    ],
+)
+def test_what_is_at_the_bounds_is_taken(program, settings):
+    assert found(program, {**(AGENT if program == "agent" else {"work_dir": "/x"}), **settings}) == []
+
+
+def test_an_isolator_of_the_build_is_taken_where_the_build_is_told():
+    flags = mesos_flags.known("agent", "clusterd", "1.11.0", ("ENABLE_SECCOMP_ISOLATOR",))
+    assert mesos_flags.problems("h", "agent", {**AGENT, "isolation": "linux/seccomp"}, flags) == []
+
+
+# At what follows from several flags, and from the build, the stand-in does not look.
+ENDS_IT = [row for row in ENDS if row[0] == "agent" and row[2] in ("", {}, "{}", "cgroups/cpu,cgroups/nope")]
+
+
+@pytest.mark.parametrize(("_program", "flag", "value", "_word"), [row for row in ENDS_IT if row[1] != "hostname"])
+def test_the_stand_in_ends_at_them_too(_program, flag, value, _word, tmp_path):
+    text = value if isinstance(value, str) else json.dumps(value)
+    assert Program("agent", ["--master=a:1", f"--work_dir={tmp_path}", f"--{flag}={text}"]).ended()[0] == 1

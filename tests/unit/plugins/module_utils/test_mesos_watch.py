@@ -15,7 +15,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_unit import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Reply
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster, Service
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_watch import Cluster, Masters, Service, asked
 
 NAMES = ("m1", "m2", "m3")
 
@@ -32,6 +32,11 @@ class Site:
         self.asked: list[dict[str, str]] = []
         self.done: list[str] = []
         self.runs, self.comes_back = True, True
+        # What the leading master has of the agent; the metric of the agent itself is 1 whatever that is.
+        self.agent_id, self.shown, self.times = "id-1", {"active": True, "deactivated": False}, 0
+        self.known = True
+        self.registers = 1
+        self.held = (0, "", "")
         self.config, self.stamp = base / "program.env", base / "started"
         self.config.write_text("MESOS_PORT=5050\n")
         self.write_stamp()
@@ -41,22 +46,38 @@ class Site:
 
     def send(self, _method: str, url: str, headers: Any, _body: Any) -> Reply:
         self.asked.append(dict(headers))
+        if url.startswith("http://master:5050"):
+            return self.master(url.removeprefix("http://master:5050"))
         name, path = url.removeprefix("http://").split(":1", 1)
         if name in self.down:
             raise ConnectionRefusedError("Connection refused")
         if path == "/ping":
             return Reply(200, {}, b"pong")
+        if path == "/v2/info":
+            return Reply(200, {}, json.dumps({"frameworkId": self.agent_id and "f-1"}).encode())
         if path == "/v2/leader":
             told = {"leader": f"{self.leader}:1"} if self.leader else {"message": "none"}
             return Reply(200 if self.leader else 404, {}, json.dumps(told).encode())
+        if path == "/state":
+            return Reply(200, {}, json.dumps({"id": self.agent_id, "master_hostname": "master"}).encode())
         numbers = {
             "master/elected": float(name == self.leader),
             "registrar/log/recovered": float(name not in self.behind),
             "registrar/log/ensemble_size": float(self.size),
-            "slave/registered": float(name not in self.behind),
+            "slave/registered": 1.0,
             "slave/gpus_total": float(self.gpus),
         }
         return Reply(200, {}, json.dumps(numbers).encode())
+
+    def master(self, path: str) -> Reply:
+        if path == "/redirect":
+            return Reply(307, {"location": "//master:5050"}, b"")
+        if path == "/frameworks?framework_id=f-1":
+            row = {"id": "f-1", "active": True, "connected": True, **self.shown}
+            return Reply(200, {}, json.dumps({"frameworks": [row] if self.known else []}).encode())
+        assert path == "/slaves?slave_id=id-1"
+        row = {"id": "id-1", "hostname": "g1", "registered_time": 1.0, "reregistered_time": self.times, **self.shown}
+        return Reply(200, {}, json.dumps({"slaves": [row] if self.known else []}).encode())
 
     def cluster(self, **more: Any) -> Cluster:
         return Cluster(
@@ -77,8 +98,11 @@ class Site:
             return (0 if self.runs else 3), "", ""
         if argv[0] == "journalctl":
             return 0, "the end of the log", ""
+        if argv[0] == "may-restart":
+            return self.held
         self.done.append(argv[1])
         self.runs = True
+        self.times += self.registers
         self.write_stamp()
         (self.down.discard if self.comes_back else self.down.add)(self.own)
         if self.leader == self.own and argv[1] == "restart":
@@ -87,7 +111,8 @@ class Site:
 
     def step(self, own: str, only: str = "any", join: bool = False, check: bool = False) -> tuple[str, bool]:
         self.own = own
-        service = Service("x.service", own, self.cluster(), 3, self.run)
+        held = asked(["may-restart"] if self.program == "agent" else [], self.run)
+        service = Service("x.service", own, self.cluster(), 3, self.run, held)
         return service.step(only, join, [str(self.config)], str(self.stamp), check)
 
 
@@ -134,12 +159,81 @@ def test_a_marathon_without_a_leader_says_so(tmp_path: Path) -> None:
     assert "it knows no leader" in site.cluster().look()["problems"][0]
 
 
-def test_an_agent_counts_when_it_is_registered_with_its_cards(tmp_path: Path) -> None:
-    site = Site(tmp_path, "agent", ("g1",))
-    assert site.cluster(gpus=4).look()["complete"]
-    assert "announces 4 cards, and 3 are given out" in site.cluster(gpus=3).look()["problems"][0]
-    site.behind = {"g1"}
-    assert "is not registered" in site.cluster(gpus=4).look()["problems"][0]
+@pytest.fixture
+def agent(tmp_path: Path) -> Site:
+    return Site(tmp_path, "agent", ("g1",))
+
+
+def test_an_agent_counts_when_it_is_registered_with_its_cards(agent: Site) -> None:
+    assert agent.cluster(gpus=4).look()["complete"]
+    assert "announces 4 cards, and 3 are given out" in agent.cluster(gpus=3).look()["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"known": False}, "does not have its id id-1"),
+        ({"agent_id": ""}, "it has no id"),
+        ({"agent_id": None}, "it has no id"),
+        ({"shown": {"active": False, "deactivated": False}}, "knows it as id-1, and it is not connected"),
+        ({"down": {"g1"}}, "Connection refused"),
+    ],
+    ids=["unknown to the master", "never registered", "no text", "not connected", "no answer"],
+)
+def test_what_an_agent_tells_of_itself_does_not_make_it_ready(agent: Site, changes: Any, words: str) -> None:
+    vars(agent).update(changes)
+    seen = agent.cluster(masters=Masters(["http://master:5050"], None, agent.send)).look()
+    assert not seen["complete"]
+    assert words in seen["problems"][0]
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_an_agent_that_somebody_deactivated_does_its_part(agent: Site, active: bool) -> None:
+    agent.shown = {"active": active, "deactivated": True}
+    assert agent.cluster().look()["complete"]
+
+
+@pytest.mark.parametrize(("age", "words"), [(None, "is not active"), (2.0, "up for 2 s"), (10.0, "")])
+@pytest.mark.parametrize("program", ["master", "agent", "marathon"])
+def test_the_unit_of_the_host_has_to_stay_up(tmp_path: Path, program: str, age: Any, words: str) -> None:
+    site = Site(tmp_path, program, ("m1",))
+    seen = site.cluster(age=lambda: age).look()
+    assert seen["complete"] is not bool(words)
+    assert words in " ".join(seen["problems"])
+
+
+def test_the_login_is_shown_to_the_master_and_not_to_the_agent(agent: Site) -> None:
+    agent.cluster(masters=Masters(["http://master:5050"], ("mesos-agent", "secret"), agent.send)).look()
+    assert [row.get("Authorization", "") for row in agent.asked] == ["", "", *["Basic bWVzb3MtYWdlbnQ6c2VjcmV0"] * 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"known": False}, "does not have its id f-1"),
+        ({"agent_id": None}, "it has no id"),
+        ({"shown": {"active": False}}, "it is not connected"),
+        ({"shown": {"connected": False}}, "it is not connected"),
+    ],
+)
+def test_a_marathon_that_leads_has_to_be_a_framework_of_the_leading_master(
+    tmp_path: Path, changes: Any, words: str
+) -> None:
+    """Without a login that Mesos takes it tries for ever, and answers all the same."""
+    site = Site(tmp_path, "marathon")
+    vars(site).update(changes)
+    seen = site.cluster(masters=Masters(["http://master:5050"], None, site.send)).look()
+    assert seen["complete"] is not bool(words)
+    assert words in " ".join(seen["problems"])
+    assert not words or seen["problems"][0].startswith("m1 (http://m1:1): it is not registered with a leading master: ")
+
+
+def test_a_login_that_the_master_refuses_is_told(agent: Site) -> None:
+    agent.master = lambda path: (
+        Reply(307, {"location": "//master:5050"}, b"") if "redirect" in path else Reply(401, {}, b"")
+    )  # type: ignore[method-assign]
+    assert "check principal and secret" in agent.cluster().look()["problems"][0]
 
 
 def test_who_asks_logs_in(site: Site) -> None:
@@ -208,11 +302,37 @@ def test_an_empty_master_is_waited_for_before_the_next(site: Site) -> None:
     assert site.step("m2", join=True) == ("", False)
 
 
-def test_an_agent_is_restarted_whatever_others_do_and_has_to_register_again(tmp_path: Path) -> None:
-    site = Site(tmp_path, "agent", ("g1",))
-    site.change()
-    assert site.step("g1") == ("restart", False)
-    site.stamp.write_text("")
-    site.behind = {"g1"}
+def test_an_agent_is_restarted_whatever_others_do_and_has_to_register_again(agent: Site) -> None:
+    agent.change()
+    assert agent.step("g1") == ("restart", False)
+    agent.stamp.write_text("")
+    agent.known = False
     with pytest.raises(Refused, match="is not registered"):
-        site.step("g1")
+        agent.step("g1")
+
+
+def test_the_registration_of_before_does_not_count_for_an_agent_that_was_restarted(agent: Site) -> None:
+    """The master has it as connected until it sees that the one before is gone."""
+    agent.change()
+    agent.registers = 0
+    with pytest.raises(Refused, match="does not do its work"):
+        agent.step("g1")
+
+
+def test_an_agent_that_would_not_come_back_is_not_restarted(agent: Site) -> None:
+    agent.change()
+    agent.held = (1, "", "GPU-1 at index 1 does not answer: GPU is lost\x1b[2J. To do: see gpuops status\n")
+    for only in ("idle", "any"):
+        agent.down = set()
+        if only == "idle":
+            assert agent.step("g1", only) == ("", True)
+            agent.down = {"g1"}
+        with pytest.raises(
+            Refused, match="a restart is due and was not done: GPU-1 at index 1 does not answer"
+        ) as told:
+            agent.step("g1", only)
+        assert "\x1b" not in str(told.value)
+    assert agent.done == []
+    # One that does not run is started: it has nothing to lose.
+    agent.runs = False
+    assert agent.step("g1") == ("start", False)

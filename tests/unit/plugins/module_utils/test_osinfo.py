@@ -445,3 +445,56 @@ def test_reading_a_host_leaves_no_trace(host):
 def test_struct_timex_is_laid_out_as_the_kernel_has_it():
     # modes is an int, padded to a long; status follows four longs.
     assert struct.calcsize("@I4l") == 8 + 4 * struct.calcsize("l")
+
+
+PVE = "6.8.12-1-pve"
+PROVIDED = f"linux-headers-{PVE}"
+
+
+@pytest.mark.parametrize(
+    ("provides", "state"),
+    [
+        (PROVIDED, "available"),
+        (f"pve-headers-{PVE}, {PROVIDED}", "available"),
+        (f"{PROVIDED} (= 6.8.12-1), pve-headers", "available"),
+        (f"pve-headers,{PROVIDED}:amd64", "available"),
+        (f"pve-headers,\n {PROVIDED}", "available"),
+        (f"{PROVIDED}-dbg", "missing"),
+        (f"not-{PROVIDED}", "missing"),
+    ],
+)
+def test_headers_that_another_package_provides(host, provides, state):
+    index = (
+        f"Package: proxmox-headers-{PVE}\nProvides: {provides}\nVersion: 6.8.12-1\n\nPackage: z\nDepends: {PROVIDED}\n"
+    )
+    host.write("var/lib/apt/lists/mirror_dists_x_pve_binary-amd64_Packages", index)
+    assert osinfo.headers([PVE], host.path, "debian", no_command) == {PVE: state}
+
+
+def test_the_last_line_of_an_index_counts_too(host):
+    host.write("var/lib/apt/lists/mirror_dists_x_main_binary-amd64_Packages", f"Package: x\nProvides: {PROVIDED}")
+    assert osinfo.headers([PVE], host.path, "debian", no_command) == {PVE: "available"}
+
+
+def test_the_archives_are_asked_for_what_is_provided_in_whichever_component(tmp_path):
+    """Proxmox has its kernels in a component of its own, a flat repository none. The name lies across two chunks."""
+    archive = tmp_path / "archive"
+    padding = b"Description: " + b"x" * ((1 << 20) - 50) + b"\n\n"
+    content = padding + f"Package: proxmox-headers\nProvides: {PROVIDED}".encode()
+    for directory in ("dists/bookworm/pve-no-subscription/binary-amd64", "flat"):
+        (archive / directory).mkdir(parents=True)
+        (archive / directory / "Packages.xz").write_bytes(lzma.compress(content))
+    row = {"uri": f"file://{archive}", "suite": "bookworm", "components": ["pve-no-subscription"]}
+    assert osinfo.remote_packages([PROVIDED], [row], "x86_64", {}) == {PROVIDED}
+    flat = {"uri": f"file://{archive}", "suite": "flat/", "components": []}
+    assert osinfo.remote_packages([PROVIDED], [flat], "x86_64", {}) == {PROVIDED}
+    assert osinfo.remote_packages(["linux-headers-6.8.12-1"], [row], "x86_64", {}) == set()
+
+
+def test_what_a_driver_leaves_behind_is_no_driver(host):
+    host.packages(nvidia__kernel__common="20220217+3~deb12u1", nvidia__installer__cleanup="20220217+3~deb12u1")
+    assert osinfo.installed_method(osinfo.packages(host.path, no_command), host.path) == {}
+    host.packages(nvidia__kernel__common="20220217+3~deb12u1", nvidia__kernel__dkms="550.163.01-2")
+    assert osinfo.installed_method(osinfo.packages(host.path, no_command), host.path) == {
+        "distro": "package nvidia-kernel-dkms 550.163.01-2"
+    }

@@ -262,12 +262,137 @@ def test_cards_that_no_branch_drives_together(k20c):
     assert row["remedy"] == "put them into different hosts: Kepler, Hopper"
 
 
-def test_a_card_nobody_knows(host):
+def test_a_card_nobody_knows_is_taken_for_a_newer_one(host):
     host.pci("0000:c1:00.0", "3500")
-    verdict = judge(host)
-    assert verdict["problems"] == []
+    verdict = judge(host, cuda_versions=[])
+    row = the_problem(verdict)
+    assert row["message"] == (
+        "no driver of Debian 13 (550 and 535) drives these cards; they need branch 580 or newer with open "
+        "kernel modules"
+    )
+    assert verdict["plan"]["driver"]["branch"] is None
     (row,) = verdict["cautions"]
     assert (row["code"], row["value"]) == ("card_unknown", "10de:3500")
+    verdict = judge(host, nvidia_driver_method="nvidia_repo", cuda_versions=[])
+    assert verdict["problems"] == []
+    assert (verdict["plan"]["driver"]["branch"], verdict["plan"]["driver"]["flavour"]) == (580, "open")
+
+
+def test_of_a_card_nobody_knows_the_operator_knows_better(host):
+    host.pci("0000:c1:00.0", "3500")
+    verdict = judge(host, nvidia_driver_branch=550, nvidia_driver_flavour="proprietary")
+    assert verdict["problems"] == []
+    assert (verdict["plan"]["driver"]["branch"], verdict["plan"]["driver"]["flavour"]) == (550, "proprietary")
+
+
+@pytest.mark.parametrize(
+    ("device", "branch"), [("2e12", 580), ("2e2a", 580), ("2901", 580), ("3182", 580), ("2bb1", 580), ("233f", 580)]
+)
+def test_a_card_of_a_known_generation_gets_what_that_needs(fake_host, device, branch):
+    """DGX Spark among them: 550 with proprietary modules would not drive it."""
+    fake_host.os("ubuntu24.04")
+    fake_host.kernel(KERNEL)
+    fake_host.pci("000f:01:00.0", device, pci_class="030000")
+    driver = judge(fake_host, nvidia_driver_method="nvidia_repo", cuda_versions=[])["plan"]["driver"]
+    assert (driver["branch"], driver["flavour"]) == (branch, "open")
+
+
+def test_a_branch_that_is_too_old_for_one_model_of_its_generation(host):
+    host.pci("000f:01:00.0", "2e12")
+    row = the_problem(judge(host, nvidia_driver_branch=570, nvidia_driver_method="nvidia_repo", cuda_versions=[]))
+    assert row["message"] == "driver branch 570 does not know GB10 (Blackwell) yet: branch 580 is the first"
+    assert row["remedy"].startswith("set nvidia_driver_branch to 580 or newer")
+
+
+def test_cards_that_no_flavour_drives_together_are_named_as_mixed(host):
+    host.pci("0000:c1:00.0", "1db6")
+    host.pci("0000:c2:00.0", "2e12")
+    rows = judge(host, nvidia_driver_method="nvidia_repo", cuda_versions=[])["problems"]
+    assert codes(rows) == ["cards_mixed"]
+    assert rows[0]["remedy"] == "put them into different hosts: Volta, Ampere, Blackwell"
+
+
+def test_a_card_at_vfio_is_left_out_of_the_plan_and_named(host):
+    """A K20c has another last branch than an A100; handed through it hinders nothing."""
+    host.pci("0000:c1:00.0", "1022", driver="vfio-pci")
+    verdict = judge(host)
+    assert verdict["problems"] == []
+    assert verdict["plan"]["driver"]["branch"] == 550
+    assert [row["address"] for row in verdict["plan"]["gpus"]] == ["0000:3b:00.0", "0000:86:00.0"]
+    (row,) = verdict["cautions"]
+    assert (row["code"], row["value"]) == ("gpu_left_out", "vfio-pci")
+    assert "0000:c1:00.0 (Tesla K20c) is bound to vfio-pci" in row["message"]
+
+
+def test_a_host_that_hands_all_its_cards_through_passes_as_one_without(host):
+    for address in ("0000:3b:00.0", "0000:86:00.0"):
+        host.pci(address, "20b0", driver="vfio-pci")
+    verdict = judge(host)
+    assert verdict["problems"] == []
+    assert verdict["plan"]["steps"] == [
+        "no NVIDIA card: GPU stages are skipped",
+        "install the container engine docker",
+    ]
+    assert (verdict["plan"]["gpus"], verdict["plan"]["driver"]) == ([], None)
+    assert codes(verdict["cautions"]) == ["gpu_left_out", "gpu_left_out"]
+
+
+def test_a_card_of_nouveau_that_is_handed_through_asks_for_no_reboot(host):
+    host.pci("0000:c1:00.0", "1022", driver="vfio-pci")
+    assert judge(host)["plan"]["reboot_expected"] is False
+
+
+def test_a_bridge_of_an_old_board_asks_for_no_fabric_manager(host):
+    host.pci("0000:00:08.0", "0373", pci_class="068000")
+    assert judge(host)["problems"] == []
+
+
+def test_switches_behind_bridges_need_a_subnet_manager(fake_host):
+    fake_host.os("ubuntu24.04")
+    fake_host.kernel(KERNEL)
+    fake_host.pci("0000:1b:00.0", "2901")
+    fake_host.switch_bridge("0000:05:00.0")
+    row = the_problem(judge(fake_host, cuda_versions=[]))
+    assert (row["code"], row["remedy"]) == ("fabric_manager", "set nvidia_driver_method to nvidia_repo")
+    assert "nvlsm" in row["message"]
+    verdict = judge(fake_host, nvidia_driver_method="nvidia_repo", cuda_versions=[])
+    assert verdict["problems"] == []
+    assert "nvswitch_unknown" not in codes(verdict["cautions"])
+    assert verdict["plan"]["steps"][:2] == [
+        "install driver branch 580 (open) from NVIDIA's repository",
+        "install Fabric Manager and the NVLink Subnet Manager for the NVSwitches",
+    ]
+
+
+def test_a_board_whose_bridges_are_not_found_is_told(fake_host):
+    fake_host.os("ubuntu24.04")
+    fake_host.kernel(KERNEL)
+    fake_host.pci("0000:1b:00.0", "2901")
+    verdict = judge(fake_host, nvidia_driver_method="nvidia_repo", cuda_versions=[])
+    (row,) = [row for row in verdict["cautions"] if row["code"] == "nvswitch_unknown"]
+    assert row["value"] == "B200"
+
+
+def test_nvidias_installer_brings_no_fabric_manager(host):
+    host.pci("0000:c4:00.0", "22a3", pci_class="068000")
+    runfile = {"path": "/x/NVIDIA-Linux-x86_64-550.163.01.run", "sha256": "0" * 64}
+    verdict = judge(host, nvidia_driver_method="runfile", cuda_versions=[], options={"runfile": runfile})
+    assert verdict["problems"] == []
+    (row,) = verdict["cautions"]
+    assert row["code"] == "fabric_manager_missing"
+    assert row["remedy"].startswith("add nvidia-fabricmanager of exactly the driver's version")
+
+
+PVE = "6.8.12-1-pve"
+
+
+def test_headers_that_another_package_provides_can_be_had(host):
+    """As on a kernel of Proxmox, whose headers have a name of their own."""
+    host.kernel(PVE, headers=False)
+    host.write(LIST, f"Package: proxmox-headers-{PVE}\nProvides: linux-headers-{PVE}, pve-headers-{PVE}\n\n")
+    verdict = judge(host, running=PVE)
+    assert verdict["problems"] == []
+    assert verdict["plan"]["installs"] is True
 
 
 def test_switches_need_a_fabric_manager(host):

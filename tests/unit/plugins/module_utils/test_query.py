@@ -252,3 +252,26 @@ def test_nvml_says_what_to_do_itself():
     known["devices"][1]["error"] = {"code": 15, "name": "lost", "text": "GPU is lost", "remedy": "reset the card"}
     (cause,) = query.report(known, answer(device(0), device(1, OTHER)))["causes"]
     assert (cause["where"], cause["remedy"]) == ("0000:af:00.0", "reset the card")
+
+
+def test_a_card_that_is_handed_through_is_not_missed_by_the_verification(fake_host):
+    driver_loaded(fake_host, cards={"0000:3b:00.0": 0})
+    fake_host.pci("0000:af:00.0", "20b0", driver="vfio-pci")
+    fake_host.virtual_function("0000:3b:00.4", "0000:3b:00.0", "20b0")
+    state = query.host_state(fake_host.path, "6.12.1")
+    assert [card["address"] for card in state["cards"]] == ["0000:3b:00.0"]
+    counts, causes = query.compare_counts(state, [{"pci_address": "0000:3b:00.0"}], None)
+    assert (counts["pci"], counts["driver"], counts["nvml"], causes) == (1, 1, 1, [])
+    direct = {"ok": True, "error": None, "cause": None, "count": 1, "cuda": "12.4", "devices": []}
+    answer = {"ok": True, "causes": [], "query": direct, "state": state}
+    (cause, *_more) = query.report({"devices": []}, answer, expected=2)["causes"]
+    assert cause["text"] == (
+        "1 cards are on the PCI bus, 2 are expected; 0000:af:00.0 (A100 SXM4 40GB) is bound to vfio-pci, so it is "
+        "another's, such as a virtual machine's"
+    )
+
+
+def test_bridges_to_switches_count_as_switches(fake_host):
+    fake_host.pci("0000:1b:00.0", "2901", driver="nvidia")
+    fake_host.switch_bridge("0000:05:00.0")
+    assert query.host_state(fake_host.path, "6.12.1")["nvswitches"] == 1

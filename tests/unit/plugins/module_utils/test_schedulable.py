@@ -130,3 +130,11 @@ def test_links_are_scores_between_the_cards_that_are_given_out():
     scores = [[0, 1, 2], [1, 0, 3], [2, 3, 0]]
     feed = schedulable.feed(facts(*FOUR[:3], topology={"scores": scores}), exclude=["GPU-1"])
     assert {gpu["uuid"]: gpu["links"] for gpu in feed["gpus"]} == {"GPU-0": {"GPU-2": 2}, "GPU-2": {"GPU-0": 2}}
+
+
+def test_a_card_that_is_handed_through_makes_a_host_neither_larger_nor_mixed():
+    row = {"kind": "gpu", "address": "0000:09:00.0", "device": "1eb8", "driver": "vfio-pci"}
+    told = facts(device(0), device(1), built_in=2)
+    told["pci"].append(row)
+    found = schedulable.feed(told)["attributes"]
+    assert (found["gpu_count_class"], found["gpu_model"]) == (2, "a100-sxm4-40gb")

@@ -220,3 +220,55 @@ def test_a_drain_goes_on_over_a_restart_of_the_master(site):
     until(lambda: site.slave("gpu1"))
     assert site.state("drained")["changed"] is False
     assert site.state("active")["changed"]
+
+
+def test_the_case_of_a_machines_name_is_no_matter(site):
+    site.ask("/maintenance/schedule", {"windows": []})
+    window = {"start": 1790000000}
+    upper = [{"hostname": "GPU1", "ip": "127.0.0.1"}]
+    assert site.scheduled("scheduled", **window)["changed"]
+    again = site.run(mesos_maintenance, machines=upper, state="scheduled", **window)
+    assert again["changed"] is False
+    assert "use the schedule alone" in site.state("drained", hostname="Gpu1")["msg"]
+    assert site.run(mesos_maintenance, machines=[*upper, *[{**upper[0], "hostname": "gpu1"}]], state="down")["changed"]
+    assert site.run(mesos_maintenance, machines=upper, state="down")["changed"] is False
+    assert "bring them up" in site.run(mesos_maintenance, machines=upper, state="unscheduled")["msg"]
+    assert site.run(mesos_maintenance, machines=upper, state="up")["schedule"] == {}
+    assert site.scheduled("up")["changed"] is False
+
+
+def test_an_agent_is_found_whatever_the_case_of_its_name(site):
+    assert site.state("deactivated", hostname="GPU1")["changed"]
+    assert site.state("active", hostname="Gpu1")["agent"]["hostname"] == "gpu1"
+    # Where two differ by case only, each has its own.
+    site.agent("GPU1")
+    site.registered("GPU1")
+    assert site.state("deactivated", hostname="GPU1")["agent"]["hostname"] == "GPU1"
+    assert site.slave("gpu1")["active"]
+    assert "give agent_id" in site.state("active", hostname="Gpu1")["msg"]
+
+
+def test_an_agent_that_is_not_connected_is_told_as_such_and_can_be_taken_out(site):
+    site.agents[0].stop()
+    until(lambda: site.slave("gpu1")["active"] is False)
+    (told,) = site.run(mesos_state_info)["agents"]
+    assert told["state"] == "disconnected"
+    # Nobody has taken it out, so there is nothing to bring back.
+    assert site.state("active")["changed"] is False
+    done = site.state("deactivated")
+    assert (done["action"], done["before"], done["agent"]["state"]) == ("deactivate", "disconnected", "deactivated")
+    assert site.state("active")["agent"]["state"] == "disconnected"
+    assert site.state("drained", timeout=0)["action"] == "drain"
+
+
+@pytest.mark.parametrize("grace", [-1, 99999999999999])
+def test_a_grace_that_the_master_would_turn_into_another_is_refused(site, grace):
+    assert "grace of" in site.state("drained", grace_period=grace)["msg"]
+    assert site.slave("gpu1")["active"]
+
+
+def test_the_grace_of_a_drain_without_one_is_told_as_none(site):
+    agent_id = site.slave("gpu1")["id"]
+    site.ask("/api/v1", {"type": "DRAIN_AGENT", "drain_agent": {"agent_id": {"value": agent_id}}})
+    (told,) = site.run(mesos_state_info)["agents"]
+    assert (told["state"] in ("draining", "drained"), told["grace_s"]) == (True, None)

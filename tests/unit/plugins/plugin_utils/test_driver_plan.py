@@ -197,3 +197,56 @@ def test_a_driver_that_is_to_go_needs_no_branch():
     assert "repositories" not in desired
     assert {row["state"] for key in ("packages", "files", "pins") for row in desired[key]} == {"absent"}
     assert [(row["state"], row["required"]) for row in desired["kernel_modules"]] == [("unloaded", False)] * 5
+
+
+BRIDGED = [{"kind": "gpu", "device": "2901"}, {"kind": "nvswitch_bridge", "driver": "mlx5_core"}]
+
+
+@pytest.mark.parametrize("system", ["debian12", "ubuntu24.04", "el9"])
+def test_switches_behind_bridges_get_a_subnet_manager_too(system: str):
+    found = planned(system, pci=BRIDGED, **NVIDIA, branch="580", flavour="open")["desired"]
+    assert [row["name"] for row in found["units"]][1:] == ["nvidia-fabricmanager.service"]
+    names = [row["name"] for row in found["packages"] if row.get("state") != "absent"]
+    assert {"nvlsm", "infiniband-diags"} < set(names)
+    assert any(name.startswith("nvidia-fabricmanager") for name in names)
+    # Its versions are its own.
+    assert named(found["packages"], "nvlsm") == {"name": "nvlsm"}
+    assert named(found["kernel_modules"], "ib_umad")["state"] == "loaded"
+    load = named(found["files"], "/etc/modules-load.d/baremetal-gpu-nvidia.conf")
+    assert load["content"].endswith("nvidia-uvm\nib_umad\n")
+
+
+def test_a_source_without_a_subnet_manager_is_refused():
+    found = planned("ubuntu24.04", pci=BRIDGED, branch="580", flavour="open")
+    (objection,) = found["objections"]
+    assert "NVLink Subnet Manager (nvlsm)" in objection
+    assert objection.endswith("set nvidia_driver_method to nvidia_repo")
+
+
+def test_nobodys_infiniband_tools_are_removed_with_a_driver():
+    for changed in ({"state": "absent"}, {}):
+        rows = planned("debian13", **changed)["desired"]["packages"]
+        assert not [row for row in rows if row["name"] in ("nvlsm", "infiniband-diags")]
+
+
+@pytest.mark.parametrize("switches", [[{"kind": "nvswitch", "driver": "vfio-pci"}], [{"kind": "bridge"}]])
+def test_switches_of_others_get_no_fabric_manager(switches: Any):
+    found = planned(pci=[{"kind": "gpu"}, *switches])
+    assert found["objections"] == []
+    assert [row["name"] for row in found["desired"]["units"]] == ["nvidia-persistenced.service"]
+
+
+def test_only_the_drivers_own_version_is_looked_for_in_dkms():
+    assert planned()["desired"]["dkms"] == [{"name": "nvidia*", "kernels": "installed", "version": "550.*"}]
+    assert planned(version="550.163.01")["desired"]["dkms"][0]["version"] == "550.163.01*"
+
+
+def test_a_third_partys_module_does_not_announce_another_driver():
+    from fnmatch import fnmatchcase
+
+    patterns = named(planned()["desired"]["kernel_modules"], "nvidia")["packages"]
+    own = ["nvidia-kernel-dkms", "nvidia-tesla-535-kernel-dkms", "nvidia-dkms-580-server-open", "kmod-nvidia-open-dkms"]
+    for name in own:
+        assert any(fnmatchcase(name, pattern) for pattern in patterns), name
+    for name in ("nvidia-fs-dkms", "nvidia-peer-memory-dkms", "nvidia-gds-dkms"):
+        assert not any(fnmatchcase(name, pattern) for pattern in patterns), name

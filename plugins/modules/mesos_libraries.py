@@ -1,0 +1,121 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: mesos_libraries
+short_description: Have the loader of a host find the libraries of Mesos, and say which are missing
+version_added: 0.1.0
+description:
+  - Asks C(ldd) what the programs of Mesos and those that an agent starts for a task need, in the environment that tasks
+    get, which has no C(LD_LIBRARY_PATH). Fails with the package that has it where a library is missing.
+  - Programs of an archive that have no rpath are helped. A file in C(/etc/ld.so.conf.d) shows the loader a directory
+    with links to libmesos and to those libraries of the archive that the host lacks. None of the host's is replaced.
+options:
+  home:
+    description: The directory below which are C(sbin) or C(bin), C(lib) and C(libexec/mesos).
+    type: path
+    required: true
+  private:
+    description:
+      - Whether the directory is an archive's own. Without it, as for packages, nothing is shown to the loader.
+    type: bool
+    default: true
+  started:
+    description:
+      - Whether a program from there was started by now. Then nothing is changed, and an executor of a task has to find
+        its libraries as the host is.
+    type: bool
+    default: false
+  family:
+    description: The family of the operating system, by which packages are named.
+    type: str
+    choices: [Debian, RedHat]
+    required: true
+requirements:
+  - On the host nothing but Python 3.9, ldd, ldconfig and root.
+extends_documentation_fragment: [baremetal.gpu.attributes.changes]
+attributes:
+  diff_mode:
+    description: Shows the links.
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Have the programs of an archive find their libraries
+  baremetal.gpu.mesos_libraries:
+    home: /opt/mesos/5e0c0f2a9d71
+    family: Debian
+"""
+
+RETURN = r"""
+programs:
+  description: Path of each program that is there, by its name.
+  returned: success
+  type: dict
+  sample: {mesos-agent: /opt/mesos/5e0c0f2a9d71/sbin/mesos-agent}
+shown:
+  description: Libraries of the archive that the loader is shown.
+  returned: success
+  type: list
+  elements: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, mesos_libraries
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_libraries import Needs
+
+
+def listed(links: dict[str, str]) -> str:
+    return "".join(f"{name} -> {target}\n" for name, target in links.items())
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "home": {"type": "path", "required": True},
+            "private": {"type": "bool", "default": True},
+            "started": {"type": "bool", "default": False},
+            "family": {"type": "str", "choices": ["Debian", "RedHat"], "required": True},
+        },
+        supports_check_mode=True,
+    )
+    home = module.params["home"]
+    try:
+        before = after = mesos_libraries.links(home)
+        chosen: dict[str, str] = {}
+        told: Needs
+        changed = False
+        if module.params["private"] and not module.params["started"]:
+            chosen, told = mesos_libraries.to_show(home, host_run.run)
+        else:
+            told = mesos_libraries.needs(mesos_libraries.started(home), host_run.run)
+        why = mesos_libraries.problem(home, told, module.params["family"])
+        if not why and module.params["private"] and module.params["started"]:
+            why = mesos_libraries.strangers(home, told)
+        if why:
+            module.fail_json(msg=why)
+        if module.params["private"] and not module.params["started"]:
+            changed = not mesos_libraries.is_shown(home, chosen)
+            after = mesos_libraries.wanted_links(home, chosen)
+            if changed and not module.check_mode:
+                mesos_libraries.show(home, chosen, host_run.run)
+    except mesos_libraries.Failed as wrong:
+        module.fail_json(msg=str(wrong))
+    except OSError as wrong:
+        module.fail_json(msg=f"{wrong.filename}: {wrong.strerror}. To do: look at the file system")
+    module.exit_json(
+        changed=changed,
+        programs=mesos_libraries.programs(home),
+        shown=sorted(after),
+        diff={"before": listed(before), "after": listed(after)},
+    )
+
+
+if __name__ == "__main__":
+    main()
