@@ -241,7 +241,9 @@ class Agent:
         """`look` is None where only events are new: what was seen before is then not counted as seen again."""
         if look is not None and not (self.probe["error"] and self.last):
             self.last = look
-        self.report, self.history = health.judge(look, events, self.history, self.settings.policy)
+        # What the log says of a device counts only where there is one, also before the first look has told.
+        bus = snapshot.bus(self.settings.root) if events and look is None else None
+        self.report, self.history = health.judge(look, events, self.history, self.settings.policy, bus=bus)
         self.state.save(self.history)
         self._publish()
 

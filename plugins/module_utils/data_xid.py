@@ -210,7 +210,8 @@ _ROWS: dict[int, tuple[str, str, str, str | None, str]] = {
 }
 XIDS = {number: Row(*row) for number, row in _ROWS.items()}
 
-# These say in their text how bad it is: the word Fatal or Nonfatal of an NVLink 5 error.
+# These say in their text how bad it is: the word Fatal or Nonfatal of an NVLink 5 error. A line without such a word, or
+# with one that is not known, may mean the worst.
 SAYS_FATAL = (144, 145, 146, 147, 148, 149)
 
 # Xid 154 carries what the driver recommends: its number -> verdict and action.
@@ -220,12 +221,14 @@ RECOVERY_ACTIONS = {
     0: ("none", "none"),
     1: ("fatal", "reset_gpu"),
     2: ("fatal", "reboot"),
-    3: ("degraded", "reset_gpu"),
+    3: ("fatal", "reset_gpu"),
     4: ("fatal", "reset_gpu"),
     5: ("degraded", "inspect"),
     6: ("fatal", "reboot"),
     7: ("fatal", "reboot"),
 }
+# An action that is not known yet is not taken for a mild one.
+RECOVERY_UNKNOWN = ("fatal", "reboot")
 
 # NVML has flags of its own for these, which also tell when they are over; the Xid counts only where NVML cannot tell.
 TOLD_BY_NVML = {

@@ -120,6 +120,27 @@ _NODE = (
         looks=3,
     ),
     Code(
+        "sxid_fatal",
+        "node",
+        "an NVSwitch reported an error after which the NVLinks through it cannot be trusted",
+        "one SXid whose line says Fatal, or no severity that is known",
+        "fatal",
+        "reboot",
+        "drain the host and reboot it; if it happens again, have the NVSwitch and the GPUs at the links checked",
+        ends=BY_BOOT,
+    ),
+    Code(
+        "sxid_degraded",
+        "node",
+        "an NVSwitch reported an error that does not stop its work",
+        "one SXid whose line says Non-fatal",
+        "degraded",
+        "inspect",
+        "see the journal of nvidia-fabricmanager and look for Xids of the GPUs at the links; if it happens again, "
+        "reset the GPUs together with the NVSwitches",
+        ends=BY_BOOT,
+    ),
+    Code(
         "node_device_file_missing",
         "node",
         "a file of all cards, such as /dev/nvidiactl, is missing or has a wrong number",
@@ -460,4 +481,4 @@ NODE_CODES = {row.code: row for row in _NODE}
 DEVICE_CODES = {row.code: row for row in _DEVICE}
 CODES = {**NODE_CODES, **DEVICE_CODES}
 # Set by what was logged instead of by what was read.
-EVENT_CODES = ("gpu_off_bus", "xid_fatal", "xid_degraded")
+EVENT_CODES = ("gpu_off_bus", "xid_fatal", "xid_degraded", "sxid_fatal", "sxid_degraded")

@@ -36,6 +36,14 @@ def boot_id(root: str = "/") -> str | None:
         return None
 
 
+def bus(root: str = "/") -> list[dict[str, Any]] | None:
+    """NVIDIA's devices on the PCI bus; None where it cannot be read."""
+    try:
+        return pci.scan(root)
+    except pci.BusUnreadable:
+        return None
+
+
 def uptime() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
@@ -64,21 +72,17 @@ class _Files:
 
     def read(self, error: dict[str, Any] | None = None, slow: bool = True) -> dict[str, Any]:
         """A snapshot without devices; `error` says why NVML was not asked, as nvml_error in gpu_facts."""
-        bus: list[dict[str, Any]] | None
-        try:
-            bus = pci.scan(self.root)
-        except pci.BusUnreadable:
-            bus = None
+        there = bus(self.root)
         return {
             "schema": SCHEMA,
             "boot_id": boot_id(self.root),
             "time": time.time(),
             "uptime": uptime(),
             "driver": {**self._read_driver(slow), "nvml_error": error},
-            "pci": bus,
+            "pci": there,
             # Where a call of NVML hangs, reading the driver's files may hang too.
             "device_files": {} if error and error["name"] == "timeout" else self._device_files(slow),
-            "fabric_manager": _fabric_manager(bus, self.root),
+            "fabric_manager": _fabric_manager(there, self.root),
             "devices": [],
         }
 
