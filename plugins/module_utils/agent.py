@@ -253,6 +253,7 @@ class Agent:
         return {
             "schema": SCHEMA,
             "time": time.time(),
+            "uptime": snapshot.uptime(),
             "boot_id": self.boot_id,
             "interval_s": self.settings.interval_s,
             "agent": {
@@ -261,6 +262,7 @@ class Agent:
                 "probe_time": self.probe["time"],
                 "stuck": len(self.prober.stuck),
                 "problems": list(self.problems.values()),
+                "log_error": self.problems.get("kernel_log"),
                 "xids": health.xid_counts(self.history),
             },
             "snapshot": look,

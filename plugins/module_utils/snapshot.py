@@ -21,19 +21,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, devices, driver, nvml, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.boot import boot_id
 from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_session import Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot_readings import QUICK, SLOW, Question
 
 SCHEMA = 1
 FABRIC_MANAGER_PID = "run/nvidia-fabricmanager/nv-fabricmanager.pid"
-
-
-def boot_id(root: str = "/") -> str | None:
-    try:
-        with open(os.path.join(root, "proc/sys/kernel/random/boot_id"), encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return None
 
 
 def bus(root: str = "/") -> list[dict[str, Any]] | None:

@@ -133,7 +133,6 @@ def test_a_gpu_off_the_bus_in_one_record(line: str) -> None:
     ],
 )
 def test_a_gpu_off_the_bus_in_a_record_for_each_line(lines: list[str]) -> None:
-    lines = [f"NVRM: The NVIDIA GPU 0000:18:00.0 {lines[0]}".strip(), *lines[1:]]
     (found,) = kernel_log.Parser(BOOT).events([f"3,{n},{n},-;{line}" for n, line in enumerate(lines)])
     assert (found["kind"], found["pci_address"]) == ("off_bus", "0000:18:00.0")
 
