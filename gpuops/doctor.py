@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.progress_text import Line
 
 # Causes and their exit statuses, from what everything else depends on to what depends on the rest. The first that is
@@ -188,6 +189,12 @@ class Reader:
         if error and facts.get("present"):
             self._add(Finding("driver", str(error.get("text")), str(error.get("name")), str(error.get("remedy") or "")))
         health = facts.get("health") or {}
+        for text in (health.get("agent_error"), *(health.get("problems") or ())):
+            if text:
+                see = "see `systemctl status baremetal-gpu-agent` and `journalctl -u baremetal-gpu-agent` there"
+                self._add(Finding("agent", one_line(text), "gpu_facts", see))
+        if health.get("log_error"):
+            self.checked.append(f"not the kernel's log ({one_line(health['log_error'])})")
         for who, part in [("the host", health), *((_card(card), card) for card in health.get("devices") or [])]:
             for row in part.get("reasons") or []:
                 cause = "card_fatal" if row.get("verdict") == "fatal" else "card_degraded"

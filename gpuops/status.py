@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 SCHEMA = Path(__file__).with_name("status.schema.json")
 VERSION = 1
@@ -87,9 +88,10 @@ class Reader:
             text = str((result or {}).get("msg") or "nothing was heard of it")
             return {**row, "problem": {"cause": text, "remedy": f"see what `gpuops doctor {name}` finds"}}
         row["driver"] = (facts.get("driver") or {}).get("loaded")
-        if facts.get("present") is False:
-            return {**row, "state": NO_GPU}
         health = facts.get("health") or {}
+        # Where an agent says that something is wrong, there was a GPU, or one is expected.
+        if facts.get("present") is False and health.get("verdict") in (None, "ok"):
+            return {**row, "state": NO_GPU}
         verdicts = {card.get("uuid"): card for card in health.get("devices") or []}
         row["cards"] = [
             self._card(name, card, verdicts.pop(card.get("uuid"), None)) for card in facts.get("devices") or []
@@ -98,9 +100,20 @@ class Reader:
         row["cards"] += [self._card(name, gone, gone) for gone in verdicts.values()]
         row["reasons"] = [reason(item) for item in health.get("reasons") or []]
         row["state"] = health.get("verdict") or UNKNOWN
-        if row["state"] == UNKNOWN and facts.get("reason"):
-            row["problem"] = {"cause": str(facts["reason"]), "remedy": f"see what `gpuops doctor {name}` finds"}
+        row["problem"] = self._hindrance(name, facts, health, row["state"])
         return row
+
+    def _hindrance(
+        self, name: str, facts: Mapping[str, Any], health: Mapping[str, Any], state: str
+    ) -> dict[str, str] | None:
+        """Why less is known of a node than could be: what it was judged by then is the second best."""
+        causes = [health.get("agent_error"), *(health.get("problems") or ())]
+        if state == UNKNOWN:
+            causes += [facts.get("reason"), health.get("log_error")]
+        told = [one_line(cause) for cause in causes if cause]
+        if not told:
+            return None
+        return {"cause": "; ".join(dict.fromkeys(told)), "remedy": f"see what `gpuops doctor {name}` finds"}
 
     def _card(self, host: str, card: Mapping[str, Any], verdict: Mapping[str, Any] | None) -> dict[str, Any]:
         listed = [row for row in self._processes.get(host, []) if row["uuid"] == card.get("uuid")]

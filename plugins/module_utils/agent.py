@@ -241,7 +241,9 @@ class Agent:
         """`look` is None where only events are new: what was seen before is then not counted as seen again."""
         if look is not None and not (self.probe["error"] and self.last):
             self.last = look
-        self.report, self.history = health.judge(look, events, self.history, self.settings.policy)
+        # What the log says of a device counts only where there is one, also before the first look has told.
+        bus = snapshot.bus(self.settings.root) if events and look is None else None
+        self.report, self.history = health.judge(look, events, self.history, self.settings.policy, bus=bus)
         self.state.save(self.history)
         self._publish()
 
@@ -251,6 +253,7 @@ class Agent:
         return {
             "schema": SCHEMA,
             "time": time.time(),
+            "uptime": snapshot.uptime(),
             "boot_id": self.boot_id,
             "interval_s": self.settings.interval_s,
             "agent": {
@@ -259,6 +262,7 @@ class Agent:
                 "probe_time": self.probe["time"],
                 "stuck": len(self.prober.stuck),
                 "problems": list(self.problems.values()),
+                "log_error": self.problems.get("kernel_log"),
                 "xids": health.xid_counts(self.history),
             },
             "snapshot": look,

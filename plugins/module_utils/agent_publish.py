@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where the agent's findings go. A publisher has `publish(result)` and `close()`, and may raise OSError.
 
-`result` is what Agent.result() returns: {schema, time (Unix seconds), boot_id, interval_s, agent: {probe_error,
-probe_seconds, probe_time, stuck, problems, xids}, snapshot (see snapshot.py), health (see health.py)}.
+`result` is what Agent.result() returns: {schema, time (Unix seconds), uptime (seconds since boot), boot_id, interval_s,
+agent: {probe_error, probe_seconds, probe_time, stuck, problems, log_error, xids}, snapshot (see snapshot.py), health
+(see health.py)}.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ def facts(result: dict[str, Any]) -> dict[str, Any]:
         "pci": bus or [],
         "driver": driver,
         "devices": devices,
-        "health": facts_health.told(result["health"], details=False, source="agent", log_error=None),
+        "health": facts_health.by_agent(result, result["health"], details=False),
     }
 
 

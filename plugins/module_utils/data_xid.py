@@ -210,22 +210,35 @@ _ROWS: dict[int, tuple[str, str, str, str | None, str]] = {
 }
 XIDS = {number: Row(*row) for number, row in _ROWS.items()}
 
-# These say in their text how bad it is: the word Fatal or Nonfatal of an NVLink 5 error.
+# These say in their text how bad it is: the word Fatal or Nonfatal of an NVLink 5 error. A line without such a word, or
+# with one that is not known, may mean the worst.
 SAYS_FATAL = (144, 145, 146, 147, 148, 149)
 
-# Xid 154 carries what the driver recommends: its number -> verdict and action.
+# What the driver recommends, as Xid 154 and NVML tell it: its number -> verdict and action.
 # Source: NVML_GPU_RECOVERY_ACTION_* in nvml.h of branch 570 and later.
 RECOVERY_XID = 154
 RECOVERY_ACTIONS = {
     0: ("none", "none"),
     1: ("fatal", "reset_gpu"),
     2: ("fatal", "reboot"),
-    3: ("degraded", "reset_gpu"),
+    3: ("fatal", "reset_gpu"),
     4: ("fatal", "reset_gpu"),
-    5: ("degraded", "inspect"),
+    5: ("fatal", "inspect"),
     6: ("fatal", "reboot"),
     7: ("fatal", "reboot"),
 }
+RECOVERY_NAMES = {
+    0: "none",
+    1: "reset of the GPU",
+    2: "reboot of the host",
+    3: "drain of peer-to-peer work",
+    4: "drain, and reset of the GPU",
+    5: "recovery of the IMEX domain",
+    6: "reset of the bus",
+    7: "reboot of the system",
+}
+# An action that is not known yet is not taken for a mild one.
+RECOVERY_UNKNOWN = ("fatal", "reboot")
 
 # NVML has flags of its own for these, which also tell when they are over; the Xid counts only where NVML cannot tell.
 TOLD_BY_NVML = {

@@ -4,55 +4,95 @@
 """Verdicts as facts: the agent's where one watches the host, else those of a single look.
 
 The agent knows what a look cannot: what has lasted, what was there before a reboot, and what an operator has cleared.
-A second opinion without that would contradict it.
+A second opinion without that would contradict it. So where an agent is to watch the host, and its report cannot be
+relied on, a look says why, and says of nothing that it is well.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, snapshot
-from ansible_collections.baremetal.gpu.plugins.module_utils.health import judge_once
+from ansible_collections.baremetal.gpu.plugins.module_utils import agent_result, health_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_result import CONFIG as AGENT_CONFIG
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_result import RESULT as AGENT_RESULT
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_result import STALE_AFTER
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import SCHEMA, judge_once
+from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import VERDICTS
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
-AGENT_CONFIG = "/etc/baremetal-gpu/agent.json"
-AGENT_RESULT = "/run/baremetal-gpu/gpu.json"
-# A result that is older than this many of the agent's intervals is not relied on.
-STALE_AFTER = 4
+__all__ = ["AGENT_CONFIG", "AGENT_RESULT", "STALE_AFTER", "at_best_unknown", "by_agent", "of_agent", "of_look", "told"]
+
 KERNEL_LOG = "dev/kmsg"
 # Of a card's part in a report. The rest says how the verdict came about, and is only told with the details.
 _OF_CARD = ("uuid", "index", "pci_address", "verdict", "reasons")
+PROBLEMS_MOST = 16
 
 
-def _read(path: str) -> dict[str, Any]:
+def of_agent(root: str = "/") -> tuple[dict[str, Any] | None, str | None]:
+    """The result of an agent that is at work, and why it cannot be relied on: both None where there is no agent."""
+    if not agent_result.is_configured(root):
+        return None, None
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return agent_result.read(root), None
+    except agent_result.Unusable as failure:
+        return None, one_line(f"the report of the agent on the host cannot be used: {failure}")
 
 
-def of_agent(root: str = "/") -> dict[str, Any] | None:
-    """The report of an agent that is at work, with `since`, as health.judge() makes it; None where there is none."""
-    path = _read(os.path.join(root, AGENT_CONFIG.lstrip("/"))).get("result", AGENT_RESULT)
-    if not isinstance(path, str):
-        return None
-    result = _read(os.path.join(root, path.lstrip("/")))
-    report, at, interval = result.get("health"), result.get("time"), result.get("interval_s")
-    if not (isinstance(at, (int, float)) and isinstance(interval, (int, float)) and isinstance(report, dict)):
-        return None
-    if result.get("boot_id") != snapshot.boot_id(root) or abs(time.time() - at) > STALE_AFTER * interval:
-        return None
-    return report if isinstance(report.get("devices"), list) and "verdict" in report else None
+def by_agent(result: dict[str, Any], report: dict[str, Any], details: bool) -> dict[str, Any]:
+    """The report of an agent's result as facts tell it, with what hinders the agent."""
+    agent = result.get("agent")
+    agent = agent if isinstance(agent, dict) else {}
+    problems, log_error = agent.get("problems"), agent.get("log_error")
+    return told(
+        report,
+        details,
+        source="agent",
+        log_error=one_line(log_error) if log_error else None,
+        agent_error=None,
+        problems=[one_line(text) for text in problems[:PROBLEMS_MOST]] if isinstance(problems, list) else [],
+    )
 
 
 def of_look(look: dict[str, Any], root: str = "/") -> tuple[dict[str, Any], str | None]:
     """The report on a snapshot and on what the kernel has logged, and why its log could not be read, else None."""
     logged, log_error = health_probe.events(os.path.join(root, KERNEL_LOG), look["boot_id"])
     return judge_once(look, logged), log_error
+
+
+def at_best_unknown(report: dict[str, Any]) -> dict[str, Any]:
+    """What is found wrong stays so, and nothing else is well."""
+
+    def part(one: dict[str, Any]) -> dict[str, Any]:
+        return {**one, "verdict": max(one["verdict"], "unknown", key=VERDICTS.index)}
+
+    return {**part(report), "devices": [part(row) for row in report["devices"]]}
+
+
+def beside_agent(report: dict[str, Any], agent: dict[str, Any]) -> dict[str, Any]:
+    """A look's report where the agent has one, too. What the agent does not find well, a look does not know to be."""
+    worse = {
+        name
+        for row in agent["devices"]
+        if row["verdict"] != "ok"
+        for name in (row.get("uuid"), row.get("pci_address"))
+        if name is not None
+    }
+    if agent["verdict"] == "ok":
+        return report
+    whole = at_best_unknown(report)
+    devices = [
+        unsure if {row.get("uuid"), row.get("pci_address")} & worse else row
+        for row, unsure in zip(report["devices"], whole["devices"])
+    ]
+    return {**whole, "devices": devices}
+
+
+def nothing_seen() -> dict[str, Any]:
+    """The report on a host whose agent knows more than that there is no GPU to look at."""
+    nothing: dict[str, Any] = {"reasons": [], "suspected": [], "checks": {}, "devices": []}
+    return {"schema": SCHEMA, "verdict": "unknown", "since": time.time(), **nothing}
 
 
 def told(report: dict[str, Any], details: bool, **more: Any) -> dict[str, Any]:

@@ -57,12 +57,15 @@ _FACTS = {
 
 
 class Verdicts(Protocol):
-    """Who judges: the agent, None where there is none at work, or a look. The rules are many, so they are brought along
-    by who wants them, and do not travel to hosts with modules that ask for none."""
+    """Who judges: the agent, or a look, which is told why the agent's word cannot be had where there is an agent. The
+    rules are many, so they are brought along by who wants them, and do not travel to hosts with modules that ask for
+    none."""
 
-    def of_agent(self, root: str, details: bool) -> dict[str, Any] | None: ...
+    def of_agent(self, root: str, details: bool) -> tuple[dict[str, Any] | None, str | None]: ...
 
-    def of_look(self, answer: dict[str, Any], root: str, details: bool) -> dict[str, Any]: ...
+    def of_look(
+        self, answer: dict[str, Any] | None, root: str, details: bool, agent_error: str | None
+    ) -> dict[str, Any]: ...
 
 
 def _is_unreachable(row: dict[str, Any]) -> bool:
@@ -220,10 +223,14 @@ def gather(
         facts["pci"] = bus or []
     if not wanted & {"driver", "devices", "health"}:
         return facts
+    agent_error: str | None = None
     if verdicts and "health" in wanted:
-        watched = verdicts.of_agent(root, "details" in wanted)
-        if watched or facts["present"] is False:
+        watched, agent_error = verdicts.of_agent(root, "details" in wanted)
+        if watched:
             facts["health"] = watched
+        elif facts["present"] is False:
+            # Where an agent was to watch, there may have been a GPU until just now.
+            facts["health"] = verdicts.of_look(None, root, "details" in wanted, agent_error) if agent_error else None
 
     answer: dict[str, Any] = {"error": None, "cuda": None, "devices": [], "topology": None}
     asked = wanted - set(facts)
@@ -240,7 +247,7 @@ def gather(
     if "topology" in wanted:
         facts["topology"] = answer["topology"]
     if verdicts and "health" in asked:
-        facts["health"] = verdicts.of_look(answer, root, "details" in wanted)
+        facts["health"] = verdicts.of_look(answer, root, "details" in wanted, agent_error)
     return facts
 
 

@@ -11,21 +11,30 @@ from __future__ import annotations
 from typing import Any
 
 
-def of_agent(root: str, details: bool) -> dict[str, Any] | None:
-    """The agent's verdicts, or None where none is at work.
+def of_agent(root: str, details: bool) -> tuple[dict[str, Any] | None, str | None]:
+    """The agent's verdicts, or why they cannot be had; both None where there is no agent.
 
     Loads the rules before NVML's process is forked, which has them then.
     """
     from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health
 
-    report = facts_health.of_agent(root)
-    return facts_health.told(report, details, source="agent", log_error=None) if report else None
+    result, error = facts_health.of_agent(root)
+    return facts_health.by_agent(result, result["health"], details) if result else None, error
 
 
-def of_look(answer: dict[str, Any], root: str, details: bool) -> dict[str, Any]:
-    """The verdicts of a single look, from what gpu.probe() answers for the subset `health`."""
+def of_look(answer: dict[str, Any] | None, root: str, details: bool, agent_error: str | None) -> dict[str, Any]:
+    """The verdicts of a single look, from what gpu.probe() answers for the subset `health`.
+
+    `answer` is None where there is no GPU to look at. With `agent_error` nothing is well: the agent knew more.
+    """
     from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, snapshot
 
-    look = answer.get("look") or snapshot.without_nvml(answer["error"], root)
-    report, log_error = facts_health.of_look(look, root)
-    return facts_health.told(report, details, source="look", log_error=log_error)
+    log_error = None
+    if answer is None:
+        report = facts_health.nothing_seen()
+    else:
+        look = answer.get("look") or snapshot.without_nvml(answer["error"], root)
+        report, log_error = facts_health.of_look(look, root)
+    if agent_error:
+        report = facts_health.at_best_unknown(report)
+    return facts_health.told(report, details, source="look", log_error=log_error, agent_error=agent_error, problems=[])

@@ -49,21 +49,23 @@ def judge(
     history: dict[str, Any] | None,
     policy: dict[str, Any] | None = None,
     now: dict[str, float] | None = None,
+    bus: list[dict[str, Any]] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The report, and the history for the next call; what is passed in is not changed.
 
     `look` is a snapshot, or None where only events are new: nothing is then counted as seen again. `history` is empty
     in the beginning. `policy` is the site's, see policy.py. `now` is {time, uptime} without a look; by default the
-    host's clocks. Raises PolicyError or HistoryError.
+    host's clocks. `bus` is a snapshot's `pci` without a look, so that an event of what never was on the bus is known
+    as such before the first look. Raises PolicyError or HistoryError.
     """
-    return _judge(look, events, history, policies.merge(policy), now)
+    return _judge(look, events, history, policies.merge(policy), now, bus)
 
 
 def judge_once(
     look: dict[str, Any], events: Iterable[dict[str, Any]], policy: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The report on a single look: what fails in it counts at once, except for what is a share of time."""
-    return _judge(look, events, None, policies.for_one_look(policy), None)[0]
+    return _judge(look, events, None, policies.for_one_look(policy), None, None)[0]
 
 
 def _judge(
@@ -72,10 +74,12 @@ def _judge(
     history: dict[str, Any] | None,
     rules: dict[str, Any],
     now: dict[str, float] | None,
+    bus: list[dict[str, Any]] | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     if history:
         kept.check(history)
         history = copy.deepcopy(history)
+        kept.upgrade(history)
     else:
         history = kept.empty()
     events = list(events)
@@ -83,10 +87,17 @@ def _judge(
     at = look or now or {"time": time.time(), "uptime": time.clock_gettime(_BOOTTIME)}
     clock = Clock(at["time"], at["uptime"], history["boot"])
 
+    kept.note_bus(history, look.get("pci") if look else bus)
     seen = _identify(look, history) if look else {}
     blamed = _blamed(look, history) if look else None
     for event in _new(events, history):
-        kept.apply_event(_record_of(event, history), event, clock, rules)
+        if event["kind"] == "sxid":
+            if history["bus"] is None or event["pci_address"] in history["bus"]["switches"]:
+                kept.apply_sxid(history["node"], event, clock, rules)
+            continue
+        one = _record_of(event, history)
+        if one is not None:
+            kept.apply_event(one, event, clock, rules)
     if look:
         _judge_devices(look, seen, blamed, history, clock, rules)
         _judge_node(look, blamed, history, clock, rules)
@@ -103,6 +114,7 @@ def clear(
     """
     kept.check(history)
     history = copy.deepcopy(history)
+    kept.upgrade(history)
     lifted: list[dict[str, Any]] = []
     if device is None:
         lifted += [{"device": None, "code": name} for name in kept.clear(history["node"], code, history["boot"])]
@@ -171,21 +183,43 @@ def _by_address(history: dict[str, Any], address: str | None) -> str | None:
     )
 
 
-def _record_of(event: dict[str, Any], history: dict[str, Any]) -> dict[str, Any]:
+def _record_of(event: dict[str, Any], history: dict[str, Any]) -> dict[str, Any] | None:
+    """The record of the GPU of an event. None where there is no such GPU, and none was known here.
+
+    A GPU that has left the bus was known before: in this boot, or as a record of an earlier one.
+    """
     uuid, address = event.get("uuid"), event.get("pci_address")
-    key = uuid if uuid in history["devices"] else _by_address(history, address)
+    devices = history["devices"]
+    # The line that is judged names the place; which UUID was there, another line said some time before.
+    key = uuid if uuid in devices and devices[uuid]["identity"]["pci_address"] in (None, address) else None
+    key = key or _by_address(history, address)
     if key is None:
         # No look has shown this card yet; its record is found again by its address.
+        if history["bus"] is not None:
+            if address not in history["bus"]["gpus"]:
+                return None
+        elif sum(_is_unseen(one) for one in devices.values()) >= kept.UNSEEN_MOST:
+            return None
         key = address or "unknown"
-        history["devices"][key] = kept.record(pci_address=address)
-    one: dict[str, Any] = history["devices"][key]
+        devices[key] = kept.record(pci_address=address)
+    one: dict[str, Any] = devices[key]
     return one
+
+
+def _is_unseen(one: dict[str, Any]) -> bool:
+    """Whether only the log has named this GPU so far."""
+    return one["identity"]["uuid"] is None and not one["boot"]
 
 
 def _identify(look: dict[str, Any], history: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Key -> the look's row, for every row. Records are made, and those made by address become the card's own."""
     seen: dict[str, dict[str, Any]] = {}
     devices = history["devices"]
+    if history["bus"] is not None:
+        there = set(history["bus"]["gpus"])
+        for key in [key for key, one in devices.items() if _is_unseen(one)]:
+            if devices[key]["identity"]["pci_address"] not in there:
+                del devices[key]
     rows = _placed(look)
     for row in rows:
         uuid = row.get("uuid")
@@ -318,7 +352,8 @@ def _take_in(one: dict[str, Any], card: Card, clock: Clock, policy: dict[str, An
         for code, finding in found.items()
     )
     for code in EVENT_CODES:
-        kept.apply(one, code, Finding("ok" if answers and not sick else "unknown"), clock, policy)
+        if code in DEVICE_CODES:
+            kept.apply(one, code, Finding("ok" if answers and not sick else "unknown"), clock, policy)
 
 
 def _judge_node(
@@ -331,8 +366,16 @@ def _judge_node(
     missed = bool(error) and (has_cards or look.get("pci") is None)
     node["answered"] = node["answered"] or not missed
     node["missed"] = node["missed"] + 1 if missed else 0
-    for code, finding in health_rules_node.findings(look, policy, has_cards, blamed is not None).items():
+    found = health_rules_node.findings(look, policy, has_cards, blamed is not None)
+    for code, finding in found.items():
         kept.apply(node, code, finding, clock, policy)
+    # As with the cards: an NVSwitch's error of an earlier boot is over when all is well that can be read.
+    switched = any(row["kind"] == "nvswitch" for row in look.get("pci") or ())
+    well = not missed and not any(finding is not None and finding.state == "fail" for finding in found.values())
+    for code in EVENT_CODES:
+        if code in NODE_CODES:
+            state = "ok" if well and switched else "unknown" if switched or not well else "not_applicable"
+            kept.apply(node, code, Finding(state), clock, policy)
 
 
 # --- the report -------------------------------------------------------------------------------------------------------
@@ -375,10 +418,24 @@ def _part(
     }
 
 
+def _links(rows: Iterable[dict[str, Any]]) -> dict[str, list[int]]:
+    """Address of an NVSwitch -> the numbers of its links that SXids named."""
+    found: dict[str, set[int]] = {}
+    for row in rows:
+        for address, links in row["links"].items():
+            found.setdefault(address, set()).update(links)
+    return {address: sorted(links) for address, links in sorted(found.items())}
+
+
 def _reason(code: str, fault: dict[str, Any], uuid: str | None) -> dict[str, Any]:
     evidence = {"value": fault["value"], "threshold": fault["threshold"], "since": fault["since"]}
     if "xids" in fault:
         evidence["xids"] = {number: row["count"] for number, row in fault["xids"].items()}
+        if fault.get("instances"):
+            evidence["instances"] = fault["instances"]
+    if "sxids" in fault:
+        evidence["sxids"] = {number: row["count"] for number, row in fault["sxids"].items()}
+        evidence["links"] = _links(fault["sxids"].values())
     return {
         "code": code,
         "verdict": fault["verdict"],

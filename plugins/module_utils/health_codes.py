@@ -120,6 +120,27 @@ _NODE = (
         looks=3,
     ),
     Code(
+        "sxid_fatal",
+        "node",
+        "an NVSwitch reported an error after which the NVLinks through it cannot be trusted",
+        "one SXid whose line says Fatal, or no severity that is known",
+        "fatal",
+        "reboot",
+        "drain the host and reboot it; if it happens again, have the NVSwitch and the GPUs at the links checked",
+        ends=BY_BOOT,
+    ),
+    Code(
+        "sxid_degraded",
+        "node",
+        "an NVSwitch reported an error that does not stop its work",
+        "one SXid whose line says Non-fatal",
+        "degraded",
+        "inspect",
+        "see the journal of nvidia-fabricmanager and look for Xids of the GPUs at the links; if it happens again, "
+        "reset the GPUs together with the NVSwitches",
+        ends=BY_BOOT,
+    ),
+    Code(
         "node_device_file_missing",
         "node",
         "a file of all cards, such as /dev/nvidiactl, is missing or has a wrong number",
@@ -296,6 +317,34 @@ _DEVICE = (
         "have the card replaced",
     ),
     Code(
+        "memory_unrepairable",
+        "device",
+        "the GPU's memory has faults that cannot be repaired (Hopper and later, driver 580 and later)",
+        "the GPU's own flag",
+        "fatal",
+        "rma",
+        "have the GPU replaced",
+    ),
+    Code(
+        "memory_repair_pending",
+        "device",
+        "a part of the GPU is to be repaired at the next reset (driver 580 and later)",
+        "the GPU's own flags",
+        "degraded",
+        "reset_gpu",
+        _RESET,
+        looks=3,
+    ),
+    Code(
+        "gpu_recovery_action",
+        "device",
+        "the driver recommends a recovery of the GPU: a reset, a drain or a reboot (driver 570 and later)",
+        "any other than none",
+        "fatal",
+        "reset_gpu",
+        _RESET,
+    ),
+    Code(
         "thermal_slowdown",
         "device",
         "the card slows itself down because it is too hot; the driver's power cap is normal and does not count",
@@ -460,4 +509,4 @@ NODE_CODES = {row.code: row for row in _NODE}
 DEVICE_CODES = {row.code: row for row in _DEVICE}
 CODES = {**NODE_CODES, **DEVICE_CODES}
 # Set by what was logged instead of by what was read.
-EVENT_CODES = ("gpu_off_bus", "xid_fatal", "xid_degraded")
+EVENT_CODES = ("gpu_off_bus", "xid_fatal", "xid_degraded", "sxid_fatal", "sxid_degraded")

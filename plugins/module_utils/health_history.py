@@ -18,13 +18,17 @@ UUID, or by PCI address as long as no UUID is known. A record:
     past       CODE or xid:N -> {chain, boot, lifts}: what escalation counts
     memory     what the rules keep, of one boot only except for `nvlinks_seen`
     xids       N -> {count, last}
-    recent     Xids of the last seconds, to know one again that both NVML and the kernel's log tell
+    recent     N -> {teller, count, uptime}: Xids of the last seconds that NVML or the kernel's log alone has told
+
+`bus` is what the bus of this boot has or had: {gpus, switches}, addresses. Only of what was there is something logged
+that counts, so the history cannot be made to grow by what a line says.
 
 Durations are taken from the uptime, never from the wall clock, which jumps; wall time is only shown.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +43,13 @@ SAME_XID_S = 10.0
 # A look counts for the time since the one before, but for no more than this.
 SHARE_GAP_S = 120.0
 SHARE_BUCKET_S = 60.0
+# Of a GPU. An Xid that is in no table counts for no verdict, and is counted as long as there are not many of them.
+UNDOCUMENTED_MOST = 32
+# Of a fault: numbers of SXids; MIG's instances.
+SXIDS_MOST, INSTANCES_MOST = 64, 64
+# GPUs that only the log names, before a look has told which ones there are.
+UNSEEN_MOST = 32
+BUS_MOST = 1024
 
 
 class HistoryError(ValueError):
@@ -59,7 +70,7 @@ class Clock:
 
 
 def empty() -> dict[str, Any]:
-    return {"schema": SCHEMA, "boots": [], "boot": 0, "sequence": -1, "node": record(), "devices": {}}
+    return {"schema": SCHEMA, "boots": [], "boot": 0, "sequence": -1, "bus": None, "node": record(), "devices": {}}
 
 
 def record(uuid: str | None = None, index: int | None = None, pci_address: str | None = None) -> dict[str, Any]:
@@ -78,7 +89,7 @@ def record(uuid: str | None = None, index: int | None = None, pci_address: str |
         "past": {},
         "memory": {},
         "xids": {},
-        "recent": [],
+        "recent": {},
     }
 
 
@@ -91,6 +102,26 @@ def check(history: dict[str, Any]) -> None:
         )
 
 
+def upgrade(history: dict[str, Any]) -> None:
+    """What an earlier version kept in another form, and lives no longer than some seconds, begins anew."""
+    history.setdefault("bus", None)
+    for one in records(history):
+        if not isinstance(one["recent"], dict):
+            one["recent"] = {}
+
+
+def note_bus(history: dict[str, Any], bus: Iterable[dict[str, Any]] | None) -> None:
+    """Remember for this boot what is on the PCI bus, a snapshot's `pci`; None where the bus cannot be read."""
+    if bus is None:
+        return
+    known = history["bus"] or {"gpus": [], "switches": []}
+    for row in bus:
+        part = known.get({"gpu": "gpus", "nvswitch": "switches"}.get(row["kind"], ""))
+        if part is not None and row["address"] not in part and len(part) < BUS_MOST:
+            part.append(row["address"])
+    history["bus"] = known
+
+
 def records(history: dict[str, Any]) -> list[dict[str, Any]]:
     return [history["node"], *history["devices"].values()]
 
@@ -101,9 +132,9 @@ def begin_boot(history: dict[str, Any], boot_id: str | None) -> None:
         return
     history["boots"] = [*history["boots"], boot_id][-BOOTS_KEPT:]
     history["boot"] += 1
-    history["sequence"] = -1
+    history["sequence"], history["bus"] = -1, None
     for one in records(history):
-        one["pending"], one["shares"], one["recent"] = {}, {}, []
+        one["pending"], one["shares"], one["recent"] = {}, {}, {}
         one["memory"] = {key: value for key, value in one["memory"].items() if key == "nvlinks_seen"}
 
 
@@ -116,7 +147,7 @@ def merge_records(into: dict[str, Any], other: dict[str, Any]) -> None:
         mine = into["xids"].setdefault(number, {"count": 0, "last": row["last"]})
         mine["count"] += row["count"]
         mine["last"] = max(mine["last"], row["last"])
-    into["recent"] += other["recent"]
+    into["recent"].update(other["recent"])
 
 
 # --- escalation -------------------------------------------------------------------------------------------------------
@@ -262,13 +293,32 @@ def _set(
 def is_repeated(one: dict[str, Any], event: dict[str, Any]) -> bool:
     """Whether an Xid is one that the other of its two tellers told already; it is remembered either way."""
     teller = "nvml" if event["kind"] == "nvml_xid" else "kernel"
-    one["recent"] = [row for row in one["recent"] if abs(event["uptime"] - row["uptime"]) <= SAME_XID_S]
-    for row in one["recent"]:
-        if row["xid"] == event["xid"] and teller not in row["tellers"]:
-            row["tellers"].append(teller)
-            return True
-    one["recent"].append({"xid": event["xid"], "uptime": event["uptime"], "tellers": [teller]})
+    key = str(event["xid"])
+    recent = one["recent"].get(key)
+    if recent is None or abs(event["uptime"] - recent["uptime"]) > SAME_XID_S:
+        recent = {"teller": teller, "count": 0}
+    elif recent["teller"] != teller and recent["count"]:
+        recent["count"] -= 1
+        return True
+    if not recent["count"]:
+        recent["teller"] = teller
+    recent["count"] += 1
+    recent["uptime"] = event["uptime"]
+    one["recent"][key] = recent
     return False
+
+
+def _counts(one: dict[str, Any], number: int) -> bool:
+    """Whether an Xid is taken in. One that is in no table is not, where many others are not either."""
+    if xid.is_known(number) or str(number) in one["xids"]:
+        return True
+    return sum(not xid.is_known(int(other)) for other in one["xids"]) < UNDOCUMENTED_MOST
+
+
+def _count(one: dict[str, Any], number: int, since: float) -> None:
+    counted = one["xids"].setdefault(str(number), {"count": 0, "last": since})
+    counted["count"] += 1
+    counted["last"] = max(counted["last"], since)
 
 
 def apply_event(one: dict[str, Any], event: dict[str, Any], clock: Clock, policy: dict[str, Any]) -> None:
@@ -278,12 +328,14 @@ def apply_event(one: dict[str, Any], event: dict[str, Any], clock: Clock, policy
         if policy["checks"]["gpu_off_bus"]["verdict"] != "ignore":
             _set(one, "gpu_off_bus", Finding("fail", event["text"], None, event["text"]), clock, policy, since)
         return
-    if is_repeated(one, event):
-        return
     number, detail = event["xid"], event.get("detail") or {}
-    counted = one["xids"].setdefault(str(number), {"count": 0, "last": since})
-    counted["count"] += 1
-    counted["last"] = max(counted["last"], since)
+    if not _counts(one, number):
+        return
+    repeated = is_repeated(one, event)
+    if repeated and (event["kind"] == "nvml_xid" or not xid.says_more(number)):
+        return
+    if not repeated:
+        _count(one, number, since)
     verdict, action = xid.judge(number, detail, policy["xids"])
     if verdict in ("none", "application"):
         if xid.is_all_clear(number, detail):
@@ -295,6 +347,7 @@ def apply_event(one: dict[str, Any], event: dict[str, Any], clock: Clock, policy
     if policy["checks"][code]["verdict"] == "ignore":
         return
     _set_xid(one, code, number, action, since, clock, policy)
+    _note_instance(one["faults"][code], detail)
 
 
 def _set_xid(
@@ -303,17 +356,31 @@ def _set_xid(
     """One fault for all Xids of a severity; its value is the one that asks for most."""
     fault = one["faults"].setdefault(code, {"since": since, "xids": {}, "action": "none"})
     row = fault["xids"].get(str(number))
+    new = row is None or row["boot"] != clock.boot
     if row is None or row["boot"] != clock.boot:
         last = xid.row(number).escalation or "rma"
         wanted = _escalated(one, f"xid:{number}", action, last if last == "inspect" else "rma", clock, policy)
         row = {"count": 0, "action": wanted, "boot": clock.boot}
     elif ACTIONS.index(action) > ACTIONS.index(row["action"]):
         row["action"] = action
+        new = True
     row["count"] += 1
     row["boot"] = clock.boot
     fault["xids"][str(number)] = row
     fault.update(boot=clock.boot, good=0, verdict=policy["checks"][code]["verdict"], threshold=None)
-    _sum_up_xids(fault)
+    if new:
+        # In a storm most are of a number that is there already.
+        _sum_up_xids(fault)
+
+
+def _note_instance(fault: dict[str, Any], detail: dict[str, Any]) -> None:
+    """The instance of MIG in which it happened is evidence; the whole GPU is judged, as its memory is shared."""
+    if detail.get("instance") is None:
+        return
+    instance = {"instance": detail["instance"], "compute_instance": detail.get("compute_instance")}
+    known = fault.setdefault("instances", [])
+    if instance not in known and len(known) < INSTANCES_MOST:
+        known.append(instance)
 
 
 def _sum_up_xids(fault: dict[str, Any]) -> None:
@@ -322,6 +389,29 @@ def _sum_up_xids(fault: dict[str, Any]) -> None:
     fault["action"] = fault["xids"][worst]["action"]
     fault["text"] = "; ".join(xid.text(int(number)) for number in sorted(fault["xids"], key=int))
     fault["remedy"] = xid.remedy(fault["action"])
+
+
+# What an NVSwitch's driver calls an error -> the check of the host that it fails. A correctable one is no fault, and a
+# severity that is not known is not taken for a mild one.
+_SXID_CODES = {"fatal": "sxid_fatal", "nonfatal": "sxid_degraded", "correctable": None}
+
+
+def apply_sxid(node: dict[str, Any], event: dict[str, Any], clock: Clock, policy: dict[str, Any]) -> None:
+    """An error of an NVSwitch is the host's: all its GPUs are joined by it."""
+    detail, number = event.get("detail") or {}, str(event["sxid"])
+    code = _SXID_CODES.get(str(detail.get("severity")), "sxid_fatal")
+    if code is None or policy["checks"][code]["verdict"] == "ignore":
+        return
+    before = node["faults"].get(code)
+    told = before["sxids"] if before and before["boot"] == clock.boot else {}
+    if number in told or len(told) < SXIDS_MOST:
+        row = told.setdefault(number, {"count": 0, "links": {}})
+        row["count"] += 1
+        links = row["links"].setdefault(event["pci_address"], [])
+        links.extend(link for link in detail.get("links") or () if link not in links)
+    finding = Finding("fail", event["sxid"], None, f"the driver of an NVSwitch reported: {event['text']}")
+    _set(node, code, finding, clock, policy, clock.wall(event["uptime"]))
+    node["faults"][code]["sxids"] = told
 
 
 def _forget_xid(one: dict[str, Any], number: int, clock: Clock) -> None:

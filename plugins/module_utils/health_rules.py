@@ -14,6 +14,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import xid
+from ansible_collections.baremetal.gpu.plugins.module_utils.data_xid import (
+    RECOVERY_ACTIONS,
+    RECOVERY_NAMES,
+    RECOVERY_UNKNOWN,
+)
+
 # NVML's codes.
 INSUFFICIENT_POWER, LOST, RESET_REQUIRED = 8, 15, 16
 # nvmlClocksEventReason* of nvml.h.
@@ -255,6 +262,33 @@ def retired_pages_limit(card: Card) -> Finding:
     return _when(count >= limit, count, limit, f"{count} pages of memory are retired")
 
 
+def memory_unrepairable(card: Card) -> Finding:
+    bad = card.boolean("memory_unrepairable")
+    return _when(bad, bad, False, "the GPU says that its memory has faults that cannot be repaired")
+
+
+def memory_repair_pending(card: Card) -> Finding:
+    parts = {"channel_pending": "a channel of its memory", "tpc_pending": "a part of its compute units"}
+    pending = [name for name in parts if card.flag("memory_repair", name)]
+    waits = " and ".join(parts[name] for name in pending)
+    return _when(bool(pending), pending, [], f"{waits} waits for a reset to be repaired")
+
+
+# --- what the driver recommends ---------------------------------------------------------------------------------------
+
+
+def gpu_recovery_action(card: Card) -> Finding:
+    """What the driver wants done, for whatever reason: it stands here when the log has rolled over."""
+    wanted = card.value("recovery_action")
+    if isinstance(wanted, bool) or not isinstance(wanted, int):
+        raise NoFinding("unknown")
+    if wanted == 0:
+        return Finding("ok", 0, 0)
+    name = RECOVERY_NAMES.get(wanted, f"one that is not known, number {wanted}")
+    _verdict, action = RECOVERY_ACTIONS.get(wanted, RECOVERY_UNKNOWN)
+    return Finding("fail", wanted, 0, f"the driver recommends this recovery: {name}", action, xid.remedy(action))
+
+
 # --- heat and power ---------------------------------------------------------------------------------------------------
 
 
@@ -492,6 +526,9 @@ READ: dict[str, Rule] = {
         row_remap_failed,
         retired_pages_pending,
         retired_pages_limit,
+        memory_unrepairable,
+        memory_repair_pending,
+        gpu_recovery_action,
         thermal_slowdown,
         temperature_limit,
         power_brake,

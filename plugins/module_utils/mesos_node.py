@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_unit, mesos_flags, mesos_replace
+from ansible_collections.baremetal.gpu.plugins.module_utils import boot, host_unit, mesos_flags, mesos_replace
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_look import read
 
 MIB = 1024 * 1024
@@ -89,7 +89,7 @@ def checkpoint(work_dir: str, root: str = "/") -> dict[str, Any]:
     except OSError:
         agent_id = None
     then = read(os.path.join(meta, "boot_id")).strip()
-    now = read(os.path.join(root, "proc/sys/kernel/random/boot_id")).strip()
+    now = boot.boot_id(root) or ""
     return {"agent_id": agent_id, "rebooted": bool(then) and then != now}
 
 

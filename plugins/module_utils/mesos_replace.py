@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import boot
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
 
 # Runs a program: (exit status, what it said).
@@ -208,7 +209,8 @@ def living(work_dir: str, agent_id: str, proc: str = "/proc") -> list[int]:
     Source: Mesos, src/slave/paths.hpp. An executor that ended has a sentinel beside it, and none outlives a boot.
     """
     meta = os.path.join(work_dir, "meta")
-    booted = [_text(os.path.join(meta, "boot_id")), _text(os.path.join(proc, "sys/kernel/random/boot_id"))]
+    # Asked by units that are protected, too: see boot.py.
+    booted = [_text(os.path.join(meta, "boot_id")), boot.boot_id(os.path.dirname(proc)) or ""]
     if all(booted) and booted[0] != booted[1]:
         return []
     found = []

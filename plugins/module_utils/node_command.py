@@ -11,13 +11,14 @@ import json
 import os
 import socket
 import sys
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import (
     agent_orders,
+    agent_result,
     agent_zookeeper,
+    facts_health,
     health_probe,
     health_text,
     mesos_replace,
@@ -27,7 +28,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import ResultFile, Textfile
-from ansible_collections.baremetal.gpu.plugins.module_utils.facts_health import AGENT_CONFIG, AGENT_RESULT, STALE_AFTER
+from ansible_collections.baremetal.gpu.plugins.module_utils.facts_health import AGENT_CONFIG, AGENT_RESULT
 from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import EXIT_CODES
 
 NO_AGENT = 4
@@ -92,12 +93,17 @@ def ask_agent(config: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]
 
 
 def read_result(config: dict[str, Any]) -> dict[str, Any]:
-    """The agent's last result, with its age in seconds and whether it is stale."""
+    """The agent's last result, with its age in seconds, whether it is stale, and why."""
     path = config.get("result", AGENT_RESULT)
     with open(path, encoding="utf-8") as file:
         result: dict[str, Any] = json.load(file)
-    result["age_s"] = round(max(0.0, time.time() - result["time"]), 1)
-    result["stale"] = result["age_s"] > STALE_AFTER * result["interval_s"]
+    result["age_s"] = round(max(0.0, agent_result.age_s(result)), 1)
+    result["stale_why"] = None
+    try:
+        agent_result.check(result, config.get("settings", {}).get("root", Settings.root))
+    except agent_result.Unusable as failure:
+        result["stale_why"] = str(failure)
+    result["stale"] = result["stale_why"] is not None
     return result
 
 
@@ -111,7 +117,9 @@ def status(config: dict[str, Any], as_json: bool) -> int:
     if as_json:
         say(json.dumps(result))
     else:
-        age = f"{result['age_s']:g} s ago" + (", which is too long ago: is the agent running?" * result["stale"])
+        age = f"{result['age_s']:g} s ago"
+        if result["stale"]:
+            age += f", and cannot be relied on: {result['stale_why']}. Is the agent running?"
         say(health_text.table(report))
         say(f"Seen {age}.")
         for problem in result["agent"]["problems"]:
@@ -135,6 +143,9 @@ def fact(config: dict[str, Any]) -> int:
     try:
         result = read_result(config)
         facts = {**result["facts"], "age_s": result["age_s"], "stale": result["stale"]}
+        if result["stale"]:
+            why = f"the report of the agent on the host cannot be used: {result['stale_why']}"
+            facts["health"] = {**facts_health.at_best_unknown(facts["health"]), "agent_error": why}
     except (OSError, ValueError, KeyError) as failure:
         facts = {"schema": 1, "present": None, "reason": f"the agent has left no result: {failure}", "stale": True}
     say(json.dumps(facts))

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, devices, driver, nvml, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.boot import boot_id
 from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_session import Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot_readings import QUICK, SLOW, Question
 
@@ -28,11 +29,11 @@ SCHEMA = 1
 FABRIC_MANAGER_PID = "run/nvidia-fabricmanager/nv-fabricmanager.pid"
 
 
-def boot_id(root: str = "/") -> str | None:
+def bus(root: str = "/") -> list[dict[str, Any]] | None:
+    """NVIDIA's devices on the PCI bus; None where it cannot be read."""
     try:
-        with open(os.path.join(root, "proc/sys/kernel/random/boot_id"), encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
+        return pci.scan(root)
+    except pci.BusUnreadable:
         return None
 
 
@@ -64,21 +65,17 @@ class _Files:
 
     def read(self, error: dict[str, Any] | None = None, slow: bool = True) -> dict[str, Any]:
         """A snapshot without devices; `error` says why NVML was not asked, as nvml_error in gpu_facts."""
-        bus: list[dict[str, Any]] | None
-        try:
-            bus = pci.scan(self.root)
-        except pci.BusUnreadable:
-            bus = None
+        there = bus(self.root)
         return {
             "schema": SCHEMA,
             "boot_id": boot_id(self.root),
             "time": time.time(),
             "uptime": uptime(),
             "driver": {**self._read_driver(slow), "nvml_error": error},
-            "pci": bus,
+            "pci": there,
             # Where a call of NVML hangs, reading the driver's files may hang too.
             "device_files": {} if error and error["name"] == "timeout" else self._device_files(slow),
-            "fabric_manager": _fabric_manager(bus, self.root),
+            "fabric_manager": _fabric_manager(there, self.root),
             "devices": [],
         }
 

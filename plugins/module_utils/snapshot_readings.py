@@ -27,11 +27,15 @@ FABRIC_FLAGS = {
 }
 # A field of four bits, of which 0 is not supported and 1 is none.
 FABRIC_CONFIGURATION = (8, 0xF)
-# Field of NVML for the temperature of HBM.
+# The fabric's own summary of it, from driver 580 on: 0 is not supported and 1 is healthy.
+FABRIC_SUMMARIES = {2: "unhealthy", 3: "limited_capacity"}
+# Fields of NVML: the temperature of HBM, and what the driver recommends to do about the card.
 MEMORY_TEMPERATURE = 82
+RECOVERY_ACTION = 230
+INVALID_ARGUMENT, NOT_SUPPORTED = 2, 3
 INFOROM_CORRUPTED = 14
 # NVML has a function by a newer name or version only from some driver on.
-FUNCTION_NOT_FOUND = 13
+FUNCTION_NOT_FOUND, VERSION_MISMATCH = 13, 25
 # The kernel's greatest PID_MAX_LIMIT.
 PID_MOST = 1 << 22
 MEMORY_MOST_MIB = 1 << 24
@@ -137,11 +141,17 @@ def _temperature(lib: Any, card: Card) -> int:
     return int(within(int(lib.nvmlDeviceGetTemperature(card.handle, lib.NVML_TEMPERATURE_GPU)), 200))
 
 
-def _memory_temperature(lib: Any, card: Card) -> int:
-    (answer,) = lib.nvmlDeviceGetFieldValues(card.handle, [MEMORY_TEMPERATURE])
+def _field(lib: Any, card: Card, number: int) -> int:
+    (answer,) = lib.nvmlDeviceGetFieldValues(card.handle, [number])
     if answer.nvmlReturn:
-        raise lib.NVMLError(answer.nvmlReturn)
-    value = int(within(int(answer.value.uiVal), 200))
+        # A driver that is older than the field does not know its number.
+        code = NOT_SUPPORTED if answer.nvmlReturn == INVALID_ARGUMENT else answer.nvmlReturn
+        raise lib.NVMLError(code)
+    return int(answer.value.uiVal)
+
+
+def _memory_temperature(lib: Any, card: Card) -> int:
+    value = int(within(_field(lib, card, MEMORY_TEMPERATURE), 200))
     if not value:
         # Cards without HBM answer 0 instead of refusing.
         raise lib.NVMLError(lib.NVML_ERROR_NOT_SUPPORTED)
@@ -266,6 +276,16 @@ def _retired_pages(lib: Any, card: Card) -> dict[str, Any]:
     return {**counts, "pending": yes_or_no(lib.nvmlDeviceGetRetiredPagesPendingStatus(card.handle))}
 
 
+def _memory_repair(lib: Any, card: Card) -> dict[str, bool]:
+    channel, tpc = lib.nvmlDeviceGetRepairStatus(card.handle)
+    return {"channel_pending": yes_or_no(channel), "tpc_pending": yes_or_no(tpc)}
+
+
+def _recovery_action(lib: Any, card: Card) -> int:
+    """A number that is not known yet is an answer, too; see RECOVERY_ACTIONS."""
+    return int(within(_field(lib, card, RECOVERY_ACTION), 255))
+
+
 def _inforom_valid(lib: Any, card: Card) -> bool:
     try:
         lib.nvmlDeviceValidateInforom(card.handle)
@@ -338,6 +358,11 @@ def _link_errors(lib: Any, card: Card, link: int, active: bool) -> dict[str, int
 
 
 def _fabric(lib: Any, card: Card) -> dict[str, Any]:
+    def with_summary() -> Any:
+        answer = lib.c_nvmlGpuFabricInfo_v3_t()
+        lib.nvmlDeviceGetGpuFabricInfoV(card.handle, lib.byref(answer))
+        return answer
+
     def with_health() -> Any:
         answer = lib.c_nvmlGpuFabricInfo_v2_t()
         lib.nvmlDeviceGetGpuFabricInfoV(card.handle, lib.byref(answer))
@@ -349,12 +374,27 @@ def _fabric(lib: Any, card: Card) -> dict[str, Any]:
         lib.nvmlDeviceGetGpuFabricInfo(card.handle, lib.byref(answer))
         return answer
 
-    info = _of_two_names(lib, with_health, without)
+    if card.kept.get("fabric") is None:
+        # Which of its versions the driver knows stays the same as long as it is open.
+        try:
+            with_summary()
+            card.kept["fabric"] = with_summary
+        except (lib.NVMLLibraryMismatchError, AttributeError):
+            card.kept["fabric"] = with_health
+        except lib.NVMLError as failure:
+            if int(failure.value) not in (INVALID_ARGUMENT, FUNCTION_NOT_FOUND, VERSION_MISMATCH):
+                raise
+            card.kept["fabric"] = with_health
+    info = _of_two_names(lib, card.kept["fabric"], without)
     mask = int(getattr(info, "healthMask", 0))
     unhealthy = [name for name, shift in FABRIC_FLAGS.items() if mask >> shift & 3 == 1]
     shift, width = FABRIC_CONFIGURATION
     if mask >> shift & width > 1:
         unhealthy.append(f"incorrect_configuration_{mask >> shift & width}")
+    summary = int(getattr(info, "healthSummary", 0))
+    if summary > 1 and not unhealthy:
+        # It names no cause, so it is told where nothing else is.
+        unhealthy.append(FABRIC_SUMMARIES.get(summary, f"summary_{summary}"))
     # One byte in nvml.h, of which pynvml reads the whole word.
     state = FABRIC_STATES[int(info.state) & 0xFF]
     return {"state": state, "status": int(within(int(info.status), 999)), "unhealthy": unhealthy}
@@ -456,6 +496,9 @@ QUICK: dict[str, Question] = {
     "ecc_sram": _ecc_sram,
     "remapped_rows": _remapped_rows,
     "retired_pages": _retired_pages,
+    "memory_unrepairable": lambda lib, card: yes_or_no(lib.nvmlDeviceGetUnrepairableMemoryFlag_v1(card.handle)),
+    "memory_repair": _memory_repair,
+    "recovery_action": _recovery_action,
     "pcie": pcie,
     "pcie_replays": lambda lib, card: count(lib.nvmlDeviceGetPcieReplayCounter(card.handle)),
     "nvlinks": _nvlinks,

@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.data_xid import (
     RECOVERY_ACTIONS,
+    RECOVERY_UNKNOWN,
     RECOVERY_XID,
     SAYS_FATAL,
     TOLD_BY_NVML,
@@ -23,6 +24,10 @@ def row(number: int) -> Row:
     return XIDS.get(number, UNKNOWN)
 
 
+def is_known(number: int) -> bool:
+    return number in XIDS
+
+
 def judge(number: int, detail: dict[str, Any], overrides: dict[str, dict[str, str]]) -> tuple[str, str]:
     """Verdict (fatal, degraded, application or none) and action of one Xid.
 
@@ -31,11 +36,16 @@ def judge(number: int, detail: dict[str, Any], overrides: dict[str, dict[str, st
     """
     verdict, action = row(number).verdict, row(number).action
     if number == RECOVERY_XID and detail.get("recovery_to") is not None:
-        verdict, action = RECOVERY_ACTIONS.get(detail["recovery_to"], (verdict, action))
-    elif number in SAYS_FATAL and detail.get("fatal") is not None:
-        verdict, action = ("fatal", "reset_gpu") if detail["fatal"] else ("none", "none")
+        verdict, action = RECOVERY_ACTIONS.get(detail["recovery_to"], RECOVERY_UNKNOWN)
+    elif number in SAYS_FATAL and "fatal" in detail:
+        verdict, action = ("none", "none") if detail["fatal"] is False else ("fatal", "reset_gpu")
     override = overrides.get(str(number), {})
     return override.get("verdict", verdict), override.get("action", action)
+
+
+def says_more(number: int) -> bool:
+    """Whether the kernel's line says how bad it is, which NVML's event of the same Xid does not."""
+    return number == RECOVERY_XID or number in SAYS_FATAL
 
 
 def is_all_clear(number: int, detail: dict[str, Any]) -> bool:

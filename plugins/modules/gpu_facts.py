@@ -348,6 +348,16 @@ ansible_facts:
             log_error:
               description: Why the kernel's log could not be read, so that Xids were not judged. Else null.
               type: str
+            agent_error:
+              description: Why the report of the agent that is to watch the host cannot be used. There is none, or it is
+                of another boot, too old, dated in the future, or cannot be read. Then the host was looked at once, and
+                nothing is better than V(unknown), since a look does not know what was there before. Else null.
+              type: str
+            problems:
+              description: What hinders the agent, such as a history that was lost or a full disk.
+              type: list
+              elements: str
+              sample: []
             schema:
               description: Version of this structure.
               type: int

@@ -14,6 +14,8 @@ description:
     evidence, the action to take and a remedy.
   - These are the rules of the agent (role P(baremetal.gpu.gpu_agent#role)). The agent also sees what takes time, such
     as heat that lasts or errors by the minute, remembers faults over reboots, and knows what an operator cleared.
+  - Where an agent is to watch the host, RV(agent) is its word. What the agent does not find well is V(unknown) at best
+    here, since a look does not know what was there before; and so is everything where its report cannot be used.
   - A sick card does not make the module fail. Use the verdict with C(failed_when) or M(ansible.builtin.assert).
   - NVML is asked in a child process with a deadline, so a card that hangs is a finding and does not hang the play.
 options:
@@ -167,16 +169,45 @@ health:
         checks:
           description: Code of every check of a card, with V(ok), V(fail), V(unknown) or V(not_applicable).
           type: dict
+agent:
+  description: What the host's agent says. Null on a host that none is to watch.
+  returned: success
+  type: dict
+  contains:
+    verdict:
+      description: Its verdict on the host, null where its report cannot be used.
+      type: str
+      sample: ok
+    error:
+      description: Why its report cannot be used. It is of another boot, too old, dated in the future, or cannot be
+        read. Else null.
+      type: str
 log_error:
   description: Why the kernel's log could not be read, null if it was read or left out.
   returned: success
   type: str
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, health_probe, nvml
 from ansible_collections.baremetal.gpu.plugins.module_utils.policy import PolicyError
+
+
+def _beside_agent(report: dict[str, Any]) -> dict[str, Any]:
+    """The look's report, as far as it can be relied on where an agent is to watch the host, and what the agent says."""
+    result, error = facts_health.of_agent()
+    if error:
+        return {"health": facts_health.at_best_unknown(report), "agent": {"verdict": None, "error": error}}
+    if result is None:
+        return {"health": report, "agent": None}
+    told = result["health"]
+    return {
+        "health": facts_health.beside_agent(report, told),
+        "agent": {"verdict": told["verdict"], "error": None},
+    }
 
 
 def main() -> None:
@@ -199,7 +230,7 @@ def main() -> None:
         )
     except PolicyError as wrong:
         module.fail_json(msg=f"{wrong}")
-    module.exit_json(changed=False, **found)
+    module.exit_json(changed=False, log_error=found["log_error"], **_beside_agent(found["health"]))
 
 
 if __name__ == "__main__":

@@ -112,6 +112,7 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
         "event_types": m["event_types"],
         "addressing_mode": 0,
         "recovery_action": 0,
+        "repair": {"channel": 0, "tpc": 0} if m["architecture"] >= 7 else None,
         "unrepairable_memory": 0 if m["architecture"] >= 9 else None,
         "cuda": m["cuda"],
     }

@@ -240,6 +240,7 @@ STRUCTURES = [
     Question("temperature, unknown version", call("nvmlDeviceGetTemperatureV", Card, structure(12, 2)), 25),
     Question("addressing mode, unknown version", call("nvmlDeviceGetAddressingMode", Card, structure(8, 2)), 25),
     Question("addressing mode to NULL", call("nvmlDeviceGetAddressingMode", Card, None), 2),
+    Question("repair to NULL", call("nvmlDeviceGetRepairStatus", Card, None), 2),
     Question("unrepairable memory to NULL", call("nvmlDeviceGetUnrepairableMemoryFlag_v1", Card, None), 2),
 ]
 ENUMERATIONS = [

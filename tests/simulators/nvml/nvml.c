@@ -1034,6 +1034,19 @@ EXPORT nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t device, 
     return give_unsigned(&call, call.device, "unrepairable_memory", &out->flag);
 }
 
+EXPORT nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, nvmlRepairStatus_t *out)
+{
+    ENTER_DEVICE(580, device, false)
+    const struct json *repair = json_get(call.device, "repair");
+    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    WANT(out->version == VERSION_OF(nvmlRepairStatus_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
+    WANT(repair != NULL, NVML_NOT_SUPPORTED)
+    out->channel = (unsigned)json_integer(repair, "channel", 0);
+    out->tpc = (unsigned)json_integer(repair, "tpc", 0);
+    answers(&call, &out->channel, sizeof(*out) - sizeof(out->version));
+    return leave(&call, NVML_SUCCESS);
+}
+
 EXPORT nvmlReturn_t nvmlDeviceGetAddressingMode(nvmlDevice_t device, nvmlVersionedFlag_t *out)
 {
     ENTER_DEVICE(580, device, false)

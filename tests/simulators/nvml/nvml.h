@@ -58,6 +58,7 @@ typedef struct { unsigned max, high, partial, low, none; } nvmlRowRemapperHistog
 typedef struct { unsigned version; int margin; } nvmlMarginTemperature_t;
 typedef struct { unsigned version, sensor; int temperature; } nvmlTemperature_v1_t;
 typedef struct { unsigned version, flag; } nvmlVersionedFlag_t;
+typedef struct { unsigned version, channel, tpc; } nvmlRepairStatus_t;
 typedef struct { unsigned version; char branch[80]; } nvmlDriverBranch_t;
 typedef struct {
     unsigned version;

@@ -27,6 +27,9 @@ READINGS: dict[str, Any] = {
     "ecc_sram": {"volatile_uncorrected": 0, "aggregate_uncorrected": 0, "threshold_exceeded": False},
     "remapped_rows": {"correctable": 0, "uncorrectable": 0, "pending": False, "failure": False},
     "retired_pages": None,
+    "memory_unrepairable": False,
+    "memory_repair": {"channel_pending": False, "tpc_pending": False},
+    "recovery_action": 0,
     "pcie": {"generation": 1, "generation_max": 4, "width": 16, "width_max": 16},
     "pcie_replays": 0,
     "nvlinks": [
