@@ -9,6 +9,8 @@ import json
 import os
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_write
+
 SCHEMA = 1
 
 
@@ -17,24 +19,7 @@ def write_atomically(path: str, text: str, mode: int = 0o644, durable: bool = Fa
 
     With `durable` the new content is on the disk when this returns. Without, a power cut may bring the old one back.
     """
-    temporary = f"{path}.new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        os.fchmod(descriptor, mode)
-        remaining = text.encode("utf-8")
-        while remaining:
-            remaining = remaining[os.write(descriptor, remaining) :]
-        if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, path)
-    if durable:
-        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    host_write.write(path, text, mode, durable=durable)
 
 
 class State:

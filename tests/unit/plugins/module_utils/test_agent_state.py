@@ -51,10 +51,10 @@ def test_a_cut_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "state.json"
     agent_state.write_atomically(str(path), "old")
 
-    def cut(*_arguments):
+    def cut(*_arguments, **_more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(agent_state.os, "replace", cut)
+    monkeypatch.setattr(os, "replace", cut)
     with pytest.raises(KeyboardInterrupt):
         agent_state.write_atomically(str(path), "new")
     assert path.read_text() == "old"
