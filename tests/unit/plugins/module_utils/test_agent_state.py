@@ -11,12 +11,16 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import agent_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
+from tests.unit.plugins.health_host import Host
 
 
 def test_what_was_saved_is_there_after_a_restart(tmp_path):
     path = str(tmp_path / "state.json")
-    State(path).save({"boot": {"GPU-1": {"xid": 79}}})
-    assert State(path).load() == {"boot": {"GPU-1": {"xid": 79}}}
+    host = Host()
+    host.xid(79)
+    host.look()
+    State(path).save(host.history)
+    assert State(path).load() == host.history
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
