@@ -20,7 +20,7 @@ class Malformed(ValueError):
 def parse(text: bytes | str) -> Any:
     """The value, in which every text can be written as UTF-8 and every number is finite. Raises Malformed."""
     try:
-        found = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
+        found = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_refuse)
     except UnicodeDecodeError as failure:
         raise Malformed(f"byte {failure.start} is no UTF-8") from None
     except RecursionError:
@@ -37,6 +37,10 @@ def parse_object(text: bytes | str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Malformed(f"it is {_kind(found)}, not an object")
     return found
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
 
 
 def _kind(value: Any) -> str:

@@ -85,7 +85,7 @@ def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run =
     if before.get("id") == order["id"] and before.get("state") != "running":
         return before
     boot = snapshot.boot_id(settings.root)
-    is_begun = before.get("id") == order["id"]
+    notes = False
     answer: dict[str, Any] = {"id": order["id"], "state": "running", "boot_id": before.get("boot_id", boot)}
     try:
         with alone(settings.place):
@@ -94,13 +94,14 @@ def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run =
                     raise Refused("withdrawn")
                 answer["boot_id"] = boot
                 # What cannot be noted down is not begun: with a full disk it would be done again and again.
+                notes = True
                 _leave(settings, answer)
-                is_begun = True
+                notes = False
             _do(settings, order, list(devices), runner, rebooted=answer["boot_id"] != boot)
     except Refused as why:
         answer.update(state="failed", error=str(why))
     except OSError as why:
-        if not is_begun:
+        if notes:
             raise
         answer.update(state="failed", error=f"{why.filename}: {why.strerror}")
     else:

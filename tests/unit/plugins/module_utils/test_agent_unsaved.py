@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from tests.unit.plugins.module_utils.test_agent import XID_79, Running
+from tests.unit.plugins.module_utils.test_agent_state import CORRUPT
 from tests.unit.plugins.service_account import needs_root
 from tests.unit.plugins.simulated_host import ROOT, Looker, SimulatedHost
 
@@ -76,6 +78,13 @@ class Watched(Running):
         self.until(lambda: len(self.published()) >= before + number)
         return self.published()[before:]
 
+    def ask(self, **request: Any) -> dict[str, Any]:
+        with socket.socket(socket.AF_UNIX) as to:
+            to.connect(str(self.run / "agent.sock"))
+            to.sendall(json.dumps(request).encode())
+            answer: dict[str, Any] = json.loads(to.makefile().readline())
+        return answer
+
     def problems(self) -> str:
         return "; ".join((self.told().get("agent") or {}).get("problems", ()))
 
@@ -124,13 +133,13 @@ class Disk:
             pytest.skip(f"no file system can be mounted here: {done.stderr.decode().strip()}")
 
     def fill(self) -> None:
-        with pytest.raises(OSError, match="No space left"), open(self.path / "filler", "ab", buffering=0) as file:
+        with contextlib.suppress(OSError), open(self.path / "filler", "ab", buffering=0) as file:
             while True:
                 file.write(bytes(256))
 
     def fill_inodes(self) -> None:
         (self.path / "many").mkdir()
-        with pytest.raises(OSError, match="No space left"):
+        with contextlib.suppress(OSError):
             for number in range(100):
                 (self.path / "many" / str(number)).touch()
 
@@ -175,7 +184,8 @@ def test_a_disk_that_takes_no_state_loses_no_verdict(agent, disk, how):
     # It goes on, and so does the next one, which finds neither the state nor the record in the log.
     assert set(one.after(3)) == {"fatal"}
     one.killed()
-    assert "fatal" not in (place.path / "state.json").read_text()
+    kept = json.loads((place.path / "state.json").read_text())["history"]["devices"]
+    assert [row["faults"] for row in kept.values()] == [{}, {}]
     assert set(one.started_again()) == {"fatal"}
     assert one.reasons(1) == ["xid_fatal"]
     # When there is room again, it is saved, and the result is not needed any more.
@@ -242,7 +252,7 @@ def test_an_agent_that_finds_no_room_at_all_goes_on_and_is_heard_when_there_is_s
 
 def test_a_state_directory_that_is_removed_is_made_again(agent):
     one = agent()
-    shutil.rmtree(one.directory / "state")
+    (one.directory / "state").rename(one.directory / "gone")
     one.write(XID_79)
     one.until(lambda: one.verdicts() == ["ok", "fatal"])
     one.killed()
@@ -266,31 +276,7 @@ def test_an_error_of_the_disk_is_told_and_stops_nothing(agent):
 # --- a state that was changed -----------------------------------------------------------------------------------------
 
 
-def nested(depth: int) -> bytes:
-    return b"[" * depth + b"]" * depth
-
-
-CORRUPT: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda _text: b"",
-    "cut": lambda text: text[: len(text) // 2],
-    "no UTF-8": lambda text: text[:40] + b"\xff\xfe" + text[40:],
-    "zeros, as after a power cut": lambda text: bytes(len(text)),
-    "a list": lambda _text: b"[]",
-    "a list for the history": lambda _text: b'{"schema": 1, "history": []}',
-    "null for the history": lambda _text: b'{"schema": 1, "history": null}',
-    "another schema of the history": lambda text: text.replace(b'"schema":1', b'"schema":7', 1),
-    "a number for the node": lambda text: text.replace(b'"node":{', b'"node":3,"x":{'),
-    "no devices": lambda text: text.replace(b'"devices":', b'"x":'),
-    "null for a list": lambda text: text.replace(b'"boots":[', b'"boots":null,"x":['),
-    "deep": lambda text: text.replace(b'"boot":', b'"x":' + nested(100000) + b',"boot":', 1),
-    "a huge number": lambda text: text.replace(b'"boot":', b'"missed":1' + b"0" * 400 + b',"boot":', 1),
-    "no number": lambda text: text.replace(b'"boot":', b'"sequence":NaN,"boot":', 1),
-    "a verdict that is none": lambda text: text.replace(b'"verdict":"fatal"', b'"verdict":"good"'),
-    "faults without their parts": lambda text: text.replace(b'"remedy":', b'"x":'),
-}
-
-
-@pytest.mark.parametrize("name", list(CORRUPT))
+@pytest.mark.parametrize("name", ["cut", "a list for the history", "deep", "faults without their parts"])
 def test_a_corrupt_state_ends_no_agent_and_makes_no_fatal_gpu_well(agent, name):
     one = agent()
     one.write(XID_79)
