@@ -20,10 +20,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    agent_recall,
+    health,
+    kernel_log,
+    nvml_words,
+    snapshot,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import ANSWER, Inbox
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_prober import Prober
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.policy import PolicyError
 from ansible_collections.baremetal.gpu.plugins.module_utils.service_manager import notify, watchdog_interval
 
 SCHEMA = 1
@@ -59,17 +67,20 @@ class Agent:
         self.publishers = list(publishers)
         self.prober = Prober(make_reader, settings.deadline_s, settings.start_deadline_s)
         self.state = State(os.path.join(settings.state_directory, "state.json"))
-        self.history = self.state.load()
         self.boot_id = snapshot.boot_id(settings.root)
         self.last: dict[str, Any] | None = None
         self.report: dict[str, Any] | None = None
         self.probe: dict[str, Any] = {"error": None, "seconds": None, "time": None}
-        self.problems: dict[str, str] = {"state": self.state.lost} if self.state.lost else {}
+        self.problems: dict[str, str] = {}
+        self.saved = True
+        self.history = self._remembered()
         self.selector = selectors.DefaultSelector()
         self.stopping = False
         self.kernel: kernel_log.Log | None = None
         self.parser = kernel_log.Parser(self.boot_id)
         self.inbox = Inbox(settings.state_directory, settings.answer)
+        self._is_polled = False
+        self._listens = False
         self._watched_child: int | None = None
         # Publisher -> its socket, and the number that this had when it was registered.
         self._watched_pipes: dict[Any, tuple[socket.socket, int]] = {}
@@ -96,7 +107,8 @@ class Agent:
             notify("STOPPING=1")
             self.prober.stop()
             for publisher in self.publishers:
-                publisher.close()
+                with contextlib.suppress(OSError):
+                    publisher.close()
 
     def _patience(self) -> float:
         # While an answer is waited for, nobody is asked again, even where that is due.
@@ -136,7 +148,12 @@ class Agent:
         except OSError as failure:
             self._kernel_log_fails(str(failure.strerror))
             return
-        self.selector.register(self.kernel.descriptor, selectors.EVENT_READ, self._read_kernel)
+        try:
+            self.selector.register(self.kernel.descriptor, selectors.EVENT_READ, self._read_kernel)
+            self._is_polled = False
+        except OSError:
+            # A plain file, and what else cannot be waited for, is read with every look.
+            self._is_polled = True
 
     def _kernel_log_fails(self, why: str) -> None:
         self.problems["kernel_log"] = f"{self.settings.kernel_log} cannot be read ({why}), so Xids come from NVML only"
@@ -151,9 +168,16 @@ class Agent:
             failed = log.ended
         except OSError as failure:
             events, failed, why = [], True, str(failure.strerror)
+        if failed and self._is_polled and log.ended:
+            # The end of a plain file is only where it is now. It grows, or another one takes its place.
+            log.ended = failed = False
+            if self._is_another(log.descriptor):
+                log.close()
+                self.kernel = None
         if failed:
             # What has ended can be read for ever, so it is not waited for. The next look opens it again.
-            self.selector.unregister(log.descriptor)
+            if not self._is_polled:
+                self.selector.unregister(log.descriptor)
             log.close()
             self.kernel = None
             self._kernel_log_fails(why)
@@ -161,6 +185,14 @@ class Agent:
             self.problems.pop("kernel_log", None)
         if events:
             self._judge(None, events)
+
+    def _is_another(self, descriptor: int) -> bool:
+        """Whether the file in the log's place is not the one that is open any more, or was cut."""
+        try:
+            open_one, now = os.fstat(descriptor), os.stat(self.settings.kernel_log)
+        except OSError:
+            return True
+        return not os.path.samestat(open_one, now) or now.st_size < os.lseek(descriptor, 0, os.SEEK_CUR)
 
     # --- the cards ------------------------------------------------------------------------------------------------
 
@@ -171,7 +203,21 @@ class Agent:
         slow = now >= self._next_slow_look
         self._next_look = now + self.settings.interval_s
         self._listen_to_kernel()
-        if not self.prober.ask(slow):
+        if self._is_polled:
+            self._read_kernel()
+        self._listen_to_operators()
+        mended = self.inbox.again()
+        if mended:
+            self._clear(mended["device"], None)
+        try:
+            asked = self.prober.ask(slow)
+        except OSError as failure:
+            # No memory or no processes left: that is not the cards' fault, and may be over with the next look.
+            self.prober.kill()
+            why = f"no process to ask NVML with can be started ({failure.strerror})"
+            self._failed(nvml_words.error(None, "no_process", why, "see what fills the host's memory and processes"))
+            return
+        if not asked:
             self._failed(self.prober.still_stuck())
         elif slow:
             self._next_slow_look = now + self.settings.slow_interval_s
@@ -234,6 +280,13 @@ class Agent:
             mended = self.inbox.take(told)
             if mended:
                 self._clear(mended["device"], None)
+        self._tell_of_inbox()
+
+    def _tell_of_inbox(self) -> None:
+        if self.inbox.problem:
+            self.problems["inbox"] = self.inbox.problem
+        else:
+            self.problems.pop("inbox", None)
 
     # --- verdicts -------------------------------------------------------------------------------------------------
 
@@ -241,11 +294,67 @@ class Agent:
         """`look` is None where only events are new: what was seen before is then not counted as seen again."""
         if look is not None and not (self.probe["error"] and self.last):
             self.last = look
+        self.report, self.history = self._judged(look, events)
+        self._save()
+        self._publish()
+
+    def _judged(
+        self, look: dict[str, Any] | None, events: list[dict[str, Any]]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         # What the log says of a device counts only where there is one, also before the first look has told.
         bus = snapshot.bus(self.settings.root) if events and look is None else None
-        self.report, self.history = health.judge(look, events, self.history, self.settings.policy, bus=bus)
-        self.state.save(self.history)
-        self._publish()
+        try:
+            return health.judge(look, events, self.history, self.settings.policy, bus=bus)
+        except PolicyError:
+            raise
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as failure:
+            # What was remembered cannot be gone on with, although it had its form when it was read.
+            self.state.put_aside(f"{type(failure).__name__}: {failure}")
+            self.problems["state"] = one_line(self.state.lost)
+            told = {"boot_id": self.boot_id, "health": self.report} if self.report else self._last()
+            self.history, _found = agent_recall.recalled({}, told, self.boot_id)
+        return health.judge(look, events, self.history, self.settings.policy, bus=bus)
+
+    # --- what is remembered -----------------------------------------------------------------------------------------
+
+    def _remembered(self) -> dict[str, Any]:
+        """From the disk; what is not there, from what was published last in this boot."""
+        with contextlib.suppress(OSError):
+            self.state.clean()
+        history = self.state.load()
+        if self.state.lost:
+            self.problems["state"] = one_line(self.state.lost)
+        last = self._last()
+        if self.state.is_new or agent_recall.has_unsaved(last):
+            history, found = agent_recall.recalled(history, last, self.boot_id)
+            if found:
+                told = f"{found} faults are known from the last result only, as the state did not have them"
+                self.problems["recalled"] = told
+        return history
+
+    def _last(self) -> dict[str, Any]:
+        for publisher in self.publishers:
+            if hasattr(publisher, "last"):
+                try:
+                    found: dict[str, Any] = publisher.last()
+                    return found
+                except (OSError, ValueError) as failure:
+                    self.problems["last"] = one_line(f"the last result cannot be read: {failure}")
+        return {}
+
+    def _save(self) -> None:
+        """A disk that does not take the state keeps nobody from being told of it."""
+        try:
+            self.state.save(self.history)
+        except OSError as failure:
+            self.saved = False
+            self.problems["save"] = one_line(
+                f"the state cannot be saved ({failure.strerror}): {self.state.path}. Verdicts are published. "
+                "To do: see `df` and `df -i` for the disk, and `dmesg`"
+            )
+        else:
+            self.saved = True
+            self.problems.pop("save", None)
 
     def result(self) -> dict[str, Any]:
         """What the publishers get; see agent_publish.py."""
@@ -263,6 +372,8 @@ class Agent:
                 "stuck": len(self.prober.stuck),
                 "problems": list(self.problems.values()),
                 "log_error": self.problems.get("kernel_log"),
+                # What is not saved, the next agent takes over from here.
+                "state_saved": self.saved,
                 "xids": health.xid_counts(self.history),
             },
             "snapshot": look,
@@ -270,33 +381,43 @@ class Agent:
         }
 
     def _publish(self) -> None:
-        result = self.result()
         self.inbox.remind()
+        self._tell_of_inbox()
+        result = self.result()
         for publisher in self.publishers:
             name = type(publisher).__name__
             try:
                 publisher.publish(result)
                 self.problems.pop(name, None)
-            except OSError as failure:
-                # One place that cannot be written must not keep the others from being told.
-                self.problems[name] = f"{name} failed: {failure}"
+            except Exception as failure:
+                # One place that cannot be told, for whatever reason, must not keep the others from being told.
+                self.problems[name] = one_line(f"{name} failed: {failure}")
         if self.report:
             told = [f"{self.report['verdict']}", *self.problems.values()]
-            notify(f"STATUS={'; '.join(told)}")
+            notify(f"STATUS={one_line('; '.join(told))}")
 
     # --- operators ------------------------------------------------------------------------------------------------
 
     def _listen_to_operators(self) -> None:
+        """Where it cannot be listened, as on a full /run, the GPUs are watched all the same. Each look tries again."""
+        if self._listens:
+            return
         path = self.settings.socket
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         before = os.umask(0o177)
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
             listener.bind(path)
+            listener.listen(8)
+        except OSError as failure:
+            listener.close()
+            self.problems["socket"] = f"nobody can ask the agent anything: {path} cannot be made ({failure.strerror})"
+            return
         finally:
             os.umask(before)
-        listener.listen(8)
+        self.problems.pop("socket", None)
+        self._listens = True
         listener.setblocking(False)
         self.selector.register(listener, selectors.EVENT_READ, lambda: self._serve(listener))
 
@@ -310,8 +431,8 @@ class Agent:
             try:
                 request = json.loads(client.recv(REQUEST_AT_MOST))
                 answer = self._answer(request)
-            except (ValueError, TypeError, KeyError) as failure:
-                answer = {"error": f"not understood: {failure}"}
+            except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as failure:
+                answer = {"error": one_line(f"not understood: {failure}")}
             except OSError:
                 return
             with contextlib.suppress(OSError):
@@ -319,6 +440,9 @@ class Agent:
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "clear":
+            for name in ("device", "code"):
+                if not isinstance(request.get(name), (str, type(None))):
+                    raise ValueError(f"{name} is no text")
             return {"cleared": self._clear(request.get("device"), request.get("code")), "health": self.report}
         if request["do"] == "look":
             self._next_look = self._next_slow_look = time.monotonic()

@@ -15,25 +15,42 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import bounded_json, host_write
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import HELD_BACK, listed
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 SCHEMA = 1
 ORDER = "order.json"
 CLEARED = "cleared.json"
 ANSWER = "/var/lib/baremetal-gpu/orders/answer.json"
 REMIND_S = 30.0
+SIZE_AT_MOST = 64 << 10
 _OF_REASON = ("code", "verdict", "action", "text")
+
+
+class Unreadable(ValueError):
+    """A file is there, and what it says cannot be told."""
+
+
+def read_strictly(path: str) -> dict[str, Any]:
+    """A JSON object from a file; empty where there is none. Raises Unreadable."""
+    try:
+        return bounded_json.parse_object(host_write.read(path, SIZE_AT_MOST))
+    except FileNotFoundError:
+        return {}
+    except OSError as failure:
+        raise Unreadable(f"{path} cannot be read: {failure.strerror}") from failure
+    except bounded_json.Malformed as failure:
+        raise Unreadable(f"{path} cannot be used: {failure}") from failure
 
 
 def read(path: str) -> dict[str, Any]:
     """A JSON object from a file; empty where there is none, or no whole one."""
     try:
-        with open(path, encoding="utf-8") as file:
-            told = json.load(file)
-    except (OSError, ValueError):
+        return read_strictly(path)
+    except Unreadable:
         return {}
-    return told if isinstance(told, dict) else {}
 
 
 def describe(host: str, environment: str, result: Mapping[str, Any], answer: str = ANSWER) -> dict[str, Any]:
@@ -65,25 +82,86 @@ def _reason(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: row[key] for key in _OF_REASON}
 
 
+def is_order(told: Any) -> bool:
+    """Whether it has the form of an order; see reconcile_shapes.py."""
+    if not isinstance(told, dict) or not all(isinstance(told.get(key), str) for key in ("id", "kind")):
+        return False
+    gpus = told.get("gpus") or []
+    return isinstance(gpus, list) and all(isinstance(one, str) for one in gpus) and _is_small(told)
+
+
+def is_clear(told: Any) -> bool:
+    return (
+        isinstance(told, dict)
+        and isinstance(told.get("id"), str)
+        and isinstance(told.get("device"), (str, type(None)))
+        and _is_small(told)
+    )
+
+
+def _is_small(told: dict[str, Any]) -> bool:
+    try:
+        text = json.dumps(told)
+        bounded_json.parse(text)
+    except (ValueError, RecursionError):
+        return False
+    return len(text) <= SIZE_AT_MOST
+
+
 class Inbox:
-    """What was heard from the reconciler, each once, over restarts of the agent too."""
+    """What was heard from the reconciler, each once, over restarts of the agent too. It raises no OSError.
+
+    `problem` is what keeps it from noting down what it heard. Nothing is cleared that cannot be noted down: the next
+    agent would hear it again, and clear what has failed since then.
+    """
 
     def __init__(self, directory: str, answer: str = ANSWER) -> None:
         self.order, self.cleared, self.answer = os.path.join(directory, ORDER), os.path.join(directory, CLEARED), answer
+        self.problem: str | None = None
         self._laid: Mapping[str, Any] | None = None
+        # What is to be cleared as soon as it can be noted down.
+        self._waiting: dict[str, Any] | None = None
         self._laid_at = 0.0
 
     def take(self, told: Mapping[str, Any]) -> dict[str, Any] | None:
         """Lays an order down that is new. Gives what an operator says is mended, {device}, where that is new."""
         order, clear = told.get("order"), told.get("clear")
-        if isinstance(order, dict) and order != self._laid:
+        self.problem = None
+        if order is not None and not is_order(order):
+            self.problem = f"an order of the reconciler is none that can be understood: {one_line(order, 100)}"
+        elif order is not None and order != self._laid:
             # After a restart too: what was cut then is taken up again.
             self._laid = order
             self._lay(order)
-        if not isinstance(clear, dict) or clear.get("id") == read(self.cleared).get("id"):
+        if clear is None:
             return None
-        write_atomically(self.cleared, json.dumps({"id": clear.get("id")}) + "\n", mode=0o600, durable=True)
-        return {"device": clear.get("device")}
+        if not is_clear(clear):
+            self.problem = f"what the reconciler says is mended cannot be understood: {one_line(clear, 100)}"
+            return None
+        self._waiting = clear
+        return self.again()
+
+    def again(self) -> dict[str, Any] | None:
+        """What an operator says is mended and could not be noted down before, as `take` gives it."""
+        clear = self._waiting
+        return {"device": clear.get("device")} if clear and self._is_new(clear["id"]) else None
+
+    def _is_new(self, number: str) -> bool:
+        """Whether something is to be cleared that was not heard before; it is noted down."""
+        try:
+            known = read_strictly(self.cleared)
+        except Unreadable as why:
+            # It may have been heard before. Who means it can say it again.
+            host_write.put_aside(self.cleared)
+            known = {"id": number}
+            self._write(self.cleared, known)
+            self._waiting = None
+            self.problem = f"{why}. What was said to be mended is not cleared. To do: run `gpuops clear` on the host"
+            return False
+        if known.get("id") == number or self._write(self.cleared, {"id": number}):
+            self._waiting = None
+            return known.get("id") != number
+        return False
 
     def _lay(self, order: Mapping[str, Any]) -> None:
         answer = read(self.answer)
@@ -91,9 +169,18 @@ class Inbox:
             self._laid_at = float("inf")
             return
         self._laid_at = time.monotonic()
-        write_atomically(self.order, json.dumps(dict(order)) + "\n", mode=0o600, durable=True)
+        self._write(self.order, order)
+
+    def _write(self, path: str, content: Mapping[str, Any]) -> bool:
+        try:
+            write_atomically(path, json.dumps(dict(content)) + "\n", mode=0o600, durable=True)
+        except OSError as why:
+            self.problem = f"{path} cannot be written ({why.strerror}), so what the reconciler says has to wait"
+            return False
+        return True
 
     def remind(self) -> None:
         """Lay an order down again that got no answer: systemd may have missed it while it was at another one."""
         if self._laid is not None and time.monotonic() - self._laid_at >= REMIND_S:
+            self.problem = None
             self._lay(self._laid)

@@ -215,7 +215,12 @@ class Prober:
         os.set_blocking(self.descriptor, False)
         self._answered, self._buffer = False, b""
         self._trace.clear()
-        process = os.fork()
+        try:
+            process = os.fork()
+        except OSError:
+            os.close(questions)
+            os.close(answers)
+            raise
         if process == 0:
             status = 1
             try:

@@ -4,8 +4,8 @@
 """Where the agent's findings go. A publisher has `publish(result)` and `close()`, and may raise OSError.
 
 `result` is what Agent.result() returns: {schema, time (Unix seconds), uptime (seconds since boot), boot_id, interval_s,
-agent: {probe_error, probe_seconds, probe_time, stuck, problems, log_error, xids}, snapshot (see snapshot.py), health
-(see health.py)}.
+agent: {probe_error, probe_seconds, probe_time, stuck, problems, log_error, state_saved, xids}, snapshot (see
+snapshot.py), health (see health.py)}.
 """
 
 from __future__ import annotations
@@ -16,9 +16,17 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, facts_schema, gpu, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    bounded_json,
+    facts_health,
+    facts_schema,
+    gpu,
+    host_write,
+    pci,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
 
+SIZE_AT_MOST = 16 << 20
 VERDICTS = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
 NVLINK_ERRORS = {"crc_errors": "crc", "replay_errors": "replay", "recovery_errors": "recovery"}
 
@@ -199,6 +207,13 @@ class ResultFile:
     def __init__(self, path: str) -> None:
         self.path = path
 
+    def last(self) -> dict[str, Any]:
+        """What was published here last, by this agent or the one before it. Raises OSError or Malformed."""
+        try:
+            return bounded_json.parse_object(host_write.read(self.path, SIZE_AT_MOST))
+        except FileNotFoundError:
+            return {}
+
     def publish(self, result: dict[str, Any]) -> None:
         told = {key: row for key, row in result.items() if key != "snapshot"}
         write_atomically(self.path, json.dumps({**told, "facts": facts(result)}, separators=(",", ":")) + "\n")
@@ -218,5 +233,5 @@ class Textfile:
 
     def close(self) -> None:
         """Without an agent there is nobody to keep the series true, so they end."""
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):
             os.unlink(self.path)

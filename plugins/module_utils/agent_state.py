@@ -9,7 +9,13 @@ import json
 import os
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import bounded_json, health_history, host_write
+from ansible_collections.baremetal.gpu.plugins.module_utils.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import ACTIONS, VERDICTS
+
 SCHEMA = 1
+# That of a host with sixteen GPUs and every kind of fault has less than one.
+SIZE_AT_MOST = 16 << 20
 
 
 def write_atomically(path: str, text: str, mode: int = 0o644, durable: bool = False) -> None:
@@ -17,59 +23,183 @@ def write_atomically(path: str, text: str, mode: int = 0o644, durable: bool = Fa
 
     With `durable` the new content is on the disk when this returns. Without, a power cut may bring the old one back.
     """
-    temporary = f"{path}.new"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-    try:
-        os.fchmod(descriptor, mode)
-        remaining = text.encode("utf-8")
-        while remaining:
-            remaining = remaining[os.write(descriptor, remaining) :]
-        if durable:
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(temporary, path)
-    if durable:
-        directory = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+    host_write.write(path, text, mode, durable=durable)
 
 
 class State:
     """The history of the verdicts in one file.
 
-    A file that cannot be read is moved aside and named in `lost`; the agent then begins anew instead of not at all.
+    A file that cannot be used is moved aside and named in `lost`; the agent then begins anew instead of not at all.
+    `is_new` says that nothing was there to begin with, or nothing that can be used.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.lost: str | None = None
+        self.is_new = False
         self._written = ""
 
     def load(self) -> dict[str, Any]:
         try:
-            with open(self.path, encoding="utf-8") as file:
-                text = file.read()
+            text = host_write.read(self.path, SIZE_AT_MOST).decode("utf-8")
+            kept = bounded_json.parse_object(text)
+            if kept.get("schema") != SCHEMA:
+                raise Malformed(f"it has schema {str(kept.get('schema'))[:20]}, and this agent reads schema {SCHEMA}")
+            history = kept.get("history")
+            check(history)
         except FileNotFoundError:
+            self.is_new = True
             return {}
-        try:
-            kept = json.loads(text)
-            if kept["schema"] != SCHEMA:
-                raise ValueError(f"schema {kept['schema']}, this agent reads schema {SCHEMA}")
-            history: dict[str, Any] = kept["history"]
-        except (ValueError, KeyError, TypeError) as failure:
-            aside = f"{self.path}.unreadable"
-            os.replace(self.path, aside)
-            self.lost = f"{self.path} cannot be read ({failure}); it is kept as {aside}, and the history begins anew"
+        except UnicodeDecodeError as failure:
+            self.put_aside(f"byte {failure.start} is no UTF-8")
+            return {}
+        except OSError as failure:
+            self.put_aside(str(failure.strerror))
+            return {}
+        except Malformed as failure:
+            self.put_aside(str(failure))
             return {}
         self._written = text
-        return history
+        return dict(history or {})
+
+    def put_aside(self, why: str) -> None:
+        """The file cannot be gone on with. It is kept, and `lost` tells it."""
+        aside = host_write.put_aside(self.path)
+        kept = f"it is kept as {aside}" if aside else "it cannot be put aside"
+        self.lost = f"{self.path} cannot be used ({why}); {kept}, and the history begins anew"
+        self.is_new, self._written = True, ""
 
     def save(self, history: dict[str, Any]) -> None:
-        """Written only if something is new: a quiet host does not wear its disk."""
+        """Written only if something is new: a quiet host does not wear its disk. Raises OSError."""
         text = json.dumps({"schema": SCHEMA, "history": history}, separators=(",", ":"), sort_keys=True)
-        if text != self._written:
+        if text == self._written:
+            return
+        try:
             write_atomically(self.path, text, mode=0o600, durable=True)
-            self._written = text
+        except FileNotFoundError:
+            # Somebody has removed the directory.
+            host_write.make_directories(os.path.dirname(os.path.abspath(self.path)), 0o700)
+            write_atomically(self.path, text, mode=0o600, durable=True)
+        self._written = text
+
+    def clean(self) -> None:
+        """Remove what agents that were killed while they wrote have left."""
+        with host_write.place(self.path) as there:
+            there.clean()
+
+
+# --- what a history has to look like; see health_history.py -----------------------------------------------------------
+
+_WHAT = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    dict: "an object",
+    list: "a list",
+}
+
+
+def check(history: Any) -> None:
+    """Raises Malformed, with the place, where a history is not one that can be gone on with."""
+    _must(history, dict, "history")
+    if not history:
+        return
+    try:
+        health_history.check(history)
+    except health_history.HistoryError as failure:
+        raise Malformed(str(failure)) from None
+    for name in ("boot", "sequence"):
+        _must(_part(history, name, "history"), int, f"history.{name}")
+    for boot in _must(_part(history, "boots", "history"), list, "history.boots"):
+        _must(boot, str, "history.boots")
+    _record(_part(history, "node", "history"), "history.node")
+    for name, one in _must(_part(history, "devices", "history"), dict, "history.devices").items():
+        _record(one, f"history.devices.{name[:60]}")
+
+
+def _must(value: Any, kind: type, where: str, optional: bool = False) -> Any:
+    """The value, if it is of its kind. true and false are no numbers, and a whole number is a number."""
+    if optional and value is None:
+        return value
+    kinds = (int, float) if kind is float else (kind,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
+        raise Malformed(f"{where} is not {_WHAT[kind]}")
+    return value
+
+
+def _part(one: dict[str, Any], name: str, where: str) -> Any:
+    if name not in one:
+        raise Malformed(f"{where} has no {name}")
+    return one[name]
+
+
+def _record(one: Any, where: str) -> None:
+    _must(one, dict, where)
+    identity = _must(_part(one, "identity", where), dict, f"{where}.identity")
+    for name, kind in (("uuid", str), ("index", int), ("pci_address", str)):
+        _must(_part(identity, name, where), kind, f"{where}.identity.{name}", optional=True)
+    for name, kind in (("answered", bool), ("present", bool), ("handed_through", bool), ("boot", int), ("missed", int)):
+        _must(_part(one, name, where), kind, f"{where}.{name}")
+    verdict = _must(_part(one, "verdict", where), dict, f"{where}.verdict")
+    _among(_part(verdict, "verdict", where), (None, *VERDICTS), f"{where}.verdict.verdict")
+    _must(_part(verdict, "since", where), float, f"{where}.verdict.since", optional=True)
+    for row, place in _rows(one, "checks", where):
+        _must(row, str, place)
+    for row, place in _rows(one, "pending", where):
+        _fields(row, place, {"looks": int, "since": float, "text": str})
+    for row, place in _rows(one, "shares", where):
+        _must(row, dict, place)
+        _must(_part(row, "last", place), float, f"{place}.last", optional=True)
+        for bucket in _must(_part(row, "minutes", place), list, f"{place}.minutes"):
+            if len(_must(bucket, list, f"{place}.minutes")) != 2:
+                raise Malformed(f"{place}.minutes has a row that is no pair")
+            for number, kind in zip(bucket, (int, float)):
+                _must(number, kind, f"{place}.minutes")
+    for row, place in _rows(one, "faults", where):
+        _fault(row, place)
+    for row, place in _rows(one, "past", where):
+        _fields(row, place, {"chain": int, "boot": int, "lifts": int})
+    _must(_part(one, "memory", where), dict, f"{where}.memory")
+    for row, place in _numbered(_part(one, "xids", where), f"{where}.xids"):
+        _fields(row, place, {"count": int, "last": float})
+    _must(_part(one, "recent", where), type(one["recent"]) if isinstance(one["recent"], (list, dict)) else list, where)
+
+
+def _fault(row: Any, place: str) -> None:
+    _fields(row, place, {"since": float, "boot": int, "good": int, "text": str, "remedy": str})
+    _among(_part(row, "verdict", place), ("degraded", "fatal"), f"{place}.verdict")
+    _among(_part(row, "action", place), ACTIONS, f"{place}.action")
+    for name in ("value", "threshold"):
+        _part(row, name, place)
+    if place.rpartition(".")[2].startswith("xid_"):
+        numbered = _numbered(_part(row, "xids", place), f"{place}.xids")
+        if not numbered:
+            raise Malformed(f"{place}.xids is empty")
+        for xid, where in numbered:
+            _fields(xid, where, {"count": int, "boot": int})
+            _among(_part(xid, "action", where), ACTIONS, f"{where}.action")
+
+
+def _rows(one: dict[str, Any], name: str, where: str) -> list[tuple[Any, str]]:
+    rows = _must(_part(one, name, where), dict, f"{where}.{name}")
+    return [(row, f"{where}.{name}.{key[:60]}") for key, row in rows.items()]
+
+
+def _numbered(rows: Any, where: str) -> list[tuple[Any, str]]:
+    _must(rows, dict, where)
+    for key in rows:
+        if not (key.isascii() and key.isdigit() and len(key) < 10):
+            raise Malformed(f"{where} has {key[:20]!r}, which is no number")
+    return [(row, f"{where}.{key}") for key, row in rows.items()]
+
+
+def _fields(row: Any, place: str, kinds: dict[str, type]) -> None:
+    _must(row, dict, place)
+    for name, kind in kinds.items():
+        _must(_part(row, name, place), kind, f"{place}.{name}")
+
+
+def _among(value: Any, wanted: tuple[Any, ...], where: str) -> None:
+    if not (value is None or isinstance(value, str)) or value not in wanted:
+        raise Malformed(f"{where} is none of {', '.join(map(str, wanted))}")

@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, host_write
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 
 IN_QUORUM = ("leader", "peon")
@@ -38,13 +40,19 @@ def make_store(
     """
     place = store_of(cluster, name)
     draft = f"{place}.new"
-    shutil.rmtree(draft, ignore_errors=True)
     ceph = pwd.getpwnam("ceph")
-    os.makedirs(draft, mode=0o750)
-    os.chown(draft, ceph.pw_uid, ceph.pw_gid)
-    # Ceph's user has to read both, and nobody else.
-    keys, monmap = f"{place}.keyring", f"{place}.monmap"
     try:
+        with contextlib.suppress(FileNotFoundError):
+            host_write.remove(draft)
+        host_write.make_directories(draft, 0o750, ceph.pw_uid, ceph.pw_gid)
+    except host_write.Unsafe as wrong:
+        raise MonitorError(str(wrong)) from None
+    # Ceph's user has to read both, and nobody else; and it must not be able to lead these writes elsewhere.
+    scratch = tempfile.mkdtemp(prefix="baremetal-gpu-monitor-")
+    keys, monmap = f"{scratch}/keyring", f"{scratch}/monmap"
+    try:
+        os.chown(scratch, -1, ceph.pw_gid)
+        os.chmod(scratch, 0o750)
         _write_for(keys, keyring, ceph.pw_uid, ceph.pw_gid)
         argv = ["monmaptool", "--create", "--clobber", "--fsid", fsid, "--enable-all-features"]
         for row in sorted(monitors, key=lambda row: row["name"]):
@@ -55,16 +63,12 @@ def make_store(
         _must(run, [*argv, "--monmap", monmap, "--keyring", keys, "--setuser", "ceph", "--setgroup", "ceph"])
         _write_for(f"{draft}/baremetal-gpu-fsid", f"{fsid}\n", ceph.pw_uid, ceph.pw_gid)
     finally:
-        for path in (keys, monmap):
-            if os.path.exists(path):
-                os.unlink(path)
+        shutil.rmtree(scratch, ignore_errors=True)
     os.rename(draft, place)
 
 
 def _write_for(path: str, text: str, uid: int, gid: int) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        os.fchown(file.fileno(), uid, gid)
-        file.write(text)
+    host_write.write(path, text, 0o600, uid, gid)
 
 
 def _must(run: Run, argv: list[str]) -> None:

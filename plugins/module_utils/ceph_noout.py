@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_write
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Step
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
@@ -113,9 +114,4 @@ def read(ceph: Ceph) -> list[int]:
 
 
 def _write(path: str, text: str) -> None:
-    with open(f"{path}.new", "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.chmod(f"{path}.new", 0o644)
-    os.replace(f"{path}.new", path)
+    host_write.write(path, text)

@@ -20,7 +20,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_devices, ceph_label, ceph_volumes
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    ceph_conf,
+    ceph_devices,
+    ceph_label,
+    ceph_volumes,
+    host_write,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run, run
 
@@ -326,7 +332,12 @@ class Osds:
     def _directory(self, number: int) -> str:
         """The directory of an OSD, in memory as ceph-volume has it: the key is then on the device alone."""
         directory = f"/var/lib/ceph/osd/{self.cluster}-{number}"
-        os.makedirs(directory, exist_ok=True)
+        # What is above it is Ceph's own account's, which could lead the mount elsewhere.
+        try:
+            host_write.check(directory)
+            host_write.make_directories(directory)
+        except OSError as wrong:
+            raise OsdError(f"osd.{number}: {wrong}") from None
         if not os.path.ismount(directory):
             self._must(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", directory], "read what it said")
         return directory
@@ -387,17 +398,13 @@ def _load(path: str) -> dict[str, Any] | None:
 
 
 def _write(path: str, text: str) -> None:
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    host_write.write(path, text, 0o600)
 
 
 def _save(path: str, content: Mapping[str, Any]) -> None:
     """Whole or not at all, and only root's to read: it may hold a key."""
-    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    _write(f"{path}.new", json.dumps(content, indent=2) + "\n")
-    os.replace(f"{path}.new", path)
+    host_write.make_directories(os.path.dirname(path), 0o700)
+    _write(path, json.dumps(content, indent=2) + "\n")
 
 
 def main() -> int:

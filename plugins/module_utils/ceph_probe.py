@@ -78,12 +78,19 @@ def prove(directory: str, name: str, most: int, timeout: float) -> dict[str, Any
                 os.unlink(path)
 
 
+def _own(path: str, flags: int) -> int:
+    """A new file: who else may write to the directory could have led its name elsewhere."""
+    return os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
 def _keep(path: str, patience: float) -> str:
     content = os.urandom(WRITTEN)
     deadline = time.monotonic() + patience
     while True:
         try:
-            with open(path, "wb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            with open(path, "xb", opener=_own) as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
@@ -106,7 +113,7 @@ def _fill(path: str, most: int) -> int:
     block = bytes(BLOCK)
     written = 0
     try:
-        with open(path, "wb", buffering=0) as file:
+        with open(path, "xb", buffering=0, opener=_own) as file:
             while written < most:
                 written += file.write(block)
                 os.fsync(file.fileno())

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_daemon, ceph_devices, ceph_osd
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_daemon, ceph_devices, ceph_osd, host_write
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd_leaving import Leaving
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 
@@ -144,7 +143,7 @@ def _remove_unit(path: str) -> None:
 
 
 def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
+    try:
+        host_write.remove(path)
+    except host_write.Unsafe as wrong:
+        raise PurgeError(str(wrong)) from None

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import driver
+from ansible_collections.baremetal.gpu.plugins.module_utils import driver, host_write
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift_packages import Runner, read_text
 
 # Answers of `systemctl is-enabled` with exit status 0, and what an alias of an enabled unit says.
@@ -35,14 +35,6 @@ def under(root: str, path: str) -> str:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
-
-
-def read_bytes(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except OSError:
-        return None
 
 
 def user_id(name: str) -> int | None:
@@ -92,42 +84,53 @@ def _attributes(item: dict[str, Any], status: os.stat_result) -> list[str]:
     return wrong
 
 
-def _content(item: dict[str, Any], path: str) -> str | None:
+def _content(item: dict[str, Any], there: host_write.Place) -> str | None:
     """In words, what is wrong with the content, None if nothing is."""
-    if item.get("content") is not None:
-        wanted = item["content"].encode("utf-8")
-        return None if read_bytes(path) == wanted else "content differs"
-    if item.get("sha256"):
-        have = read_bytes(path)
-        if have is None or sha256(have) != item["sha256"].lower():
-            return "content differs"
-    return None
+    wanted, checksum = item.get("content"), item.get("sha256")
+    if wanted is None and not checksum:
+        return None
+    try:
+        have = there.read()
+    except host_write.Unsafe as error:
+        return str(error.strerror)
+    except OSError:
+        return "content differs"
+    same = have == wanted.encode("utf-8") if wanted is not None else sha256(have) == checksum.lower()
+    return None if same else "content differs"
 
 
 def file_drift(item: dict[str, Any], root: str = "/") -> str | None:
     """Why a file, directory or link is not as wanted; None if it is."""
     path, state = under(root, item["path"]), item.get("state") or "file"
-    exists = os.path.lexists(path)
-    if state == "absent":
-        return "exists" if exists else None
-    if not exists:
-        return "is missing"
-    if state == "link":
-        if not os.path.islink(path):
-            return f"is {_kind(os.lstat(path).st_mode)}, not a link"
-        target = os.readlink(path)
-        return None if target == item["src"] else f"points to {target}"
     try:
-        # What a link leads to counts: an operator may keep the file elsewhere.
-        status = os.stat(path)
-    except OSError:
-        return "is a link to nothing"
+        # What a link of root's leads to counts: an operator may keep the file elsewhere.
+        with host_write.place(path, follow=state in ("file", "directory")) as there:
+            return _drift(item, state, there)
+    except (FileNotFoundError, NotADirectoryError):
+        if state == "absent":
+            return None
+        return "is a link to nothing" if os.path.islink(path) else "is missing"
+    except OSError as error:
+        return str(error.strerror)
+
+
+def _drift(item: dict[str, Any], state: str, there: host_write.Place) -> str | None:
+    status = there.status()
+    if state == "absent":
+        return None if status is None else "exists"
+    if status is None:
+        return "is a link to nothing" if os.path.islink(there.path) else "is missing"
+    if state == "link":
+        if not stat.S_ISLNK(status.st_mode):
+            return f"is {_kind(status.st_mode)}, not a link"
+        target = os.readlink(there.name, dir_fd=there.directory)
+        return None if target == item["src"] else f"points to {target}"
     right_kind = stat.S_ISDIR(status.st_mode) if state == "directory" else stat.S_ISREG(status.st_mode)
     if not right_kind:
         return f"is {_kind(status.st_mode)}, not a {state}"
     wrong = _attributes(item, status)
     if state == "file" and item.get("force") is not False:
-        content = _content(item, path)
+        content = _content(item, there)
         if content:
             wrong.insert(0, content)
     return ", ".join(wrong) or None
@@ -155,15 +158,23 @@ def file_diff(item: dict[str, Any], root: str = "/") -> dict[str, str]:
 
 
 def _shown_now(item: dict[str, Any], path: str) -> str:
-    if os.path.islink(path):
-        return f"link to {os.readlink(path)}\n"
-    if os.path.isdir(path):
-        return "directory\n"
-    if not os.path.exists(path):
-        return ""
-    if item.get("sensitive"):
-        return "content is not shown\n"
-    data = read_bytes(path) or b""
+    state = item.get("state") or "file"
+    try:
+        with host_write.place(path, follow=state in ("file", "directory")) as there:
+            status = there.status()
+            if status is None:
+                return f"link to {os.readlink(path)}\n" if os.path.islink(path) else ""
+            if stat.S_ISLNK(status.st_mode):
+                return f"link to {os.readlink(there.name, dir_fd=there.directory)}\n"
+            if stat.S_ISDIR(status.st_mode):
+                return "directory\n"
+            if item.get("sensitive"):
+                return "content is not shown\n"
+            data = there.read()
+    except host_write.Unsafe as error:
+        return f"content is not shown: {error.strerror}\n"
+    except OSError:
+        return f"link to {os.readlink(path)}\n" if os.path.islink(path) else ""
     return f"binary, sha256 {sha256(data)}\n" if b"\0" in data else data.decode("utf-8", "replace")
 
 

@@ -9,18 +9,23 @@ import glob
 import os
 import re
 import socket
+import stat
 from collections.abc import Iterable
 
 LISTEN = "0A"
 
 
 def read(path: str) -> str:
-    """The text of a file; empty if it cannot be read."""
+    """The text of a plain file; empty if it cannot be read, or is none: a pipe in its place would never end."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        with open(path, encoding="utf-8", errors="replace", opener=_without_waiting) as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else ""
     except OSError:
         return ""
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def resolve(name: str) -> list[str]:

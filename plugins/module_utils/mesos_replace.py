@@ -290,7 +290,15 @@ class Replacement:
             raise Refused(f"processes {', '.join(map(str, alive))} of its tasks live. To do: drain it, or leave it")
         # The list goes first: cut in between, the agent refuses to start, and gives nobody a card that is to go.
         mode = os.stat(self.place.environment).st_mode & 0o7777
-        write_atomically(self.place.environment, wanted, mode, durable=True)
+        try:
+            write_atomically(self.place.environment, wanted, mode, durable=True)
+        except OSError as why:
+            # The list is as it was, and so the agent can go on.
+            os.unlink(self.place.pending)
+            self._systemctl("start")
+            raise Refused(
+                f"{self.place.environment} cannot be written: {why.strerror}. To do: make room on the disk"
+            ) from why
         if latest(self.place.work_dir) is not None:
             directory = os.path.join(self.place.work_dir, "meta/slaves")
             os.unlink(os.path.join(directory, "latest"))

@@ -72,7 +72,8 @@ def files(program: str, tls: Mapping[str, Any], certificates: Mapping[str, Any],
     own = {"owner": user, "group": user}
     authority = certificates["authority"]
     items: list[Row] = [
-        {"path": directory, "state": "directory", "mode": "0750", "owner": user, "group": group},
+        # Root's, since others write here: who owns a directory can lead its names elsewhere.
+        {"path": directory, "state": "directory", "mode": "0750", "owner": "root", "group": group},
         {
             "path": directory + CA,
             "source": authority["path"],

@@ -6,30 +6,35 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import os
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import (
     agent_orders,
     agent_result,
     agent_zookeeper,
+    bounded_json,
     facts_health,
     health_probe,
     health_text,
+    host_write,
     mesos_replace,
     node_orders,
     nvml,
+    policy,
     snapshot,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import ResultFile, Textfile
 from ansible_collections.baremetal.gpu.plugins.module_utils.facts_health import AGENT_CONFIG, AGENT_RESULT
 from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import EXIT_CODES
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 NO_AGENT = 4
 
@@ -42,21 +47,82 @@ def complain(text: str) -> None:
     sys.stderr.write(f"gpuops: {text}\n")
 
 
+class ConfigError(ValueError):
+    """The agent's configuration cannot be followed; the message names the file, the key and the remedy."""
+
+
 def read_config(path: str) -> dict[str, Any]:
-    """The agent's configuration; what it leaves out has a default."""
+    """The agent's configuration; what it leaves out has a default. Raises ConfigError."""
     try:
-        with open(path, encoding="utf-8") as file:
-            config: dict[str, Any] = json.load(file)
+        config = bounded_json.parse_object(host_write.read(path, CONFIG_AT_MOST))
+        for key in config:
+            if key not in CONFIG:
+                raise bounded_json.Malformed(f"it has {key!r}, which is no setting")
+        for key, right in CONFIG.items():
+            if key in config and not right(config[key]):
+                raise bounded_json.Malformed(f"{key} is {one_line(config[key], 60)!r}")
+        for key, kind in SECTIONS.items():
+            if config.get(key) is not None:
+                _check_section(config[key], kind, key)
     except FileNotFoundError:
         return {}
-    except ValueError as failure:
-        complain(f"{path} is not valid JSON: {failure}. Run the role gpu_agent again, which writes it.")
-        raise SystemExit(1) from failure
+    except (OSError, bounded_json.Malformed) as failure:
+        why = failure.strerror if isinstance(failure, OSError) else failure
+        raise ConfigError(
+            f"{path} cannot be used: {why}. To do: run the role gpu_agent again, which writes it"
+        ) from None
     return config
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+CONFIG_AT_MOST = 1 << 20
+SECTIONS: dict[str, type] = {
+    "settings": Settings,
+    "zookeeper": agent_zookeeper.Settings,
+    "mesos": mesos_replace.Place,
+}
+CONFIG: dict[str, Callable[[Any], bool]] = {
+    "result": lambda value: _is_text(value) and value.startswith("/"),
+    "textfile": lambda value: value is None or _is_text(value),
+    "orders": _are_texts,
+    **{key: lambda value: value is None or isinstance(value, dict) for key in SECTIONS},
+}
+# What a field of such a section may be, by its annotation. All times are above nothing.
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "str": _is_text,
+    "str | None": lambda value: value is None or _is_text(value),
+    "float": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e9,
+    "list[str]": _are_texts,
+    "dict[str, Any]": lambda value: isinstance(value, dict),
+}
+
+
+def _check_section(given: dict[str, Any], kind: type, where: str) -> None:
+    fields = {row.name: row for row in dataclasses.fields(kind)}
+    for name, value in given.items():
+        if name not in fields:
+            raise bounded_json.Malformed(f"{where} has {name!r}, which is no setting")
+        if not _KINDS[str(fields[name].type)](value):
+            raise bounded_json.Malformed(f"{where}.{name} is {one_line(value, 60)!r}")
+    for name, row in fields.items():
+        if name not in given and row.default is dataclasses.MISSING and row.default_factory is dataclasses.MISSING:
+            raise bounded_json.Malformed(f"{where} has no {name}")
 
 
 def agent(config: dict[str, Any]) -> int:
     settings = Settings(**config.get("settings", {}))
+    try:
+        policy.merge(settings.policy)
+    except policy.PolicyError as failure:
+        complain(f"the policy of the configuration cannot be followed: {failure}. To do: correct gpu_agent_policy")
+        return 1
     publishers: list[Any] = [ResultFile(config.get("result", AGENT_RESULT))]
     if config.get("textfile"):
         publishers.append(Textfile(config["textfile"]))
@@ -178,7 +244,12 @@ def order(config: dict[str, Any]) -> int:
             devices = read_result(config)["facts"]["devices"]
         except (OSError, ValueError, KeyError):
             devices = []
-        answer = node_orders.obey(settings, devices)
+        try:
+            answer = node_orders.obey(settings, devices)
+        except OSError as failure:
+            # The agent asks for it again.
+            complain(f"the order has to wait: {failure}")
+            return 1
         say(json.dumps(answer))
         if answer == done or not answer or answer["state"] == "running":
             break
@@ -211,7 +282,14 @@ def arguments() -> argparse.ArgumentParser:
 
 def main(words: Sequence[str] | None = None) -> int:
     asked = arguments().parse_args(words)
-    config = read_config(asked.config)
+    try:
+        config = read_config(asked.config)
+    except ConfigError as failure:
+        if asked.command == "fact":
+            say(json.dumps({"schema": 1, "present": None, "reason": str(failure), "stale": True}))
+            return 0
+        complain(str(failure))
+        return 1
     if asked.command == "agent":
         return agent(config)
     if asked.command == "status":

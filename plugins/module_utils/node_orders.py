@@ -18,8 +18,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import snapshot
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import ANSWER, read
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_write, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import (
+    ANSWER,
+    Unreadable,
+    is_order,
+    read,
+    read_strictly,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import Place, Refused, Replacement, Run
 
@@ -66,13 +72,20 @@ def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run =
     """Carry out the order that lies there, if it has no answer yet.
 
     Gives the answer {id, state, error, boot_id, end_boot_id}: the boots of the host in which it was begun and ended.
+    Where the answer cannot be left, nothing is begun, and OSError says why.
     """
-    order, before = read(settings.order), read(settings.answer)
-    if not order.get("id"):
+    order = read(settings.order)
+    try:
+        before = read_strictly(settings.answer)
+    except Unreadable as why:
+        # The order may have been carried out, and a host is not booted twice for one.
+        return _refuse(settings, order, str(why))
+    if not is_order(order):
         return before
     if before.get("id") == order["id"] and before.get("state") != "running":
         return before
     boot = snapshot.boot_id(settings.root)
+    notes = False
     answer: dict[str, Any] = {"id": order["id"], "state": "running", "boot_id": before.get("boot_id", boot)}
     try:
         with alone(settings.place):
@@ -80,11 +93,16 @@ def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run =
                 if order.get("withdrawn"):
                     raise Refused("withdrawn")
                 answer["boot_id"] = boot
+                # What cannot be noted down is not begun: with a full disk it would be done again and again.
+                notes = True
                 _leave(settings, answer)
+                notes = False
             _do(settings, order, list(devices), runner, rebooted=answer["boot_id"] != boot)
     except Refused as why:
         answer.update(state="failed", error=str(why))
     except OSError as why:
+        if notes:
+            raise
         answer.update(state="failed", error=f"{why.filename}: {why.strerror}")
     else:
         waits = order.get("reboot") and answer["boot_id"] == boot
@@ -95,8 +113,17 @@ def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run =
     return answer
 
 
+def _refuse(settings: Settings, order: Mapping[str, Any], why: str) -> dict[str, Any]:
+    host_write.put_aside(settings.answer)
+    boot = snapshot.boot_id(settings.root)
+    error = f"{why}, so it is not known whether this was done before. To do: look at the host, and decide again"
+    answer = {"id": order.get("id"), "state": "failed", "error": error, "boot_id": boot, "end_boot_id": boot}
+    _leave(settings, answer)
+    return answer
+
+
 def _leave(settings: Settings, answer: Mapping[str, Any]) -> None:
-    os.makedirs(os.path.dirname(settings.answer), mode=0o755, exist_ok=True)
+    host_write.make_directories(os.path.dirname(settings.answer))
     write_atomically(settings.answer, json.dumps(answer) + "\n", durable=True)
 
 

@@ -5,20 +5,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
-import tempfile
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_write
 
 
 def differences(path: str, text: str, uid: int, gid: int, mode: int) -> list[str]:
-    """What is not as wanted, in words that do not show the secret."""
+    """What is not as wanted, in words that do not show the secret. Raises host_write.Unsafe."""
     try:
-        found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode):
-            return [f"put a file in the place of {path}"]
-        with open(path, encoding="utf-8", errors="replace") as file:
-            same = file.read() == text
+        with host_write.place(path) as there:
+            found = there.status()
+            if found is None:
+                return [f"write {path}"]
+            if not stat.S_ISREG(found.st_mode):
+                return [f"put a file in the place of {path}"]
+            same = _reads(there, text)
     except FileNotFoundError:
         return [f"write {path}"]
     wrong = [] if same else [f"write {path} anew"]
@@ -29,20 +31,15 @@ def differences(path: str, text: str, uid: int, gid: int, mode: int) -> list[str
     return wrong
 
 
-def write(path: str, text: str, uid: int, gid: int, mode: int) -> None:
-    """Write it beside its place, for its owner alone from the first byte, and put it there."""
-    directory = os.path.dirname(path)
-    os.makedirs(directory, mode=0o755, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(dir=directory, prefix=".baremetal-gpu-")
+def _reads(there: host_write.Place, text: str) -> bool:
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            os.fchown(file.fileno(), uid, gid)
-            os.fchmod(file.fileno(), mode)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(draft)
-        raise
+        return there.read() == text.encode("utf-8")
+    except host_write.Unsafe:
+        # It may be a file from elsewhere, and is replaced.
+        return False
+
+
+def write(path: str, text: str, uid: int, gid: int, mode: int) -> None:
+    """Write it beside its place, for its owner alone from the first byte, and put it there. Raises OSError."""
+    host_write.make_directories(os.path.dirname(os.path.abspath(path)), 0o755)
+    host_write.write(path, text, mode, uid, gid)

@@ -52,7 +52,7 @@ import pwd
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_library, host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_library, host_run, host_write
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
 
 # What the bootstrap keys may hand out, word by word.
@@ -66,21 +66,17 @@ def write(path: str, text: str) -> None:
     """Write a keyring that Ceph's user alone can read, whole or not at all."""
     ceph = pwd.getpwnam("ceph")
     directory = os.path.dirname(path)
-    os.makedirs(directory, mode=0o750, exist_ok=True)
-    os.chown(directory, ceph.pw_uid, ceph.pw_gid)
-    draft = f"{path}.new"
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        os.fchown(file.fileno(), ceph.pw_uid, ceph.pw_gid)
-        file.write(text)
-    os.replace(draft, path)
+    host_write.make_directories(directory, 0o750, ceph.pw_uid, ceph.pw_gid)
+    with host_write.place(directory, follow=True) as there:
+        there.give(None, ceph.pw_uid, ceph.pw_gid)
+    host_write.write(path, text, 0o600, ceph.pw_uid, ceph.pw_gid)
 
 
 def read(path: str, entity: str) -> str:
     """The key that is there; empty if there is none."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return ceph_conf.key_in(file.read(), entity)
-    except OSError:
+        return ceph_conf.key_in(host_write.read(path).decode("utf-8"), entity)
+    except (OSError, UnicodeDecodeError):
         return ""
 
 

@@ -193,6 +193,7 @@ backup_file:
   type: str
 """
 
+import errno
 import os
 import shlex
 import tempfile
@@ -201,7 +202,7 @@ from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import merge, merge_record, toml_document
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_write, merge, merge_record, toml_document
 
 MODE_OF_RECORDS = 0o600
 
@@ -239,9 +240,8 @@ class Record(merge_record.Record):
             if os.path.exists(self.path):
                 os.unlink(self.path)
         else:
-            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-            write(self.module, self.path, text)
-            os.chmod(self.path, MODE_OF_RECORDS)
+            host_write.make_directories(os.path.dirname(self.path), 0o700)
+            host_write.write(self.path, text, MODE_OF_RECORDS)
         self.saved = text
 
 
@@ -292,17 +292,30 @@ def boot_id() -> str:
 
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=module.tmpdir)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
-    module.atomic_move(temporary, path, unsafe_writes=bool(module.params["unsafe_writes"]))
+    try:
+        with host_write.labelled(module, path):
+            host_write.write(path, text, None)
+    except OSError as error:
+        if error.errno != errno.EBUSY or not module.params["unsafe_writes"]:
+            module.fail_json(msg=f"{path} cannot be written: {error.strerror}", path=path)
+        # It is mounted there, as in a container, and can only be written in its place.
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(text)
+
+
+def real_path(module: AnsibleModule, path: str) -> str:
+    """The path without links; where somebody else than root could lead it elsewhere, the module ends."""
+    try:
+        host_write.check(path)
+    except OSError as error:
+        module.fail_json(msg=f"{path} is left as it is: {error.strerror}", path=path)
+    return os.path.realpath(path)
 
 
 def read(module: AnsibleModule, path: str) -> str | None:
     """The text of the file, or None if there is none."""
     try:
-        with open(path, "rb") as stream:
-            content = stream.read()
+        content = host_write.read(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -380,7 +393,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     params = module.params
-    path = os.path.realpath(params["path"])
+    path = real_path(module, params["path"])
     result: dict[str, Any] = {
         "changed": False,
         "path": path,
@@ -472,7 +485,7 @@ def main() -> None:
         if gone:
             os.unlink(path)
         else:
-            os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+            host_write.make_directories(os.path.dirname(path))
             write(module, path, new)
     if not gone and os.path.exists(path):
         attributes: dict[str, Any] = {}
@@ -498,7 +511,7 @@ def main() -> None:
 
 def withdraw_from(module: AnsibleModule, name: str, file_format: str, result: dict[str, Any]) -> None:
     """Take out of a file what the module remembers to have put in."""
-    path = os.path.realpath(name)
+    path = real_path(module, name)
     record = Record(module, path)
     if not record.claims and record.next is None:
         return

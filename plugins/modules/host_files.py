@@ -12,8 +12,11 @@ version_added: 0.1.0
 description:
   - Writes, makes and removes all of them in one execution, in the order in which they are listed. The role
     P(baremetal.gpu.common#role) mends with it what M(baremetal.gpu.host_drift_info) found.
-  - A file is replaced in one step and is never open to others before it has its mode. Where its path is a link, the
-    file behind the link is replaced.
+  - A file is replaced in one step and is never open to others before it has its mode. Where its path is a link of
+    root's, the file behind the link is replaced.
+  - No link is followed that is not root's own, or is in a directory that others than root can change. At the end of
+    a path it is replaced; on the way the module stops and names it. A file with a second name (a hard link) in such a
+    directory is replaced, and is neither read nor given away.
   - It stops at the first that cannot be brought into its state, and names it. What comes before it stays done.
   - Set C(no_log) on a task that writes secrets.
 options:
@@ -58,6 +61,13 @@ options:
         description: Whether to keep a copy of a file that is replaced beside it.
         type: bool
         default: false
+  no_links:
+    description:
+      - Paths that other modules write afterwards. A link there that is not root's own, or is in a directory that others
+        than root can change, is removed. The module stops where the way leads through such a link.
+    type: list
+    elements: path
+    default: []
 extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
   check_mode:
@@ -95,22 +105,30 @@ backup_files:
   type: dict
 """
 
+import contextlib
 import os
 import shlex
-import shutil
+import stat
 import tempfile
+import time
 from collections.abc import Iterable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import drift_system as system
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_write
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_write import KEEP, Place
 
 Item = dict[str, Any]
 
 
 class Refused(Exception):
     """It cannot be brought into its state; the words go behind the path and a colon."""
+
+
+def words(path: str, error: Exception) -> str:
+    return str(error) if isinstance(error, host_write.Unsafe) else f"{path}: {error}"
 
 
 def problems(entries: Iterable[Item]) -> list[str]:
@@ -134,93 +152,122 @@ def mend(module: AnsibleModule, item: Item) -> str | None:
     """
     state, path = item["state"], item["path"]
     if state == "absent":
-        _remove(path)
+        host_write.remove(path)
     elif state == "directory":
-        _make_directory(module, item)
+        _make_directory(item)
     elif state == "link":
         _link(path, item["src"])
     else:
-        return _write(module, item)
+        try:
+            with host_write.place(path, follow=True) as there:
+                return _write(module, item, there)
+        except FileNotFoundError:
+            raise Refused(f"there is no directory {os.path.dirname(path)}") from None
     return None
 
 
-def _remove(path: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    else:
-        os.unlink(path)
+def _ids(item: Item) -> tuple[int, int]:
+    """Numbers of owner and group, KEEP for what is not asked for."""
+    found = []
+    for key, lookup in (("owner", system.user_id), ("group", system.group_id)):
+        name = item.get(key)
+        number = KEEP if name is None else lookup(str(name))
+        if number is None:
+            raise Refused(f"there is no {key} {name} on the host; make it first")
+        found.append(number)
+    return found[0], found[1]
 
 
-def _make_directory(module: AnsibleModule, item: Item) -> None:
-    path = item["path"]
-    if os.path.lexists(path) and not os.path.isdir(path):
-        raise Refused("is no directory; move it away")
-    missing = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for path in reversed(missing):
-        os.mkdir(path, 0o700)
-        _give_rights(module, item, path)
-    if not missing:
-        _give_rights(module, item, path)
+def _mode(item: Item) -> int | None:
+    return None if item.get("mode") is None else int(item["mode"], 8)
+
+
+def _make_directory(item: Item) -> None:
+    path, (uid, gid) = item["path"], _ids(item)
+    try:
+        mode = _mode(item)
+        if host_write.make_directories(path, 0o700 if mode is None else mode, uid, gid):
+            return
+    except NotADirectoryError:
+        raise Refused("is no directory; move it away") from None
+    with host_write.place(path, follow=True) as there:
+        there.give(mode, uid, gid)
 
 
 def _link(path: str, target: str) -> None:
-    if os.path.isdir(path) and not os.path.islink(path):
-        raise Refused(f"is a directory, and is to be a link to {target}; move it away")
-    directory = tempfile.mkdtemp(dir=os.path.dirname(path), prefix=".baremetal-gpu-")
-    try:
-        draft = os.path.join(directory, "link")
-        os.symlink(target, draft)
-        os.replace(draft, path)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    with host_write.place(path) as there:
+        status = there.status()
+        if status is not None and stat.S_ISDIR(status.st_mode):
+            raise Refused(f"is a directory, and is to be a link to {target}; move it away")
+        there.link(target)
 
 
-def _write(module: AnsibleModule, item: Item) -> str | None:
-    # An operator may keep the file elsewhere.
-    path = os.path.realpath(item["path"])
-    exists = os.path.isfile(path)
-    if os.path.lexists(path) and not exists:
+def _write(module: AnsibleModule, item: Item, there: Place) -> str | None:
+    status, content, mode, (uid, gid) = there.status(), item.get("content"), _mode(item), _ids(item)
+    # A link is here only where it is somebody else's; it is replaced.
+    is_link = status is not None and stat.S_ISLNK(status.st_mode)
+    if status is not None and not (stat.S_ISREG(status.st_mode) or is_link):
         raise Refused("is no file; move it away")
-    backup = None
-    if item.get("content") is None:
-        if not exists:
+    if content is None:
+        if status is None:
             raise Refused("is missing, and no content is given")
-    elif not exists or (item["force"] and system.read_bytes(path) != item["content"].encode("utf-8")):
-        backup = _replace(module, item, path)
-    _give_rights(module, item, path)
+    elif status is None or is_link or _differs(item, there):
+        return _replace(module, item, there, None if is_link else status)
+    there.give(mode, uid, gid)
+    return None
+
+
+def _differs(item: Item, there: Place) -> bool:
+    try:
+        return bool(item["force"]) and there.read() != item["content"].encode("utf-8")
+    except host_write.Unsafe:
+        # It has a second name: a file of its own takes its place.
+        return True
+
+
+def _replace(module: AnsibleModule, item: Item, there: Place, status: os.stat_result | None) -> str | None:
+    content = item["content"].encode("utf-8")
+    if item.get("validate"):
+        _validate(module, item["validate"], content)
+    mode, (uid, gid) = _mode(item), _ids(item)
+    real, backup = there.real_path, None
+    if status is not None:
+        if item["backup"]:
+            backup = f"{real}.{os.getpid()}.{time.strftime('%Y-%m-%d@%H:%M:%S~')}"
+            host_write.write(backup, there.read(), stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+        uid, gid = (status.st_uid if uid == KEEP else uid), (status.st_gid if gid == KEEP else gid)
+        mode = stat.S_IMODE(status.st_mode) if mode is None else mode
+    # What is new and has no mode is for root alone.
+    with contextlib.nullcontext() if there.is_foreign else host_write.labelled(module, real):
+        there.replace(content, 0o600 if mode is None else mode, uid, gid)
     return backup
 
 
-def _replace(module: AnsibleModule, item: Item, path: str) -> str | None:
+def _validate(module: AnsibleModule, command: str, content: bytes) -> None:
     descriptor, draft = tempfile.mkstemp(dir=module.tmpdir)
     module.add_cleanup_file(draft)
     with os.fdopen(descriptor, "wb") as stream:
-        stream.write(item["content"].encode("utf-8"))
-    if item.get("validate"):
-        # The words are split first: a path with a blank stays one word.
-        rc, out, err = module.run_command([word.replace("%s", draft) for word in shlex.split(item["validate"])])
-        if rc != 0:
-            raise Refused(
-                f"the content did not pass {item['validate']}: {(err or out).strip() or f'it ended with {rc}'}"
-            )
-    if not os.path.isdir(os.path.dirname(path)):
-        raise Refused(f"there is no directory {os.path.dirname(path)}")
-    backup = str(module.backup_local(path)) if item["backup"] and os.path.exists(path) else None
-    # What is new is for root alone until it has its mode.
-    before = os.umask(0o077)
+        stream.write(content)
+    # The words are split first: a path with a blank stays one word.
+    rc, out, err = module.run_command([word.replace("%s", draft) for word in shlex.split(command)])
+    if rc != 0:
+        raise Refused(f"the content did not pass {command}: {(err or out).strip() or f'it ended with {rc}'}")
+
+
+def without_foreign_link(path: str, pretend: bool) -> bool:
+    """Whether a link that is not root's own was in a path's place; it is removed.
+
+    :raises OSError: where the way leads through one.
+    """
     try:
-        module.atomic_move(draft, path)
-    finally:
-        os.umask(before)
-    return backup
-
-
-def _give_rights(module: AnsibleModule, item: Item, path: str) -> None:
-    rights = {"path": path, **{key: item.get(key) for key in ("mode", "owner", "group")}}
-    module.set_fs_attributes_if_different(module.load_file_common_arguments(rights), False)
+        with host_write.place(path, follow=True) as there:
+            status = there.status()
+            planted = status is not None and stat.S_ISLNK(status.st_mode)
+            if planted and not pretend:
+                there.remove()
+            return planted
+    except FileNotFoundError:
+        return False
 
 
 def main() -> None:
@@ -244,7 +291,8 @@ def main() -> None:
                 "required": True,
                 "options": entry,
                 "required_if": [("state", "link", ["src"])],
-            }
+            },
+            "no_links": {"type": "list", "elements": "path", "default": []},
         },
         supports_check_mode=True,
     )
@@ -262,10 +310,18 @@ def main() -> None:
             try:
                 backup = mend(module, item)
             except (OSError, Refused) as error:
-                module.fail_json(msg=f"{path}: {error}", changed=bool(changes), changes=changes, backup_files=backups)
+                module.fail_json(msg=words(path, error), changed=bool(changes), changes=changes, backup_files=backups)
             if backup:
                 backups[path] = backup
         changes[path] = why
+    for path in module.params["no_links"]:
+        try:
+            planted = without_foreign_link(path, module.check_mode)
+        except OSError as error:
+            module.fail_json(msg=words(path, error), changed=bool(changes), changes=changes, backup_files=backups)
+        if planted:
+            changes[path] = "is a link that is not root's own"
+            diff.append({"before_header": path, "after_header": path, "before": "a link\n", "after": ""})
     module.exit_json(changed=bool(changes), changes=changes, backup_files=backups, diff=diff)
 
 

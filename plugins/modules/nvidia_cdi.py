@@ -119,23 +119,20 @@ notes:
 """
 
 import os
-import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi
+from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, host_write
 
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
-    directory = os.path.dirname(path)
-    os.makedirs(directory, mode=0o755, exist_ok=True)
-    # An engine reads every *.yaml and *.json there, and this is neither until it is complete.
-    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".nvidia-cdi-")
-    module.add_cleanup_file(temporary)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        os.fchmod(stream.fileno(), 0o644)
-    module.atomic_move(temporary, path)
+    # An engine reads every *.yaml and *.json there, and the draft is neither.
+    try:
+        host_write.make_directories(os.path.dirname(path))
+        with host_write.labelled(module, path):
+            host_write.write(path, text)
+    except OSError as error:
+        module.fail_json(msg=str(error))
 
 
 def main() -> None:

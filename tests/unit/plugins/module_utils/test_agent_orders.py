@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import agent_orders
+from ansible_collections.baremetal.gpu.plugins.module_utils import agent_orders, node_orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import Inbox, describe
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import Place
 
 ORDER = {"id": "n1-1", "kind": "replace", "agent_id": "S0", "gpus": []}
 
@@ -113,3 +115,99 @@ def test_what_is_published_names_cards_reasons_list_and_answer(place):
 def test_before_the_first_look_the_verdict_is_unknown(place):
     told = describe("n1", str(place / "none"), {"boot_id": "b", "health": None}, str(place / "none"))
     assert (told["verdict"], told["devices"], told["listed"], told["order"]) == ("unknown", [], None, None)
+
+
+# --- disks that take nothing, and files that were changed -------------------------------------------------------------
+
+
+def full(*_arguments: object, **_more: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_on_a_full_disk_nothing_is_cleared_before_it_can_be_noted_down(place, monkeypatch):
+    """The next agent would hear it again, and clear what has failed since then."""
+    one = inbox(place)
+    monkeypatch.setattr(agent_orders, "write_atomically", full)
+    assert one.take({"order": ORDER, "clear": {"id": "r-1", "device": None}}) is None
+    assert "No space left on device" in one.problem
+    assert one.again() is None
+    monkeypatch.undo()
+    assert one.again() == {"device": None}
+    assert one.again() is None
+    assert inbox(place).take({"clear": {"id": "r-1", "device": None}}) is None
+    monkeypatch.setattr(agent_orders, "REMIND_S", 0.0)
+    one.remind()
+    assert laid(place) == ORDER
+    assert one.problem is None
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b'{"id": NaN}', b"[" * 100000])
+def test_what_may_have_been_heard_before_is_not_cleared_and_said(place, text):
+    (place / "agent/cleared.json").write_bytes(text)
+    one = inbox(place)
+    assert one.take({"clear": {"id": "r-1", "device": None}}) is None
+    assert "is not cleared. To do: run `gpuops clear` on the host" in one.problem
+    assert (place / "agent/cleared.json.unreadable").read_bytes() == text
+    assert inbox(place).take({"clear": {"id": "r-2", "device": None}}) == {"device": None}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"clear": {"id": 3, "device": None}},
+        {"clear": {"id": "r-1", "device": ["GPU-0"]}},
+        {"clear": {"device": "GPU-0"}},
+        {"order": {"id": ["n"], "kind": "reset"}},
+        {"order": {"id": "n1-1", "kind": "reset", "gpus": [{"x": 1}]}},
+        {"order": {**ORDER, "more": "x" * 100000}},
+        {"order": ["reset"]},
+    ],
+)
+def test_what_has_not_the_form_of_an_order_is_said_and_not_laid_down(place, told):
+    one = inbox(place)
+    assert one.take(told) is None
+    assert "cannot be understood" in one.problem or "can be understood" in one.problem
+    assert laid(place) is None
+
+
+def obeying(place: Path, **more: Any) -> node_orders.Settings:
+    return node_orders.Settings(
+        order=str(place / "agent/order.json"),
+        answer=str(place / "answer.json"),
+        allowed=("reset",),
+        place=Place(work_dir=str(place)),
+        **more,
+    )
+
+
+RESET = {"id": "n1-2", "kind": "reset", "gpus": ["GPU-0"]}
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"\xff", b"[" * 100000])
+def test_an_order_whose_answer_cannot_be_read_is_not_carried_out_again(place, text):
+    inbox(place).take({"order": RESET})
+    (place / "answer.json").write_bytes(text)
+    done: list[Any] = []
+    answer = node_orders.obey(obeying(place), [], lambda argv: (0, str(done.append(argv))))
+    assert done == []
+    assert (answer["id"], answer["state"]) == ("n1-2", "failed")
+    assert "To do: look at the host, and decide again" in answer["error"]
+    assert json.loads((place / "answer.json").read_text()) == answer
+    assert (place / "answer.json.unreadable").read_bytes() == text
+
+
+def test_an_order_that_cannot_be_noted_down_is_not_begun(place, monkeypatch):
+    inbox(place).take({"order": RESET})
+    monkeypatch.setattr(node_orders, "write_atomically", full)
+    done: list[Any] = []
+
+    def run(argv: Any) -> tuple[int, str]:
+        done.append(list(argv))
+        return 0, ""
+
+    with pytest.raises(OSError, match="No space left"):
+        node_orders.obey(obeying(place), [], run)
+    assert done == []
+    monkeypatch.undo()
+    assert node_orders.obey(obeying(place), [], run)["state"] == "done"
+    assert done == [["nvidia-smi", "--gpu-reset", "-i", "GPU-0"]]

@@ -6,17 +6,22 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Callable
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import agent_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
+from tests.unit.plugins.health_host import Host
 
 
 def test_what_was_saved_is_there_after_a_restart(tmp_path):
     path = str(tmp_path / "state.json")
-    State(path).save({"boot": {"GPU-1": {"xid": 79}}})
-    assert State(path).load() == {"boot": {"GPU-1": {"xid": 79}}}
+    host = Host()
+    host.xid(79)
+    host.look()
+    State(path).save(host.history)
+    assert State(path).load() == host.history
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
 
@@ -37,6 +42,60 @@ def test_the_same_history_is_not_written_again(tmp_path):
     assert path.stat().st_ino != before
 
 
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+CORRUPT: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _text: b"",
+    "cut": lambda text: text[: len(text) // 2],
+    "no UTF-8": lambda text: text[:40] + b"\xff\xfe" + text[40:],
+    "zeros, as after a power cut": lambda text: bytes(len(text)),
+    "a list": lambda _text: b"[]",
+    "a list for the history": lambda _text: b'{"schema": 1, "history": []}',
+    "null for the history": lambda _text: b'{"schema": 1, "history": null}',
+    "another schema of the history": lambda text: text.replace(b'"schema":1', b'"schema":7', 1),
+    "a number for the node": lambda text: text.replace(b'"node":{', b'"node":3,"x":{'),
+    "no devices": lambda text: text.replace(b'"devices":', b'"x":'),
+    "null for a list": lambda text: text.replace(b'"boots":[', b'"boots":null,"x":['),
+    "deep": lambda text: text.replace(b'"boot":', b'"x":' + nested(100000) + b',"boot":', 1),
+    "a huge number": lambda text: text.replace(b'"boot":', b'"missed":1' + b"0" * 400 + b',"boot":', 1),
+    "no number": lambda text: text.replace(b'"boot":', b'"sequence":NaN,"boot":', 1),
+    "a verdict that is none": lambda text: text.replace(b'"verdict":"fatal"', b'"verdict":"good"'),
+    "faults without their parts": lambda text: text.replace(b'"remedy":', b'"x":'),
+}
+
+
+@pytest.mark.parametrize("name", list(CORRUPT))
+def test_a_state_that_was_changed_is_put_aside_and_what_is_wrong_is_said(tmp_path, name):
+    host = Host(cards=2)
+    host.xid(79)
+    host.look()
+    path = tmp_path / "state.json"
+    State(str(path)).save(host.history)
+    after = CORRUPT[name](path.read_bytes())
+    assert after != path.read_bytes()
+    path.write_bytes(after)
+    state = State(str(path))
+    assert state.load() == {}
+    assert state.is_new
+    assert state.lost.startswith(f"{path} cannot be used (")
+    assert (tmp_path / "state.json.unreadable").read_bytes() == after
+    assert [one.name for one in tmp_path.iterdir()] == ["state.json.unreadable"]
+
+
+def test_a_pipe_or_an_endless_file_in_the_states_place_stops_nobody(tmp_path):
+    path = tmp_path / "state.json"
+    os.mkfifo(path)
+    assert State(str(path)).load() == {}
+    with open(path, "wb") as file:
+        file.truncate(agent_state.SIZE_AT_MOST + 1)
+    state = State(str(path))
+    assert state.load() == {}
+    assert "is larger than" in state.lost
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"schema": 99, "history": {}}', '{"schema": 1}'])
 def test_a_file_that_cannot_be_read_is_kept_aside_and_named(tmp_path, text):
     path = tmp_path / "state.json"
@@ -51,10 +110,10 @@ def test_a_cut_while_writing_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "state.json"
     agent_state.write_atomically(str(path), "old")
 
-    def cut(*_arguments):
+    def cut(*_arguments, **_more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(agent_state.os, "replace", cut)
+    monkeypatch.setattr(os, "replace", cut)
     with pytest.raises(KeyboardInterrupt):
         agent_state.write_atomically(str(path), "new")
     assert path.read_text() == "old"

@@ -10,13 +10,15 @@ import stat
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import drift_system, host_write
 from ansible_collections.baremetal.gpu.plugins.modules import host_files
+from tests.unit.plugins.service_account import NOBODY, Account, needs_root
 
 
 @pytest.fixture
 def module(capsys):
-    def run(*entries, check_mode=False):
-        arguments = {"entries": list(entries), "_ansible_check_mode": check_mode, "_ansible_diff": True}
+    def run(*entries, check_mode=False, **more):
+        arguments = {"entries": list(entries), **more, "_ansible_check_mode": check_mode, "_ansible_diff": True}
         with patch_module_args(arguments), pytest.raises(SystemExit):
             host_files.main()
         return json.loads(capsys.readouterr().out)
@@ -124,16 +126,36 @@ def test_a_copy_is_kept_where_it_is_asked_for(module, tmp_path):
 def test_a_new_secret_is_never_open_to_others(module, tmp_path, monkeypatch):
     """Not even between its appearance and the setting of its mode."""
     seen = []
-    real = host_files.AnsibleModule.set_fs_attributes_if_different
 
-    def watched(self, arguments, *rest, **more):
-        seen.append(mode(tmp_path / "secret"))
-        return real(self, arguments, *rest, **more)
+    def watched(real):
+        def call(*arguments, **more):
+            seen.extend(mode(path) for path in tmp_path.iterdir())
+            return real(*arguments, **more)
 
-    monkeypatch.setattr(host_files.AnsibleModule, "set_fs_attributes_if_different", watched)
+        return call
+
+    for name in ("fchmod", "replace"):
+        monkeypatch.setattr(host_write.os, name, watched(getattr(os, name)))
     module({"path": str(tmp_path / "secret"), "content": "s3cret", "mode": "0640"})
-    assert seen[0] == 0o600
+    assert seen == [0o600, 0o640]
     assert mode(tmp_path / "secret") == 0o640
+
+
+def test_what_was_there_keeps_its_owner_and_mode(module, tmp_path):
+    if os.geteuid():
+        pytest.skip("gives a file to another user, which is root's to do")
+    (tmp_path / "a").write_text("one\n")
+    os.chown(tmp_path / "a", NOBODY, NOBODY)
+    (tmp_path / "a").chmod(0o604)
+    module({"path": str(tmp_path / "a"), "content": "two\n"})
+    status = (tmp_path / "a").stat()
+    assert (status.st_uid, status.st_gid, mode(tmp_path / "a")) == (NOBODY, NOBODY, 0o604)
+
+
+def test_an_owner_that_is_not_there_is_named(module, tmp_path):
+    said = module({"path": str(tmp_path / "a"), "content": "x", "owner": "no-such-user"})
+    assert said["msg"] == f"{tmp_path}/a: there is no owner no-such-user on the host; make it first"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -171,3 +193,122 @@ def test_nonsense_is_refused_before_anything_is_changed(module, tmp_path):
     assert "/etc/x: mode 'u=rw' is not in octal digits, such as '0644'" in said["msg"]
     assert "/etc/y: validate has no %s for the file that it checks: check" in said["msg"]
     assert list(tmp_path.iterdir()) == []
+
+
+# --- in a directory of a service account, which somebody has taken over -----------------------------------------------
+
+SECRET = "root:$6$hash\n"
+
+
+@pytest.fixture
+def account(tmp_path):
+    return Account(tmp_path / "zookeeper")
+
+
+@pytest.fixture
+def shadow(tmp_path):
+    path = tmp_path / "shadow"
+    path.write_text(SECRET)
+    path.chmod(0o600)
+    return path
+
+
+def is_untouched(path):
+    status = path.stat()
+    return (path.read_text(), status.st_uid, mode(path)) == (SECRET, 0, 0o600)
+
+
+MYID = {"content": "1\n", "mode": "0640", "owner": "65534", "group": "65534"}
+
+
+@needs_root
+@pytest.mark.parametrize("entry", [MYID, {**MYID, "content": SECRET}, {**MYID, "content": SECRET, "force": False}])
+def test_a_planted_link_is_replaced_and_said(module, account, shadow, entry):
+    account.does(lambda: os.symlink(str(shadow), "myid"))
+    path = account.directory / "myid"
+    foretold = module({"path": str(path), **entry}, check_mode=True)
+    done = module({"path": str(path), **entry})
+    assert (foretold["changes"], foretold["diff"]) == (done["changes"], done["diff"])
+    assert done["changes"] == {str(path): "is a link, not a file"}
+    assert [SECRET in item["before"] for item in done["diff"]] == [False]
+    assert is_untouched(shadow)
+    assert (path.is_symlink(), path.read_text(), path.stat().st_uid) == (False, entry["content"], NOBODY)
+    assert module({"path": str(path), **entry})["changed"] is False
+
+
+@needs_root
+@pytest.mark.parametrize("content", ["1\n", SECRET])
+def test_a_hard_link_is_replaced_and_its_content_is_not_shown(module, account, shadow, content):
+    path = account.directory / "myid"
+    os.link(shadow, path)
+    done = module({"path": str(path), **MYID, "content": content})
+    assert "second name (a hard link)" in done["changes"][str(path)]
+    assert SECRET not in done["diff"][0]["before"]
+    assert is_untouched(shadow)
+    assert path.read_text() == content
+
+
+@needs_root
+def test_a_file_that_keeps_its_content_is_not_given_away_where_it_may_be_from_elsewhere(module, account, shadow):
+    path = account.directory / "log"
+    os.link(shadow, path)
+    said = module({"path": str(path), "mode": "0666", "owner": "65534"})
+    assert said["failed"] is True
+    assert "second name (a hard link)" in said["msg"]
+    assert is_untouched(shadow)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"path": "data/passwd", "content": "x"},
+        {"path": "data/passwd", "state": "absent"},
+        {"path": "data/passwd", "state": "link", "src": "/x"},
+        {"path": "data/new", "state": "directory"},
+        {"path": "data", "state": "directory", "mode": "0777", "owner": "65534"},
+    ],
+)
+def test_a_directory_turned_into_a_link_stops_the_run_which_names_it(module, account, tmp_path, entry):
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    (etc / "passwd").write_text(SECRET)
+    account.does(lambda: os.symlink("../etc", "data"))
+    said = module({**entry, "path": str(account.directory / entry["path"])})
+    assert said["failed"] is True
+    assert said["msg"].startswith(f"{account.directory / entry['path']}: ")
+    assert "nobody" in said["msg"]
+    assert "To do: " in said["msg"]
+    assert [(one.name, one.read_text()) for one in etc.iterdir()] == [("passwd", SECRET)]
+    assert etc.stat().st_uid == 0
+
+
+@needs_root
+def test_a_pipe_in_the_place_of_a_file_is_named(module, account):
+    account.does(lambda: os.mkfifo("myid"))
+    path = account.directory / "myid"
+    assert module({"path": str(path), **MYID})["msg"] == f"{path}: is no file; move it away"
+
+
+@needs_root
+def test_paths_for_other_modules_are_cleared_of_planted_links(module, account, shadow, tmp_path):
+    account.does(lambda: (os.symlink(str(shadow), "key.pem"), os.symlink("..", "data")))
+    (tmp_path / "own").symlink_to(shadow)
+    paths = [str(account.directory / "key.pem"), str(tmp_path / "own"), str(tmp_path / "none")]
+    done = module(no_links=paths)
+    assert done["changes"] == {paths[0]: "is a link that is not root's own"}
+    assert not (account.directory / "key.pem").is_symlink()
+    assert (tmp_path / "own").is_symlink()
+    assert "leads through the link data" in module(no_links=[str(account.directory / "data/shadow")])["msg"]
+    assert is_untouched(shadow)
+
+
+@needs_root
+def test_what_is_foreign_is_said_by_the_look_and_its_content_is_not_told(account, shadow):
+    account.does(lambda: (os.symlink(str(shadow), "myid"), os.symlink("..", "data")))
+    os.link(shadow, account.directory / "hard")
+    for name in ("myid", "hard", "data/shadow"):
+        item = {"path": str(account.directory / name), "content": SECRET}
+        why = drift_system.file_drift(item)
+        assert why is not None, name
+        assert SECRET not in drift_system.file_diff({**item, "why": why, "content": "1"})["before"]

@@ -1,0 +1,73 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""JSON that may have been cut, changed or made up: whole, of bounded size and depth, or refused with a reason."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+DEPTH_AT_MOST = 20
+NUMBER_BELOW = 2**63
+
+
+class Malformed(ValueError):
+    """It is not what it should be; the message says in what."""
+
+
+def parse(text: bytes | str) -> Any:
+    """The value, in which every text can be written as UTF-8 and every number is finite. Raises Malformed."""
+    try:
+        found = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_refuse)
+    except UnicodeDecodeError as failure:
+        raise Malformed(f"byte {failure.start} is no UTF-8") from None
+    except RecursionError:
+        raise Malformed("it is nested too deeply") from None
+    except ValueError as failure:
+        raise Malformed(f"it is no JSON: {failure}") from None
+    _check(found)
+    return found
+
+
+def parse_object(text: bytes | str) -> dict[str, Any]:
+    """The same for an object."""
+    found = parse(text)
+    if not isinstance(found, dict):
+        raise Malformed(f"it is {_kind(found)}, not an object")
+    return found
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    return {"list": "a list", "str": "a text", "bool": "true or false"}.get(type(value).__name__, "a number")
+
+
+def _check(whole: Any) -> None:
+    """Without recursion, which is what a deep one is made to break."""
+    waiting: list[tuple[Any, int]] = [(whole, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > DEPTH_AT_MOST:
+            raise Malformed("it is nested too deeply")
+        if isinstance(value, dict):
+            waiting += [(one, depth + 1) for pair in value.items() for one in pair]
+        elif isinstance(value, list):
+            waiting += [(one, depth + 1) for one in value]
+        elif isinstance(value, str):
+            if not value.isascii():
+                try:
+                    value.encode("utf-8")
+                except UnicodeEncodeError:
+                    raise Malformed("a text has half a character in it") from None
+        elif isinstance(value, float):
+            if not math.isfinite(value):
+                raise Malformed("a number is not finite")
+        elif isinstance(value, int) and abs(value) >= NUMBER_BELOW:
+            raise Malformed("a number is too large")
