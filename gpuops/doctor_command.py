@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import parse
 from gpuops import doctor, drive, records, runner, screen
 from gpuops.inventory.snapshot import InventoryError, hosts_of
 from gpuops.records import Redactor
@@ -27,10 +28,12 @@ def last_failure(site: Site, host: str) -> dict[str, Any] | None:
         if record.hosts[host] not in ("failed", "unreachable"):
             return None
         try:
-            rows = [json.loads(line) for line in (path / records.EVENTS).read_text(encoding="utf-8").splitlines()]
+            rows = [parse(row) for row in (path / records.EVENTS).read_text(encoding="utf-8").split("\n") if row]
         except (OSError, ValueError):
             return None
-        told = [row for row in rows if row.get("event") == "failure" and row.get("host") == host]
+        told = [
+            row for row in rows if isinstance(row, dict) and row.get("event") == "failure" and row.get("host") == host
+        ]
         return told[-1] if told else None
     return None
 

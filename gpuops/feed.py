@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, progress
 
 # Events do not say either to whom a task was delegated; the line that is printed does.
 ARROW = re.compile(r"^fatal: \[\S+ -> ([^\](]+)", re.MULTILINE)
@@ -44,9 +44,9 @@ class Feed:
         if kind == "runner_on_start":
             self.run.host_started(host, data.get("task", ""), stage, data.get("task_action", ""), now)
         elif kind == "runner_on_ok":
-            result = data.get("res") or {}
+            result = outside_document.mapping(data.get("res"))
             self.run.host_done(host, progress.CHANGED if result.get("changed") else progress.OK, stage, now)
-            self.run.host_finished(host, result.get(progress.FINISHED) or ())
+            self.run.host_finished(host, result.get(progress.FINISHED))
         elif kind == "runner_on_skipped":
             self.run.host_done(host, progress.SKIPPED, stage, now)
         elif kind in ("runner_on_failed", "runner_on_unreachable"):

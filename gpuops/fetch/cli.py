@@ -30,7 +30,10 @@ def manifest(
         found = manifests.from_inventory(find(inventory).inventory, extra_vars or [])
     except (SiteError, manifests.ManifestError) as error:
         raise SystemExit(f"gpuops manifest: {error}") from error
-    output.write_text(found.dump(), encoding="utf-8")
+    try:
+        output.write_text(found.dump(), encoding="utf-8")
+    except OSError as error:
+        raise SystemExit(f"gpuops manifest: {output} cannot be written: {error.strerror}") from error
     for release in found.releases:
         typer.echo(f"{release.name}: {len(release.packages)} packages named by the roles")
     typer.echo(f"{len(found.hosts)} hosts, {len(found.downloads)} files by URL: {output}")
@@ -53,6 +56,9 @@ def fetch(
         debian.need_tools()
         wanted = manifests.load(manifest_file)
         for release in wanted.releases:
+            if not release.is_debian:
+                typer.echo(f"{release.name}: not fetched; dnf reposync makes a mirror of its repositories", err=True)
+                continue
             sources = [(archive, [release.codename, f"{release.codename}-updates"])]
             if security:
                 sources.append((security, [f"{release.codename}-security"]))
