@@ -248,10 +248,8 @@ def _card(card: Mapping[str, Any]) -> str:
 
 def _evidence(row: Mapping[str, Any]) -> str:
     evidence = mapping(row.get("evidence"))
-    parts = [line_of(row.get("code"))]
-    for key in ("value", "threshold"):
-        if evidence.get(key) is not None:
-            parts.append(f"{key} {line_of(evidence[key])}")
+    told = [f"{key} {line_of(evidence[key])}" for key in ("value", "threshold") if evidence.get(key) is not None]
+    parts = [line_of(row.get("code")), *told]
     xids = mapping(evidence.get("xids"))
     if xids:
         parts.append("Xids " + ", ".join(f"{number}: {line_of(count)}" for number, count in xids.items()))
