@@ -13,8 +13,7 @@ import typer
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import parse
 from gpuops import doctor, drive, records, runner, screen
 from gpuops.inventory.snapshot import InventoryError, hosts_of
-from gpuops.records import Redactor
-from gpuops.site import InventoryOption, Site, SiteError, find, secrets
+from gpuops.site import InventoryOption, Site, SiteError, find, redactor
 from gpuops.up import WordsArgument, answers
 
 PLAYBOOK = "baremetal.gpu.doctor"
@@ -73,7 +72,7 @@ def doctor_command(
     reader = doctor.Reader(host)
     stopper = runner.Stopper(lambda count: None)
     passwords = answers(words or [])
-    redact = Redactor(secrets(site) | set(passwords.values()))
+    redact = redactor(site, words or [], passwords.values())
     with tempfile.TemporaryDirectory(prefix="gpuops-doctor-") as private:
         runner.run(
             site,
@@ -84,12 +83,13 @@ def doctor_command(
             limit=host,
             options=["-e", "target_hosts=all", *(words or [])],
             passwords=passwords,
+            redact=redact.document,
         )
     if stopper.count:
         raise typer.Exit(drive.INTERRUPTED)
-    findings = reader.findings(last_failure(site, host))
+    findings = reader.findings(redact.document(last_failure(site, host)))
     if as_json:
-        print(redact(json.dumps(doctor.as_json(host, reader, findings), indent=2)))
+        print(json.dumps(redact.document(doctor.as_json(host, reader, findings)), indent=2))
     else:
         shown = screen.Quiet(redact)
         shown.lines(doctor.lines(host, reader, findings, shown.width))

@@ -61,8 +61,8 @@ class Feed:
                 and progress.short(data.get("role", "")) == progress.EXPLAINING_ROLE
                 and data.get("task_action") not in FAIL_ACTIONS
             )
-            result = data.get("res")
+            failed: Any = data.get("res")
             elsewhere = ARROW.search(str(event.get("stdout") or ""))
-            if elsewhere and isinstance(result, dict):
-                result = {**result, progress.DELEGATED: elsewhere[1]}
-            self.run.host_failed(host, word, data.get("task", ""), stage, result, now, rescued)
+            if elsewhere and isinstance(failed, dict):
+                failed = {**failed, progress.DELEGATED: elsewhere[1]}
+            self.run.host_failed(host, word, data.get("task", ""), stage, failed, now, rescued)

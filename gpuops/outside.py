@@ -34,10 +34,14 @@ class Events:
 
     def __call__(self, raw: Mapping[str, Any]) -> None:
         event = outside_document.cleaned(raw)
-        if self._redact:
-            event = self._redact(event)
         data = event.get("event_data")
         host = str(data.get("host") or "") if isinstance(data, dict) else ""
+        if self._redact:
+            event = self._redact(event)
+            data = event.get("event_data")
+            if host:
+                # Its name is the inventory's, and goes back to Ansible.
+                event["event_data"] = data = {**data, "host": host}
         try:
             self._take(event)
         except OF_ANOTHER_SHAPE as error:

@@ -129,7 +129,11 @@ def run(
     take = outside.Events(on_event, redact)
 
     def handle(event: dict[str, Any]) -> bool:
-        ending.pid = ending.pid or event.get("pid")
+        if ending.pid is None and event.get("pid"):
+            ending.pid = event["pid"]
+            # The command line with its variables, and the environment: of no use any more, and not for reading.
+            for path in private.glob("artifacts/*/command"):
+                path.unlink(missing_ok=True)
         take(event)
         return False
 

@@ -10,7 +10,7 @@ import typer
 
 from gpuops.fetch import debian, downloads
 from gpuops.fetch import manifest as manifests
-from gpuops.site import InventoryOption, SiteError, find
+from gpuops.site import InventoryOption, SiteError, find, redactor
 
 
 def manifest(
@@ -27,7 +27,9 @@ def manifest(
       gpuops manifest --inventory inventories/mysite --output manifest.json
     """
     try:
-        found = manifests.from_inventory(find(inventory).inventory, extra_vars or [])
+        site = find(inventory)
+        words = [part for word in extra_vars or [] for part in ("-e", word)]
+        found = manifests.from_inventory(site.inventory, extra_vars or [], redactor(site, words).document)
     except (SiteError, manifests.ManifestError) as error:
         raise SystemExit(f"gpuops manifest: {error}") from error
     try:

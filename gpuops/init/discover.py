@@ -21,7 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
     progress,
     progress_text,
 )
-from gpuops import runner
+from gpuops import runner, secrecy
 from gpuops.feed import Feed
 from gpuops.init.answers import Answers, is_device
 from gpuops.site import Site
@@ -181,6 +181,8 @@ def look(answers: Answers) -> Look:
         elif not feed.run.hosts:
             said.append(str(event.get("stdout") or ""))
 
+    known = secrecy.Secrets()
+    known.leaves([answers.variables, *(host.variables for host in answers.hosts)], sealed=False)
     with tempfile.TemporaryDirectory(prefix="gpuops-init-") as private:
         inventory = Path(private) / "hosts.json"
         inventory.write_text(json.dumps(reach(answers)))
@@ -190,6 +192,7 @@ def look(answers: Answers) -> Look:
             take,
             runner.Stopper(lambda count: None),
             playbook=str(PLAYBOOK),
+            redact=secrecy.Redactor(known.found).document,
         )
     feed.run.finished(time.monotonic())
     for name, rows in facts.items():

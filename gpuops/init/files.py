@@ -70,7 +70,13 @@ def _as_no_template(dumper: yaml.SafeDumper, value: FromHost) -> yaml.ScalarNode
 
 
 _Dumper.add_representer(FromHost, _as_no_template)
-_Loader.add_constructor("!unsafe", lambda loader, node: FromHost(loader.construct_scalar(node)))
+
+
+def _from_host(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> FromHost:
+    return FromHost(loader.construct_scalar(node))
+
+
+_Loader.add_constructor("!unsafe", _from_host)
 
 
 def in_yaml(value: Any) -> str:

@@ -23,6 +23,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
 )
 from gpuops import outside
 from gpuops.ansible_environment import as_if_called_here
+from gpuops.site import Site, redactor
 
 SKIP_FACTS = "BAREMETAL_GPU_INVENTORY_SKIP_FACTS"
 # Of the file, in the inventory's directory.
@@ -83,7 +84,7 @@ def from_hosts(inventory: Path, limit: str, names: list[str], outcome: Outcome) 
         if not (outcome.found or outcome.problems):
             said.append(str(event.get("stdout") or ""))
 
-    take = outside.Events(note)
+    take = outside.Events(note, redactor(Site(inventory.resolve())).document)
 
     def handle(event: dict[str, Any]) -> bool:
         take(event)
@@ -110,7 +111,7 @@ def from_hosts(inventory: Path, limit: str, names: list[str], outcome: Outcome) 
 
 def from_cache(inventory: Path, limit: str, names: list[str], outcome: Outcome) -> None:
     """Read the fact cache that ansible.cfg names."""
-    said = _answer([sys.executable, "-m", "gpuops.inventory.cached"], "".join(f"{name}\n" for name in names))
+    said = _answer(inventory, [sys.executable, "-m", "gpuops.inventory.cached"], "".join(f"{name}\n" for name in names))
     for row in said.splitlines():
         host, facts, problem = outside_document.parse(row)
         if problem:
@@ -122,15 +123,18 @@ def from_cache(inventory: Path, limit: str, names: list[str], outcome: Outcome) 
             outcome.problems.setdefault(host, "the fact cache has no facts of its cards")
 
 
-def _answer(command: list[str], given: str = "") -> str:
-    """What a command says. Raises InventoryError with its error output if it fails; its warnings are passed on."""
+def _answer(inventory: Path, command: list[str], given: str = "") -> str:
+    """What a command about an inventory says. Raises InventoryError with its error output if it fails; its warnings
+    are passed on, without the inventory's secrets."""
     done = subprocess.run(
         command, input=given, capture_output=True, text=True, check=False, env={**os.environ, **as_if_called_here()}
     )
-    problem = outside_text.several_lines(done.stderr)
-    if done.returncode:
-        raise InventoryError((problem.strip() or outside_text.several_lines(done.stdout).strip())[-4000:])
-    sys.stderr.write(problem)
+    if done.stderr or done.returncode:
+        redact = redactor(Site(inventory.resolve()))
+        problem = redact(outside_text.several_lines(done.stderr))
+        if done.returncode:
+            raise InventoryError((problem.strip() or redact(outside_text.several_lines(done.stdout)).strip())[-4000:])
+        sys.stderr.write(problem)
     return done.stdout
 
 
@@ -139,7 +143,7 @@ def hosts_of(inventory: Path, limit: str) -> tuple[list[str], list[str]]:
 
     def listed(pattern: str) -> list[str]:
         # The first line is the number of hosts.
-        said = _answer(["ansible", pattern, "-i", str(inventory), "--list-hosts"])
+        said = _answer(inventory, ["ansible", pattern, "-i", str(inventory), "--list-hosts"])
         return [line.strip() for line in said.splitlines()[1:]]
 
     everyone = listed("all")
