@@ -282,21 +282,27 @@ PLAYBOOK = """
       loop: "{{ every }}"
     - name: Change
       copy: {content: "{{ every | to_nice_json }}", dest: "{{ playbook_dir }}/planted", mode: "0600"}
+    - name: Say it on the other output, and end with an error
+      script: said.sh {{ every | map('quote') | join(' ') }} {{ every[1] | b64encode }}
+      ignore_errors: true
     - name: Fail
-      command:
-        argv: [sh, -c, "printf '%s\\n' \"$@\" >&2; exit 1", x, "{{ every | join(' ') }}", "{{ every[1] | b64encode }}"]
+      fail: {msg: "{{ every | join(' ') }} {{ every[1] | b64encode }} Remedy: {{ every[2] }}"}
 """
 
 
 def test_secrets_of_every_kind_said_in_every_place_are_nowhere(bench):
-    made = {name: f"{number}-correct'horse {number}" for number, name in enumerate(PLACES)}
-    # The last place is there twice with one secret in it.
-    place(bench.path, {name: text for name, text in made.items() if name != "a variable that is named so"})
-    everything = [*made.values()]
+    # As a variable of that name Ansible would use it.
+    made = {
+        name: f"{number}-correct'horse {number}"
+        for number, name in enumerate(PLACES)
+        if name != "a variable that is named so"
+    }
+    place(bench.path, made)
+    everything = [*made.values(), "of-the-command-line"]
     (bench.path / "everything.json").write_text(json.dumps(everything))
-    del made["a variable that is named so"]
     (bench.path / "play.yml").write_text(PLAYBOOK)
-    words = ["-e", f"everything={bench.path}/everything.json", "-e", json.dumps({"db_password": everything[5]})]
+    (bench.path / "said.sh").write_text("#!/bin/sh\nprintf '%s\\n' \"$@\" >&2\nexit 1\n")
+    words = ["-e", f"everything={bench.path}/everything.json", "-e", json.dumps({"db_password": everything[-1]})]
     shown = ""
     for command in (["up", "-p", "play.yml"], ["up", "-p", "play.yml", "--json"], ["plan", "-p", "play.yml", "--diff"]):
         (bench.path / "planted").unlink(missing_ok=True)
