@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, rows, texts
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import text as line_of
 from ansible_collections.baremetal.gpu.plugins.module_utils.progress_text import Line
 
 # Causes and their exit statuses, from what everything else depends on to what depends on the rest. The first that is
@@ -31,6 +32,9 @@ CAUSES = {
     "last_run": (50, "the last run failed there, and nothing is found now"),
     "unknown": (60, "the host could not be examined"),
 }
+
+# The end of the year 9999.
+LAST_MOMENT = 253402300799
 
 # What ssh and sudo say, in small letters -> cause.
 _SAYINGS = (
@@ -97,7 +101,7 @@ class Reader:
             "runner_on_unreachable",
         ):
             return
-        result = data.get("res") or {}
+        result = mapping(data.get("res"))
         action = str(data.get("task_action", "")).removeprefix("baremetal.gpu.")
         task = str(data.get("task", ""))
         if kind == "runner_on_unreachable":
@@ -112,7 +116,7 @@ class Reader:
         elif task == "Read what these units said last":
             self._said = {
                 str(row.get("item")): " | ".join(str(row.get("stdout") or "").splitlines())
-                for row in result.get("results") or []
+                for row in rows(result.get("results"))
             }
         elif task == "Ask systemd for the agent":
             self._agent(str(result.get("stdout") or ""))
@@ -133,9 +137,9 @@ class Reader:
             )
             for unit in self._units
         ]
-        rows = [*self.found, *units]
-        if not rows and not self.checked:
-            rows = [
+        found = [*self.found, *units]
+        if not found and not self.checked:
+            found = [
                 Finding(
                     "unknown",
                     "nothing was heard of the host",
@@ -143,9 +147,9 @@ class Reader:
                     f"run `ansible {self.host} -m ansible.builtin.ping -vvv`",
                 )
             ]
-        if not rows and last_failure:
-            reasons = last_failure.get("reasons") or [{}]
-            rows = [
+        if not found and last_failure:
+            reasons = rows(last_failure.get("reasons")) or [{}]
+            found = [
                 Finding(
                     "last_run",
                     f"the last run failed in {last_failure.get('stage') or 'no stage'}: {reasons[0].get('cause', '')}",
@@ -154,7 +158,7 @@ class Reader:
                 )
             ]
         order = list(CAUSES)
-        return sorted(rows, key=lambda row: order.index(row.cause))
+        return sorted(found, key=lambda row: order.index(row.cause))
 
     def _add(self, finding: Finding) -> None:
         if finding not in self.found:
@@ -173,30 +177,30 @@ class Reader:
                 self._add(self._access(result, progress.FAILED))
             return
         self.checked.append("preflight")
-        for row in result["problems"]:
-            value = row.get("value")
-            evidence = row["code"] if value in ("", None) else f"{row['code']}: {value}"
-            self._add(Finding("preflight", str(row["message"]), evidence, str(row["remedy"])))
+        for row in rows(result["problems"]):
+            code, value = line_of(row.get("code")), line_of(row.get("value"))
+            evidence = f"{code}: {value}" if value else code
+            self._add(Finding("preflight", line_of(row.get("message")), evidence, line_of(row.get("remedy"))))
 
     def _facts(self, result: Mapping[str, Any]) -> None:
-        facts = (result.get("ansible_facts") or {}).get("gpu")
+        facts = mapping(result.get("ansible_facts")).get("gpu")
         if not isinstance(facts, dict):
             if not self.found:
                 self._add(self._access(result, progress.FAILED))
             return
         self.checked.append("driver and cards")
-        error = (facts.get("driver") or {}).get("nvml_error")
+        error = mapping(mapping(facts.get("driver")).get("nvml_error"))
         if error and facts.get("present"):
             self._add(Finding("driver", str(error.get("text")), str(error.get("name")), str(error.get("remedy") or "")))
-        health = facts.get("health") or {}
-        for text in (health.get("agent_error"), *(health.get("problems") or ())):
-            if text:
+        health = mapping(facts.get("health"))
+        for told in (health.get("agent_error"), *texts(health.get("problems"))):
+            if told:
                 see = "see `systemctl status baremetal-gpu-agent` and `journalctl -u baremetal-gpu-agent` there"
-                self._add(Finding("agent", one_line(text), "gpu_facts", see))
+                self._add(Finding("agent", line_of(told), "gpu_facts", see))
         if health.get("log_error"):
-            self.checked.append(f"not the kernel's log ({one_line(health['log_error'])})")
-        for who, part in [("the host", health), *((_card(card), card) for card in health.get("devices") or [])]:
-            for row in part.get("reasons") or []:
+            self.checked.append(f"not the kernel's log ({line_of(health['log_error'])})")
+        for who, part in [("the host", health), *((_card(card), card) for card in rows(health.get("devices")))]:
+            for row in rows(part.get("reasons")):
                 cause = "card_fatal" if row.get("verdict") == "fatal" else "card_degraded"
                 text = f"{who}: {row.get('text') or row.get('code')}"
                 self._add(Finding(cause, text, _evidence(row), f"{row.get('remedy')} (action: {row.get('action')})"))
@@ -244,21 +248,20 @@ class Reader:
 def _card(card: Mapping[str, Any]) -> str:
     for key in ("index", "pci_address", "uuid"):
         if card.get(key) is not None:
-            return f"card {card[key]}"
+            return f"card {line_of(card[key])}"
     return "a card"
 
 
 def _evidence(row: Mapping[str, Any]) -> str:
-    evidence = row.get("evidence") or {}
-    parts = [f"{row.get('code')}"]
-    if evidence.get("value") is not None:
-        parts.append(f"value {evidence['value']}")
-    if evidence.get("threshold") is not None:
-        parts.append(f"threshold {evidence['threshold']}")
-    if evidence.get("xids"):
-        parts.append("Xids " + ", ".join(f"{number}: {count}" for number, count in evidence["xids"].items()))
-    if isinstance(evidence.get("since"), (int, float)):
-        parts.append("since " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(evidence["since"])))
+    evidence = mapping(row.get("evidence"))
+    told = [f"{key} {line_of(evidence[key])}" for key in ("value", "threshold") if evidence.get(key) is not None]
+    parts = [line_of(row.get("code")), *told]
+    xids = mapping(evidence.get("xids"))
+    if xids:
+        parts.append("Xids " + ", ".join(f"{number}: {line_of(count)}" for number, count in xids.items()))
+    since = outside_document.number(evidence.get("since"))
+    if since is not None and 0 <= since < LAST_MOMENT:
+        parts.append("since " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since)))
     return ", ".join(parts)
 
 

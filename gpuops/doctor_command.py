@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import parse
 from gpuops import doctor, drive, records, runner, screen
 from gpuops.inventory.snapshot import InventoryError, hosts_of
-from gpuops.records import Redactor
-from gpuops.site import InventoryOption, Site, SiteError, find, secrets
+from gpuops.site import InventoryOption, Site, SiteError, find, redactor
 from gpuops.up import WordsArgument, answers
 
 PLAYBOOK = "baremetal.gpu.doctor"
@@ -27,10 +27,12 @@ def last_failure(site: Site, host: str) -> dict[str, Any] | None:
         if record.hosts[host] not in ("failed", "unreachable"):
             return None
         try:
-            rows = [json.loads(line) for line in (path / records.EVENTS).read_text(encoding="utf-8").splitlines()]
+            rows = [parse(row) for row in (path / records.EVENTS).read_text(encoding="utf-8").split("\n") if row]
         except (OSError, ValueError):
             return None
-        told = [row for row in rows if row.get("event") == "failure" and row.get("host") == host]
+        told = [
+            row for row in rows if isinstance(row, dict) and row.get("event") == "failure" and row.get("host") == host
+        ]
         return told[-1] if told else None
     return None
 
@@ -70,7 +72,7 @@ def doctor_command(
     reader = doctor.Reader(host)
     stopper = runner.Stopper(lambda count: None)
     passwords = answers(words or [])
-    redact = Redactor(secrets(site) | set(passwords.values()))
+    redact = redactor(site, words or [], passwords.values())
     with tempfile.TemporaryDirectory(prefix="gpuops-doctor-") as private:
         runner.run(
             site,
@@ -81,12 +83,13 @@ def doctor_command(
             limit=host,
             options=["-e", "target_hosts=all", *(words or [])],
             passwords=passwords,
+            redact=redact.document,
         )
     if stopper.count:
         raise typer.Exit(drive.INTERRUPTED)
-    findings = reader.findings(last_failure(site, host))
+    findings = reader.findings(redact.document(last_failure(site, host)))
     if as_json:
-        print(redact(json.dumps(doctor.as_json(host, reader, findings), indent=2)))
+        print(json.dumps(redact.document(doctor.as_json(host, reader, findings)), indent=2))
     else:
         shown = screen.Quiet(redact)
         shown.lines(doctor.lines(host, reader, findings, shown.width))

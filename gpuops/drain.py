@@ -110,7 +110,7 @@ def _run(
         also=lambda event, _stage: agents.take(event),
     )
     if as_json:
-        print(outcome.redact(json.dumps({"event": "agents", "hosts": agents.hosts})), flush=True)
+        print(json.dumps(outcome.redact.document({"event": "agents", "hosts": agents.hosts})), flush=True)
         raise typer.Exit(outcome.status)
     shown = screen.Quiet(outcome.redact)
     shown.lines([[("plain", line)] for line in agents.lines(command == "restore", check)])

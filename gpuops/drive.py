@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress
 from gpuops import records, runner, screen, told
+from gpuops.secrecy import Redactor
 from gpuops.site import Site, secrets
 from gpuops.under_way import TakeStaged, UnderWay
 
@@ -30,7 +31,7 @@ class Outcome:
     run: progress.Run
     directory: Path
     said: str
-    redact: Callable[[str], str]
+    redact: Redactor
 
 
 def status_of(run: progress.Run, rc: int, interrupted: bool) -> int:
@@ -67,7 +68,7 @@ def drive(
     record = records.Record(playbook, limit, tags, check, started=time.time())
     before = [earlier for _path, earlier in records.earlier(site.remembered)]
     expected, seen = records.expected(before, record.kind), records.most_hosts(before)
-    kept = records.begin(site.remembered, secrets(site) | set((passwords or {}).values()))
+    kept = records.begin(site.remembered, secrets(site, options, (passwords or {}).values()))
     shown = shown_as(kept.redact)
     words = [*options, *(["--check", "--diff"] if check else [])]
     way = UnderWay(site, kept, shown, expected, words, passwords, also, seen)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, progress
 
 # Events do not say either to whom a task was delegated; the line that is printed does.
 ARROW = re.compile(r"^fatal: \[\S+ -> ([^\](]+)", re.MULTILINE)
@@ -44,9 +44,9 @@ class Feed:
         if kind == "runner_on_start":
             self.run.host_started(host, data.get("task", ""), stage, data.get("task_action", ""), now)
         elif kind == "runner_on_ok":
-            result = data.get("res") or {}
+            result = outside_document.mapping(data.get("res"))
             self.run.host_done(host, progress.CHANGED if result.get("changed") else progress.OK, stage, now)
-            self.run.host_finished(host, result.get(progress.FINISHED) or ())
+            self.run.host_finished(host, result.get(progress.FINISHED))
         elif kind == "runner_on_skipped":
             self.run.host_done(host, progress.SKIPPED, stage, now)
         elif kind in ("runner_on_failed", "runner_on_unreachable"):
@@ -61,8 +61,8 @@ class Feed:
                 and progress.short(data.get("role", "")) == progress.EXPLAINING_ROLE
                 and data.get("task_action") not in FAIL_ACTIONS
             )
-            result = data.get("res")
+            failed: Any = data.get("res")
             elsewhere = ARROW.search(str(event.get("stdout") or ""))
-            if elsewhere and isinstance(result, dict):
-                result = {**result, progress.DELEGATED: elsewhere[1]}
-            self.run.host_failed(host, word, data.get("task", ""), stage, result, now, rescued)
+            if elsewhere and isinstance(failed, dict):
+                failed = {**failed, progress.DELEGATED: elsewhere[1]}
+            self.run.host_failed(host, word, data.get("task", ""), stage, failed, now, rescued)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, rows, texts
 from ansible_collections.baremetal.gpu.plugins.module_utils.progress_text import Line
 
 # What a line of a drift's plan begins with, and where it belongs. What is not here changes something.
@@ -77,7 +78,7 @@ class Reader:
         if event.get("event") != "runner_on_ok":
             return
         data = event["event_data"]
-        result = data.get("res") or {}
+        result = mapping(data.get("res"))
         host = self.hosts.setdefault(data["host"], HostPlan())
         action = data.get("resolved_action") or data.get("task_action") or ""
         self._preflight(host, result)
@@ -106,35 +107,34 @@ class Reader:
         plan = facts.get("gpu_plan") if isinstance(facts, dict) else None
         if not isinstance(plan, dict):
             return
-        host.summary = [str(step) for step in plan.get("steps") or []]
+        host.summary = texts(plan.get("steps"))
         if plan.get("reboot_expected"):
-            for reason in plan.get("reboot_reasons") or ["preflight expects one"]:
+            for reason in texts(plan.get("reboot_reasons")) or ["preflight expects one"]:
                 host.add("reboots", f"perhaps: {reason}")
-        for text in result.get("advice") or []:
-            host.add("cautions", str(text))
+        for text in texts(result.get("advice")):
+            host.add("cautions", text)
 
 
 def _disks(host: HostPlan, result: Mapping[str, Any]) -> None:
-    for row in result.get("devices") or []:
+    for row in rows(result.get("devices")):
         if row.get("action") != "prepare":
             continue
         if row.get("wipe"):
-            host.add("wipes", f"{row['path']}: everything on it is destroyed ({row.get('why', '')})")
+            host.add("wipes", f"{row.get('path')}: everything on it is destroyed ({row.get('why', '')})")
         else:
-            host.add("disks", f"{row['path']} becomes an OSD ({row.get('why', '')})")
-        for name in row.get("also_wipe") or []:
-            host.add("wipes", f"{name}: everything on it is destroyed (db or wal of the OSD on {row['path']})")
+            host.add("disks", f"{row.get('path')} becomes an OSD ({row.get('why', '')})")
+        for name in texts(row.get("also_wipe")):
+            host.add("wipes", f"{name}: everything on it is destroyed (db or wal of the OSD on {row.get('path')})")
 
 
 def _drift(host: HostPlan, result: Mapping[str, Any], stage: str) -> None:
-    for line in result.get("plan") or []:
-        text = str(line)
+    for text in texts(result.get("plan")):
         section = next((name for beginning, name in _BEGINNINGS if text.startswith(beginning)), "changes")
         host.add(section, f"{stage}: {text}" if stage else text)
 
 
 def _change(host: HostPlan, task: str, result: Mapping[str, Any], stage: str) -> None:
-    parts = [row for row in result.get("results") or [] if isinstance(row, dict) and row.get("changed")]
+    parts = [row for row in rows(result.get("results")) if row.get("changed")]
     named = [row["_ansible_item_label"] for row in parts if isinstance(row.get("_ansible_item_label"), str)]
     headers = [row["after_header"] for row in _diff_rows(result) if isinstance(row.get("after_header"), str)]
     about = ", ".join(dict.fromkeys([*named, *headers]))
@@ -143,9 +143,9 @@ def _change(host: HostPlan, task: str, result: Mapping[str, Any], stage: str) ->
 
 def _diff_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     found = []
-    for part in [result, *(result.get("results") or [])]:
-        rows = part.get("diff") if isinstance(part, dict) else None
-        found += [row for row in (rows if isinstance(rows, list) else [rows]) if isinstance(row, dict)]
+    for part in [result, *rows(result.get("results"))]:
+        said = part.get("diff")
+        found += [row for row in (said if isinstance(said, list) else [said]) if isinstance(row, dict)]
     return found
 
 

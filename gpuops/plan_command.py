@@ -102,7 +102,7 @@ def plan_command(
         }
         if not outcome.run.hosts:
             document["said"] = outcome.said
-        print(redact(json.dumps(document, indent=2)))
+        print(json.dumps(redact.document(document), indent=2))
     elif not outcome.run.hosts:
         typer.echo(f"gpuops plan: Ansible came to no host. It said:\n{outcome.said}", err=True)
     else:

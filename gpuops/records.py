@@ -18,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
+from gpuops.secrecy import Redactor
+
 KEPT = 20
 RECORD = "run.json"
 OUTPUT = "output.log"
@@ -65,21 +67,6 @@ class Record:
         return [host for host, state in self.hosts.items() if state != DONE]
 
 
-class Redactor:
-    """Takes secrets out of text."""
-
-    def __init__(self, secrets: set[str]) -> None:
-        # As they are, and as JSON has them. The longer first: a secret may be part of another.
-        forms = {form for secret in secrets for form in (secret, json.dumps(secret)[1:-1])}
-        self._secrets = sorted(forms, key=len, reverse=True)
-
-    def __call__(self, text: str) -> str:
-        for secret in self._secrets:
-            if secret in text:
-                text = text.replace(secret, "********")
-        return text
-
-
 class Run:
     """The directory of a run that is under way."""
 
@@ -99,13 +86,13 @@ class Run:
         self._outputs[process].flush()
 
     def event(self, row: Mapping[str, Any]) -> None:
-        self._events.write(self.redact(json.dumps(row)) + "\n")
+        self._events.write(json.dumps(self.redact.document(row)) + "\n")
         self._events.flush()
 
     def document(self, name: str, content: Any) -> None:
         """Write a further file of the run."""
         with _private(self.directory / name) as file:
-            file.write(self.redact(json.dumps(content)))
+            file.write(json.dumps(self.redact.document(content)))
 
     def save(self, record: Record) -> None:
         """Write what is known; at the beginning too, so that a run that is killed is one that can be gone on with."""

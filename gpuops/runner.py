@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from gpuops import outside
 from gpuops.ansible_environment import as_if_called_here
 from gpuops.site import Site
 
@@ -113,20 +114,27 @@ def run(
     tags: str = "",
     options: Sequence[str] = (),
     passwords: Mapping[str, str] | None = None,
+    redact: Callable[[Any], Any] | None = None,
 ) -> int:
     """Ansible's exit status. Nothing of the events is kept: they hold whatever modules returned.
 
     :param private: a directory for ansible-runner, not there yet; the caller removes it.
     :param options: further words for the command line of ansible-playbook.
     :param passwords: answers to what Ansible asks, by regular expression.
+    :param redact: takes secrets out of an event.
     """
     import ansible_runner
 
     ending = Ending(stopper)
+    take = outside.Events(on_event, redact)
 
     def handle(event: dict[str, Any]) -> bool:
-        ending.pid = ending.pid or event.get("pid")
-        on_event(event)
+        if ending.pid is None and event.get("pid"):
+            ending.pid = event["pid"]
+            # The command line with its variables, and the environment: of no use any more, and not for reading.
+            for path in private.glob("artifacts/*/command"):
+                path.unlink(missing_ok=True)
+        take(event)
         return False
 
     private.mkdir(mode=0o700)

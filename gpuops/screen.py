@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
+from gpuops.secrecy import Redactor
 
 STYLES = {
     "good": "green",
@@ -143,7 +144,8 @@ class Events(Shown):
         self._stage = ""
 
     def _say(self, row: Mapping[str, Any]) -> None:
-        print(self.redact(json.dumps(row)), flush=True)
+        found = self.redact.document(row) if isinstance(self.redact, Redactor) else row
+        print(json.dumps(found), flush=True)
 
     def began(self, run: progress.Run, about: Mapping[str, Any]) -> None:
         self._say({"event": "start", **about, "expected_seconds": sum(run.expected.values()) or None})

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import configparser
-import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from gpuops import secrecy
+
 REMEMBERED = ".gpuops"
-SECRETS = ".secrets"
 
 InventoryOption = Annotated[
     Path | None,
@@ -84,56 +84,16 @@ def settings(config: Path | None) -> dict[str, str]:
     return dict(parser["defaults"]) if parser.has_section("defaults") else {}
 
 
-def secrets(site: Site) -> set[str]:
-    """Texts that nobody is to read in a log: the values of the files of secrets beside the inventory, and of its vault
-    where its password is in a file. Short ones are left out, since they would black out whole words."""
-    found: set[str] = set()
-    for path in sorted(site.directory.glob(f"{SECRETS}/*")):
-        found.update(_values(_read(path)))
-    password_file = settings(config_file()).get("vault_password_file")
+def secrets(site: Site, words: Sequence[str] = (), typed: Iterable[str] = ()) -> set[str]:
+    """Texts that nobody is to read on a screen or in a file.
+
+    :param words: further options for Ansible's commands, which may name passwords and variables.
+    :param typed: passwords that somebody has typed.
+    """
     config = config_file()
-    if password_file and config:
-        password = _read(config.parent / Path(password_file).expanduser())
-        if isinstance(password, str) and password.strip():
-            found.add(password.strip())
-            for path in sorted(site.directory.glob("group_vars/**/*vault*")):
-                found.update(_values(_decrypted(path, password.strip())))
-    return {text for text in found if len(text) >= 8}
+    return secrecy.gather(site.inventory, config, settings(config), words, typed)
 
 
-def _read(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
-
-
-def _decrypted(path: Path, password: str) -> Any:
-    import yaml
-    from ansible.errors import AnsibleError
-    from ansible.parsing.vault import VaultLib, VaultSecret, is_encrypted
-
-    try:
-        data = path.read_bytes()
-        if is_encrypted(data):
-            data = VaultLib([("default", VaultSecret(password.encode()))]).decrypt(data)
-        return yaml.safe_load(data)
-    except (OSError, AnsibleError, yaml.YAMLError):
-        return None
-
-
-def _values(content: Any) -> Iterator[str]:
-    if isinstance(content, str):
-        yield from (line.strip() for line in content.splitlines())
-    elif isinstance(content, dict):
-        for key, value in content.items():
-            # The UUID of a cluster is no secret, and whoever reads an error needs it.
-            if not str(key).endswith("fsid"):
-                yield from _values(value)
-    elif isinstance(content, list):
-        for value in content:
-            yield from _values(value)
+def redactor(site: Site, words: Sequence[str] = (), typed: Iterable[str] = ()) -> secrecy.Redactor:
+    """What takes the secrets of a site out of texts."""
+    return secrecy.Redactor(secrets(site, words, typed))

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, number, rows, texts
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import text as line
+from gpuops.outside import OF_ANOTHER_SHAPE
 
 SCHEMA = Path(__file__).with_name("status.schema.json")
 VERSION = 1
@@ -42,7 +44,7 @@ class Reader:
 
     def take(self, event: Mapping[str, Any]) -> None:
         data = event.get("event_data") or {}
-        host, result = data.get("host", ""), data.get("res") or {}
+        host, result = data.get("host", ""), mapping(data.get("res"))
         if event.get("event") == "runner_on_unreachable":
             ((cause, remedy),) = progress_text.explain(host, progress.UNREACHABLE, result)
             self._unreached[host] = {"cause": cause, "remedy": remedy}
@@ -62,9 +64,12 @@ class Reader:
         heard = {**self._nodes, **self._unreached}
         names = [name for name in self._groups.get(NODES, []) if name in heard or not self._partial]
         names += [name for name in self._nodes if name not in names]
-        mesos = self._mesos()
-        nodes = [self._node(name) for name in names]
-        parts = {"storage": self._storage(), "zookeeper": self._zookeeper(), "mesos": mesos}
+        nodes = [self._contained(name) for name in names]
+        parts = {
+            "storage": _part("storage", self._storage),
+            "zookeeper": _part("zookeeper", self._zookeeper),
+            "mesos": _part("mesos", self._mesos),
+        }
         states = [node["state"] for node in nodes] + [part["state"] for part in parts.values() if part is not None]
         down = [f"{node['name']} ({node['state']})" for node in nodes if node["state"] in (UNREACHABLE, UNKNOWN)]
         down += [name for name, part in parts.items() if part is not None and part["state"] in (UNREACHABLE, UNKNOWN)]
@@ -77,29 +82,37 @@ class Reader:
             **parts,
         }
 
+    def _contained(self, name: str) -> dict[str, Any]:
+        """A host; one whose words nobody can read does not keep the others from being shown."""
+        try:
+            return self._node(name)
+        except OF_ANOTHER_SHAPE as error:
+            return {**_bare(name), "problem": _unreadable(name, error)}
+
     def _node(self, name: str) -> dict[str, Any]:
-        row: dict[str, Any] = {"name": name, "state": UNKNOWN, "driver": None, "cards": [], "reasons": []}
+        row = _bare(name)
         row["problem"] = self._unreached.get(name)
         if row["problem"]:
             return {**row, "state": UNREACHABLE}
-        result = self._nodes.get(name)
-        facts = ((result or {}).get("ansible_facts") or {}).get("gpu")
+        result = mapping(self._nodes.get(name))
+        facts = mapping(result.get("ansible_facts")).get("gpu")
         if not isinstance(facts, dict):
-            text = str((result or {}).get("msg") or "nothing was heard of it")
-            return {**row, "problem": {"cause": text, "remedy": f"see what `gpuops doctor {name}` finds"}}
-        row["driver"] = (facts.get("driver") or {}).get("loaded")
-        health = facts.get("health") or {}
+            said = line(result.get("msg")) or "nothing was heard of it"
+            return {**row, "problem": {"cause": said, "remedy": f"see what `gpuops doctor {name}` finds"}}
+        row["driver"] = line(mapping(facts.get("driver")).get("loaded")) or None
+        health = mapping(facts.get("health"))
         # Where an agent says that something is wrong, there was a GPU, or one is expected.
         if facts.get("present") is False and health.get("verdict") in (None, "ok"):
             return {**row, "state": NO_GPU}
-        verdicts = {card.get("uuid"): card for card in health.get("devices") or []}
+        verdicts = {line(card.get("uuid")) or None: card for card in rows(health.get("devices"))}
         row["cards"] = [
-            self._card(name, card, verdicts.pop(card.get("uuid"), None)) for card in facts.get("devices") or []
+            self._card(name, card, verdicts.pop(line(card.get("uuid")) or None, None))
+            for card in rows(facts.get("devices"))
         ]
         # Cards that NVML does not list any more have a verdict nevertheless.
         row["cards"] += [self._card(name, gone, gone) for gone in verdicts.values()]
-        row["reasons"] = [reason(item) for item in health.get("reasons") or []]
-        row["state"] = health.get("verdict") or UNKNOWN
+        row["reasons"] = [reason(item) for item in rows(health.get("reasons"))]
+        row["state"] = verdict_of(health)
         row["problem"] = self._hindrance(name, facts, health, row["state"])
         return row
 
@@ -107,10 +120,10 @@ class Reader:
         self, name: str, facts: Mapping[str, Any], health: Mapping[str, Any], state: str
     ) -> dict[str, str] | None:
         """Why less is known of a node than could be: what it was judged by then is the second best."""
-        causes = [health.get("agent_error"), *(health.get("problems") or ())]
+        causes = [health.get("agent_error"), *texts(health.get("problems"))]
         if state == UNKNOWN:
             causes += [facts.get("reason"), health.get("log_error")]
-        told = [one_line(cause) for cause in causes if cause]
+        told = [line(cause) for cause in causes if cause]
         if not told:
             return None
         return {"cause": "; ".join(dict.fromkeys(told)), "remedy": f"see what `gpuops doctor {name}` finds"}
@@ -118,14 +131,14 @@ class Reader:
     def _card(self, host: str, card: Mapping[str, Any], verdict: Mapping[str, Any] | None) -> dict[str, Any]:
         listed = [row for row in self._processes.get(host, []) if row["uuid"] == card.get("uuid")]
         return {
-            "index": card.get("index"),
-            "uuid": card.get("uuid"),
-            "address": card.get("pci_address"),
-            "model": card.get("name"),
-            "memory_mib": card.get("memory_mib"),
-            "verdict": (verdict or {}).get("verdict") or UNKNOWN,
-            "reasons": [reason(item) for item in (verdict or {}).get("reasons") or []],
-            "processes": card.get("process_count"),
+            "index": _whole(card.get("index")),
+            "uuid": line(card.get("uuid")) or None,
+            "address": line(card.get("pci_address")) or None,
+            "model": line(card.get("name")) or None,
+            "memory_mib": _whole(card.get("memory_mib")),
+            "verdict": verdict_of(verdict or {}),
+            "reasons": [reason(item) for item in rows((verdict or {}).get("reasons"))],
+            "processes": _whole(card.get("process_count")),
             "users": [{key: row[key] for key in ("pid", "name", "memory_mib")} for row in listed],
         }
 
@@ -171,18 +184,18 @@ class Reader:
             "problem": problem,
         }
         cluster = (result or {}).get("cluster")
-        part["problems"] = [str(text) for text in (result or {}).get("problems") or []]
+        part["problems"] = texts((result or {}).get("problems"))
         if not isinstance(cluster, dict):
             if result is not None:
                 text = part["problems"][0] if part["problems"] else "the storage cluster did not answer"
                 cause, _marker, remedy = text.partition(" To do: ")
                 part["problem"] = {"cause": cause, "remedy": remedy or "see what the monitors' logs say"}
             return part
-        health = cluster.get("health") or {}
-        osds = cluster.get("osds") or []
-        part["health"] = health.get("status")
+        health = mapping(cluster.get("health"))
+        osds = rows(cluster.get("osds"))
+        part["health"] = line(health.get("status")) or None
         part["checks"] = [f"{name}: {text}" for name, text in _pairs(health.get("checks"))]
-        part["monitors"] = list(cluster.get("mons") or [])
+        part["monitors"] = texts(list(cluster.get("mons") or []))
         part["osds"] = {
             "total": len(osds),
             "up": sum(1 for osd in osds if osd.get("up")),
@@ -209,12 +222,12 @@ class Reader:
         return {
             "state": OK if result.get("complete") else DEGRADED if result.get("quorum") else FATAL,
             "quorum": bool(result.get("quorum")),
-            "leader": result.get("leader"),
+            "leader": line(result.get("leader")) or None,
             "servers": [
-                {"host": row.get("host"), "state": row.get("state"), "mode": row.get("mode")}
-                for row in result["servers"]
+                {key: line(row.get(key)) or None for key in ("host", "state", "mode")}
+                for row in rows(result["servers"])
             ],
-            "problems": [str(text) for text in result.get("problems") or []],
+            "problems": texts(result.get("problems")),
             "problem": None,
         }
 
@@ -222,32 +235,76 @@ class Reader:
         result, problem = self._asked(MESOS, "mesos_state_info", "agents")
         if result is None:
             return problem and {"state": UNREACHABLE, "leader": None, "agents": [], "tasks": [], "problem": problem}
-        agents = result["agents"]
-        hosts = {row.get("id"): row.get("hostname") for row in agents}
+        agents = rows(result["agents"])
+        hosts = {line(row.get("id")): line(row.get("hostname")) or None for row in agents}
         return {
             "state": OK if all(row.get("state") == "active" for row in agents) else DEGRADED,
-            "leader": result.get("leader"),
+            "leader": line(result.get("leader")) or None,
             "agents": [
                 {
-                    "host": row.get("hostname"),
-                    "state": row.get("state"),
-                    "gpus": (row.get("resources") or {}).get("gpus", 0),
-                    "gpus_used": (row.get("used_resources") or {}).get("gpus", 0),
+                    "host": line(row.get("hostname")) or None,
+                    "state": line(row.get("state")) or None,
+                    "gpus": _gpus(row, "resources"),
+                    "gpus_used": _gpus(row, "used_resources"),
                 }
                 for row in agents
             ],
             "tasks": [
                 {
-                    "name": row.get("name"),
-                    "framework": row.get("framework"),
-                    "host": hosts.get(row.get("agent_id")),
-                    "state": row.get("state"),
-                    "gpus": (row.get("resources") or {}).get("gpus", 0),
+                    "name": line(row.get("name")) or None,
+                    "framework": line(row.get("framework")) or None,
+                    "host": hosts.get(line(row.get("agent_id"))),
+                    "state": line(row.get("state")) or None,
+                    "gpus": _gpus(row, "resources"),
                 }
-                for row in result.get("tasks") or []
+                for row in rows(result.get("tasks"))
             ],
             "problem": None,
         }
+
+
+def _gpus(row: Mapping[str, Any], key: str) -> float:
+    return number(mapping(row.get(key)).get("gpus")) or 0
+
+
+def _bare(name: str) -> dict[str, Any]:
+    return {"name": name, "state": UNKNOWN, "driver": None, "cards": [], "reasons": [], "problem": None}
+
+
+def _unreadable(name: str, error: Exception) -> dict[str, str]:
+    said = line(f"{type(error).__name__}: {error}", 200)
+    return {
+        "cause": f"what it said cannot be read ({said})",
+        "remedy": f"see what `gpuops doctor {name}` finds, and compare the versions that are installed there",
+    }
+
+
+# What each part has where nothing of it is known.
+_NOTHING: dict[str, dict[str, Any]] = {
+    "storage": {"health": None, "checks": [], "monitors": [], "osds": None, "capacity": None, "homes": []},
+    "zookeeper": {"quorum": None, "leader": None, "servers": []},
+    "mesos": {"leader": None, "agents": [], "tasks": []},
+}
+
+
+def _part(name: str, made: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """A part of the site; one whose words nobody can read does not keep the others from being shown."""
+    try:
+        return made()
+    except OF_ANOTHER_SHAPE as error:
+        problems: dict[str, Any] = {} if name == "mesos" else {"problems": []}
+        return {"state": UNKNOWN, **_NOTHING[name], **problems, "problem": _unreadable("HOST", error)}
+
+
+def verdict_of(row: Mapping[str, Any]) -> str:
+    """A verdict; one that nobody knows is none."""
+    found = row.get("verdict")
+    return found if found in (OK, DEGRADED, FATAL) else UNKNOWN
+
+
+def _whole(value: Any) -> int | None:
+    found = number(value)
+    return None if found is None else int(found)
 
 
 def worst(states: Iterable[str]) -> str:
@@ -256,15 +313,15 @@ def worst(states: Iterable[str]) -> str:
 
 
 def reason(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: row.get(key) for key in ("code", "verdict", "text", "action", "remedy")}
+    return {key: line(row.get(key)) or None for key in ("code", "verdict", "text", "action", "remedy")}
 
 
 def processes(said: str) -> list[dict[str, Any]]:
     """From nvidia-smi's list of processes that compute. What has no UUID, or no number for its process, is no line of
     it."""
     found = []
-    for line in said.splitlines():
-        parts = [part.strip() for part in line.split(",")]
+    for row in said.splitlines():
+        parts = [part.strip() for part in row.split(",")]
         # A name may have commas in it; the others cannot.
         if len(parts) >= 4 and parts[0].startswith(("GPU-", "MIG-")) and parts[1].isdigit():
             memory = int(parts[-1]) if parts[-1].isdigit() else None
@@ -289,8 +346,9 @@ def homes(subvolumes: Any) -> list[dict[str, Any]]:
     if not isinstance(subvolumes, Mapping):
         return []
     return [
-        {"name": name, "quota_bytes": row.get("size") or None, "used_bytes": row.get("used")}
+        {"name": name, "quota_bytes": _whole(row.get("size")) or None, "used_bytes": _whole(row.get("used"))}
         for name, row in sorted(subvolumes.items())
+        if isinstance(row, Mapping)
     ]
 
 

@@ -16,10 +16,11 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
 from gpuops import drive, runner, screen, status, status_text
 from gpuops.ansible_environment import as_if_called_here
-from gpuops.records import Redactor
-from gpuops.site import InventoryOption, Site, SiteError, find, secrets
+from gpuops.secrecy import Redactor
+from gpuops.site import InventoryOption, Site, SiteError, find, redactor
 from gpuops.up import LimitOption, WordsArgument, answers
 
 PLAYBOOK = "baremetal.gpu.status"
@@ -37,7 +38,9 @@ def groups_of(site: Site, words: Sequence[str]) -> dict[str, list[str]]:
         env={**os.environ, **as_if_called_here()},
     )
     if done.returncode:
-        raise SiteError(f"the inventory {site.inventory} cannot be read: {done.stderr.strip()[-2000:]}")
+        # Where YAML is broken, Ansible shows the line.
+        said = redactor(site, words)(outside_text.several_lines(done.stderr).strip())
+        raise SiteError(f"the inventory {site.inventory} cannot be read: {said[-2000:]}")
     content = json.loads(done.stdout)
     wanted = (status.NODES, status.STORAGE, status.ZOOKEEPER, status.MESOS)
     return {group: _members(content, group, set()) for group in wanted}
@@ -61,11 +64,14 @@ def look(
     words: Sequence[str],
     passwords: Mapping[str, str],
     also: Callable[[Mapping[str, Any]], None] | None = None,
+    redact: Redactor | None = None,
 ) -> tuple[dict[str, Any], runner.Stopper]:
     """One look at the site; the stopper tells whether somebody asked to end.
 
     :param also: is given every event too.
+    :param redact: takes secrets out of all that is heard; the site's own if left out.
     """
+    redact = redact or redactor(site, words, passwords.values())
     reader = status.Reader(groups, partial=bool(limit))
 
     def take(event: Mapping[str, Any]) -> None:
@@ -84,6 +90,7 @@ def look(
             limit=limit,
             options=words,
             passwords=passwords,
+            redact=redact.document,
         )
     return reader.document(time.time()), stopper
 
@@ -123,7 +130,7 @@ def status_command(
     except SiteError as wrong:
         typer.echo(f"gpuops status: {wrong}", err=True)
         raise typer.Exit(drive.USAGE) from wrong
-    redact = Redactor(secrets(site) | set(passwords.values()))
+    redact = redactor(site, given, passwords.values())
     console = Console(highlight=False, emoji=False, markup=False)
     shown = screen.Quiet(redact, console)
     with (
@@ -132,11 +139,11 @@ def status_command(
         else _Nothing() as live
     ):
         while True:
-            document, stopper = look(site, groups, limit, given, passwords)
+            document, stopper = look(site, groups, limit, given, passwords, redact=redact)
             if stopper.count:
                 raise typer.Exit(drive.INTERRUPTED)
             if as_json:
-                print(redact(json.dumps(document, indent=None if watch else 2)), flush=True)
+                print(json.dumps(redact.document(document), indent=None if watch else 2), flush=True)
             elif isinstance(live, Live):
                 rows = status_text.lines(document, console.width)
                 live.update(Group(*(screen.text(row, shown.ascii_only) for row in rows)), refresh=True)

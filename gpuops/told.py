@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document
+from gpuops import outside
 
 FILE = "hosts.json"
 
@@ -21,12 +23,12 @@ class Told:
         if event.get("event") not in ("runner_on_ok", "runner_on_failed"):
             return
         data = event.get("event_data") or {}
-        action, result = data.get("task_action"), data.get("res") or {}
+        action, result = data.get("task_action"), outside_document.mapping(data.get("res"))
         if action == "baremetal.gpu.gpu_preflight_info" and isinstance(result.get("plan"), dict):
             self._of(data)["plan"] = result["plan"]
         elif action == "baremetal.gpu.gpu_verify_report":
             verdict = result.get("report") or _file(result.get("file"))
-            if verdict:
+            if isinstance(verdict, dict) and verdict:
                 self._of(data)["verify"] = verdict
 
     def _of(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,13 +37,9 @@ class Told:
 
 def _file(path: Any) -> Any:
     """The report that the role has written; a host that does not pass has it in its file alone."""
-    if not isinstance(path, str):
-        return None
-    return load(Path(path))
+    return outside.load(Path(path)) if isinstance(path, str) else None
 
 
-def load(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+def load(path: Path) -> dict[str, dict[str, Any]]:
+    """What an earlier run told of its hosts, or a host's report; empty where there is nothing of the kind."""
+    return {key: row for key, row in outside_document.mapping(outside.load(path)).items() if isinstance(row, dict)}

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -95,7 +94,7 @@ class UnderWay:
     def _listed(self, playbook: str, limit: str) -> list[str]:
         """The hosts of a playbook; none where Ansible does not tell them, which it will say why when it runs."""
         listing = shards.Listing()
-        rc = self._ansible("hosts", shards.Leg(playbook, options=("--list-hosts",)), limit, listing.take)
+        rc = self._ansible("hosts", shards.Leg(playbook, options=("--list-hosts",)), limit, listing.take, listing=True)
         return [] if rc else listing.hosts
 
     def _in_parts(self, number: int, leg: shards.Leg, parts: list[list[str]], at_once: int) -> int:
@@ -120,7 +119,9 @@ class UnderWay:
         self.run.unite()
         return worst(statuses)
 
-    def _ansible(self, name: str, leg: shards.Leg, within: str, take: Take) -> int:
+    def _ansible(self, name: str, leg: shards.Leg, within: str, take: Take, listing: bool = False) -> int:
+        # Names of hosts go back to Ansible as they are.
+        redact = None if listing else self._kept.redact.document
         return runner.run(
             self._site,
             self._kept.directory / records.PRIVATE / name,
@@ -131,6 +132,7 @@ class UnderWay:
             tags=leg.tags,
             options=[*self._options, *leg.options],
             passwords=self._passwords,
+            redact=redact,
         )
 
     # What happens on it
@@ -169,7 +171,7 @@ class UnderWay:
 
     def _tell(self, failure: progress.Failure) -> None:
         # Before anything wraps its lines, which would take a secret apart.
-        failure.result = json.loads(self._kept.redact(json.dumps(failure.result, default=str)))
+        failure.result = self._kept.redact.document(failure.result)
         row = screen.failure_row(failure)
         self._kept.event({"event": "failure", "after": round(failure.after, 1), **row})
         self._shown.failure(failure)

@@ -10,7 +10,7 @@ import typer
 
 from gpuops.fetch import debian, downloads
 from gpuops.fetch import manifest as manifests
-from gpuops.site import InventoryOption, SiteError, find
+from gpuops.site import InventoryOption, SiteError, find, redactor
 
 
 def manifest(
@@ -27,10 +27,15 @@ def manifest(
       gpuops manifest --inventory inventories/mysite --output manifest.json
     """
     try:
-        found = manifests.from_inventory(find(inventory).inventory, extra_vars or [])
+        site = find(inventory)
+        words = [part for word in extra_vars or [] for part in ("-e", word)]
+        found = manifests.from_inventory(site.inventory, extra_vars or [], redactor(site, words).document)
     except (SiteError, manifests.ManifestError) as error:
         raise SystemExit(f"gpuops manifest: {error}") from error
-    output.write_text(found.dump(), encoding="utf-8")
+    try:
+        output.write_text(found.dump(), encoding="utf-8")
+    except OSError as error:
+        raise SystemExit(f"gpuops manifest: {output} cannot be written: {error.strerror}") from error
     for release in found.releases:
         typer.echo(f"{release.name}: {len(release.packages)} packages named by the roles")
     typer.echo(f"{len(found.hosts)} hosts, {len(found.downloads)} files by URL: {output}")
@@ -53,6 +58,9 @@ def fetch(
         debian.need_tools()
         wanted = manifests.load(manifest_file)
         for release in wanted.releases:
+            if not release.is_debian:
+                typer.echo(f"{release.name}: not fetched; dnf reposync makes a mirror of its repositories", err=True)
+                continue
             sources = [(archive, [release.codename, f"{release.codename}-updates"])]
             if security:
                 sources.append((security, [f"{release.codename}-security"]))

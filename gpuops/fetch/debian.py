@@ -12,7 +12,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from .manifest import ManifestError, Release
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
+
+from .manifest import ManifestError, Release, check_url
 
 TOOLS = {"apt-get": "apt", "apt-ftparchive": "apt-utils"}
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -29,8 +31,14 @@ def fetch(release: Release, sources: list[tuple[str, list[str]]], destination: P
     """Fill ``destination`` with the packages of a release and the index that apt wants; return their number.
 
     :param sources: pairs of archive URI and its suites
-    Packages that are there already are not fetched again; what a cut left half fetched is completed.
+    Packages that are there already are not fetched again; what a cut left half fetched is completed. Raises
+    ManifestError.
     """
+    release.check()
+    for uri, _suites in sources:
+        check_url(uri)
+    if proxy:
+        check_url(proxy)
     destination.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gpuops-apt-") as scratch:
         root = Path(scratch)
@@ -55,7 +63,17 @@ def fetch(release: Release, sources: list[tuple[str, list[str]]], destination: P
         }
         words = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
         _run("apt-get", *words, "-qq", "update")
-        _run("apt-get", *words, "-qq", "-y", "--no-install-recommends", "--download-only", "install", *release.packages)
+        _run(
+            "apt-get",
+            *words,
+            "-qq",
+            "-y",
+            "--no-install-recommends",
+            "--download-only",
+            "install",
+            "--",
+            *release.packages,
+        )
     (destination / "lock").unlink(missing_ok=True)
     shutil.rmtree(destination / "partial")
     return index(destination)
@@ -72,7 +90,8 @@ def index(directory: Path) -> int:
 
 
 def _run(*words: str, cwd: Path | None = None) -> str:
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        raise ManifestError(f"{words[0]} ended with {done.returncode}: {done.stderr.strip() or done.stdout.strip()}")
+        said = outside_text.several_lines(done.stderr.strip() or done.stdout.strip())
+        raise ManifestError(f"{words[0]} ended with {done.returncode}: {said}")
     return done.stdout

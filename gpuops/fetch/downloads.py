@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
-from .manifest import Download, ManifestError
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
+
+from .manifest import Download, ManifestError, check_url
 
 CHUNK = 1 << 20
 
@@ -16,20 +20,24 @@ CHUNK = 1 << 20
 def fetch(download: Download, directory: Path) -> Path:
     """Fetch a file into a directory under its own name; one that is there with the right content stays."""
     directory.mkdir(parents=True, exist_ok=True)
-    target = directory / download.url.rsplit("/", 1)[-1]
+    download.check()
+    target = directory / download.file
     if target.exists() and digest(target) == download.sha256:
         return target
     partial = target.with_name(f".{target.name}.part")
     offset = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(download.url, headers={"Range": f"bytes={offset}-"} if offset else {})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer, partial.open("ab") as stream:
+        with _opener().open(request, timeout=60) as answer, partial.open("ab") as stream:
             if offset and answer.status != 206:
                 stream.truncate(0)
             while block := answer.read(CHUNK):
                 stream.write(block)
-    except (urllib.error.URLError, OSError) as error:
-        raise ManifestError(f"{download.url}: {error}; run again to go on from byte {offset}") from error
+    except ManifestError as error:
+        raise ManifestError(f"{download.url} leads to another place: {error}") from error
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+        said = outside_text.one_line(error)
+        raise ManifestError(f"{download.url}: {said}; run again to go on from byte {offset}") from error
     found = digest(partial)
     if found != download.sha256:
         partial.unlink()
@@ -39,6 +47,30 @@ def fetch(download: Download, directory: Path) -> Path:
         )
     partial.replace(target)
     return target
+
+
+class _OnTheWeb(urllib.request.HTTPRedirectHandler):
+    """Follows a server to other web servers, and nowhere else."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        check_url(newurl)
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _opener() -> urllib.request.OpenerDirector:
+    """Knows http and https, with the environment's proxy, and no other way to a file."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+        _OnTheWeb(),
+    ):
+        opener.add_handler(handler)
+    return opener
 
 
 def digest(path: Path) -> str:

@@ -9,17 +9,39 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+from urllib.parse import urlsplit
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import data_os, outside_document, outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, rows, texts
+from gpuops import outside
 from gpuops.ansible_environment import as_if_called_here
 
 SCHEMA = 1
 DRIFT_MODULE = "baremetal.gpu.host_drift_info"
 SITE = Path(__file__).resolve().parents[2] / "playbooks" / "site.yml"
+
+
+# What a manifest may have in it, whoever has written it: it comes from the answers of hosts, and apt runs as root on
+# the machine that fills the mirror. Names of packages are as Debian's policy has them (5.6.1), versions too (5.6.12).
+# One that ends with a minus would have apt remove it.
+_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.]")
+_VERSION = re.compile(r"([0-9]+:)?[0-9][A-Za-z0-9.+~-]*")
+# Those of rpm, which nothing is fetched for.
+_RPM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9+._-]*")
+_RPM_VERSION = re.compile(r"([0-9]+:)?[A-Za-z0-9][A-Za-z0-9._+~^-]*")
+_COMPONENT = re.compile(r"[a-z0-9]+([/-][a-z0-9]+)*")
+_SHA256 = re.compile(r"[0-9a-f]{1,64}")
+# Of a URL what may stand in it as it is (RFC 3986), and of a file what a name in the mirror may be.
+_URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+~-]*")
+NAME_AT_MOST, URL_AT_MOST = 200, 2000
+ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 class ManifestError(Exception):
@@ -40,6 +62,29 @@ class Release:
     components: list[str] = field(default_factory=list)
     packages: list[str] = field(default_factory=list)
 
+    def check(self) -> None:
+        """Raises ManifestError for what is no release that the collection knows, or no package of one."""
+        if not isinstance(self.name, str) or self.name not in data_os.SUPPORTED:
+            _refuse("release", self.name, f"there are {', '.join(data_os.SUPPORTED)}")
+        codename = data_os.CODENAMES.get(self.name, "")
+        if self.codename != codename:
+            _refuse(f"codename of {self.name}", self.codename, f"it is {codename or 'empty'}")
+        if self.architecture not in ARCHITECTURES.values():
+            _refuse(f"architecture of {self.name}", self.architecture, f"take {' or '.join(ARCHITECTURES.values())}")
+        for component in _listed("components", self.components):
+            _grammar("component of an archive", component, _COMPONENT, "such as main or non-free/debug")
+        names, versions = (_PACKAGE, _VERSION) if self.is_debian else (_RPM, _RPM_VERSION)
+        for package in _listed("packages", self.packages):
+            name, equals, version = package.partition("=") if isinstance(package, str) else (package, "", "")
+            _grammar("package", name, names, "a name as the packages of the release have them, such as libc6-dev")
+            if equals:
+                _grammar(f"version of {name}", version, versions, "such as 1:2.3-4")
+
+    @property
+    def is_debian(self) -> bool:
+        """Whether its packages are apt's."""
+        return data_os.SUPPORTED[self.name]["family"] == "debian"
+
 
 @dataclass
 class Download:
@@ -48,6 +93,18 @@ class Download:
     url: str
     sha256: str
 
+    @property
+    def file(self) -> str:
+        """Its name in the mirror."""
+        return urlsplit(self.url).path.rpartition("/")[2]
+
+    def check(self) -> None:
+        """Raises ManifestError for what is not to be fetched."""
+        check_url(self.url)
+        if not _FILE.fullmatch(self.file) or len(self.file) > NAME_AT_MOST:
+            _refuse("URL", self.url, "its path has to end with the name of a file, of letters, digits and . _ + ~ -")
+        _grammar(f"SHA-256 of {self.url}", self.sha256, _SHA256, "hexadecimal digits in small letters")
+
 
 @dataclass
 class Manifest:
@@ -55,100 +112,192 @@ class Manifest:
     releases: list[Release] = field(default_factory=list)
     downloads: list[Download] = field(default_factory=list)
 
+    def check(self) -> None:
+        """Raises ManifestError, which names the value and what it has to be."""
+        for release in self.releases:
+            release.check()
+        if len({release.name for release in self.releases}) < len(self.releases):
+            raise ManifestError("a release is there twice; make the manifest anew with `gpuops manifest`")
+        files: dict[str, Download] = {}
+        for download in self.downloads:
+            download.check()
+            other = files.setdefault(download.file, download)
+            if other != download:
+                raise ManifestError(
+                    f"{download.url} ({download.sha256}) and {other.url} ({other.sha256}) would be one file of the "
+                    "mirror; see which host asks for what, and correct the variable that names the URL"
+                )
+
     def dump(self) -> str:
         return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2, sort_keys=True) + "\n"
 
 
-def load(path: Path) -> Manifest:
-    """Read a manifest that dump() wrote."""
+def check_url(url: Any) -> None:
+    """Raises ManifestError unless it is one that leads to a web server."""
+    if not isinstance(url, str) or not _URL.fullmatch(url) or len(url) > URL_AT_MOST:
+        _refuse("URL", url, "write one of letters, digits and the signs that RFC 3986 allows")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fine = False
+    if not fine:
+        _refuse("URL", url, "only http:// and https:// are fetched")
+
+
+def _listed(what: str, found: Any) -> list[Any]:
+    if not isinstance(found, list):
+        _refuse(what, found, "it has to be a list")
+    return list(found)
+
+
+def _grammar(what: str, value: Any, pattern: re.Pattern[str], remedy: str) -> None:
+    if not isinstance(value, str) or len(value) > NAME_AT_MOST or not pattern.fullmatch(value):
+        _refuse(what, value, f"it has to be {remedy}")
+
+
+def _refuse(what: str, value: Any, remedy: str) -> NoReturn:
+    raise ManifestError(f"{what} {outside_text.one_line(repr(value), 120)} is refused: {remedy}")
+
+
+def load(path: Path) -> Manifest:
+    """Read a manifest that dump() wrote, or that somebody has edited. Raises ManifestError."""
+    try:
+        data = outside_document.load(str(path))
         if data["schema"] != SCHEMA:
             raise ManifestError(f"{path}: schema {data['schema']}, but this gpuops reads {SCHEMA}; make it anew")
-        return Manifest(
+        found = Manifest(
             hosts=list(data["hosts"]),
             releases=[Release(**row) for row in data["releases"]],
             downloads=[Download(**row) for row in data["downloads"]],
         )
+        found.check()
+        return found
+    except ManifestError as error:
+        raise ManifestError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ManifestError(f"{path} is no manifest: {error}; make one with `gpuops manifest`") from error
 
 
-def from_inventory(inventory: Path, extra_vars: Iterable[str] = ()) -> Manifest:
-    """Run site.yml in check mode on every host of the inventory and note what it would install."""
+def from_inventory(
+    inventory: Path, extra_vars: Iterable[str] = (), redact: Callable[[Any], Any] | None = None
+) -> Manifest:
+    """Run site.yml in check mode on every host of the inventory and note what it would install.
+
+    :param redact: takes secrets out of what Ansible says.
+    """
     import ansible_runner
 
+    events: list[Mapping[str, Any]] = []
+    take = outside.Events(events.append, redact)
+
+    def handle(event: dict[str, Any]) -> bool:
+        take(event)
+        return False
+
+    # An air-gapped host is expected to reach nothing yet: that is what the mirror is for.
+    words = ["--check", "-e", "gpu_preflight_check_network=false"]
+    words += [part for word in extra_vars for part in ("-e", word)]
     with tempfile.TemporaryDirectory(prefix="gpuops-manifest-") as private:
         runner = ansible_runner.run(
             private_data_dir=private,
             playbook=str(SITE),
             inventory=str(inventory.resolve()),
-            # An air-gapped host is expected to reach nothing yet: that is what the mirror is for.
-            cmdline=" ".join(
-                ["--check", "-e gpu_preflight_check_network=false", *(f"-e {word}" for word in extra_vars)]
-            ),
+            cmdline=shlex.join(words),
+            event_handler=handle,
             quiet=True,
             suppress_env_files=True,
             envvars=as_if_called_here(),
         )
-        if runner.rc != 0:
-            raise ManifestError(f"site.yml --check ended with {runner.rc}:\n{runner.stdout.read()[-4000:]}")
-        return from_events(list(runner.events))
+    if runner.rc != 0:
+        said = "\n".join(str(event.get("stdout") or "") for event in events)
+        raise ManifestError(f"site.yml --check ended with {runner.rc}:\n{said[-4000:]}")
+    return from_events(events)
 
 
-def from_events(events: list[dict[str, Any]]) -> Manifest:
-    """The manifest of a check run, from ansible-runner's events."""
+def from_events(events: Iterable[Mapping[str, Any]]) -> Manifest:
+    """The manifest of a check run, from ansible-runner's events. Raises ManifestError, which names the host."""
     systems: dict[str, dict[str, Any]] = {}
     wanted: dict[str, list[dict[str, Any]]] = {}
     sources: dict[str, list[dict[str, Any]]] = {}
-    downloads: dict[str, str] = {}
+    downloads: dict[str, Download] = {}
+    asked_by: dict[str, str] = {}
     for event in events:
         if event.get("event") != "runner_on_ok":
             continue
         data = event["event_data"]
-        host, result = data["host"], data.get("res") or {}
-        plan = (result.get("ansible_facts") or {}).get("gpu_plan")
+        host, result = data["host"], mapping(data.get("res"))
+        plan = mapping(mapping(result.get("ansible_facts")).get("gpu_plan"))
         if plan:
-            systems[host] = plan["os"]
+            systems[host] = mapping(plan.get("os"))
         if data.get("resolved_action", data.get("task_action")) == DRIFT_MODULE:
-            drift = result.get("drift") or {}
-            wanted.setdefault(host, []).extend(row for row in drift.get("packages", ()) if "install" in row["actions"])
-            sources.setdefault(host, []).extend(drift.get("repositories", ()))
-            for row in drift.get("files", ()):
+            drift = mapping(result.get("drift"))
+            wanted.setdefault(host, []).extend(
+                row for row in rows(drift.get("packages")) if "install" in texts(row.get("actions"))
+            )
+            sources.setdefault(host, []).extend(rows(drift.get("repositories")))
+            for row in rows(drift.get("files")):
                 if row.get("url"):
-                    downloads[row["url"]] = row["sha256"]
+                    found = Download(row["url"], row.get("sha256") or "")
+                    _of_host(host, found)
+                    if downloads.setdefault(found.url, found) != found:
+                        raise ManifestError(
+                            f"{host} wants {found.url} with the SHA-256 {found.sha256}, and {asked_by[found.url]} with "
+                            f"{downloads[found.url].sha256}; see which of the two is the publisher's, and look at the "
+                            "other host"
+                        )
+                    asked_by.setdefault(found.url, host)
     releases: dict[str, Release] = {}
     for host in sorted(wanted):
         if host not in systems:
             raise ManifestError(f"{host}: the run has no plan of preflight for this host, which names its system")
-        release = _release(systems[host])
-        release = releases.setdefault(release.name, release)
-        release.components = sorted({*release.components, *_components(sources.get(host, []))})
-        release.packages = sorted({*release.packages, *map(_package, wanted[host])})
-    return Manifest(
+        found_release = _release(systems[host])
+        found_release.components = sorted({"main", *_components(sources.get(host, []))})
+        found_release.packages = sorted({_package(row) for row in wanted[host]})
+        _of_host(host, found_release)
+        release = releases.setdefault(found_release.name, found_release)
+        if release.architecture != found_release.architecture:
+            raise ManifestError(
+                f"{host} is {found_release.architecture}, and others of {release.name} are {release.architecture}; "
+                "make a manifest and a mirror for each of the two, with --inventory"
+            )
+        release.components = sorted({*release.components, *found_release.components})
+        release.packages = sorted({*release.packages, *found_release.packages})
+    found_manifest = Manifest(
         hosts=sorted(systems),
         releases=[releases[name] for name in sorted(releases)],
-        downloads=[Download(url, sha256) for url, sha256 in sorted(downloads.items())],
+        downloads=[downloads[url] for url in sorted(downloads)],
     )
+    found_manifest.check()
+    return found_manifest
+
+
+def _of_host(host: str, part: Release | Download) -> None:
+    """Raises ManifestError, which names the host, unless what it has said may be in a manifest."""
+    try:
+        part.check()
+    except ManifestError as error:
+        raise ManifestError(f"{host}: {error}. Look at the host: it has said this of itself") from error
 
 
 def _release(system: dict[str, Any]) -> Release:
-    machine = system["machine"]
+    machine, family = str(system.get("machine")), system.get("family")
     return Release(
-        name=system["key"],
-        codename=system["codename"],
-        architecture={"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine),
-        components=["main"],
+        name=system.get("key") or "",
+        # Only apt has a use for it.
+        codename="" if family == "redhat" else system.get("codename") or "",
+        architecture=ARCHITECTURES.get(machine, machine),
     )
 
 
 def _components(repositories: list[dict[str, Any]]) -> set[str]:
     """The components of the archive that repositories in the form of deb822 add to what a host has."""
-    found = (re.findall(r"^Components: (.*)$", row.get("content", ""), re.MULTILINE) for row in repositories)
+    contents = (str(row.get("content") or "") for row in repositories)
+    found = (re.findall(r"^Components: (.*)$", content, re.MULTILINE) for content in contents)
     return {component for stanzas in found for stanza in stanzas for component in stanza.split()}
 
 
 def _package(row: dict[str, Any]) -> str:
-    version = row.get("version", "")
+    name, version = str(row.get("name")), str(row.get("version") or "")
     exact = version and not any(character in version for character in "*?[")
-    return f"{row['name']}={version}" if exact else str(row["name"])
+    return f"{name}={version}" if exact else name

@@ -26,7 +26,16 @@ KEYS = (
     "variables",
 )
 HOST_KEYS = ("address", "port", "role", "roles", "disks", "variables")
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?$")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?")
+# A name that the name service knows, an alias of ssh's configuration, or an address of either family.
+_ADDRESS = re.compile(r"[A-Za-z0-9:]([A-Za-z0-9_.:%-]*[A-Za-z0-9])?")
+_ACCOUNT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@\\-]*\$?")
+_DEVICE = re.compile(r"/dev/[A-Za-z0-9_.:+@=#,!~\\/-]+")
+# Ansible's own, and those of the site.
+_GROUPS = (
+    *("all", "ungrouped", "gpu_cluster", "controllers", "zookeeper", "gpu_nodes", "cpu_nodes", "storage_nodes"),
+    *("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss", "ceph_clients"),
+)
 _RANGE = re.compile(r"\[(\d+):(\d+)\]")
 MOST = 10000
 
@@ -140,10 +149,19 @@ def read(content: Any) -> Answers:
         for key in ("become", "use_free_disks")
         if not isinstance(content.get(key, True), bool)
     ]
-    if not isinstance(content.get("variables") or {}, Mapping):
-        wrong.append("variables is no mapping; write Ansible's variables for all hosts")
-    if not isinstance(content.get("users") or [], list):
+    _variables("variables", content.get("variables") or {}, "write Ansible's variables for all hosts", wrong)
+    _check_text("private_key", content.get("private_key"), wrong)
+    if content.get("user") and not (isinstance(content["user"], str) and _ACCOUNT.fullmatch(content["user"])):
+        wrong.append(f"user is {content['user']!r}; write the name of an account, of letters, digits and . _ - @")
+    users = content.get("users") or []
+    if not isinstance(users, list):
         wrong.append("users is no list; write the names of those who get a home")
+    else:
+        wrong += [
+            f"users has {name!r}, which is no name of an account; take letters, digits and . _ - @"
+            for name in users
+            if not (isinstance(name, str) and _ACCOUNT.fullmatch(name))
+        ]
     if wrong:
         raise AnswersError(wrong)
     plain = {key: content[key] for key in KEYS if key != "hosts" and content.get(key) is not None}
@@ -154,25 +172,51 @@ def _host(name: str, row: Any, wrong: list[str]) -> Host:
     if not isinstance(row, Mapping):
         wrong.append(f"host {name}: {row!r} is no mapping; write `{name}: {{role: gpu, address: 192.0.2.31}}`")
         return Host(name, ())
-    if not _NAME.match(name):
+    if not _NAME.fullmatch(name) or len(name) > 253:
         wrong.append(f"host {name!r}: a name has letters, digits and . _ - only")
+    elif name in _GROUPS:
+        wrong.append(f"host {name}: a group of the site has this name; give the host another one")
     wrong += [f"host {name}: {key} is unknown; there are {', '.join(HOST_KEYS)}" for key in row if key not in HOST_KEYS]
     roles = tuple(_roles(row))
     if not roles or any(role not in ROLES for role in roles):
         wrong.append(f"host {name}: its role is {', '.join(roles) or 'not said'}; take of {', '.join(ROLES)}")
     port = row.get("port") or 0
-    if not isinstance(port, int) or not 0 <= port < 65536:
+    if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port < 65536:
         wrong.append(f"host {name}: port is {port!r}; write a number below 65536")
         port = 0
     disks = row.get("disks")
-    if disks is not None and not (isinstance(disks, list) and all(str(disk).startswith("/dev/") for disk in disks)):
+    if disks is not None and not (isinstance(disks, list) and all(map(is_device, disks))):
         wrong.append(f"host {name}: disks are {disks!r}; list paths such as /dev/disk/by-id/wwn-0x5000c500a1b2c110")
         disks = None
-    variables = row.get("variables") or {}
-    if not isinstance(variables, Mapping):
-        wrong.append(f"host {name}: variables is no mapping")
-        variables = {}
-    return Host(name, roles, str(row.get("address") or ""), port, disks, dict(variables))
+    address = row.get("address") or ""
+    if address and not (isinstance(address, str) and len(address) <= 253 and _ADDRESS.fullmatch(address)):
+        wrong.append(f"host {name}: address is {address!r}; write an IP address such as 192.0.2.31, or a DNS name")
+        address = ""
+    variables = _variables(f"host {name}: variables", row.get("variables") or {}, "write Ansible's for it", wrong)
+    return Host(name, roles, address, port, disks, variables)
+
+
+def is_device(path: Any) -> bool:
+    """Whether this is the path of a device as the kernel and udev name them."""
+    return isinstance(path, str) and bool(_DEVICE.fullmatch(path)) and len(path) <= 255 and ".." not in path
+
+
+def _variables(what: str, given: Any, remedy: str, wrong: list[str]) -> dict[str, Any]:
+    """Variables of Ansible that an operator gives, which may be templates."""
+    if not isinstance(given, Mapping):
+        wrong.append(f"{what} is no mapping; {remedy}")
+        return {}
+    wrong += [
+        f"{what} has {key!r}, which is no name of a variable; take letters, digits and underscores"
+        for key in given
+        if not (isinstance(key, str) and key.isascii() and key.isidentifier())
+    ]
+    return dict(given)
+
+
+def _check_text(key: str, value: Any, wrong: list[str]) -> None:
+    if value and not (isinstance(value, str) and value.isprintable()):
+        wrong.append(f"{key} is {value!r}; write one line of text")
 
 
 def _unique(hosts: Sequence[Host], wrong: list[str]) -> None:

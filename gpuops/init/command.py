@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,8 @@ QUESTIONS = {
     answers.CONTROLLER: "Controllers (empty for none)",
     answers.CPU: "Nodes without GPUs (empty for none)",
 }
+# Of what a host said and nobody can use, so many lines are shown.
+MOST_REFUSED = 5
 HOSTS_HELP = "NAME or NAME=ADDRESS; gpu[1:4]=192.0.2.[31:34] is four. May be given several times."
 
 
@@ -64,13 +67,15 @@ def tell(site: answers.Answers, look: discover.Look) -> None:
         if found is None:
             typer.echo(f"{name}  said nothing")
             continue
-        cards = {model: found.cards.count(model) for model in found.cards}
+        cards = Counter(found.cards)
         parts = [found.system, *(f"{count}x {model}" for model, count in cards.items())]
         if answers.GPU in host.roles and not cards:
             parts.append("no NVIDIA card on its PCI bus, so GPU stages will skip it")
         if answers.STORAGE in host.roles:
             parts.append(f"{len(found.disks)} free {'disk' if len(found.disks) == 1 else 'disks'}")
         typer.echo(f"{name}  {', '.join(part for part in parts if part)}")
+        for text in found.refused[:MOST_REFUSED]:
+            typer.echo(f"{' ' * width}  not used: {text}")
 
 
 def _use_disks(site: answers.Answers, look: discover.Look) -> bool:
@@ -155,7 +160,7 @@ def init(
         for problem in wrong.problems:
             typer.echo(f"gpuops init: {problem}", err=True)
         raise typer.Exit(drive.USAGE) from wrong
-    except (files.Occupied, ValueError) as wrong:
+    except (files.Occupied, files.Unwritable, ValueError) as wrong:
         typer.echo(f"gpuops init: {wrong}", err=True)
         raise typer.Exit(drive.USAGE) from wrong
     except OSError as failure:

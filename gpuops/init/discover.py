@@ -14,16 +14,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words, pci, progress, progress_text
-from gpuops import runner
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    nvml_words,
+    outside_document,
+    outside_text,
+    pci,
+    progress,
+    progress_text,
+)
+from gpuops import runner, secrecy
 from gpuops.feed import Feed
-from gpuops.init.answers import Answers
+from gpuops.init.answers import Answers, is_device
 from gpuops.site import Site
 
 PLAYBOOK = Path(__file__).with_name("discover.yml")
 # Names of a disk that stay the same at every boot, the best first: by its own serial number, then by its port.
 _BETTER = ("wwn-", "nvme-eui.", "nvme-", "scsi-3", "ata-", "scsi-", "virtio-", "usb-")
 _NO_DISK = re.compile(r"(loop|ram|zram|dm-|sr|fd|md|nbd|mmcblk)")
+# Whoever says that he has more of them does not tell the truth.
+MOST_CARDS, MOST_DISKS = 256, 1000
+MODEL_AT_MOST, GROUP_AT_MOST = 80, 60
 
 
 @dataclass
@@ -41,13 +51,19 @@ class Disk:
 
 @dataclass
 class Found:
-    """What a host said. ``cards``: models of its cards, one for each; ``gpu``: the facts that tell them."""
+    """What a host said, as one printable line each.
+
+    :ivar cards: models of its cards, one for each.
+    :ivar gpu: the facts that tell them.
+    :ivar refused: what it said that cannot be used, with why.
+    """
 
     system: str = ""
     cards: list[str] = field(default_factory=list)
     disks: list[Disk] = field(default_factory=list)
     network: str = ""
     gpu: Mapping[str, Any] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -60,25 +76,52 @@ class Look:
 
 
 def read(facts: Mapping[str, Any]) -> Found:
-    """From Ansible's facts, without their prefix. Whatever is missing stays empty."""
-    gpu = facts.get("gpu") or {}
-    cards = [str(row.get("model") or "unknown card") for row in pci.gpus(gpu.get("pci"))]
-    system = " ".join(str(facts[key]) for key in ("distribution", "distribution_version") if facts.get(key))
-    return Found(system, cards, free_disks(facts.get("devices") or {}), _network(facts.get("default_ipv4") or {}), gpu)
+    """From Ansible's facts, without their prefix. Whatever is missing, or is no such thing, stays empty."""
+    gpu = outside_document.mapping(facts.get("gpu"))
+    devices = pci.gpus(outside_document.rows(gpu.get("pci")))
+    refused = []
+    if len(devices) > MOST_CARDS:
+        refused.append(f"it says that it has {len(devices)} cards; look at the host. None of them is used")
+        devices, gpu = [], {}
+    cards = [outside_document.text(row.get("model"), MODEL_AT_MOST) or "unknown card" for row in devices]
+    system = " ".join(outside_document.text(facts.get(key), 40) for key in ("distribution", "distribution_version"))
+    disks = free_disks(outside_document.mapping(facts.get("devices")), refused)
+    return Found(system.strip(), cards, disks, _network(facts.get("default_ipv4"), refused), gpu, refused)
 
 
-def free_disks(devices: Mapping[str, Any]) -> list[Disk]:
-    """Whole disks that have no partitions, no file system and nothing on top of them. The roles look again, closer."""
-    found = []
+def free_disks(devices: Mapping[str, Any], refused: list[str] | None = None) -> list[Disk]:
+    """Whole disks that have no partitions, no file system and nothing on top of them. The roles look again, closer.
+
+    :param refused: is given what has no name that a disk can have.
+    """
+    found: list[Disk] = []
+    refused = [] if refused is None else refused
     for name, device in sorted(devices.items()):
-        links = device.get("links") or {}
-        taken = device.get("partitions") or device.get("holders") or links.get("uuids") or links.get("labels")
-        if _NO_DISK.match(name) or taken or device.get("removable") == "1" or not int(device.get("sectors") or 0):
+        if not isinstance(device, Mapping):
             continue
-        names = sorted(links.get("ids") or [], key=_rank)
-        path = f"/dev/disk/by-id/{names[0]}" if names else f"/dev/{name}"
-        model = str(device.get("model") or "").strip()
-        found.append(Disk(path, str(device.get("size") or ""), model, bool(names)))
+        links = outside_document.mapping(device.get("links"))
+        taken = device.get("partitions") or device.get("holders") or links.get("uuids") or links.get("labels")
+        size = str(device.get("sectors") or "")
+        if (
+            _NO_DISK.match(name)
+            or taken
+            or device.get("removable") == "1"
+            or not size.isdecimal()
+            or not size.strip("0")
+        ):
+            continue
+        paths = [f"/dev/disk/by-id/{link}" for link in sorted(outside_document.texts(links.get("ids")), key=_rank)]
+        usable = [path for path in [*paths, f"/dev/{name}"] if is_device(path) and path.count("/") in (2, 4)]
+        refused += [
+            f"{outside_text.one_line(path, 120)!r} is no name of a disk; look at /dev/disk/by-id there"
+            for path in [*paths, f"/dev/{name}"]
+            if path not in usable
+        ]
+        if not usable or len(found) >= MOST_DISKS:
+            continue
+        model = outside_document.text(device.get("model"), MODEL_AT_MOST).strip()
+        size = outside_document.text(device.get("size"), 20)
+        found.append(Disk(usable[0], size, model, usable[0].startswith("/dev/disk/")))
     return found
 
 
@@ -86,12 +129,15 @@ def _rank(name: str) -> tuple[int, str]:
     return next((place for place, prefix in enumerate(_BETTER) if name.startswith(prefix)), len(_BETTER)), name
 
 
-def _network(default: Mapping[str, Any]) -> str:
+def _network(default: Any, refused: list[str]) -> str:
+    default = outside_document.mapping(default)
     if not default.get("network") or not default.get("netmask"):
         return ""
+    text = outside_text.one_line(f"{default['network']}/{default['netmask']}", 80)
     try:
-        return str(ipaddress.ip_network(f"{default['network']}/{default['netmask']}"))
+        return str(ipaddress.ip_network(text))
     except ValueError:
+        refused.append(f"{text!r} is no network; name it with --public-network")
         return ""
 
 
@@ -103,8 +149,9 @@ def model_groups(answers: Answers, found: Mapping[str, Found]) -> dict[str, list
     groups: dict[str, list[str]] = {}
     for name in nodes:
         models = sorted(set(found[name].cards))
-        if len(models) == 1:
-            groups.setdefault("gpu_nodes_" + nvml_words.slug(models[0]).replace("-", "_"), []).append(name)
+        slug = nvml_words.slug(models[0]).replace("-", "_")[:GROUP_AT_MOST] if len(models) == 1 else ""
+        if slug:
+            groups.setdefault(f"gpu_nodes_{slug}", []).append(name)
     return groups
 
 
@@ -130,11 +177,13 @@ def look(answers: Answers) -> Look:
         feed.take(event, time.monotonic())
         data = event.get("event_data") or {}
         if event.get("event") == "runner_on_ok":
-            rows = (data.get("res") or {}).get("ansible_facts") or {}
+            rows = outside_document.mapping(outside_document.mapping(data.get("res")).get("ansible_facts"))
             facts.setdefault(data["host"], {}).update({key.removeprefix("ansible_"): rows[key] for key in rows})
         elif not feed.run.hosts:
             said.append(str(event.get("stdout") or ""))
 
+    known = secrecy.Secrets()
+    known.leaves([answers.variables, *(host.variables for host in answers.hosts)], sealed=False)
     with tempfile.TemporaryDirectory(prefix="gpuops-init-") as private:
         inventory = Path(private) / "hosts.json"
         inventory.write_text(json.dumps(reach(answers)))
@@ -144,6 +193,7 @@ def look(answers: Answers) -> Look:
             take,
             runner.Stopper(lambda count: None),
             playbook=str(PLAYBOOK),
+            redact=secrecy.Redactor(known.found).document,
         )
     feed.run.finished(time.monotonic())
     for name, rows in facts.items():

@@ -15,15 +15,19 @@ from typing import Any
 import jinja2
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, fleet_file
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, fleet_file, outside_text
 from gpuops.init import discover
-from gpuops.init.answers import CONTROLLER, CPU, GPU, STORAGE, Answers
+from gpuops.init.answers import CONTROLLER, CPU, GPU, STORAGE, Answers, is_device
 from gpuops.inventory import snapshot
 
 INVENTORY = "inventory"
 PASSWORD = f"{INVENTORY}/.secrets/vault-password"
 KINDS = ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")
 VAULT = f"{INVENTORY}/group_vars/all/vault.yml"
+
+
+class Unwritable(Exception):
+    """A file would not hold what it is to hold; the text names the file, the value and what to do."""
 
 
 class Occupied(Exception):
@@ -41,9 +45,84 @@ class Group:
     count: int = 0
 
 
+class FromHost(str):
+    """A text that a host has said: Ansible is told never to take it for a template."""
+
+
+class _Dumper(yaml.SafeDumper):
+    pass
+
+
+class _Loader(yaml.SafeLoader):
+    pass
+
+
+def _as_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    # Anything but double quotes needs several lines for a line break, and files have no room for that everywhere.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=None if value.isprintable() else '"')
+
+
+_Dumper.add_representer(str, _as_text)
+
+
+def _as_no_template(dumper: yaml.SafeDumper, value: FromHost) -> yaml.ScalarNode:
+    return dumper.represent_scalar("!unsafe", str(value), style="'" if value.isprintable() else '"')
+
+
+_Dumper.add_representer(FromHost, _as_no_template)
+
+
+def _from_host(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> FromHost:
+    return FromHost(loader.construct_scalar(node))
+
+
+_Loader.add_constructor("!unsafe", _from_host)
+
+
 def in_yaml(value: Any) -> str:
     """A value on one line as it stands in YAML."""
-    return yaml.safe_dump(value, default_flow_style=True, width=100000).strip().removesuffix("...").strip()
+    said = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=float("inf"))
+    return str(said).strip().removesuffix("...").strip()
+
+
+def in_comment(value: Any) -> str:
+    """A value as it stands in a comment: one line."""
+    return outside_text.one_line(value, 200)
+
+
+# In what a file is to hold: a value that its template has.
+ANY = object()
+
+
+def check(name: str, text: str, meant: Any) -> None:
+    """Read a file as Ansible will, and compare it with what it is to hold. Raises Unwritable."""
+    try:
+        found = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        where = outside_text.one_line(error)
+        raise Unwritable(f"{name} would be no YAML: {where}. Look for odd characters in the answers") from error
+    _compare(name, "", found, meant)
+
+
+def _compare(name: str, where: str, found: Any, meant: Any) -> None:
+    if meant is ANY:
+        return
+    same = type(found) is type(meant)
+    if same and isinstance(meant, dict):
+        for key in {**meant, **found}:
+            inner = f"{where}.{key}" if where else str(key)
+            if key not in meant or key not in found:
+                raise Unwritable(f"{name} would {'have' if key in found else 'lack'} {in_comment(inner)}; {_ODD}")
+            _compare(name, inner, found[key], meant[key])
+    elif same and isinstance(meant, list) and len(found) == len(meant):
+        for number, (one, other) in enumerate(zip(found, meant, strict=True)):
+            _compare(name, f"{where}[{number}]", one, other)
+    elif not same or found != meant:
+        said = outside_text.one_line(repr(meant), 200)
+        raise Unwritable(f"{name} would not hold {said} as {in_comment(where) or 'a whole'}; {_ODD}")
+
+
+_ODD = "give another value for it, without odd characters"
 
 
 def groups(answers: Answers, found: Mapping[str, discover.Found]) -> list[Group]:
@@ -112,7 +191,7 @@ def encrypted(content: Mapping[str, Any], password: str) -> str:
 
 
 def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, str]:
-    """Every file of the site by its path in the site's directory."""
+    """Every file of the site by its path in the site's directory. Raises Unwritable."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
         undefined=jinja2.StrictUndefined,
@@ -121,7 +200,7 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters["y"] = in_yaml
+    environment.filters.update(y=in_yaml, comment=in_comment, from_host=FromHost)
     date = time.strftime("%Y-%m-%d", time.gmtime())
 
     def made(template: str, **values: Any) -> str:
@@ -132,27 +211,32 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
     vault = new_secrets(answers)
     rows = groups(answers, found)
     variables = f"{INVENTORY}/group_vars"
+    hosts, kinds = _hosts(answers), [group.name for group in rows if group.name in KINDS]
     files = {
         "ansible.cfg": made("ansible.cfg", vault=bool(vault)),
         ".gitignore": made("gitignore"),
-        f"{INVENTORY}/hosts.yml": made(
-            "hosts.yml",
-            hosts=_hosts(answers),
-            groups=rows,
-            kinds=[group.name for group in rows if group.name in KINDS],
-        ),
+        f"{INVENTORY}/hosts.yml": made("hosts.yml", hosts=hosts, groups=rows, kinds=kinds),
         f"{variables}/gpu_cluster.yml": made("gpu_cluster.yml"),
+    }
+    meant: dict[str, Any] = {
+        f"{INVENTORY}/hosts.yml": _meant_hosts(hosts, rows, kinds),
+        f"{variables}/gpu_cluster.yml": _meant_cluster(answers),
     }
     if answers.of(GPU):
         files[f"{INVENTORY}/zz_gpus.yml"] = made("gpus.yml")
         files[f"{variables}/gpu_nodes.yml"] = made("gpu_nodes.yml")
     for group in rows:
         if group.name.startswith("gpu_nodes_"):
-            files[f"{variables}/{group.name}.yml"] = made("model.yml", group=group)
+            name = f"{variables}/{group.name}.yml"
+            files[name] = made("model.yml", group=group)
+            meant[name] = {"gpu_verify_expected": group.count} if group.count else None
     if answers.of(CONTROLLER) and all(host.roles == (CONTROLLER,) for host in answers.of(CONTROLLER)):
         files[f"{variables}/controllers.yml"] = made("engineless.yml", about="The controllers run no containers.")
     if answers.of(STORAGE):
-        files.update(_storage(answers, found, made, variables))
+        for name, (text, content) in _storage(answers, found, made, variables).items():
+            files[name], meant[name] = text, content
+    for name, content in meant.items():
+        check(name, files[name], content)
     if vault:
         password = secrets.token_urlsafe(32)
         files[PASSWORD] = f"{password}\n"
@@ -165,26 +249,82 @@ def _hosts(answers: Answers) -> list[dict[str, Any]]:
     return [{"name": host.name, "variables": reach[host.name]} for host in answers.hosts]
 
 
-def _storage(answers: Answers, found: Mapping[str, discover.Found], made: Any, variables: str) -> dict[str, str]:
+def _meant_hosts(hosts: list[dict[str, Any]], rows: list[Group], kinds: list[str]) -> dict[str, Any]:
+    """What hosts.yml is to hold."""
+    children: dict[str, Any] = {
+        "gpu_cluster": {
+            "hosts": {row["name"]: row["variables"] for row in hosts},
+            "children": dict.fromkeys(kinds) or None,
+        }
+    }
+    for group in rows:
+        parts = {"hosts": dict.fromkeys(group.hosts), "children": dict.fromkeys(group.children)}
+        children[group.name] = {key: value for key, value in parts.items() if value} or None
+    return {"all": {"children": children}}
+
+
+def _meant_cluster(answers: Answers) -> dict[str, Any]:
+    """What the variables of all hosts are to be. Of one that is there twice, the later counts."""
+    return {
+        **({"ansible_user": answers.user} if answers.user else {}),
+        "ansible_become": answers.become,
+        **({"ansible_ssh_private_key_file": answers.private_key} if answers.private_key else {}),
+        "ansible_python_interpreter": ANY,
+        **answers.variables,
+        "common_reboot": answers.reboot,
+        "gpu_preflight_refuse": ANY,
+        "container_runtime_engine": answers.engine,
+        "container_runtime_nvidia": ANY,
+    }
+
+
+def _storage(
+    answers: Answers, found: Mapping[str, discover.Found], made: Any, variables: str
+) -> dict[str, tuple[str, Any]]:
+    """The files of the storage, each with what it is to hold. Raises Unwritable."""
     hosts = answers.of(STORAGE)
-    network = answers.public_network or discover.common_network(answers, found)
+    network: str = answers.public_network or FromHost(discover.common_network(answers, found))
     size = min(3, len(hosts)) if len(hosts) > 1 else 2
+    text = made(
+        "storage_nodes.yml",
+        storage_only=all(host.roles == (STORAGE,) for host in hosts),
+        network=network or "",
+        network_found=bool(network) and not answers.public_network,
+        size=size,
+        min_size=max(1, size - 1),
+        failure_domain="host" if len(hosts) > 1 else "osd",
+    )
+    names = [
+        *("ceph_common_fsid", "ceph_common_keys", "ceph_common_options", "ceph_osd_method", "ceph_osd_wipe"),
+        *("ceph_mds_pool_size", "ceph_mds_pool_min_size", "ceph_mds_failure_domain"),
+        *(["container_runtime_engine"] if all(host.roles == (STORAGE,) for host in hosts) else []),
+    ]
+    meant = {
+        **dict.fromkeys(names, ANY),
+        "ceph_common_public_network": network or "",
+        "ceph_common_cluster_network": answers.cluster_network,
+    }
+    clients = {
+        **dict.fromkeys(("cephfs_client_fsid", "cephfs_client_method", "cephfs_homes_size", "cephfs_homes_root"), ANY),
+        "cephfs_homes_users": [{"name": name} for name in answers.users],
+    }
     files = {
-        f"{variables}/storage_nodes.yml": made(
-            "storage_nodes.yml",
-            storage_only=all(host.roles == (STORAGE,) for host in hosts),
-            network=network,
-            network_found=bool(network) and not answers.public_network,
-            size=size,
-            min_size=max(1, size - 1),
-            failure_domain="host" if len(hosts) > 1 else "osd",
-        ),
-        f"{variables}/ceph_clients.yml": made("ceph_clients.yml"),
+        f"{variables}/storage_nodes.yml": (text, meant),
+        f"{variables}/ceph_clients.yml": (made("ceph_clients.yml"), clients),
     }
     for host in hosts:
         proposed = found[host.name].disks if host.name in found else []
-        chosen = host.disks or ([disk.path for disk in proposed] if answers.use_free_disks else [])
-        files[f"{INVENTORY}/host_vars/{host.name}.yml"] = made("disks.yml", chosen=chosen, proposed=proposed)
+        for disk in proposed:
+            if not is_device(disk.path):
+                said = outside_text.one_line(repr(disk.path), 120)
+                raise Unwritable(
+                    f"host {host.name} says that it has a disk {said}, which is no name of one. Look at the host, and "
+                    "name its disks in the answers file"
+                )
+        free = [FromHost(disk.path) for disk in proposed]
+        chosen: list[str] = list(host.disks or (free if answers.use_free_disks else []))
+        text = made("disks.yml", chosen=chosen, proposed=proposed)
+        files[f"{INVENTORY}/host_vars/{host.name}.yml"] = text, {"ceph_osd_devices": chosen}
     return files
 
 

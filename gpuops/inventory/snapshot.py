@@ -4,24 +4,33 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet, fleet_file
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    fleet,
+    fleet_file,
+    outside_document,
+    outside_text,
+)
+from gpuops import outside
 from gpuops.ansible_environment import as_if_called_here
+from gpuops.site import Site, redactor
 
 SKIP_FACTS = "BAREMETAL_GPU_INVENTORY_SKIP_FACTS"
 # Of the file, in the inventory's directory.
 NAME = ".gpus.jsonl"
+PROBLEM_AT_MOST = 2000
+# Of one host, as JSON.
+FACTS_AT_MOST = 2_000_000
 
 
 class InventoryError(Exception):
@@ -40,31 +49,45 @@ class Outcome:
         """Note the facts of a host, or why they cannot be used."""
         try:
             # As text, they take a tenth of the memory.
-            self.found[host] = fleet_file.row_of(host, self.time, facts)
+            row = fleet_file.row_of(host, self.time, facts)
+            if len(row.line) > FACTS_AT_MOST:
+                raise fleet.BrokenFacts(f"they have {len(row.line)} bytes, and those of 16 cards have some kilobytes")
+            self.found[host] = row
         except fleet.BrokenFacts as error:
-            self.problems[host] = f"its facts cannot be used: {error}"
+            self.problems[host] = f"its facts cannot be used: {outside_text.one_line(error, PROBLEM_AT_MOST)}"
 
 
 # What looks at hosts: takes the inventory, the pattern of --limit and the hosts that match it.
 Source = Callable[[Path, str, list[str], Outcome], None]
 
 
-def take_event(outcome: Outcome, event: dict[str, Any]) -> None:
+def take_event(outcome: Outcome, event: Mapping[str, Any]) -> None:
     """Note what an event of ansible-runner says of a host."""
-    kind, data = event.get("event"), event.get("event_data", {})
-    host, result = data.get("host"), data.get("res") or {}
-    if kind == "runner_on_ok" and "gpu" in (result.get("ansible_facts") or {}):
-        outcome.take(host, result["ansible_facts"]["gpu"])
+    kind, data = event.get("event"), outside_document.mapping(event.get("event_data"))
+    host, result = str(data.get("host")), outside_document.mapping(data.get("res"))
+    facts = outside_document.mapping(result.get("ansible_facts"))
+    if kind == "runner_on_ok" and "gpu" in facts:
+        outcome.take(host, facts["gpu"])
     elif kind in ("runner_on_unreachable", "runner_on_failed"):
-        outcome.problems[host] = str(result.get("msg") or kind.removeprefix("runner_on_")).strip()
+        said = outside_document.text(result.get("msg"), PROBLEM_AT_MOST)
+        outcome.problems[host] = (said or str(kind).removeprefix("runner_on_")).strip()
 
 
 def from_hosts(inventory: Path, limit: str, names: list[str], outcome: Outcome) -> None:
     """Run gpu_facts on the hosts. A fact cache that Ansible has is filled by the way."""
     import ansible_runner
 
-    def handle(event: dict[str, Any]) -> bool:
+    said: list[str] = []
+
+    def note(event: Mapping[str, Any]) -> None:
         take_event(outcome, event)
+        if not (outcome.found or outcome.problems):
+            said.append(str(event.get("stdout") or ""))
+
+    take = outside.Events(note, redactor(Site(inventory.resolve())).document)
+
+    def handle(event: dict[str, Any]) -> bool:
+        take(event)
         # The facts of a fleet are not kept on the disk a second time.
         return False
 
@@ -82,15 +105,15 @@ def from_hosts(inventory: Path, limit: str, names: list[str], outcome: Outcome) 
             envvars=as_if_called_here(),
         )
         if not (outcome.found or outcome.problems):
-            said = runner.stdout.read()[-4000:]
-            raise InventoryError(f"ansible ended with {runner.rc} and looked at no host:\n{said}")
+            last = "\n".join(said)[-4000:]
+            raise InventoryError(f"ansible ended with {runner.rc} and looked at no host:\n{last}")
 
 
 def from_cache(inventory: Path, limit: str, names: list[str], outcome: Outcome) -> None:
     """Read the fact cache that ansible.cfg names."""
-    said = _answer([sys.executable, "-m", "gpuops.inventory.cached"], "".join(f"{name}\n" for name in names))
+    said = _answer(inventory, [sys.executable, "-m", "gpuops.inventory.cached"], "".join(f"{name}\n" for name in names))
     for row in said.splitlines():
-        host, facts, problem = json.loads(row)
+        host, facts, problem = outside_document.parse(row)
         if problem:
             outcome.problems[host] = problem
         else:
@@ -100,14 +123,18 @@ def from_cache(inventory: Path, limit: str, names: list[str], outcome: Outcome) 
             outcome.problems.setdefault(host, "the fact cache has no facts of its cards")
 
 
-def _answer(command: list[str], given: str = "") -> str:
-    """What a command says. Raises InventoryError with its error output if it fails; its warnings are passed on."""
+def _answer(inventory: Path, command: list[str], given: str = "") -> str:
+    """What a command about an inventory says. Raises InventoryError with its error output if it fails; its warnings
+    are passed on, without the inventory's secrets."""
     done = subprocess.run(
         command, input=given, capture_output=True, text=True, check=False, env={**os.environ, **as_if_called_here()}
     )
-    if done.returncode:
-        raise InventoryError((done.stderr.strip() or done.stdout.strip())[-4000:])
-    sys.stderr.write(done.stderr)
+    if done.stderr or done.returncode:
+        redact = redactor(Site(inventory.resolve()))
+        problem = redact(outside_text.several_lines(done.stderr))
+        if done.returncode:
+            raise InventoryError((problem.strip() or redact(outside_text.several_lines(done.stdout)).strip())[-4000:])
+        sys.stderr.write(problem)
     return done.stdout
 
 
@@ -116,7 +143,7 @@ def hosts_of(inventory: Path, limit: str) -> tuple[list[str], list[str]]:
 
     def listed(pattern: str) -> list[str]:
         # The first line is the number of hosts.
-        said = _answer(["ansible", pattern, "-i", str(inventory), "--list-hosts"])
+        said = _answer(inventory, ["ansible", pattern, "-i", str(inventory), "--list-hosts"])
         return [line.strip() for line in said.splitlines()[1:]]
 
     everyone = listed("all")

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import data_os, progress
-from gpuops import __version__, drain, records, told
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, number, parse, rows, text
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import texts as lines
+from gpuops import __version__, drain, outside, records, told
+from gpuops.report import drawings
 from gpuops.site import Site
 
 VERSION = 1
@@ -18,6 +20,7 @@ VERSION = 1
 PROOFS = "verify"
 # Where earlier versions left them: beside the inventory, and where Ansible was started.
 EARLIER_BESIDE, EARLIER_HERE = "reports", Path("artifacts/gpu_verify")
+REASON_AT_MOST = 2000
 # 10^9 bytes per second and lane in one direction, by generation of PCI Express, line coding taken off.
 PCIE_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
@@ -32,7 +35,7 @@ class Facts:
         data = event.get("event_data") or {}
         if event.get("event") != "runner_on_ok" or data.get("task_action") != "baremetal.gpu.gpu_facts":
             return
-        facts = ((data.get("res") or {}).get("ansible_facts") or {}).get("gpu")
+        facts = mapping(mapping(data.get("res")).get("ansible_facts")).get("gpu")
         if isinstance(facts, dict):
             self.hosts[str(data.get("host"))] = facts
 
@@ -44,14 +47,14 @@ def system(key: str | None) -> str | None:
 
 def memory_nominal(card: Mapping[str, Any]) -> float | None:
     """What the card's memory can do, in 10^9 bytes per second: two transfers a clock over the whole bus."""
-    clock, bits = card.get("memory_clock_mhz"), card.get("memory_bus_bits")
+    clock, bits = number(card.get("memory_clock_mhz")), number(card.get("memory_bus_bits"))
     return clock * 2 * bits / 8 / 1000 if clock and bits else None
 
 
-def pcie_nominal(pcie: Mapping[str, Any] | None) -> float | None:
+def pcie_nominal(pcie: Any) -> float | None:
     """What the card's link can do in one direction, in 10^9 bytes per second, as it is trained now."""
-    lane = PCIE_LANE_GB_S.get((pcie or {}).get("generation") or 0)
-    width = (pcie or {}).get("width")
+    lane = PCIE_LANE_GB_S.get(int(number(mapping(pcie).get("generation")) or 0))
+    width = number(mapping(pcie).get("width"))
     return lane * width if lane and width else None
 
 
@@ -65,7 +68,7 @@ def last_run(site: Site) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any
     ]
     known: dict[str, dict[str, Any]] = {}
     for path, record in runs:
-        for host, row in (told.load(path / told.FILE) or {}).items():
+        for host, row in told.load(path / told.FILE).items():
             known.setdefault(host, {}).update(row)
             if "verify" in row:
                 known[host]["verified"] = record.started
@@ -100,11 +103,19 @@ def _at_work(record: records.Record) -> dict[str, dict[str, list[float]]]:
 
 def _failures(path: Path) -> list[dict[str, Any]]:
     try:
-        rows = [json.loads(line) for line in (path / records.EVENTS).read_text(encoding="utf-8").splitlines()]
+        found = [parse(row) for row in (path / records.EVENTS).read_text(encoding="utf-8").split("\n") if row]
     except (OSError, ValueError):
         return []
-    keys = ("host", "kind", "stage", "task", "reasons")
-    return [{key: row.get(key) for key in keys} for row in rows if row.get("event") == "failure"]
+    keys = ("host", "kind", "stage", "task")
+    return [
+        {**{key: text(row.get(key)) for key in keys}, "reasons": _reasons(row.get("reasons"))}
+        for row in rows(found)
+        if row.get("event") == "failure"
+    ]
+
+
+def _reasons(found: Any) -> list[dict[str, str]]:
+    return [{key: text(row.get(key), REASON_AT_MOST) for key in ("cause", "remedy")} for row in rows(found)]
 
 
 def gather(
@@ -123,7 +134,11 @@ def gather(
         name = node["name"]
         remembered = known.get(name, {})
         row = {**remembered, "verify": proof(remembered, node["cards"], [place / f"{name}.json" for place in kept])}
-        hosts.append(host(node, facts.get(name, {}), row, run))
+        try:
+            hosts.append(host(node, facts.get(name, {}), row, run))
+        except outside.OF_ANOTHER_SHAPE:
+            # What somebody has made of its facts and reports is left out, and the others are in the report as they are.
+            hosts.append(host(node, {}, {}, run))
     return {
         "version": VERSION,
         "gpuops": __version__,
@@ -146,30 +161,34 @@ def places(site: Site) -> list[Path]:
 
 def proof(known: Mapping[str, Any], cards: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> dict[str, Any]:
     """What was proved of a host's cards: what gpuops remembers, or one of the files where that came later."""
-    newest: dict[str, Any] = known.get("verify") or {}
-    when = known.get("verified", 0)
+    newest = mapping(known.get("verify"))
+    when = known.get("verified") or 0
     for path in paths:
-        left: dict[str, Any] = told.load(path) or {}
+        left = mapping(outside.load(path))
         # Another site has hosts of the same name, but not the same cards.
-        if _uuids(left.get("devices") or []) & _uuids(cards) and (written := path.stat().st_mtime) >= when:
+        if _uuids(rows(left.get("devices"))) & _uuids(cards) and (written := path.stat().st_mtime) >= when:
             newest, when = left, written
     return newest
 
 
-def _uuids(cards: Sequence[Mapping[str, Any]]) -> set[Any]:
-    return {card["uuid"] for card in cards if card.get("uuid")}
+def _uuids(cards: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {card["uuid"] for card in cards if isinstance(card.get("uuid"), str)}
 
 
 def host(
     node: Mapping[str, Any], facts: Mapping[str, Any], known: Mapping[str, Any], run: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """One host: its state now, its plan, its cards with what was measured beside what is nominal."""
-    verify = known.get("verify") or {}
-    plan = known.get("plan") or {}
-    measured = {card.get("uuid"): card for card in verify.get("devices") or []}
-    links = {card.get("uuid"): card for card in facts.get("devices") or []}
+    verify, plan, driver = mapping(known.get("verify")), mapping(known.get("plan")), mapping(facts.get("driver"))
+    measured = {text(card.get("uuid")): card for card in rows(verify.get("devices"))}
+    links = {text(card.get("uuid")): card for card in rows(facts.get("devices"))}
     cards = [
-        {**card, "verification": verification(measured.get(card["uuid"]), links.get(card["uuid"], {}).get("pcie"))}
+        {
+            **card,
+            "verification": verification(
+                measured.get(text(card["uuid"])), mapping(links.get(text(card["uuid"]))).get("pcie")
+            ),
+        }
         for card in node["cards"]
     ]
     name = node["name"]
@@ -178,30 +197,35 @@ def host(
         "state": node["state"],
         "problem": node["problem"],
         "reasons": node["reasons"],
-        "plan": [str(step) for step in plan.get("steps") or []],
-        "system": system((plan.get("os") or {}).get("key")),
-        "driver": {key: (facts.get("driver") or {}).get(key) for key in ("loaded", "branch", "flavour", "cuda")},
+        "plan": lines(plan.get("steps")),
+        "system": system(text(mapping(plan.get("os")).get("key")) or None),
+        "driver": {key: text(driver.get(key)) or None for key in ("loaded", "branch", "flavour", "cuda")},
         "cards": cards,
-        "topology": facts.get("topology"),
-        "verified": None if not verify else {"ok": bool(verify.get("ok")), "causes": verify.get("causes") or []},
+        "topology": facts.get("topology") if drawings.scores(facts.get("topology")) else None,
+        "verified": None if not verify else {"ok": verify.get("ok") is True, "causes": _causes(verify.get("causes"))},
         "stages": (run or {}).get("cells", {}).get(name, {}),
     }
 
 
-def verification(measured: Mapping[str, Any] | None, pcie: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _causes(found: Any) -> list[dict[str, str]]:
+    keys = ("where", "code", "text", "remedy")
+    return [{key: text(row.get(key), REASON_AT_MOST) for key in keys} for row in rows(found)]
+
+
+def verification(measured: Mapping[str, Any] | None, pcie: Any) -> dict[str, Any] | None:
     """What was proved of a card, rates in 10^9 bytes per second; None for one that was not verified."""
     if not measured:
         return None
-    copy = measured.get("copy") or {}
+    copy = mapping(measured.get("copy"))
     return {
-        "ok": bool(measured.get("ok")),
-        "host_to_device_gb_s": copy.get("host_to_device_gb_s"),
-        "device_to_host_gb_s": copy.get("device_to_host_gb_s"),
+        "ok": measured.get("ok") is True,
+        "host_to_device_gb_s": number(copy.get("host_to_device_gb_s")),
+        "device_to_host_gb_s": number(copy.get("device_to_host_gb_s")),
         "pcie_nominal_gb_s": _rounded(pcie_nominal(pcie)),
-        "device_to_device_gb_s": copy.get("device_to_device_gb_s"),
+        "device_to_device_gb_s": number(copy.get("device_to_device_gb_s")),
         # A byte that is copied on the card is read and written.
         "copy_nominal_gb_s": _rounded(_half(memory_nominal(measured))),
-        "kernel_ok": bool((measured.get("kernel") or {}).get("ok")),
+        "kernel_ok": mapping(measured.get("kernel")).get("ok") is True,
     }
 
 

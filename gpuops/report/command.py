@@ -11,9 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from gpuops import drive
-from gpuops.records import Redactor
 from gpuops.report import collect, junit, page
-from gpuops.site import InventoryOption, SiteError, find, secrets
+from gpuops.site import InventoryOption, SiteError, find, redactor
 from gpuops.status_command import groups_of, look
 from gpuops.up import LimitOption, WordsArgument, answers
 
@@ -60,11 +59,11 @@ def report(
         typer.echo(f"gpuops report: {wrong}", err=True)
         raise typer.Exit(drive.USAGE) from wrong
     facts = collect.Facts()
-    document, stopper = look(site, groups, limit, given, passwords, facts.take)
+    redact = redactor(site, given, passwords.values())
+    document, stopper = look(site, groups, limit, given, passwords, facts.take, redact)
     if stopper.count:
         raise typer.Exit(drive.INTERRUPTED)
-    redact = Redactor(secrets(site) | set(passwords.values()))
-    found: Mapping[str, Any] = json.loads(redact(json.dumps(collect.gather(site, document, facts.hosts))))
+    found: Mapping[str, Any] = redact.document(collect.gather(site, document, facts.hosts))
     _write(output, page.html(found))
     _write(output.with_suffix(".json"), json.dumps(found, indent=1) + "\n")
     _write(output.with_suffix(".xml"), junit.junit(found))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, progress_text
 
 # What two cards have in common at best, in words, by the names that the facts use.
 PCIE = {
@@ -21,33 +21,48 @@ PCIE = {
 }
 
 
-def link(topology: Mapping[str, Any], one: int, other: int) -> tuple[str, str]:
-    """(class for the drawing, words) of what joins two cards."""
-    score = topology["scores"][one][other]
-    kind = (topology.get("kinds") or {}).get(str(score)) or {}
-    if kind.get("nvlinks"):
-        return "nvlink", f"{kind['nvlinks']} NVLinks"
+# More of them no host has, and no drawing shows.
+MOST_CARDS = 64
+
+
+def scores(topology: Any) -> list[list[float | None]]:
+    """How close every two cards are, as many rows as columns; none where a host says anything else."""
+    found = outside_document.mapping(topology).get("scores")
+    if not isinstance(found, list) or not 0 < len(found) <= MOST_CARDS:
+        return []
+    if any(not isinstance(row, list) or len(row) != len(found) for row in found):
+        return []
+    return [[outside_document.number(score) for score in row] for row in found]
+
+
+def link(topology: Mapping[str, Any], score: float) -> tuple[str, str]:
+    """(class for the drawing, words) of what joins two cards. A class is one of ours, whatever a host has said."""
+    kind = outside_document.mapping(outside_document.mapping(topology.get("kinds")).get(f"{score:.0f}"))
+    nvlinks = outside_document.number(kind.get("nvlinks"))
+    if nvlinks:
+        return "nvlink", f"{nvlinks:g} NVLinks"
     name = kind.get("pcie")
-    return f"pcie-{name}" if name else "unknown", PCIE.get(str(name), "not known")
+    known = isinstance(name, str) and name in PCIE
+    return (f"pcie-{name}", PCIE[str(name)]) if known else ("unknown", "not known")
 
 
-def pairs(topology: Mapping[str, Any] | None) -> list[tuple[int, int, str, str]]:
+def pairs(topology: Any) -> list[tuple[int, int, str, str]]:
     """Every pair of cards: (one, other, class, words)."""
-    scores = (topology or {}).get("scores") or []
+    found = scores(topology)
     return [
-        (one, other, *link(topology or {}, one, other))
-        for one in range(len(scores))
-        for other in range(one + 1, len(scores))
-        if scores[one][other] is not None
+        (one, other, *link(topology, score))
+        for one in range(len(found))
+        for other in range(one + 1, len(found))
+        if (score := found[one][other]) is not None
     ]
 
 
-def topology(host: str, found: Mapping[str, Any] | None) -> str:
+def topology(host: str, found: Any) -> str:
     """The cards of a host in a circle, and a line for each pair; empty with fewer than two."""
     rows = pairs(found)
-    if not rows or not found:
+    if not rows:
         return ""
-    count, size, radius = len(found["scores"]), 220, 84
+    count, size, radius = len(scores(found)), 220, 84
     centres = [
         (
             size / 2 + radius * math.sin(2 * math.pi * number / count),
@@ -62,7 +77,7 @@ def topology(host: str, found: Mapping[str, Any] | None) -> str:
     for one, other, kind, words in sorted(rows, key=lambda row: row[2] == "nvlink"):
         (x1, y1), (x2, y2) = centres[one], centres[other]
         parts.append(
-            f'<line class="{kind}" x1="{x1:.0f}" y1="{y1:.0f}" x2="{x2:.0f}" y2="{y2:.0f}">'
+            f'<line class="{escape(kind, quote=True)}" x1="{x1:.0f}" y1="{y1:.0f}" x2="{x2:.0f}" y2="{y2:.0f}">'
             f"<title>{one} and {other}: {escape(words)}</title></line>"
         )
     for number, (x, y) in enumerate(centres):

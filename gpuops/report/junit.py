@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
 
 BAD_STATES = ("fatal", "degraded", "unknown", "unreachable")
 
@@ -14,21 +15,23 @@ BAD_STATES = ("fatal", "degraded", "unknown", "unreachable")
 def _case(
     suite: ElementTree.Element, name: str, problem: str = "", kind: str = "failure", seconds: float = 0.0
 ) -> None:
-    case = ElementTree.SubElement(suite, "testcase", classname=suite.get("name", ""), name=name, time=f"{seconds:.1f}")
+    case = _part(suite, "testcase", classname=suite.get("name", ""), name=name, time=f"{seconds:.1f}")
     if kind == "skipped":
         ElementTree.SubElement(case, "skipped")
-    elif problem:
-        row = ElementTree.SubElement(case, kind, message=_xml(problem.splitlines()[0]))
-        row.text = _xml(problem)
+    elif problem.strip():
+        row = _part(case, kind, message=problem.strip().splitlines()[0])
+        row.text = outside_text.several_lines(problem)
 
 
-def _xml(text: str) -> str:
-    """Without the signs that XML cannot hold."""
-    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
+def _part(parent: ElementTree.Element, kind: str, **attributes: Any) -> ElementTree.Element:
+    """An element with attributes of one line each, of signs that XML can hold."""
+    return ElementTree.SubElement(
+        parent, kind, {key: outside_text.one_line(value, 2000) for key, value in attributes.items()}
+    )
 
 
 def _suite(root: ElementTree.Element, name: str) -> ElementTree.Element:
-    return ElementTree.SubElement(root, "testsuite", name=name)
+    return _part(root, "testsuite", name=name)
 
 
 def _reasons(row: Mapping[str, Any]) -> str:
@@ -42,7 +45,7 @@ def _problem(row: Mapping[str, Any]) -> str:
 
 def junit(report: Mapping[str, Any]) -> str:
     """The text of the file."""
-    root = ElementTree.Element("testsuites", name=f"gpuops report of {report['site']}")
+    root = ElementTree.Element("testsuites", name=outside_text.one_line(f"gpuops report of {report['site']}"))
     run = report["run"] or {}
     failures = {(row["host"], row["stage"]): row for row in run.get("failures") or []}
     for host in report["hosts"]:

@@ -64,6 +64,11 @@ def is_read(path: str, source: str) -> bool:
 
 def write(directory: str, host: str, verdict: dict[str, Any]) -> str:
     """In one step, so that a reader never finds half a report."""
+    if "/" in host or "\0" in host or host.startswith("."):
+        raise AnsibleActionFail(
+            f"host {host!r}: a report is named after its host, and no file can have this name. To do: give the host a "
+            "name of letters, digits and . _ - in the inventory, and its address as ansible_host"
+        )
     path = os.path.join(os.path.expanduser(directory), f"{host}.json")
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)

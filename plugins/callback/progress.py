@@ -54,6 +54,7 @@ ansible.cfg: |
 """
 
 import os
+import re
 import shutil
 import sys
 import threading
@@ -64,6 +65,7 @@ from ansible.plugins.callback import CallbackBase
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
 
+COLOURS = re.compile("\x1b\\[[0-9;]*m")
 STYLES = {
     "good": "\x1b[32m",
     "changed": "\x1b[33m",
@@ -237,7 +239,9 @@ class CallbackModule(CallbackBase):
         rows = result.result.get("results") if result.task.loop else None
         for row in rows or [result.result]:
             if row.get("diff") and row.get("changed"):
-                self._print(f"{result.host.name}: {result.task.name}\n{self._get_diff(row['diff'])}")
+                # Its colours are Ansible's own, and what a file has in it may look like some.
+                said = COLOURS.sub("", self._get_diff(row["diff"]))
+                self._print(f"{result.host.name}: {result.task.name}\n{said}")
 
     def v2_playbook_on_no_hosts_matched(self):
         self._print(f"{self._run.play}: no host matches, so there is nothing to do")

@@ -111,7 +111,7 @@ from ansible.inventory.helpers import get_group_vars
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 from ansible.utils.vars import combine_vars
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet, fleet_file
+from ansible_collections.baremetal.gpu.plugins.module_utils import fleet, fleet_file, outside_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import fact_cache
 
 # Host, its groups, and its facts where an option needs them.
@@ -318,7 +318,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
     def _report(self) -> None:
         if not self._problems:
             return
-        shown = [f"{host}: {text}" for host, text in list(self._problems.items())[:SHOWN_PROBLEMS]]
+        shown = [
+            outside_text.one_line(f"{host}: {text}") for host, text in list(self._problems.items())[:SHOWN_PROBLEMS]
+        ]
         more = len(self._problems) - len(shown)
         self.display.warning(
             f"{self._path}: the facts of {len(self._problems)} hosts cannot be used, so these are in {fleet.UNKNOWN}: "

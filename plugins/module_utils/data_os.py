@@ -21,6 +21,9 @@ SUPPORTED = {
     "el10": {"name": "Enterprise Linux 10", "family": "redhat", "level": "documented", "repository": "rhel10"},
 }
 
+# What apt's archives call these releases.
+CODENAMES = {"debian12": "bookworm", "debian13": "trixie", "ubuntu22.04": "jammy", "ubuntu24.04": "noble"}
+
 # ID in /etc/os-release -> the prefix of a key above, and how many parts of VERSION_ID belong to the key.
 IDS = {
     "debian": ("debian", 1),

@@ -14,6 +14,7 @@ Item = dict[str, Any]
 
 SOURCES = ("keys", "repositories", "pins", "early_files")
 PENDING = "/var/lib/baremetal-gpu/pending"
+MANAGERS = ("apt", "dnf")
 OWNED = {"owner": "root", "group": "root"}
 
 
@@ -54,6 +55,16 @@ def joined(documents: Iterable[Item]) -> Item:
             elif value not in (None, there):
                 raise ValueError(f"{name} is {there} in one document and {value} in another")
     return whole
+
+
+def _of_the_host(drift: Item) -> Item:
+    """A drift as a host may tell it: what differs there, and never which file of the controller it wants to have."""
+    return {
+        section: [{key: value for key, value in item.items() if key != "source"} for item in items]
+        if isinstance(items, list) and all(isinstance(item, dict) for item in items)
+        else items
+        for section, items in drift.items()
+    }
 
 
 def _merged(drifted: Iterable[Item], wanted: Iterable[Item] | None, key: str) -> list[Item]:
@@ -154,7 +165,9 @@ def _kernel_modules(drift: Item, removing: bool) -> dict[str, list[Item]]:
 
 def remedy(desired: Item, found: Item) -> Item:
     """What the tasks of the remediation do, in their order."""
-    drift, manager = found["drift"], found["manager"]
+    drift, manager = _of_the_host(found["drift"]), found["manager"]
+    if manager not in MANAGERS:
+        raise ValueError(f"the host says that its packages are {manager!r}'s; there are {', '.join(MANAGERS)}")
     packages = drift.get("packages", ())
 
     def doing(action: str) -> list[Item]:

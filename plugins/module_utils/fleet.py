@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils import nvml_words, outside_text, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.facts_schema import SCHEMA
 
 UNKNOWN = "gpu_unknown"
@@ -26,6 +26,10 @@ VERDICTS = ("ok", "degraded", "fatal", "unknown")
 LOST = tuple(nvml_words.REMEDIES[code][0] for code in nvml_words.FATAL)
 
 CARD_KEYS = ("index", "uuid", "pci_address", "name", "slug", "architecture", "memory_mib")
+
+
+# Of what a group may be named after, and how many groups of a kind one host may be in.
+NAME, MOST_NAMES = 100, 32
 
 
 class BrokenFacts(ValueError):
@@ -148,11 +152,13 @@ def _names(prefix: str, values: Iterable[Any]) -> list[str]:
     for value in values:
         if value is None:
             continue
-        if not isinstance(value, (str, int)) or isinstance(value, bool) or not str(value):
-            raise BrokenFacts(f"{value!r} is no name for a group {prefix}_*")
+        if not isinstance(value, (str, int)) or isinstance(value, bool) or not str(value) or len(str(value)) > NAME:
+            raise BrokenFacts(f"{outside_text.one_line(repr(value), NAME)} is no name for a group {prefix}_*")
         name = f"{prefix}_" + re.sub(r"[^a-z0-9]+", "_", str(value).lower()).strip("_")
         if name not in found:
             found.append(name)
+        if len(found) > MOST_NAMES:
+            raise BrokenFacts(f"they name more than {MOST_NAMES} groups {prefix}_*")
     return found
 
 

@@ -9,7 +9,7 @@ are seconds of any clock that only goes forward; the caller reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 # The stage that a role belongs to. What is not here is a stage of its own.
@@ -195,11 +195,18 @@ class Run:
             if before is not kind and (before is None or _RANK[kind] > _RANK[before]):
                 host.cells[stage] = kind
 
-    def host_finished(self, name: str, roles: Iterable[str]) -> None:
-        """Roles have nothing to do on a host, so it will not be heard of in them."""
+    def host_finished(self, name: str, roles: Any) -> None:
+        """Roles have nothing to do on a host, so it will not be heard of in them.
+
+        :param roles: as a module's result has them; what is none of ours is passed over.
+        """
+        if not isinstance(roles, (list, tuple)) or not roles:
+            return
         cells = (self.hosts.get(name) or self._met(name)).cells
         for role in roles:
-            stage = STAGES.get(role, role)
+            stage = STAGES.get(role) if isinstance(role, str) else None
+            if stage is None:
+                continue
             cells.setdefault(stage, OK)
             self.stage_seconds.setdefault(stage, 0.0)
 

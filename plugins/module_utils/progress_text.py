@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text, progress
 
 Line = list[tuple[str, str]]
 
@@ -52,6 +52,8 @@ _REACH = (
 _CENSORED = "take no_log off for one run to see what it said, or look at the host"
 _UNKNOWN = "run it again for this host alone, with --limit {host} -vvv"
 _LONGEST = 2000
+# Of a line that is printed, as of a difference between files.
+PART_AT_MOST = 20000
 
 
 def explain(host: str, kind: str, result: Any) -> list[tuple[str, str]]:
@@ -93,7 +95,8 @@ def _flat(text: str) -> str:
 
 def _said(result: dict[str, Any]) -> str:
     """What a task said when it failed; of a loop, what its items said."""
-    items = [row for row in result.get("results") or [] if isinstance(row, dict) and row.get("failed")]
+    listed = result.get("results")
+    items = [row for row in listed if isinstance(row, dict) and row.get("failed")] if isinstance(listed, list) else []
     if items:
         said = [_said(row) for row in items]
         return " | ".join(dict.fromkeys(text for text in said if text))
@@ -287,7 +290,11 @@ def plain(line: Line, ascii_only: bool = False) -> str:
 
 
 def ascii_text(text: str, wanted: bool = True) -> str:
-    """Text for a terminal that may have nothing but ASCII."""
+    """A part of a line for a terminal, which gets nothing to obey and no further line.
+
+    :param wanted: the terminal may have nothing but ASCII.
+    """
+    text = outside_text.one_line(text, PART_AT_MOST)
     if not wanted or text.isascii():
         return text
     return "".join(ASCII.get(character, character) for character in text).encode("ascii", "replace").decode("ascii")

@@ -10,6 +10,7 @@ import sys
 import pytest
 import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
 from gpuops.init import answers, discover, files
@@ -223,6 +224,10 @@ def test_free_disks_are_those_that_hold_nothing_by_their_lasting_names():
     ]
 
 
+def read_by_ansible(text):
+    return DataLoader().load(text)
+
+
 def site_of(**hosts):
     return answers.read({"hosts": {name: {"role": role} for name, role in hosts.items()}})
 
@@ -248,12 +253,12 @@ def test_what_the_hosts_said_is_in_the_files():
     assert model == {"gpu_verify_expected": 4}
     hosts = yaml.safe_load(made["inventory/hosts.yml"])["all"]["children"]
     assert list(hosts["gpu_nodes"]["children"]) == ["gpu_nodes_a100_sxm4_40gb"]
-    storage = yaml.safe_load(made["inventory/group_vars/storage_nodes.yml"])
+    storage = read_by_ansible(made["inventory/group_vars/storage_nodes.yml"])
     assert storage["ceph_common_public_network"] == "192.0.2.0/24"
     # A disk is proposed, and taken only when somebody says so.
     proposed = made["inventory/host_vars/s1.yml"]
-    assert "#  - /dev/disk/by-id/wwn-0x5000 # 1.00 TB DISK" in proposed
-    assert yaml.safe_load(proposed) == {"ceph_osd_devices": []}
+    assert "#  - !unsafe '/dev/disk/by-id/wwn-0x5000' # 1.00 TB DISK" in proposed
+    assert read_by_ansible(proposed) == {"ceph_osd_devices": []}
     site.use_free_disks = True
-    taken = yaml.safe_load(files.render(site, found)["inventory/host_vars/s1.yml"])
+    taken = read_by_ansible(files.render(site, found)["inventory/host_vars/s1.yml"])
     assert taken == {"ceph_osd_devices": ["/dev/nvme0n1", "/dev/disk/by-id/wwn-0x5000"]}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
 import subprocess
 
@@ -298,3 +299,27 @@ def test_documents_are_joined_section_by_section():
 def test_documents_that_contradict_each_other_are_not_joined():
     with pytest.raises(ValueError, match="state is present in one document and absent in another"):
         drift_remedy.joined([{"cdi": {"state": "present"}}, {"cdi": {"state": "absent"}}])
+
+
+def test_a_host_names_no_file_of_the_controller():
+    """A host that lies about what differs there does not get what it has no business with."""
+    desired = {
+        "files": [{"path": "/etc/a", "source": "/srv/site/a"}],
+        "repositories": [{"name": "r", "key": {"path": "/srv/site/key"}}],
+    }
+    wanted = {"source": "/root/.ssh/id_ed25519", "actions": ["write"]}
+    told = {
+        "files": [{"path": "/etc/a", **wanted}, {"path": "/tmp/stolen", **wanted}],
+        "keys": [{"name": "r", "path": "/etc/keys/r", **wanted}],
+        **{section: [{"path": f"/tmp/{section}", **wanted}] for section in ("repositories", "pins", "early_files")},
+    }
+    found = drift_remedy.remedy(desired, {"drift": told, "manager": "apt", "refresh": False})
+    assert "id_ed25519" not in json.dumps(found)
+    assert [item["source"] for item in found["files"]["copies"]] == ["/srv/site/a"]
+    assert [item["source"] for item in found["new_keys"]["copies"]] == ["/srv/site/key"]
+
+
+@pytest.mark.parametrize("manager", ["../../../../tmp/evil", "", None, ["apt"]])
+def test_the_manager_of_packages_is_one_that_there_is(manager):
+    with pytest.raises(ValueError, match="there are apt, dnf"):
+        drift_remedy.remedy({}, {"drift": {}, "manager": manager, "refresh": False})
