@@ -10,7 +10,6 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import reconcile, reconcile_fleet
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Node, Policy
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_cards import problem
 from tests.unit.plugins.module_utils.reconcile_world import Killed, World
 
 ACT = Policy(mode="act")
@@ -454,28 +453,6 @@ def test_the_memory_is_json_and_a_policy_names_what_is_wrong_with_it():
     assert Policy().problems() == []
     wrong = Policy(mode="maybe", breaker_share=0, kill_s=-1, repairs=("pray",)).problems()
     assert [text.split(" is ")[0].split(" has ")[0] for text in wrong] == ["mode", "repairs", "breaker_share", "kill_s"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"schema": 2},
-        {"devices": None},
-        {"devices": [3]},
-        {"devices": [{"verdict": "bad", "reasons": []}]},
-        {"devices": [{"verdict": "ok", "reasons": [{}]}]},
-        {"devices": [{"verdict": "ok", "reasons": [], "uuid": 3}]},
-        {"reasons": [{"code": "x"}]},
-        {"listed": "GPU-0"},
-        {"held_back": [1]},
-        {"order": "done"},
-    ],
-)
-def test_what_a_node_publishes_is_looked_at_before_it_is_used(change: dict):
-    verdict = world().node().verdict
-    assert verdict is not None
-    assert problem(verdict) == ""
-    assert problem({**verdict, **change}) != ""
 
 
 # --- the fleet ---
