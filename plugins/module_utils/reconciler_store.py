@@ -237,19 +237,21 @@ class Store:
             return False
         doubted = doubted or self.client.exists(self._mark(path)) is not None
         doubted = doubted or found is None or bool(self._strangers(found, acl, meant))
-        if doubted:
-            self._doubt(path)
-        if found is None or set(found) != set(acl):
-            try:
+        differs = found is None or set(found) != set(acl)
+        try:
+            if doubted:
+                self._doubt(path)
+            if differs:
                 self.client.set_acls(path, acl)
-            except NoAuthError as why:
-                whose = "somebody else" if found is None else _names(found)
-                raise NotOurs(f"{path} belongs to {whose}, so nothing of it is read. {self._to_do('it')}") from why
             if doubted:
                 # Our own node was open to the stranger as well.
                 self._doubt(path)
-                told = "nobody knows whom" if found is None else _names(self._strangers(found, acl, meant)) or "us"
-                self.repaired.append(f"{path} was open to {told}, and is ours again")
+        except NoAuthError as why:
+            whose = "somebody else" if found is None else _names(found)
+            raise NotOurs(f"{path} belongs to {whose}, so nothing of it is read. {self._to_do('it')}") from why
+        if doubted and differs:
+            told = "nobody knows whom" if found is None else _names(self._strangers(found, acl, meant)) or "us"
+            self.repaired.append(f"{path} was open to {told}, and is ours again")
         return doubted
 
     def _to_do(self, what: str) -> str:
@@ -386,6 +388,8 @@ class Store:
                     apart[host] = row["apart"]
                 elif row:
                     rows[host] = row
+        for name in self._children("aside") if len(self.owners) > 1 else ():
+            self._take_over(f"{self.path}/aside/{name}", self._acls(f"{self.path}/aside/{name}") or self.acl)
         fleet: dict[str, Any] | None
         try:
             fleet = self._read(f"{self.path}/fleet", reconciler_rows.fleet) or {}
@@ -439,7 +443,13 @@ class Store:
         self._versions[path] = stat.version
         if found is None or self._strangers(found):
             raise Malformed("somebody else could write it")
+        self._take_over(path, found)
         return check(data)
+
+    def _take_over(self, path: str, found: Iterable[Any]) -> None:
+        """What we have made with the login that we had before is for the one that we have."""
+        if len(self.owners) > 1 and set(found) != set(self.acl):
+            self.client.set_acls(path, self.acl)
 
     def _write(self, path: str, row: dict[str, Any]) -> None:
         try:
