@@ -49,6 +49,8 @@ class SomeNode:
         self.listed = list(self.uuids)
         self.port = free_port()
         self.answer: dict[str, Any] | None = None
+        # What the host itself tells of its Mesos agent.
+        self.unit, self.executors = "active", 0
         self.program = self.start()
         self.login = login
         self.client = KazooClient(zookeeper, timeout=4, auth_data=[("digest", ":".join(login))] if login else None)
@@ -85,7 +87,13 @@ class SomeNode:
             "devices": rows,
             "listed": self.listed,
             "order": self.answer,
+            "mesos": {"agent_id": self.latest(), "unit": self.unit, "executors": self.executors},
         }
+
+    def latest(self) -> str | None:
+        """The id that its Mesos agent would come back with."""
+        link = self.cluster.base / self.name / "meta/slaves/latest"
+        return link.resolve().name if link.is_symlink() else None
 
     def publish(self) -> None:
         # Also after a session that did not outlive the start of a server.

@@ -235,6 +235,35 @@ def test_a_journal_that_cannot_be_used_is_put_aside_and_holds_its_host_until_it_
     until(lambda: one.way("n1") == WAY)
 
 
+def test_a_host_whose_agent_cannot_start_with_its_list_gets_another_one_once_no_job_of_it_lives(site: Make):
+    one = site("--agent_ping_timeout=1secs", "--max_agent_ping_timeouts=1")
+    node = one.node("n1", cards=3)
+    one.node("n2")
+    one.leading()
+    first = one.cluster.slave("n1")["id"]
+    until(lambda: one.client.exists(f"{one.path}/journal/n1"))
+    # As it is with a card that does not answer: the agent ends as soon as it starts, again and again.
+    node.program.stop(signal.SIGKILL)
+    until(lambda: node.state == "gone")
+    node.unit, node.executors = "activating", 2
+    node.fault(1)
+    until(lambda: any("2 executors of it live" in row["why"] for row in one.entries("wait", "n1")))
+    node.unit, node.executors = "inactive", 0
+    node.publish()
+    until(lambda: any("its unit was stopped by somebody" in row["why"] for row in one.entries("wait", "n1")))
+    assert one.way("n1") == []
+    node.unit = "activating"
+    node.publish()
+    until(lambda: one.way("n1") == ["order", "settle", "close"])
+    row = one.cluster.slave("n1")
+    assert row["id"] != first
+    assert (node.state, row["resources"]["gpus"]) == ("active", 2.0)
+    assert node.listed == [node.uuids[0], node.uuids[2]]
+    begun = one.entries("begin", "n1")[0]
+    assert begun["why"] == f"fatal: {node.uuids[1]} (xid), without which the agent does not start"
+    assert begun["order"]["agent_id"] == first
+
+
 def test_zookeeper_and_the_master_may_go_and_come_back(site: Make, zookeeper: LocalZooKeeper):
     one = site()
     node = one.node("n1")
