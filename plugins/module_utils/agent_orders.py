@@ -12,12 +12,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import bounded_json, host_write
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import write_atomically
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import HELD_BACK, listed
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_replace import (
+    HELD_BACK,
+    Place,
+    Run,
+    listed,
+    standing,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 SCHEMA = 1
@@ -26,6 +32,7 @@ CLEARED = "cleared.json"
 ANSWER = "/var/lib/baremetal-gpu/orders/answer.json"
 REMIND_S = 30.0
 SIZE_AT_MOST = 64 << 10
+COMMAND_S = 3.0
 _OF_REASON = ("code", "verdict", "action", "text")
 
 
@@ -53,16 +60,24 @@ def read(path: str) -> dict[str, Any]:
         return {}
 
 
-def describe(host: str, environment: str, result: Mapping[str, Any], answer: str = ANSWER) -> dict[str, Any]:
-    """What is published of the agent's result; see reconcile_cards.py. `environment` and `answer` are files."""
+def describe(
+    host: str, place: Place, result: Mapping[str, Any], answer: str = ANSWER, run: Run | None = None
+) -> dict[str, Any]:
+    """What is published of the agent's result; see reconcile_cards.py. `place` is that of the host's Mesos agent,
+    `answer` the file with the answer to the last order."""
     health = result["health"] or {"verdict": "unknown", "since": None, "reasons": [], "devices": []}
     told = read(answer)
+    cards = listed(place.environment)
+    since = health["since"]
+    if since is not None and since > result.get("time", time.time()):
+        # From before the clock was set back. Nobody could make anything of it.
+        since = None
     return {
         "schema": SCHEMA,
         "host": host,
         "boot_id": result["boot_id"],
         # When the verdict came about; the time of each look would make each a new content.
-        "time": health["since"],
+        "time": since,
         "verdict": health["verdict"],
         "reasons": [_reason(row) for row in health["reasons"]],
         "devices": [
@@ -72,10 +87,29 @@ def describe(host: str, environment: str, result: Mapping[str, Any], answer: str
             }
             for row in health["devices"]
         ],
-        "listed": listed(environment),
-        "held_back": listed(environment, HELD_BACK) or [],
+        "listed": cards,
+        "held_back": listed(place.environment, HELD_BACK) or [],
+        # With such a list the Mesos agent may not come up any more, and then it is the host that has to tell.
+        "mesos": standing(place, run or _run) if cards and _does_not_answer(cards, health["devices"]) else None,
         "order": {key: told[key] for key in ("id", "state", "error", "end_boot_id") if key in told} or None,
     }
+
+
+def _does_not_answer(cards: list[str], devices: list[Mapping[str, Any]]) -> bool:
+    """Whether a card of the list is fatal, or is not told of at all."""
+    return bool(devices) and not set(cards) <= {row["uuid"] for row in devices if row["verdict"] != "fatal"}
+
+
+def _run(argv: Iterable[str]) -> tuple[int, str]:
+    """A program of the host's, which is not to keep the agent from its work."""
+    # The agent always runs, and seldom needs it.
+    import subprocess
+
+    try:
+        done = subprocess.run(list(argv), capture_output=True, text=True, check=False, timeout=COMMAND_S)
+    except (OSError, subprocess.TimeoutExpired) as why:
+        return 127, str(why)
+    return done.returncode, done.stdout
 
 
 def _reason(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ brings back only those.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import tempfile
@@ -22,41 +24,72 @@ WANTED = ("active", "deactivated", "drained", "gone")
 
 
 class Ledger:
-    """A file of agent id -> {state, hostname} that was taken out from here. Missing is empty."""
+    """A file of agent id -> {state, hostname} that was taken out from here. Missing is empty.
+
+    Several may write it at once, such as two playbooks: each changes what is in the file then, and waits for the other.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        try:
-            with open(path, encoding="utf-8") as file:
-                self.rows: dict[str, dict[str, str]] = json.load(file)
-        except FileNotFoundError:
-            self.rows = {}
-        except (OSError, ValueError) as error:
-            raise Failed(f"ledger {path} cannot be read: {error}. To do: restore it, or move it away") from error
+        self.rows = self._read()
 
     def put(self, agent_id: str, row: dict[str, str]) -> None:
-        self.rows[agent_id] = row
-        self._write()
+        self._change(lambda rows: rows.update({agent_id: row}))
 
     def drop(self, agent_id: str) -> None:
-        if self.rows.pop(agent_id, None) is not None:
-            self._write()
+        if agent_id in self._read():
+            self._change(lambda rows: rows.pop(agent_id, None))
+        self.rows.pop(agent_id, None)
 
-    def _write(self) -> None:
+    def _read(self) -> dict[str, dict[str, str]]:
+        try:
+            with open(self.path, encoding="utf-8") as file:
+                told: Any = json.load(file)
+            if not isinstance(told, dict) or not all(isinstance(row, dict) for row in told.values()):
+                raise ValueError("it is no object of agents")
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as error:
+            raise Failed(f"ledger {self.path} cannot be read: {error}. To do: restore it, or move it away") from error
+        return told
+
+    def _change(self, change: Callable[[dict[str, dict[str, str]]], Any]) -> None:
         folder = os.path.dirname(self.path) or "."
         try:
             os.makedirs(folder, mode=0o755, exist_ok=True)
-            # Whole or not at all: a half ledger would forget drains.
-            number, part = tempfile.mkstemp(dir=folder)
-            with os.fdopen(number, "w", encoding="utf-8") as file:
-                json.dump(self.rows, file, indent=1, sort_keys=True)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(part, self.path)
+            # Beside it: the ledger itself is another file after each change.
+            lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                rows = self._read()
+                change(rows)
+                self._write(folder, rows)
+                self.rows = rows
+            finally:
+                os.close(lock)
         except OSError as error:
             raise Failed(
                 f"ledger {self.path} cannot be written: {error}. To do: give one in a writable folder"
             ) from error
+
+    def _write(self, folder: str, rows: Mapping[str, Any]) -> None:
+        """Whole or not at all: a half ledger would forget drains."""
+        number, part = tempfile.mkstemp(dir=folder, prefix=".ledger-")
+        try:
+            with os.fdopen(number, "w", encoding="utf-8") as file:
+                json.dump(rows, file, indent=1, sort_keys=True)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, self.path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)
+            raise
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def decide(agent: Mapping[str, Any] | None, wanted: str, ours: bool, takeover: bool = False) -> str | None:

@@ -203,8 +203,9 @@ def tasks_of_agent(url: str, timeout_s: float = 5.0, ca_file: str | None = None)
     ]
 
 
-def living(work_dir: str, agent_id: str, proc: str = "/proc") -> list[int]:
-    """Processes of executors that the agent has written down and that live: they outlive it.
+def living(work_dir: str, agent_id: str | None, proc: str = "/proc") -> list[int]:
+    """Processes of executors that the agent, or with None any of this host, has written down and that live: they
+    outlive it.
 
     Source: Mesos, src/slave/paths.hpp. An executor that ended has a sentinel beside it, and none outlives a boot.
     """
@@ -214,13 +215,43 @@ def living(work_dir: str, agent_id: str, proc: str = "/proc") -> list[int]:
     if all(booted) and booted[0] != booted[1]:
         return []
     found = []
-    runs = os.path.join(meta, "slaves", glob.escape(agent_id), "frameworks/*/executors/*/runs/*")
+    name = "*" if agent_id is None else glob.escape(agent_id)
+    runs = os.path.join(meta, "slaves", name, "frameworks/*/executors/*/runs/*")
     for run in glob.glob(runs):
         number = _text(os.path.join(run, "pids/forked.pid"))
         ended = os.path.exists(os.path.join(run, "executor.sentinel"))
         if number.isdigit() and not ended and os.path.exists(os.path.join(proc, number)):
             found.append(int(number))
     return sorted(set(found))
+
+
+def standing(place: Place, run: Run) -> dict[str, Any]:
+    """The agent as this host sees it, for one that Mesos may not know: {agent_id, unit, executors}.
+
+    `agent_id` is what it would come back with; `unit` how its unit stands, `held` for one that waits for a condition;
+    `executors` how many live, None where that cannot be told.
+    """
+    meta = os.path.join(place.work_dir, "meta")
+    told: dict[str, Any] = {"agent_id": None, "unit": _unit(place, run), "executors": None}
+    try:
+        told["agent_id"] = latest(place.work_dir)
+        # With a directory that cannot be read, none would be found.
+        if not os.path.exists(meta) or os.access(meta, os.R_OK | os.X_OK):
+            told["executors"] = len(living(place.work_dir, None))
+    except (Refused, OSError):
+        told["unit"] = "unknown"
+    return told
+
+
+def _unit(place: Place, run: Run) -> str:
+    status, said = run(["systemctl", "show", "--property=ActiveState,Result", place.unit])
+    rows = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+    state = rows.get("ActiveState", "")
+    if status or state not in ("active", "activating", "deactivating", "reloading", "failed", "inactive"):
+        return "unknown"
+    if state == "inactive" and rows.get("Result") in ("exec-condition", "condition"):
+        return "held"
+    return {"reloading": "active", "deactivating": "activating"}.get(state, state)
 
 
 def _text(path: str) -> str:

@@ -128,8 +128,8 @@ def agent(config: dict[str, Any]) -> int:
         publishers.append(Textfile(config["textfile"]))
     if config.get("zookeeper"):
         where = agent_zookeeper.Settings(**config["zookeeper"])
-        environment = mesos_replace.Place(**config.get("mesos", {})).environment
-        describe = functools.partial(agent_orders.describe, where.host, environment, answer=settings.answer)
+        place = mesos_replace.Place(**config.get("mesos", {}))
+        describe = functools.partial(agent_orders.describe, where.host, place, answer=settings.answer)
         publishers.append(agent_zookeeper.ZooKeeper(where, describe))
     # Loaded before the child is forked, which then shares it.
     binding = nvml.load_binding(None)

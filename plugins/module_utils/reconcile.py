@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_cards import Cards, look
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_cards import UNREGISTERED, Cards, look
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_memory import (
     begin,
     clear,
@@ -63,11 +63,12 @@ def decide(memory: Mapping[str, Any], node: Node, policy: Policy, held: str = ""
 
 def _decide(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> Decision:
     agent = node.agent
+    if node.problem:
+        return Decision(None, f"left as it is: {node.problem}")
     if memory["order"]:
         return _with_order(memory, node)
     if agent is None:
-        why = "suspected: no agent of this name is registered with Mesos"
-        return Decision(None, why if memory["known"] else "")
+        return _unregistered(memory, node, policy, now)
     if agent["id"] in memory["retired"]:
         return Decision(None, f"agent {agent['id']} has given its place to a new one, which has not registered yet")
     if memory["carry"] and agent["state"] == "active":
@@ -113,6 +114,49 @@ def _new_agent(node: Node, agent: Mapping[str, Any], order: Mapping[str, Any]) -
     if not cards.bad:
         return None
     return Step("deactivate", f"fatal: {_named(cards.bad)}", agent["id"], None, 0, cards.evidence())
+
+
+def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> tuple[Cards | None, str]:
+    """(the cards of a host whose Mesos agent cannot start with the list that it has, why it is not known to be one).
+
+    A card that does not answer ends the agent as it starts, so it never registers, and nobody can drain it. Where no
+    executor lives there is nothing to be drained either.
+    """
+    why = "suspected: no agent of this name is registered with Mesos"
+    verdict = node.verdict or {}
+    mesos, told = verdict.get("mesos"), verdict.get("listed")
+    if not mesos or not told:
+        return None, why
+    agent_id = mesos["agent_id"] or ""
+    agent: dict[str, Any] = {"id": agent_id, "state": UNREGISTERED, "resources": {"gpus": len(told)}, "tasks": []}
+    cards = look(verdict, agent, memory["cards"], memory["well"], policy, now)
+    if not cards.bad:
+        return None, why
+    why = f"{why}, and it lists {_named(cards.bad)}"
+    foreign = memory["foreign"] and memory["foreign"]["agent_id"] == agent_id
+    for stops, text in (
+        (not cards.change, "no card is well"),
+        (node.scheduled, "the machine is in the maintenance schedule, which others made"),
+        (foreign, "somebody else had taken it out before"),
+        (mesos["unit"] == "inactive", "its unit was stopped by somebody"),
+        (mesos["unit"] == "unknown", "how its unit stands is not known"),
+        (mesos["executors"] is None, "whether jobs of it live is not known"),
+        (bool(mesos["executors"]), f"{mesos['executors']} executors of it live"),
+        (memory["absent"] is None or now - memory["absent"] < policy.settle_s, "it may still come"),
+    ):
+        if stops:
+            return None, f"{why}; {text}"
+    return cards, ""
+
+
+def _unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> Decision:
+    cards, why = unregistered(memory, node, policy, now)
+    if cards is None:
+        return Decision(None, why if memory["known"] else "")
+    agent_id = (node.verdict or {})["mesos"]["agent_id"] or ""
+    why = f"fatal: {_named(cards.bad)}, without which the agent does not start"
+    order = {"kind": "replace", "agent_id": agent_id, "gpus": cards.wanted}
+    return Decision(Step("order", why, agent_id, order, 0, cards.evidence(), unregistered=True))
 
 
 def _silent(memory: Mapping[str, Any], agent: Mapping[str, Any], policy: Policy, now: float) -> Decision:

@@ -7,7 +7,9 @@ What a node publishes is {schema, host, boot_id, time, verdict, reasons, devices
 reasons}], listed, held_back, order}. A reason is {code, verdict, action, text}. `listed` are the UUIDs that the agent
 of the scheduler was started with, null where nobody wrote them down; `held_back` are those that it is never to list, by
 the operator's word or for their MIG mode. `order` is the node's answer to the last one: {id, state:
-running|done|failed, error, end_boot_id}, with the boot in which it ended.
+running|done|failed, error, end_boot_id}, with the boot in which it ended. `mesos` is the Mesos agent as the host sees
+it: {agent_id, unit, executors}, with the id that it would come back with, how its unit stands (see
+reconcile_verdict.py, which reads all of this), and how many executors live, null where that cannot be told.
 """
 
 from __future__ import annotations
@@ -18,36 +20,10 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_shapes import Policy
 
-SCHEMA = 1
-VERDICTS = ("ok", "degraded", "fatal", "unknown")
 # From the mildest to the last.
 LADDER = ("reset_gpu", "reboot", "rma")
-
-
-def problem(verdict: Mapping[str, Any]) -> str:
-    """Why what a node publishes cannot be used; empty if it can. One node's nonsense must keep nobody else waiting."""
-    if verdict.get("schema") != SCHEMA:
-        return f"it has schema {verdict.get('schema')!r}, and this reconciler reads {SCHEMA}"
-    rows = verdict.get("devices")
-    if not isinstance(rows, list) or not _reasons(verdict.get("reasons")):
-        return "devices and reasons are no lists"
-    for row in rows:
-        if not isinstance(row, dict) or row.get("verdict") not in VERDICTS or not _reasons(row.get("reasons")):
-            return "a device has no verdict or no reasons"
-        if not isinstance(row.get("uuid"), (str, type(None))):
-            return "a UUID is no text"
-    for name in ("listed", "held_back"):
-        told = verdict.get(name)
-        if told is not None and not (isinstance(told, list) and all(isinstance(uuid, str) for uuid in told)):
-            return f"{name} is no list of UUIDs"
-    order = verdict.get("order")
-    return "" if isinstance(order, (dict, type(None))) else "order is no answer"
-
-
-def _reasons(rows: Any) -> bool:
-    return isinstance(rows, list) and all(
-        isinstance(row, dict) and isinstance(row.get("code"), str) and row.get("verdict") in VERDICTS for row in rows
-    )
+# The state of an agent that the host has, and Mesos does not.
+UNREGISTERED = "unregistered"
 
 
 @dataclass
@@ -131,8 +107,10 @@ def _bad(
         return {}
     bad = {key: codes for key, codes in cards.fatal.items() if cards.listed is None or key in [*cards.listed, "node"]}
     bad.update({uuid: ["quarantine"] for uuid in kept_out & set(cards.listed or ()) if uuid not in bad})
-    if cards.listed is not None and any(not row.get("uuid") for row in rows if row["verdict"] == "fatal"):
-        # A card that cannot tell who it is may be one that is listed and not told of.
+    unregistered = agent is not None and agent["state"] == UNREGISTERED
+    nameless = any(not row.get("uuid") for row in rows if row["verdict"] == "fatal")
+    if cards.listed is not None and (nameless or (unregistered and rows)):
+        # A card that cannot tell who it is may be one that is listed and not told of. No agent starts without it.
         missing = set(cards.listed) - {row.get("uuid") for row in rows}
         bad.update({uuid: ["not_told_of"] for uuid in missing})
     return bad

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from math import floor
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import unregistered
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_cards import look
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_shapes import Node, Policy
 
@@ -30,7 +31,13 @@ def waiting(memories: Mapping[str, Mapping[str, Any]], nodes: Iterable[Node], po
     found = []
     for node in nodes:
         memory = memories[node.host]
-        if memory["fenced"] or node.agent is None or node.agent["state"] != "active":
+        if memory["fenced"] or node.problem:
+            continue
+        if node.agent is None:
+            if not memory["order"] and unregistered(memory, node, policy, now)[0] is not None:
+                found.append(node.host)
+            continue
+        if node.agent["state"] != "active":
             continue
         silent = (
             node.verdict is None
@@ -67,6 +74,12 @@ def fenced(fleet: Mapping[str, Any], host: str, policy: Policy, now: float) -> d
     """The memory with one more node that is fenced."""
     fences = [[at, name] for at, name in fleet["fences"] if now - at < policy.breaker_window_s and name != host]
     return {**fleet, "fences": [*fences, [now, host]]}
+
+
+def rebuilt(memories: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The memory of a fleet that was lost, from what is known of the nodes."""
+    fences = sorted([row["fenced"]["at"], host] for host, row in memories.items() if row["fenced"])
+    return {**empty(), "fences": fences}
 
 
 def permit(fleet: Mapping[str, Any], wait: Iterable[str]) -> dict[str, Any]:

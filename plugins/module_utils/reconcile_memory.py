@@ -33,6 +33,8 @@ def empty(host: str) -> dict[str, Any]:
         # Whether it ever published, and since when it does not.
         "known": False,
         "silent": None,
+        # Since when Mesos has no agent of it.
+        "absent": None,
         # UUID -> since when the card is seen well.
         "well": {},
         # Agent id -> {how: deactivate|drain, from, to, grace_s}: taken out by us.
@@ -46,6 +48,8 @@ def empty(host: str) -> dict[str, Any]:
         # How somebody else took out an agent that is about to give its place to the next id: {how, grace_s, boot_id};
         # the boot in which the next id was first registered is known once the order is done.
         "carry": None,
+        # The agent that somebody else has taken out, as long as it is the one that Mesos knew last: {agent_id}.
+        "foreign": None,
         # UUID -> {resets, reboots, at, quarantine}.
         "cards": {},
         "intent": None,
@@ -54,13 +58,14 @@ def empty(host: str) -> dict[str, Any]:
 
 def lasting(memory: Mapping[str, Any]) -> dict[str, Any]:
     """What has to be written down when it changes. Timers are not: they may begin anew after a restart."""
-    return {key: value for key, value in memory.items() if key not in ("well", "silent")}
+    return {key: value for key, value in memory.items() if key not in ("well", "silent", "absent")}
 
 
 def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> dict[str, Any]:
     """The memory with what is seen now. No evidence, such as a node without a session, changes no card."""
     new = copy.deepcopy(dict(memory))
-    new["silent"] = None if node.verdict is not None else new["silent"] or now
+    new["silent"] = None if node.verdict is not None or node.problem else new["silent"] or now
+    new["absent"] = None if node.agent is not None else new["absent"] or now
     if node.verdict is not None:
         new["known"] = True
         cards = look(node.verdict, node.agent, new["cards"], new["well"], policy, now)
@@ -82,12 +87,13 @@ def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
     if agent["state"] == "active" and not open_intent(new, "deactivate", "drain"):
         # Whoever brought it back: what happens to it from now on is not of our making.
         new["ours"].pop(agent["id"], None)
+    others = agent["state"] != "active" and not is_ours(new, agent)
+    new["foreign"] = {"agent_id": agent["id"]} if others else None
     order = new["order"]
     if order is None and agent["id"] not in new["retired"] and agent["state"] != "active":
         # Whoever took out the agent that came after has his way with it.
         new["carry"] = None
     if order and order["agent_id"] == agent["id"]:
-        others = agent["state"] != "active" and not is_ours(new, agent)
         how = "deactivate" if agent["state"] == "deactivated" else "drain"
         new["carry"] = {"how": how, "grace_s": agent["grace_s"] or 0, "boot_id": None} if others else None
     return new
@@ -154,7 +160,8 @@ def begin(memory: Mapping[str, Any], step: Step, now: float) -> dict[str, Any]:
         if before is not None and before["how"] == step.kind:
             row.update({key: before[key] for key in ("from", "before")})
         new["ours"][step.agent_id] = row
-    if step.kind == "deactivate" and new["fenced"] is None and not step.for_others:
+    takes_out = step.kind == "deactivate" or (step.kind == "order" and step.unregistered)
+    if takes_out and new["fenced"] is None and not step.for_others:
         new["fenced"] = {"at": now, "agent_id": step.agent_id, "why": step.why}
     if step.kind == "order" and not resent and step.order is not None:
         new["order"] = {**step.order, "id": f"{new['host']}-{new['number']}-{now:.0f}", "at": now}
@@ -218,7 +225,7 @@ def _settle(new: dict[str, Any], order: Mapping[str, Any], answer: Mapping[str, 
     if new["carry"]:
         new["carry"]["boot_id"] = answer.get("end_boot_id")
     if order["kind"] == "replace":
-        new["retired"] = [*new["retired"], order["agent_id"]]
+        new["retired"] = [*new["retired"], *([order["agent_id"]] if order["agent_id"] else [])]
         new["ours"].pop(order["agent_id"], None)
 
 

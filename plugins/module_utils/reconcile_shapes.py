@@ -79,13 +79,15 @@ class Node:
 
     `verdict` is what its GPU agent publishes (see reconcile_cards.py), None without a session. `agent` is a row of
     mesos_operator.agent_of with `tasks`, the ids of those that hold resources; None without a registered one.
-    `scheduled`: the machine is in the maintenance schedule.
+    `scheduled`: the machine is in the maintenance schedule. `problem` says why what it publishes, or what is known of
+    it, cannot be used; it is then left as it is.
     """
 
     host: str
     verdict: Mapping[str, Any] | None = None
     agent: Mapping[str, Any] | None = None
     scheduled: bool = False
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Step:
     evidence: Mapping[str, Any] = field(default_factory=dict)
     # What somebody else had done to the agent that this one took the place of.
     for_others: bool = False
+    # Mesos has no agent of this node.
+    unregistered: bool = False
 
     def told(self) -> dict[str, Any]:
         """As the journal and the log have it."""

@@ -22,11 +22,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_shapes imp
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_service import Service
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import CONFIG, Wrong
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_status import overview, table
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_store import UNREACHABLE, Store
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_store import UNREACHABLE, NotOurs, Store
 
 FAILED, USAGE_ERROR = 1, 64
 STOP = (signal.SIGTERM, signal.SIGINT)
-_AWAY: tuple[type[Exception], ...] = (Failed, *UNREACHABLE)
+_AWAY: tuple[type[Exception], ...] = (Failed, NotOurs, *UNREACHABLE)
 
 
 def _complain(why: object) -> None:

@@ -5,21 +5,37 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    mesos_operator,
-    reconcile,
-    reconcile_cards,
-    reconcile_fleet,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_operator, reconcile, reconcile_fleet
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed, Operator
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import number, object_of, or_null, text
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Node, Policy, Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_verdict import (
+    Published,
+    Unusable,
+    agent_id_text,
+    host_text,
+    in_the_future,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_journal import Journal
 
 LAST = 20
+_AGENT = object_of(
+    {
+        "id": agent_id_text,
+        "hostname": host_text,
+        "ip": text(at_most=100),
+        "state": text(r"[a-z]{1,30}"),
+        "resources": object_of({"gpus": number(0, 1e6)}),
+    },
+    {"grace_s": or_null(number()), "drain_since": or_null(number())},
+)
 # A node is looked at again at once after a step, but not for ever: the others wait.
 STEPS_IN_A_ROW = 6
 
@@ -33,10 +49,13 @@ class Places(Protocol):
 
     def send(self, host: str, document: dict[str, Any]) -> None: ...
 
+    def sent(self, host: str) -> dict[str, Any]: ...
+
 
 class Driver:
     """One turn after the other, all in one thread. `stop` is asked between two steps; `news` brings `verdicts` up to
-    date, so that a step is taken on what is known when it is taken."""
+    date, so that a step is taken on what is known when it is taken. `apart` are hosts of which nobody knows what was
+    done, and why; they are left as they are until an operator clears them."""
 
     def __init__(
         self,
@@ -44,20 +63,25 @@ class Driver:
         operator: Operator,
         policy: Policy,
         journal: Journal,
-        fleet: Mapping[str, Any],
+        fleet: Mapping[str, Any] | None,
         rows: Mapping[str, Mapping[str, Any]],
         stop: Callable[[], bool] = lambda: False,
         news: Callable[[Driver], None] = lambda _driver: None,
         clock: Callable[[], float] = time.time,
+        apart: Mapping[str, str] | None = None,
     ) -> None:
         self.store, self.operator, self.policy, self.journal = store, operator, policy, journal
         self.stop, self.news, self.clock = stop, news, clock
-        self.fleet = {**reconcile_fleet.empty(), **fleet}
         self.memories = {host: {**reconcile.empty(host), **row["memory"]} for host, row in rows.items()}
         self.last = {host: list(row.get("last", [])) for host, row in rows.items()}
         self.clears: dict[str, dict[str, Any]] = {host: row["clear"] for host, row in rows.items() if row.get("clear")}
-        self.verdicts: dict[str, Mapping[str, Any]] = {}
+        self.fleet = reconcile_fleet.rebuilt(self.memories) if fleet is None else {**reconcile_fleet.empty(), **fleet}
+        self.apart = dict(apart or {})
+        for host in self.apart:
+            self.memories[host] = reconcile.empty(host)
+        self.verdicts: dict[str, Published] = {}
         self.nodes: dict[str, Node] = {}
+        self._unsent = set(self.memories) - set(self.apart)
         self.told: dict[str, str] = {}
         self.held = ""
 
@@ -66,41 +90,71 @@ class Driver:
     def look(self) -> None:
         """Take in what was published, and ask Mesos for its agents. Raises Failed."""
         self.news(self)
+        self._send_again()
         out = any(row["fenced"] or row["ours"] or row["order"] or row["intent"] for row in self.memories.values())
-        state = self.operator.get("/state" if out else "/slaves")
-        # One that is not connected can be taken out all the same.
-        agents = [{**mesos_operator.agent_of(row), "state": mesos_operator.commanded(row)} for row in state["slaves"]]
-        scheduled = self._scheduled() if out else set()
-        tasks: dict[str, list[str]] = {}
-        for task in mesos_operator.tasks_of(state) if out else ():
-            tasks.setdefault(task["agent_id"], []).append(task["id"])
-        by_host: dict[str, list[dict[str, Any]]] = {}
-        for agent in agents:
-            # Where they were not asked for, there may be some.
-            agent["tasks"] = tasks.get(agent["id"], []) if out else ["not asked for"]
-            by_host.setdefault(agent["hostname"], []).append(agent)
+        by_host = self._agents(out)
+        # The machine of an agent that is not registered may be in the schedule as well.
+        scheduled = self._scheduled() if out or set(self.verdicts) - set(by_host) else set()
         self.nodes = {}
         for host in sorted({*by_host, *self.verdicts, *self.memories}):
             found = by_host.get(host, [])
             one = found[0] if len(found) == 1 else None
+            # Mesos compares names without case.
+            name = host.lower()
+            planned = (name, one["ip"]) in scheduled if one else any(name == row[0] for row in scheduled)
+            verdict, problem = self._verdict(host)
             if len(found) > 1:
-                self._say(
-                    host, f"agents {', '.join(row['id'] for row in found)} have this hostname, so none is touched"
-                )
-            where = (host, one["ip"]) if one else None
-            self.nodes[host] = Node(host, self._verdict(host), one, where in scheduled)
+                problem = f"agents {', '.join(row['id'] for row in found)} have this hostname, so none is touched"
+            problem = self.apart.get(host, "") or problem
+            self.nodes[host] = Node(host, verdict, one, planned, problem)
 
-    def _verdict(self, host: str) -> Mapping[str, Any] | None:
-        """What a node publishes, None where that cannot be used."""
+    def _agents(self, with_tasks: bool) -> dict[str, list[dict[str, Any]]]:
+        """Hostname -> its agents, with their tasks. What Mesos tells of a host may be the host's own words."""
+        state = self.operator.get("/state" if with_tasks else "/slaves")
+        tasks: dict[str, list[str]] = {}
+        by_host: dict[str, list[dict[str, Any]]] = {}
+        try:
+            for task in mesos_operator.tasks_of(state) if with_tasks else ():
+                tasks.setdefault(task["agent_id"], []).append(one_line(task["id"]))
+            rows = list(state["slaves"])
+        except (KeyError, TypeError, ValueError, AttributeError) as why:
+            raise Failed(f"the master's answer cannot be read: {type(why).__name__} {one_line(why)}") from why
+        for row in rows:
+            agent = self._agent(row)
+            if agent is not None:
+                # Where they were not asked for, there may be some.
+                agent["tasks"] = tasks.get(agent["id"], []) if with_tasks else ["not asked for"]
+                by_host.setdefault(agent["hostname"], []).append(agent)
+        return by_host
+
+    def _agent(self, row: Any) -> dict[str, Any] | None:
+        """An agent of Mesos; None for one that cannot be told of, which is named."""
+        try:
+            # One that is not connected can be taken out all the same.
+            agent = {**mesos_operator.agent_of(row), "state": mesos_operator.commanded(row)}
+            agent["resources"] = {"gpus": agent["resources"].get("gpus", 0)}
+            return dict(_AGENT(agent, "it"))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
+            why = f"{type(wrong).__name__} {one_line(wrong)}"
+        name = one_line(row.get("id"), 100) if isinstance(row, dict) else "?"
+        self._say(f"agent {name}", f"Mesos' word of it is passed over: {why}")
+        return None
+
+    def _verdict(self, host: str) -> tuple[Mapping[str, Any] | None, str]:
+        """(what a node publishes, None where that cannot be used, and why it cannot)."""
         found = self.verdicts.get(host)
-        why = reconcile_cards.problem(found) if found is not None else ""
-        if why:
-            self._say(f"{host}'s verdict", f"it is passed over: {why}")
-        return None if why else found
+        if found is None:
+            return None, ""
+        why = found.why if isinstance(found, Unusable) else in_the_future(found, self.clock())
+        return (None, f"its verdict is passed over: {why}") if isinstance(found, Unusable) or why else (found, "")
 
     def _scheduled(self) -> set[tuple[str, str]]:
         windows = self.operator.schedule().get("windows", [])
-        return {(row.get("hostname", ""), row.get("ip", "")) for window in windows for row in window["machine_ids"]}
+        return {
+            (str(row.get("hostname", "")).lower(), row.get("ip", ""))
+            for window in windows
+            for row in window["machine_ids"]
+        }
 
     # What is done.
 
@@ -122,7 +176,13 @@ class Driver:
         now = self.clock()
         for host, node in self.nodes.items():
             before = self.memories.get(host) or reconcile.empty(host)
-            after = reconcile.observe(before, node, self.policy, now)
+            self.memories[host] = before
+            if host in self.apart:
+                continue
+            after = self._judged(host, functools.partial(self._seen, before, node, now))
+            if after is None:
+                self.memories[host] = before
+                continue
             self.memories[host] = after
             if reconcile.lasting(after) != reconcile.lasting(before):
                 self._save(host)
@@ -136,6 +196,23 @@ class Driver:
         if held != self.held:
             self.journal.write("*", "breaker", why=held or "it lets go", waiting=wait)
         self.held = held
+
+    def _seen(self, before: Mapping[str, Any], node: Node, now: float) -> dict[str, Any]:
+        after = reconcile.observe(before, node, self.policy, now)
+        # All that is made of a node later on, so that what cannot be made of it is found here.
+        reconcile_fleet.waiting({node.host: after}, [node], self.policy, now)
+        reconcile.decide(after, node, self.policy, "", now)
+        return after
+
+    def _judged(self, host: str, judge: Callable[[], Any]) -> Any:
+        """What `judge` says, which only thinks; None where it fails. One host that nobody can make anything of keeps
+        nobody else waiting."""
+        try:
+            return judge()
+        except Exception as why:
+            told = f"nothing can be made of what it publishes: {type(why).__name__} {one_line(why)}"
+            self.nodes[host] = dataclasses.replace(self.nodes[host], verdict=None, problem=told)
+            return None
 
     def _go(self, host: str) -> bool:
         """One step of a node; whether there may be another."""
@@ -152,7 +229,7 @@ class Driver:
         memory = self.memories[host] = reconcile.begin(memory, step, now)
         row = self.journal.write(host, "begin", number=memory["number"], **memory["intent"]["step"])
         self._save(host, row)
-        if step.kind == "deactivate" and not step.for_others:
+        if (step.kind == "deactivate" and not step.for_others) or step.unregistered:
             self._save_fleet(reconcile_fleet.fenced(self.fleet, host, self.policy, now))
         started = time.monotonic()
         error, refused = self._perform(host, step)
@@ -188,6 +265,14 @@ class Driver:
         """What the node has to know: its order, and what an operator says is mended."""
         self.store.send(host, {"order": self.memories[host]["order"], "clear": self.clears.get(host)})
 
+    def _send_again(self) -> None:
+        """Once: what is no more where the node looks for it, such as after somebody else could write there."""
+        todo, self._unsent = self._unsent, set()
+        for host in sorted(todo) if self.policy.mode == "act" else ():
+            document = {"order": self.memories[host]["order"], "clear": self.clears.get(host)}
+            if any(document.values()) and self.store.sent(host) != document:
+                self.store.send(host, document)
+
     def request(self, name: str, asked: Mapping[str, Any]) -> None:
         """What an operator asks. It is safe to do twice."""
         if asked.get("kind") == "permit":
@@ -196,6 +281,10 @@ class Driver:
             self.journal.write("*", "permit", hosts=wait, by=asked.get("by"))
         elif asked.get("kind") == "clear" and asked.get("host"):
             host, uuid = str(asked["host"]), asked.get("uuid")
+            if host in self.apart and uuid is not None:
+                self._say(host, f"the whole host has to be cleared, not {uuid} alone: {self.apart[host]}")
+                return
+            self.apart.pop(host, None)
             self.memories[host] = reconcile.clear(self.memories.get(host) or reconcile.empty(host), uuid)
             self.clears[host] = {"id": name, "device": uuid}
             row = self.journal.write(host, "clear", uuid=uuid, by=asked.get("by"))

@@ -15,10 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed, Operator, http_transport
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_verdict import Unusable
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_driver import Driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_journal import Journal
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import Settings
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_store import UNREACHABLE, NotLeading, Store
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import Settings, Wrong
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_store import (
+    UNREACHABLE,
+    NotLeading,
+    NotOurs,
+    Store,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.service_manager import notify
 
 PAUSE_S = 1.0
@@ -90,7 +96,7 @@ class Service:
     def _try(self) -> None:
         try:
             self._contend()
-        except NotLeading as why:
+        except (NotLeading, NotOurs) as why:
             self._complain(str(why))
             self.stopping.wait(PAUSE_S)
         except UNREACHABLE as why:
@@ -111,6 +117,7 @@ class Service:
         place = self.place = self.store.place(self.name)
         try:
             if not self.stopping.is_set() and self.store.take(place):
+                self.store.prepare_hosts()
                 self._lead()
         finally:
             with contextlib.suppress(*UNREACHABLE):
@@ -121,7 +128,7 @@ class Service:
     def _lead(self) -> None:
         """As long as the session lasts. What a lost connection left open is taken up again like after a crash."""
         end = self.store.watch(
-            lambda host, told: self.events.put(("verdict", (host, told))), lambda: self.events.put(("request", None))
+            lambda host: self.events.put(("verdict", host)), lambda: self.events.put(("request", None))
         )
         leads = False
         try:
@@ -140,11 +147,20 @@ class Service:
 
     def _driver(self, first: bool = True) -> Driver:
         """With what is known from before; the first one under a lead is told of."""
-        fleet, rows = self.store.load()
+        fleet, rows, apart = self.store.load(keep=self.acts)
         driver = Driver(
-            self.store, self.operator, self.settings.policy, self.journal, fleet, rows, self.halted, self._take
+            self.store,
+            self.operator,
+            self.settings.policy,
+            self.journal,
+            fleet,
+            rows,
+            self.halted,
+            self._take,
+            apart=apart,
         )
-        driver.verdicts = dict(self.store.verdicts())
+        driver.verdicts = self.store.verdicts()
+        self._tell_repairs()
         if first:
             mode = self.settings.policy.mode
             self.journal.write("*", "lead", by=self.name, mode=mode, nodes=len(driver.memories))
@@ -159,6 +175,7 @@ class Service:
                 return
             hosts: set[str] | None = self.hosts
             if time.monotonic() >= due:
+                self._take_logins(driver)
                 hosts, due = None, time.monotonic() + self.settings.poll_s
             self.hosts = set()
             try:
@@ -170,6 +187,25 @@ class Service:
                 # Mesos is away for a while; what is to be done is still there afterwards.
                 self._complain(str(why))
                 due = time.monotonic() + min(PAUSE_S, self.settings.poll_s)
+
+    def _take_logins(self, driver: Driver) -> None:
+        """Hosts come and get other logins while the reconciler runs."""
+        try:
+            if not self.store.logins.refresh():
+                return
+        except Wrong as why:
+            self._complain(str(why))
+            return
+        self.store.prepare_hosts()
+        driver.verdicts = self.store.verdicts()
+        self._tell_repairs()
+
+    def _tell_repairs(self) -> None:
+        for why in self.store.repaired:
+            self.journal.write("*", "repair", why=why)
+        for host, why in sorted(self.store.refused.items()):
+            self.journal.write(host, "problem", why=why)
+        self.store.repaired = []
 
     def _wait(self, driver: Driver, due: float) -> None:
         """Until a verdict changes, something is asked or a look is due."""
@@ -192,18 +228,31 @@ class Service:
                 return
             patience = 0.0
             if kind == "verdict":
-                host, told = value
-                self.hosts.add(host)
-                driver.verdicts.pop(host, None)
-                if told is not None:
-                    driver.verdicts[host] = told
+                self._look_at(driver, value)
             self.asked = self.asked or kind == "request"
+
+    def _look_at(self, driver: Driver, host: str | None) -> None:
+        """A host whose verdict may be another, or all where there may be new ones."""
+        if host is None:
+            found = self.store.verdicts()
+            self.hosts |= {name for name in {*found, *driver.verdicts} if found.get(name) != driver.verdicts.get(name)}
+            driver.verdicts = found
+            return
+        self.hosts.add(host)
+        told = self.store.verdict(host)
+        if told is None:
+            driver.verdicts.pop(host, None)
+        else:
+            driver.verdicts[host] = told
 
     def _serve(self, driver: Driver) -> None:
         if not driver.nodes:
             driver.look()
         for name, request in self.store.requests() if self.acts else ():
-            driver.request(name, request)
+            if isinstance(request, Unusable):
+                self.journal.write("*", "problem", why=f"request {name} is passed over: {request.why}")
+            else:
+                driver.request(name, request)
             self.store.done(name)
         self.asked = False
 
@@ -221,6 +270,7 @@ class Service:
             if not self.store.take(place, PAUSE_S):
                 return False
             try:
+                self.store.prepare_hosts()
                 driver = self._driver()
                 self._serve(driver)
                 driver.turn()

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_verdict import HOST
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_journal import FILE_BYTES, FILES
 
 CONFIG = Path("/etc/baremetal-gpu/reconciler.json")
-# Without a user of their own, the nodes' agents log in to ZooKeeper as the reconciler does.
+# `former`: what the reconciler had before. `agents`: what hosts share that have no login of their own yet.
 SECRETS = (
     "zookeeper_user",
     "zookeeper_password",
+    "zookeeper_former_user",
+    "zookeeper_former_password",
     "zookeeper_agents_user",
     "zookeeper_agents_password",
     "mesos_principal",
@@ -36,7 +41,8 @@ class Wrong(Exception):
 class Settings:
     """`zookeeper` is host:port,…; `path` the node under which all is kept; `masters` are the URLs of Mesos' masters.
 
-    `credentials` names a JSON file of mode 0600 with some of `SECRETS`. The journal is `journal_files` files of
+    `credentials` names a JSON file of mode 0600 with some of `SECRETS`, `logins` one with host -> its login in the
+    words of an ACL (user:checksum), which is read again when it changes. The journal is `journal_files` files of
     `journal_bytes` at most. Times are in seconds.
     """
 
@@ -44,6 +50,7 @@ class Settings:
     masters: tuple[str, ...]
     path: str = "/baremetal-gpu"
     credentials: str | None = None
+    logins: str | None = None
     ca_file: str | None = None
     journal: str = "/var/lib/baremetal-gpu/reconciler/journal.jsonl"
     journal_bytes: int = FILE_BYTES
@@ -87,10 +94,30 @@ def settings_of(told: Mapping[str, Any], path: str, mode: str | None = None) -> 
 
 
 def secrets(settings: Settings) -> dict[str, str]:
-    """The secrets; none without a file. Raises Wrong where others than the owner could read them."""
+    """The secrets; none without a file. Raises Wrong where others than the owner could read them, and where there is no
+    login for what needs one: whoever reaches ZooKeeper could give orders in the reconciler's place."""
+    told = _secrets(settings)
+    if settings.policy.mode == "act" and not (told.get("zookeeper_user") and told.get("zookeeper_password")):
+        raise Wrong(
+            "mode is act, and there is no login for ZooKeeper, where anybody could then give orders to the hosts. "
+            "To do: give zookeeper_user and zookeeper_password in the file of credentials, or use mode record"
+        )
+    return told
+
+
+def _secrets(settings: Settings) -> dict[str, str]:
     if settings.credentials is None:
         return {}
-    path = Path(settings.credentials)
+    path = _private(settings.credentials)
+    told = _object(path)
+    unknown = sorted(set(told) - set(SECRETS))
+    if unknown or not all(isinstance(value, str) and value for value in told.values()):
+        raise Wrong(f"{path} is not a mapping of {', '.join(SECRETS)} to text. To do: correct {', '.join(unknown)}")
+    return told
+
+
+def _private(name: str) -> Path:
+    path = Path(name)
     try:
         found = path.stat()
     except OSError as why:
@@ -101,11 +128,41 @@ def secrets(settings: Settings) -> dict[str, str]:
             f"{path} has mode {mode:04o} and owner {found.st_uid}, and holds secrets. "
             f"To do: chmod 0600 and give it to user {os.geteuid()}"
         )
-    told = _object(path)
-    unknown = sorted(set(told) - set(SECRETS))
-    if unknown or not all(isinstance(value, str) and value for value in told.values()):
-        raise Wrong(f"{path} is not a mapping of {', '.join(SECRETS)} to text. To do: correct {', '.join(unknown)}")
-    return told
+    return path
+
+
+class Logins:
+    """The hosts' logins, `rows`: host -> user:checksum. Raises Wrong for a file that cannot be used."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self.rows: dict[str, str] = {}
+        self._seen: tuple[int, ...] = ()
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read the file where it is another than it was; whether it is. Raises Wrong, and then keeps what it had."""
+        if self.path is None:
+            return False
+        path = _private(self.path)
+        found = path.stat()
+        seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if seen == self._seen:
+            return False
+        told = _object(path)
+        wrong = [name for name, login in told.items() if not _is_login(name, login)]
+        if wrong:
+            raise Wrong(
+                f"{path}: {one_line(wrong[0])} is not a host with user:checksum. To do: run gpu_reconciler again"
+            )
+        self._seen, self.rows = seen, told
+        return True
+
+
+def _is_login(host: str, login: Any) -> bool:
+    return bool(
+        re.fullmatch(HOST, host) and isinstance(login, str) and re.fullmatch(r"[^\s:]{1,300}:[A-Za-z0-9+/]{27}=", login)
+    )
 
 
 def _object(path: Path) -> dict[str, Any]:

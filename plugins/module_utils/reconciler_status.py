@@ -8,24 +8,31 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_verdict import Unusable
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_store import Store
 
 
 def overview(store: Store) -> dict[str, Any]:
-    """{leader, fleet, nodes: {host: {verdict, listed, memory, last}}} from ZooKeeper."""
-    fleet, rows = store.load()
+    """{leader, fleet, nodes: {host: {verdict, listed, problem, memory, last}}, without_own_login: hosts}."""
+    fleet, rows, apart = store.load()
     verdicts = store.verdicts()
+    told = {host: row for host, row in verdicts.items() if not isinstance(row, Unusable)}
+    problems = {
+        host: f"its verdict is passed over: {row.why}" for host, row in verdicts.items() if isinstance(row, Unusable)
+    }
     return {
         "leader": store.leader(),
         "fleet": fleet,
         "nodes": {
             host: {
-                "verdict": (verdicts.get(host) or {}).get("verdict"),
-                "listed": (verdicts.get(host) or {}).get("listed"),
+                "verdict": told.get(host, {}).get("verdict"),
+                "listed": told.get(host, {}).get("listed"),
+                "problem": apart.get(host) or problems.get(host),
                 **(rows.get(host) or {"memory": None, "last": []}),
             }
-            for host in sorted({*rows, *verdicts})
+            for host in sorted({*rows, *verdicts, *apart})
         },
+        "without_own_login": store.without_own_login(),
     }
 
 
@@ -56,7 +63,12 @@ def table(found: dict[str, Any]) -> str:
         for uuid, counts in sorted((memory.get("cards") or {}).items()):
             if counts.get("quarantine"):
                 lines.append(f"{host}: {uuid} is in quarantine until `gpuops clear {host}:{uuid}`")
+        if row["problem"]:
+            lines.append(f"{host} is left as it is: {row['problem']}")
         if memory.get("failed"):
             lines.append(f"{host}: {memory['failed']['what']} failed: {memory['failed']['why']}")
+    if found["without_own_login"]:
+        hosts = ", ".join(found["without_own_login"])
+        lines.append(f"Publish with a login that is not theirs alone: {hosts}. To do: run the playbook agent on them.")
     lines.append(f"{found['leader']} leads." if found["leader"] else "Nobody leads.")
     return "\n".join(lines)

@@ -23,9 +23,10 @@ SESSION_MS = 10_000
 LARGEST_REPLY = 1 << 20
 
 # https://github.com/apache/zookeeper/blob/master/zookeeper-server/src/main/java/org/apache/zookeeper/KeeperException.java
-NO_NODE, NODE_EXISTS, EXPIRED = -101, -110, -112
+NO_NODE, NO_AUTH, NODE_EXISTS, EXPIRED = -101, -102, -110, -112
 ERRORS = {
     -4: "the connection was lost",
+    -101: "there is no such node",
     -102: "not permitted: nobody whose password was given may do that",
     -112: "the session has expired",
     -114: "the ACL is not valid",
@@ -92,7 +93,7 @@ class Reader:
         return int(struct.unpack(f">{kind}", self.take(struct.calcsize(f">{kind}")))[0])
 
     def text(self) -> str:
-        return self.take(max(self.number(), 0)).decode("utf-8")
+        return self.take(max(self.number(), 0)).decode("utf-8", "replace")
 
     def acls(self) -> list[Acl]:
         return [Acl(self.number(), self.text(), self.text()) for _one in range(self.number())]

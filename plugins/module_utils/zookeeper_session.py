@@ -11,10 +11,12 @@ from __future__ import annotations
 import select
 import struct
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_client import (
     CREATE,
     EXISTS,
+    NO_AUTH,
     NO_NODE,
     Acl,
     Failure,
@@ -28,6 +30,13 @@ DELETE, GET_DATA, SET_DATA, PING = 2, 4, 5, 11
 XID_NOTICE, XID_PING = -1, -2
 EPHEMERAL = 1
 ANY_VERSION = -1
+
+
+class Found(NamedTuple):
+    """What a node holds; `owner` is the number of the session that it goes with, 0 for a lasting one."""
+
+    data: bytes
+    owner: int
 
 
 def _bytes(value: bytes) -> bytes:
@@ -77,20 +86,30 @@ class LiveSession(Session):
             raise
         return True
 
-    def follow(self, path: str) -> bytes | None:
-        """The content of a node, None if there is none; when it changes, `changed` has the path, once."""
-        try:
-            answer = self._call(GET_DATA, text(path) + b"\1", f"read {path}")
-        except Failure as wrong:
-            if wrong.code != NO_NODE:
+    def follow(self, path: str) -> Found | None:
+        """What a node holds, None if there is none; when it changes, `changed` has the path, once.
+
+        Raises Failure with NO_AUTH for one that may not be read, which is followed all the same.
+        """
+        while True:
+            refused = None
+            try:
+                answer = self._call(GET_DATA, text(path) + b"\1", f"read {path}")
+            except Failure as wrong:
+                if wrong.code not in (NO_NODE, NO_AUTH):
+                    raise
+                refused = wrong if wrong.code == NO_AUTH else None
+            else:
+                data = answer.take(max(answer.number(), 0))
+                # Two transactions, two times, three versions.
+                answer.take(4 * 8 + 3 * 4)
+                return Found(data, answer.number("q"))
+            try:
+                self._call(EXISTS, text(path) + b"\1", f"look for {path}")
+            except Failure as wrong:
+                if wrong.code == NO_NODE:
+                    return None
                 raise
-        else:
-            return answer.take(max(answer.number(), 0))
-        try:
-            self._call(EXISTS, text(path) + b"\1", f"look for {path}")
-        except Failure as wrong:
-            if wrong.code == NO_NODE:
-                return None
-            raise
-        # It came into being between the two.
-        return self.follow(path)
+            if refused:
+                raise refused
+            # It came into being between the two.

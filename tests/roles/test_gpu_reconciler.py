@@ -27,21 +27,20 @@ from tests.site.plays import KERNEL_LOG, kernel_says
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-SECRETS = {"reconciler": "s3cret-r", "agents": "s3cret-a", "mesos": "s3cret-m"}
+SECRETS = {"reconciler": "s3cret-r", "gpu1": "s3cret-a", "mesos": "s3cret-m"}
 AGENT: dict[str, Any] = {
     "gpu_agent_kernel_log": KERNEL_LOG,
     "gpu_agent_interval": 2,
     "gpu_agent_zookeeper_servers": ["127.0.0.1:2181"],
-    "gpu_agent_zookeeper_user": "agents",
-    "gpu_agent_zookeeper_password": SECRETS["agents"],
+    "gpu_agent_zookeeper_user": "gpu1",
+    "gpu_agent_zookeeper_password": SECRETS["gpu1"],
     "gpu_agent_orders": ["replace"],
 }
 RECONCILER: dict[str, Any] = {
     "gpu_reconciler_zookeeper_servers": ["127.0.0.1:2181"],
     "gpu_reconciler_zookeeper_user": "reconciler",
     "gpu_reconciler_zookeeper_password": SECRETS["reconciler"],
-    "gpu_reconciler_agents_user": "agents",
-    "gpu_reconciler_agents_password": SECRETS["agents"],
+    "gpu_reconciler_hosts": {"gpu1": {"user": "gpu1", "password": SECRETS["gpu1"]}},
     "gpu_reconciler_mesos_principal": "operator",
     "gpu_reconciler_mesos_secret": SECRETS["mesos"],
     "gpu_reconciler_mode": "act",
@@ -159,6 +158,12 @@ def test_wrong_settings_are_refused_before_anything_is_changed(reconciler: Role)
     more = {"gpu_reconciler_masters": masters, "gpu_reconciler_policy": {"breaker_share": 3}}
     play = reconciler.run({**RECONCILER, **more})
     assert "breaker_share is 3" in " ".join(play.failures[DEBIAN_13])
+    nobody = {"gpu_reconciler_zookeeper_user": "", "gpu_reconciler_zookeeper_password": "", "gpu_reconciler_hosts": {}}
+    play = reconciler.run({**RECONCILER, "gpu_reconciler_masters": masters, **nobody})
+    assert "anybody could then give orders" in " ".join(play.failures[DEBIAN_13])
+    shared = dict.fromkeys(("gpu1", "gpu2"), RECONCILER["gpu_reconciler_hosts"]["gpu1"])
+    play = reconciler.run({**RECONCILER, "gpu_reconciler_masters": masters, "gpu_reconciler_hosts": shared})
+    assert "gpu1 and gpu2 have the same login" in " ".join(play.failures[DEBIAN_13])
     assert on_host("ls /etc/systemd/system | grep -c reconciler || true") == "0"
 
 
@@ -215,7 +220,10 @@ def test_no_secret_is_to_be_seen(site: list[str]) -> None:
     # As who is not root.
     shown += on_host("cat /etc/baremetal-gpu/*.json 2>&1 || true")
     assert not [secret for secret in SECRETS.values() if secret in shown]
-    modes = on_host("stat -c '%a %n' /etc/baremetal-gpu/*credentials.json /etc/baremetal-gpu/agent-zookeeper.json")
+    modes = on_host(
+        "stat -c '%a %n' /etc/baremetal-gpu/*credentials.json /etc/baremetal-gpu/agent-zookeeper.json "
+        "/etc/baremetal-gpu/reconciler-hosts.json"
+    )
     assert not re.findall(r"^(?!600 ).*$", modes, re.MULTILINE)
 
 

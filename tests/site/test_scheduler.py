@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -143,6 +144,28 @@ def test_nobody_without_the_password_can_give_orders_to_the_hosts(cluster: Clust
     lines = "create /baremetal-gpu/orders/other x\\ncreate /baremetal-gpu/other y\\nquit\\n"
     said = ssh("cpu1", f"printf '{lines}' | {CLI} -server 127.0.0.1:2181 2>&1 || true")
     assert said.count("Insufficient permission") == 2, said[-2000:]
+
+
+def test_root_on_one_host_cannot_speak_for_another(cluster: Cluster) -> None:
+    read = "import json; told = json.load(open('/etc/baremetal-gpu/agent-zookeeper.json')); print(told['user'], sep='')"
+    users = [ssh(name, f"sudo python3 -c {shlex.quote(read)}").strip() for name in GPU_MACHINES]
+    assert users == [f"gpu-agent-{name}" for name in GPU_MACHINES]
+    one, other = GPU_MACHINES[:2]
+    told = json.loads(ssh(one, "sudo cat /etc/baremetal-gpu/agent-zookeeper.json"))
+    where = f"/baremetal-gpu/hosts/{other}"
+    words = [
+        f"addauth digest {told['user']}:{told['password']}",
+        f"set {where}/verdict x",
+        f"delete {where}/verdict",
+        f"create {where}/more x",
+        "create /baremetal-gpu/hosts/new x",
+        f"create /baremetal-gpu/orders/{other} x",
+        f"get {where}/verdict",
+        "quit",
+    ]
+    lines = "\\n".join(words) + "\\n"
+    said = ssh("cpu1", f"printf '{lines}' | {CLI} -server 127.0.0.1:2181 2>&1 || true")
+    assert said.count("Insufficient permission") == 6, said[-2000:]
 
 
 def test_the_smoke_job_is_deployed_placed_on_every_model_and_healthy(cluster: Cluster) -> None:

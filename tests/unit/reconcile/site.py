@@ -20,8 +20,10 @@ from typing import Any
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.retry import KazooRetry
+from kazoo.security import make_digest_acl, make_digest_acl_credential
 
 from tests.local_zookeeper import ROOT, LocalEnsemble, LocalZooKeeper
+from tests.unit.reconcile import places
 from tests.unit.simulators.mesos_cluster import Cluster, Program, free_port, until
 
 ISOLATION = "--isolation=cgroups/cpu,cgroups/devices,filesystem/linux,gpu/nvidia"
@@ -32,20 +34,30 @@ OUT = ("deactivated", "draining", "drained")
 class SomeNode:
     """`name` with so many cards, in Mesos and in ZooKeeper."""
 
-    def __init__(self, cluster: Any, name: str, cards: int, zookeeper: str, path: str = "/baremetal-gpu") -> None:
+    def __init__(
+        self,
+        cluster: Any,
+        name: str,
+        cards: int,
+        zookeeper: str,
+        path: str = "/baremetal-gpu",
+        login: tuple[str, str] | None = None,
+    ) -> None:
         self.cluster, self.name, self.path = cluster, name, path
         self.uuids = [f"GPU-{name}-{number}" for number in range(cards)]
         self.fatal: set[str] = set()
         self.listed = list(self.uuids)
         self.port = free_port()
         self.answer: dict[str, Any] | None = None
+        # What the host itself tells of its Mesos agent.
+        self.unit, self.executors = "active", 0
         self.program = self.start()
-        self.client = KazooClient(zookeeper, timeout=4)
+        self.login = login
+        self.client = KazooClient(zookeeper, timeout=4, auth_data=[("digest", ":".join(login))] if login else None)
         self.client.start()
         self.lock = threading.Lock()
         self.live = True
         self.publish()
-        self.client.ensure_path(f"{path}/orders/{name}")
         self.client.DataWatch(f"{path}/orders/{name}", self.ordered)
 
     def start(self) -> Program:
@@ -75,7 +87,13 @@ class SomeNode:
             "devices": rows,
             "listed": self.listed,
             "order": self.answer,
+            "mesos": {"agent_id": self.latest(), "unit": self.unit, "executors": self.executors},
         }
+
+    def latest(self) -> str | None:
+        """The id that its Mesos agent would come back with."""
+        link = self.cluster.base / self.name / "meta/slaves/latest"
+        return link.resolve().name if link.is_symlink() else None
 
     def publish(self) -> None:
         # Also after a session that did not outlive the start of a server.
@@ -83,13 +101,17 @@ class SomeNode:
             KazooRetry(max_tries=100, delay=0.2, backoff=1)(self._publish)
 
     def _publish(self) -> None:
-        path, data = f"{self.path}/verdicts/{self.name}", json.dumps(self.verdict()).encode()
+        path = f"{self.path}/hosts/{self.name}/verdict" if self.login else f"{self.path}/verdicts/{self.name}"
+        data = json.dumps(self.verdict()).encode()
+        # As the real one does, for itself and for the reconciler.
+        acl = (
+            [make_digest_acl(*self.login, all=True), make_digest_acl(*places.LOGIN, read=True)] if self.login else None
+        )
         try:
             self.client.set(path, data)
         except NoNodeError:
-            self.client.ensure_path(f"{self.path}/verdicts")
             try:
-                self.client.create(path, data, ephemeral=True)
+                self.client.create(path, data, acl=acl, ephemeral=True)
             except NodeExistsError:
                 self.client.set(path, data)
 
@@ -152,6 +174,11 @@ class Site:
         self.reconcilers: list[subprocess.Popen[str]] = []
         policy = {"mode": "act", "settle_s": 0, "retry_s": 0.5, **settings.pop("policy", {})}
         self.config = base / "reconciler.json"
+        self.secrets = places.private(
+            base / "secrets", {"zookeeper_user": places.LOGIN[0], "zookeeper_password": places.LOGIN[1]}
+        )
+        self.logins: dict[str, str] = {}
+        places.private(base / "logins", self.logins)
         self.journal = base / "journal.jsonl"
         self.settings = {
             "zookeeper": zookeeper.address,
@@ -161,15 +188,26 @@ class Site:
             "poll_s": 0.3,
             "session_s": 2,
             "policy": policy,
+            "credentials": str(self.secrets),
+            "logins": str(base / "logins"),
             **settings,
         }
         self.config.write_text(json.dumps(self.settings))
-        self.client = KazooClient(zookeeper.address)
-        self.client.start()
-        self.client.ensure_path(f"{self.path}/verdicts")
+        self.client = places.as_reconciler(zookeeper.address)
+
+    def login(self, name: str) -> tuple[str, str]:
+        """Of a host, which the reconciler learns of."""
+        self.logins[name] = make_digest_acl_credential(*places.login_of(name))
+        places.private(self.base / "logins", self.logins)
+        return places.login_of(name)
+
+    def place(self, name: str) -> tuple[str, str]:
+        """A login of a host, and its node as the reconciler makes it."""
+        self.login(name)
+        return places.make(self.client, self.path, name)
 
     def node(self, name: str, cards: int = 2) -> SomeNode:
-        one = SomeNode(self.cluster, name, cards, self.zookeeper.address, self.path)
+        one = SomeNode(self.cluster, name, cards, self.zookeeper.address, self.path, self.place(name))
         self.nodes.append(one)
         until(lambda: one.state == "active")
         return one

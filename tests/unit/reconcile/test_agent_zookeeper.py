@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -15,13 +16,14 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoAuthError, NoNodeError
+from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 from kazoo.security import make_acl, make_digest_acl
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import agent_zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_zookeeper import Settings, ZooKeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_client import Failure
 from tests.local_zookeeper import ROOT, LocalZooKeeper, free_port
+from tests.unit.reconcile import places
 from tests.unit.simulators.mesos_cluster import until
 
 AGENT = """
@@ -157,34 +159,167 @@ def test_the_node_of_a_session_that_is_not_over_yet_is_taken_over(client, publis
     assert client.exists(f"/{tmp_path.name}/verdicts/n1").ephemeralOwner != client.client_id[0]
 
 
-def test_orders_are_heard_whether_they_were_there_or_come_later(client, publisher, tmp_path):
-    publisher.publish({"verdict": "ok"})
-    until(lambda: found(client, tmp_path))
-    heard: list[Any] = []
+# --- with a login of its own ---
+
+
+@pytest.fixture
+def reconciler(zookeeper: LocalZooKeeper) -> Iterator[KazooClient]:
+    one = places.as_reconciler(zookeeper.address)
+    yield one
+    one.stop()
+    one.close()
+
+
+def credentials(base: Path, login: tuple[str, str], former: tuple[str, str] | None = None) -> str:
+    told = {"user": login[0], "password": login[1]}
+    if former:
+        told.update(former_user=former[0], former_password=former[1])
+    return str(places.private(base / "login", told))
+
+
+@pytest.fixture
+def own(zookeeper: LocalZooKeeper, reconciler: KazooClient, tmp_path: Path) -> Iterator[ZooKeeper]:
+    """A publisher of the host n1 with its own login, and its node."""
+    login = places.make(reconciler, f"/{tmp_path.name}", "n1")
+    one = ZooKeeper(settings(zookeeper, tmp_path, credentials=credentials(tmp_path, login)), lambda told: told)
+    yield one
+    one.close()
+
+
+def published(client: KazooClient, path: Path, place: str = "hosts/n1/verdict") -> Any:
+    try:
+        return json.loads(client.get(f"/{path.name}/{place}")[0])
+    except NoNodeError:
+        return None
+
+
+def test_its_verdict_is_for_the_reconciler_alone_and_no_other_host_can_touch_it(reconciler, own, zookeeper, tmp_path):
+    own.publish({"verdict": "fatal"})
+    until(lambda: published(reconciler, tmp_path) == {"verdict": "fatal"})
+    path = f"/{tmp_path.name}"
+    places.make(reconciler, path, "n2")
+    places.say(reconciler, path, "n1")
+    for logins in ((), (places.login_of("n2"),)):
+        other = places.connected(zookeeper.address, *logins)
+        for name, *words in (
+            ("get", f"{path}/hosts/n1/verdict"),
+            ("set", f"{path}/hosts/n1/verdict", b"{}"),
+            ("delete", f"{path}/hosts/n1/verdict"),
+            ("create", f"{path}/hosts/n1/more", b"{}"),
+            ("set", f"{path}/hosts/n1", b"{}"),
+            ("set_acls", f"{path}/hosts/n1/verdict", [make_acl("world", "anyone", all=True)]),
+            ("set_acls", f"{path}/hosts/n1", [make_acl("world", "anyone", all=True)]),
+            ("create", f"{path}/hosts/n3", b"{}"),
+            ("create", f"{path}/verdicts/n1", b"{}"),
+            ("get", f"{path}/orders/n1"),
+            ("set", f"{path}/orders/n1", b"{}"),
+            ("delete", f"{path}/orders/n1"),
+            ("create", f"{path}/orders/n3", b"{}"),
+        ):
+            with pytest.raises(NoAuthError):
+                getattr(other, name)(*words)
+        other.stop()
+        other.close()
+    assert published(reconciler, tmp_path) == {"verdict": "fatal"}
+
+
+def test_what_somebody_takes_away_or_changes_is_put_there_again(reconciler, own, tmp_path):
+    own.publish({"verdict": "fatal"})
+    path = f"/{tmp_path.name}/hosts/n1/verdict"
+    until(lambda: published(reconciler, tmp_path) == {"verdict": "fatal"})
+    owner = reconciler.exists(path).ephemeralOwner
+    host = places.connected(reconciler.hosts[0][0] + f":{reconciler.hosts[0][1]}", places.login_of("n1"))
+    host.delete(path)
+    until(lambda: published(reconciler, tmp_path) == {"verdict": "fatal"})
+    host.set(path, b'{"verdict": "ok"}')
+    until(lambda: published(reconciler, tmp_path) == {"verdict": "fatal"})
+    # As something that would outlast the agent, too.
+    reconciler.delete(path)
+    with contextlib.suppress(NodeExistsError):
+        host.create(path, b'{"verdict": "ok"}')
+    until(lambda: published(reconciler, tmp_path) == {"verdict": "fatal"} and reconciler.exists(path).ephemeralOwner)
+    assert reconciler.exists(path).ephemeralOwner == owner
+    host.stop()
+    host.close()
+
+
+def test_until_the_reconciler_has_made_its_node_it_publishes_where_all_hosts_do(
+    reconciler, zookeeper, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(agent_zookeeper, "RETRY_AT_MOST_S", 0.3)
+    path, shared = f"/{tmp_path.name}", ("agents", "hidden-2")
+    reconciler.ensure_path(path)
+    may = make_digest_acl(*shared, read=True, create=True, delete=True)
+    reconciler.create(f"{path}/verdicts", acl=[*places.OURS, may])
+    login = credentials(tmp_path, places.login_of("n1"), shared)
+    one = ZooKeeper(settings(zookeeper, tmp_path, credentials=login), lambda told: told)
+    one.publish({"verdict": "ok"})
+    until(lambda: published(reconciler, tmp_path, "verdicts/n1") == {"verdict": "ok"})
+    places.make(reconciler, path, "n1")
+    until(lambda: published(reconciler, tmp_path) == {"verdict": "ok"})
+    put(one, verdict="fatal")
+    for place in ("hosts/n1/verdict", "verdicts/n1"):
+        # A reconciler of before, which may lead again, knows the other place only.
+        until(lambda place=place: published(reconciler, tmp_path, place) == {"verdict": "fatal"})
+    # The login that hosts have shared is no more.
+    reconciler.set_acls(f"{path}/verdicts", places.OURS)
+    reconciler.delete(f"{path}/verdicts/n1")
+    put(one, verdict="degraded")
+    until(lambda: published(reconciler, tmp_path) == {"verdict": "degraded"})
+    assert published(reconciler, tmp_path, "verdicts/n1") is None
+    assert one.hear() == []
+    assert one.problem is None
+    one.close()
+
+
+def test_orders_are_heard_whether_they_were_there_or_come_later(reconciler, own, tmp_path):
+    path, heard = f"/{tmp_path.name}", []
+    own.publish({"verdict": "ok"})
+    until(lambda: published(reconciler, tmp_path))
 
     def hears(number: int) -> bool:
-        heard.extend(publisher.hear())
+        heard.extend(own.hear())
         return len(heard) >= number
 
-    client.create(f"/{tmp_path.name}/orders/n1", b'{"order": {"id": "1"}, "clear": null}')
+    orders = [{"id": str(number), "kind": "replace", "agent_id": "S0", "gpus": []} for number in range(3)]
+    places.say(reconciler, path, "n1", order=orders[0])
     until(lambda: hears(1))
-    client.set(f"/{tmp_path.name}/orders/n1", b'{"order": {"id": "2"}, "clear": null}')
+    places.say(reconciler, path, "n1", order=orders[1])
     until(lambda: hears(2))
-    assert [row["order"]["id"] for row in heard] == ["1", "2"]
+    places.say(reconciler, path, "n1", order={**orders[2], "gpus": [{"a": 1}]})
+    until(lambda: own.hear() == [] and "gpus[0] is an object, not a UUID" in (own.problem or ""))
+    places.say(reconciler, path, "n1", order=orders[2])
+    until(lambda: hears(3))
+    assert [row["order"]["id"] for row in heard] == ["0", "1", "2"]
 
 
-def test_it_logs_in_and_only_it_may_change_its_verdict(zookeeper, client, tmp_path):
-    file = tmp_path / "credentials"
-    file.write_text('{"user": "agents", "password": "hidden"}')
-    file.chmod(0o600)
-    acl = [make_digest_acl("agents", "hidden", all=True), make_acl("world", "anyone", read=True)]
-    client.set_acls(f"/{tmp_path.name}/verdicts", acl)
-    one = ZooKeeper(settings(zookeeper, tmp_path, credentials=str(file)), lambda told: told)
-    one.publish({"verdict": "ok"})
-    until(lambda: found(client, tmp_path))
-    with pytest.raises(NoAuthError):
-        client.set(f"/{tmp_path.name}/verdicts/n1", b"{}")
-    one.close()
+@pytest.mark.parametrize(
+    "acl",
+    [
+        [make_acl("world", "anyone", all=True)],
+        [*places.OURS, make_digest_acl("n2", "hidden", write=True), make_acl("world", "anyone", read=True)],
+        [make_digest_acl("n2", "hidden", all=True), make_acl("world", "anyone", read=True)],
+    ],
+)
+def test_orders_that_somebody_else_could_write_are_not_heard_and_that_is_said(reconciler, own, tmp_path, acl):
+    own.publish({"verdict": "ok"})
+    until(lambda: published(reconciler, tmp_path))
+    order = {"id": "1", "kind": "replace", "agent_id": "S0", "gpus": []}
+    reconciler.create(f"/{tmp_path.name}/orders/n1", json.dumps({"order": order}).encode(), acl=acl)
+    heard: list[Any] = []
+    until(lambda: heard.extend(own.hear()) or "not the reconciler alone may write there" in (own.problem or ""))
+    assert heard == []
+
+
+def test_without_a_login_nobody_gives_orders(client, publisher, tmp_path):
+    order = {"id": "1", "kind": "replace", "agent_id": "S0", "gpus": []}
+    client.create(f"/{tmp_path.name}/orders/n1", json.dumps({"order": order, "clear": {"id": "2"}}).encode())
+    publisher.publish({"verdict": "ok"})
+    until(lambda: found(client, tmp_path) == {"verdict": "ok"})
+    client.set(f"/{tmp_path.name}/orders/n1", json.dumps({"order": {**order, "id": "3"}}).encode())
+    publisher.publish({"verdict": "degraded"})
+    until(lambda: found(client, tmp_path) == {"verdict": "degraded"})
+    assert publisher.hear() == []
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from kazoo.security import make_digest_acl
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import agent_zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import SECRETS
 from tests.local_zookeeper import ROOT, LocalEnsemble, LocalZooKeeper, NotHere
+from tests.unit.reconcile import places
 from tests.unit.reconcile.site import ISOLATION, Site
 from tests.unit.simulators.mesos_cluster import until
 
@@ -149,18 +150,118 @@ def test_a_node_that_loses_its_session_is_suspected_and_not_taken_out(site: Make
     assert one.way("n1") == []
 
 
-def test_a_node_that_publishes_nonsense_keeps_nobody_else_waiting(site: Make):
-    one = site()
+def publishes(site: Site, name: str, data: bytes) -> KazooClient:
+    """A host that publishes what it likes, as itself."""
+    login = site.place(name)
+    client = places.connected(site.zookeeper.address, login)
+    acl = [make_digest_acl(*login, all=True), make_digest_acl(*places.LOGIN, read=True)]
+    client.create(f"{site.path}/hosts/{name}/verdict", data, acl=acl, ephemeral=True)
+    return client
+
+
+def test_hosts_that_publish_nonsense_are_named_and_left_as_they_are_and_the_others_are_served(site: Make):
+    one = site(policy={"silent": "deactivate", "suspect_s": 0})
     node = one.node("n1")
-    for number, text in enumerate(
-        (b"no JSON", b"[]", b'{"schema": 2}', b'{"schema": 1, "devices": [3], "reasons": []}')
-    ):
-        one.client.create(f"{one.path}/verdicts/bad{number}", text)
+    whole = node.verdict()
+    sick = {"uuid": "GPU-0", "index": 0, "pci_address": "0000:00:00.0", "verdict": "fatal", "reasons": []}
+    nonsense = {
+        "not-json": b"no JSON",
+        "no-object": b"[]",
+        "deep": b'{"schema": 1, "host": "deep", "x": ' + b"[" * 100000 + b"]" * 100000 + b"}",
+        "large": b'{"schema": 1, "x": "' + b"x" * 700000 + b'"}',
+        "newer": json.dumps({**whole, "host": "newer", "schema": 2}).encode(),
+        "other": json.dumps(whole).encode(),
+        "address": json.dumps({**whole, "host": "address", "devices": [{**sick, "pci_address": [1]}]}).encode(),
+        "key": json.dumps({**whole, "host": "key", "devices": [{**sick, "uuid": {"a": 1}}]}).encode(),
+        "nan": json.dumps({**whole, "host": "nan", "time": float("nan")}).encode(),
+        "future": json.dumps({**whole, "host": "future", "time": time.time() + 86400, "devices": [sick]}).encode(),
+    }
+    others = [publishes(one, name, data) for name, data in nonsense.items()]
+    for name in nonsense:
+        one.cluster.agent(name, ISOLATION, "--resources=gpus:1", "--nvidia_gpu_devices=0", gpus="ok")
+        one.cluster.registered(name)
     one.leading()
     node.fault(0)
     until(lambda: one.way("n1") == WAY)
-    told = {row["host"] for row in one.entries("wait") if "it is passed over" in row["why"]}
-    assert told == {"bad2's verdict", "bad3's verdict"}
+    told = {row["host"]: row["why"] for row in one.entries("wait")}
+    assert {name for name in nonsense if told[name].startswith("left as it is: its verdict is passed over: ")} == {
+        *nonsense
+    }
+    assert "pci_address is a list, not a PCI address" in told["address"]
+    assert "it is of n1" in told["other"]
+    assert "in the future" in told["future"]
+    assert {one.cluster.slave(name)["deactivated"] for name in nonsense} == {False}
+    shown = one.command("reconcile", "--status")
+    assert "deep is left as it is: its verdict is passed over: it is nested too deep" in shown.stdout
+    for client in others:
+        client.stop()
+        client.close()
+
+
+def test_a_journal_that_cannot_be_used_is_put_aside_and_holds_its_host_until_it_is_cleared(site: Make):
+    one = site()
+    bad = {
+        "n1": b'{"memory": {"schema": 1, "host": "n1", "number": "many"}, "last": []}',
+        "n2": b"\xff\xfe",
+        "n3": b'{"memory": {"schema": 9, "new": true}, "last": []}',
+        "n4": b'{"memory": ' + b"[" * 100000,
+    }
+    nodes = [one.node(name, cards=2) for name in [*bad, "n5"]]
+    for name, data in bad.items():
+        one.client.create(f"{one.path}/journal/{name}", data, makepath=True)
+    one.client.create(f"{one.path}/fleet", b'{"schema": 1, "fences": 3}')
+    for node in nodes:
+        node.fault(0)
+    one.leading()
+    until(lambda: one.way("n5") == WAY)
+    assert {one.cluster.slave(name)["deactivated"] for name in bad} == {False}
+    told = {row["host"]: row["why"] for row in one.entries("wait")}
+    assert all(told[name].startswith(f"left as it is: {one.path}/journal/{name} cannot be used: ") for name in bad)
+    kept = {
+        name: one.client.get(f"{one.path}/aside/{name}")[0] for name in one.client.get_children(f"{one.path}/aside")
+    }
+    assert {*kept.values()} == {bad["n1"], bad["n2"], bad["n4"], b'{"schema": 1, "fences": 3}'}
+    # What another version wrote is for that one.
+    assert one.client.get(f"{one.path}/journal/n3")[0] == bad["n3"]
+    assert "n1 is left as it is" in one.command("reconcile", "--status").stdout
+    # The next one to lead does not take it for a new host.
+    one.reconcilers[-1].kill()
+    one.reconcilers[-1].wait(20)
+    one.leading()
+    nodes[-1].mend(0)
+    until(lambda: one.way("n5")[len(WAY) :] == WAY)
+    assert one.way("n1") == []
+    assert one.command("clear", "n1").returncode == 0
+    until(lambda: one.way("n1") == WAY)
+
+
+def test_a_host_whose_agent_cannot_start_with_its_list_gets_another_one_once_no_job_of_it_lives(site: Make):
+    one = site("--agent_ping_timeout=1secs", "--max_agent_ping_timeouts=1")
+    node = one.node("n1", cards=3)
+    one.node("n2")
+    one.leading()
+    first = one.cluster.slave("n1")["id"]
+    until(lambda: one.client.exists(f"{one.path}/journal/n1"))
+    # As it is with a card that does not answer: the agent ends as soon as it starts, again and again.
+    node.program.stop(signal.SIGKILL)
+    until(lambda: node.state == "gone")
+    node.unit, node.executors = "activating", 2
+    node.fault(1)
+    until(lambda: any("2 executors of it live" in row["why"] for row in one.entries("wait", "n1")))
+    node.unit, node.executors = "inactive", 0
+    node.publish()
+    until(lambda: any("its unit was stopped by somebody" in row["why"] for row in one.entries("wait", "n1")))
+    assert one.way("n1") == []
+    node.unit = "activating"
+    node.publish()
+    until(lambda: one.way("n1") == ["order", "settle", "close"])
+    row = one.cluster.slave("n1")
+    assert row["id"] != first
+    assert (node.state, row["resources"]["gpus"]) == ("active", 2.0)
+    assert node.listed == [node.uuids[0], node.uuids[2]]
+    begun = one.entries("begin", "n1")[0]
+    assert begun["why"] == f"fatal: {node.uuids[1]} (xid), without which the agent does not start"
+    assert begun["order"]["agent_id"] == first
 
 
 def test_zookeeper_and_the_master_may_go_and_come_back(site: Make, zookeeper: LocalZooKeeper):
@@ -195,7 +296,7 @@ def test_a_dry_run_and_a_record_change_nothing_and_say_what_they_would_do(site: 
     told = [json.loads(line) for line in dry.stdout.splitlines()]
     assert [row["why"] for row in told if row["what"] == "would"] == [f"would deactivate: fatal: {node.uuids[0]} (xid)"]
     assert not one.journal.exists()
-    assert sorted(one.client.get_children(one.path)) == ["orders", "verdicts"]
+    assert one.client.get_children(one.path) == ["hosts"]
     record = one.command("reconcile", "--once", "--mode", "record")
     assert record.returncode == 0, record.stderr
     assert [row["what"] for row in one.entries(host="n1")] == ["would"]
@@ -258,6 +359,9 @@ def test_settings_that_cannot_be_used_are_refused_with_the_remedy(tmp_path):
     told = run()
     assert "not JSON" in told
     assert "hidden" not in told
+    secret.write_text('{"mesos_secret": "hidden", "mesos_principal": "operator"}')
+    told = run("--mode", "act")
+    assert "there is no login for ZooKeeper" in told
     config.write_text(json.dumps({"zookeeper": "127.0.0.1:1", "masters": ["http://127.0.0.1:1"], "polls": 3}))
     assert "polls not known" in run()
     config.write_text(json.dumps({"zookeeper": "z:1", "masters": ["http://m:1"], "policy": {"breaker_share": 2}}))
@@ -265,51 +369,26 @@ def test_settings_that_cannot_be_used_are_refused_with_the_remedy(tmp_path):
     assert "mode is 'maybe'" in run("--mode", "maybe")
 
 
-def test_it_logs_in_to_both_and_agents_may_do_no_more_than_they_need(site: Make, tmp_path):
-    secret = tmp_path / "secret"
-    secret.touch(0o600)
-    secret.write_text(
-        json.dumps(
-            {
-                "zookeeper_user": "reconciler",
-                "zookeeper_password": "hidden-1",
-                "zookeeper_agents_user": "agents",
-                "zookeeper_agents_password": "hidden-2",
-                "mesos_principal": "operator",
-                "mesos_secret": "hidden-3",
-            }
-        )
-    )
+def test_it_logs_in_to_both_and_tells_nobody_a_secret(site: Make, tmp_path):
+    secrets = {"mesos_principal": "operator", "mesos_secret": "hidden-3"}
+    login = {"zookeeper_user": places.LOGIN[0], "zookeeper_password": places.LOGIN[1]}
+    places.private(tmp_path / "both", {**login, **secrets})
     masters = tmp_path / "credentials.json"
     masters.write_text('{"credentials": [{"principal": "operator", "secret": "hidden-3"}]}')
-    one = site("--authenticate_http_readwrite=true", f"--credentials={masters}", credentials=str(secret))
-    one.client.delete(f"{one.path}/verdicts")
-    one.client.delete(one.path)
+    flags = ("--authenticate_http_readwrite=true", f"--credentials={masters}")
+    one = site(*flags, credentials=str(tmp_path / "both"))
+    node = one.node("n1")
     reconciler = one.leading()
-    login = tmp_path / "agents.json"
-    login.touch(0o600)
-    login.write_text('{"user": "agents", "password": "hidden-2"}')
-    one.cluster.agent("n1", ISOLATION, "--resources=gpus:1", "--nvidia_gpu_devices=0", gpus="ok")
-    one.cluster.registered("n1")
-    where = agent_zookeeper.Settings([one.zookeeper.address], "n1", one.path, str(login))
-    publisher = agent_zookeeper.ZooKeeper(where, lambda told: told)
-    sick = {"uuid": "GPU-0", "index": 0, "pci_address": "0", "verdict": "fatal", "reasons": []}
-    told = {"schema": 1, "verdict": "fatal", "reasons": [], "devices": [sick], "listed": ["GPU-0"], "order": None}
-    publisher.publish(told)
-    until(lambda: one.cluster.slave("n1")["deactivated"])
-    anyone, agent = KazooClient(one.zookeeper.address), KazooClient(one.zookeeper.address)
-    anyone.start()
-    agent.start()
-    agent.add_auth("digest", "agents:hidden-2")
-    for client, path in ((anyone, "verdicts"), (anyone, "requests"), (agent, "requests"), (agent, "orders")):
+    node.fault(0)
+    until(lambda: one.way("n1") == WAY)
+    anyone = places.connected(one.zookeeper.address)
+    for path in ("", "/journal", "/journal/n1", "/orders/n1", "/hosts/n1/verdict", "/fleet"):
         with pytest.raises(NoAuthError):
-            client.create(f"{one.path}/{path}/n2", b"{}")
-    for client in (anyone, agent):
+            anyone.get(f"{one.path}{path}")
         with pytest.raises(NoAuthError):
-            client.get(f"{one.path}/journal/n1")
-        client.stop()
-        client.close()
-    publisher.close()
+            anyone.create(f"{one.path}{path}/x")
+    anyone.stop()
+    anyone.close()
     shown = Path(f"/proc/{reconciler.pid}/cmdline").read_bytes().decode() + one.journal.read_text()
     shown += (one.base / "reconciler.log").read_text()
     assert "hidden" not in shown

@@ -84,6 +84,7 @@ class World:
             ]
             verdict = {
                 "schema": 1,
+                "host": "n1",
                 "boot_id": str(self.boot),
                 "time": self.now,
                 "verdict": "fatal" if self.fatal else "ok",

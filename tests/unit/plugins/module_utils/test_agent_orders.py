@@ -98,7 +98,12 @@ def test_what_is_published_names_cards_reasons_list_and_answer(place):
         "time": 9.0,
         "health": {"verdict": "fatal", "since": 5.0, "reasons": [], "devices": [{**card, "checks": {}}]},
     }
-    assert describe("n1", str(environment), result, str(place / "answer.json")) == {
+    where = Place(environment=str(environment), work_dir=str(place / "mesos"))
+
+    def systemctl(argv: object) -> tuple[int, str]:
+        return 0, "ActiveState=activating\nResult=exit-code\n"
+
+    assert describe("n1", where, result, str(place / "answer.json"), systemctl) == {
         "schema": 1,
         "host": "n1",
         "boot_id": "b",
@@ -109,11 +114,16 @@ def test_what_is_published_names_cards_reasons_list_and_answer(place):
         "listed": ["GPU-0", "GPU-1"],
         "held_back": ["GPU-2"],
         "order": {"id": "n1-1", "state": "failed", "error": "it has tasks", "end_boot_id": "b"},
+        "mesos": {"agent_id": None, "unit": "activating", "executors": 0},
     }
+    # From before the clock was set back, it would be a time that nobody can use.
+    assert describe("n1", where, {**result, "time": 4.0}, str(place / "answer.json"), systemctl)["time"] is None
 
 
 def test_before_the_first_look_the_verdict_is_unknown(place):
-    told = describe("n1", str(place / "none"), {"boot_id": "b", "health": None}, str(place / "none"))
+    where = Place(environment=str(place / "none"))
+    told = describe("n1", where, {"boot_id": "b", "health": None}, str(place / "none"))
+    assert told["mesos"] is None
     assert (told["verdict"], told["devices"], told["listed"], told["order"]) == ("unknown", [], None, None)
 
 

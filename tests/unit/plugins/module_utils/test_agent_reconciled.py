@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from tests.local_zookeeper import LocalZooKeeper, NotHere
 from tests.unit.plugins.simulated_host import ROOT, Looker, SimulatedHost
+from tests.unit.reconcile import places
 
 XID_79 = "NVRM: Xid (PCI:0000:03:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 # The file tree is a plain user's, who can make no device files.
@@ -35,10 +35,9 @@ class Published:
 
     def __init__(self, base: Path, library: Path) -> None:
         self.server = LocalZooKeeper(base / "zookeeper")
-        self.client = KazooClient(self.server.address)
-        self.client.start()
-        for name in ("verdicts", "orders"):
-            self.client.ensure_path(f"/gpus/{name}")
+        self.client = places.as_reconciler(self.server.address)
+        user, password = places.make(self.client, "/gpus", "n1")
+        credentials = places.private(base / "login", {"user": user, "password": password})
         host = SimulatedHost(base / "host", Looker(library, base))
         host.take("busy")
         self.environment = base / "agent.env"
@@ -56,6 +55,7 @@ class Published:
             "root": host.path,
         }
         where = {"servers": [self.server.address], "host": "n1", "path": "/gpus", "session_s": 4}
+        where["credentials"] = str(credentials)
         config = base / "agent.json"
         config.write_text(
             json.dumps(
@@ -77,7 +77,7 @@ class Published:
     def verdict(self) -> dict[str, Any]:
         """What is published now; empty without a session."""
         try:
-            found: dict[str, Any] = json.loads(self.client.get("/gpus/verdicts/n1")[0])
+            found: dict[str, Any] = json.loads(self.client.get("/gpus/hosts/n1/verdict")[0])
         except NoNodeError:
             return {}
         return found
@@ -96,8 +96,7 @@ class Published:
         os.write(self.writer, f"4,1,{int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1e6)},-;{XID_79}\n".encode())
 
     def say(self, **told: Any) -> None:
-        self.client.ensure_path("/gpus/orders/n1")
-        self.client.set("/gpus/orders/n1", json.dumps({"order": None, "clear": None, **told}).encode())
+        places.say(self.client, "/gpus", "n1", **told)
 
     def close(self) -> None:
         self.process.poll()
@@ -137,7 +136,7 @@ def test_faults_go_to_the_reconciler_and_its_word_comes_back(agent):
 
 def test_an_agent_that_is_told_to_stop_takes_its_verdict_along_at_once(agent):
     agent.until(agent.verdicts)
-    owner = agent.client.exists("/gpus/verdicts/n1").ephemeralOwner
+    owner = agent.client.exists("/gpus/hosts/n1/verdict").ephemeralOwner
     assert owner
     # As systemd does: the agent and its children.
     os.killpg(agent.process.pid, signal.SIGTERM)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+from typing import Any
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import reconcile, reconcile_fleet
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Node, Policy
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_cards import problem
 from tests.unit.plugins.module_utils.reconcile_world import Killed, World
 
 ACT = Policy(mode="act")
@@ -456,26 +456,78 @@ def test_the_memory_is_json_and_a_policy_names_what_is_wrong_with_it():
     assert [text.split(" is ")[0].split(" has ")[0] for text in wrong] == ["mode", "repairs", "breaker_share", "kill_s"]
 
 
+# --- an agent that cannot start ---
+
+
+def stuck(**more: Any) -> Node:
+    """A host whose Mesos agent ends as it starts, since GPU-1 of its list does not answer."""
+    one = world(cards=3)
+    one.fault("GPU-1")
+    verdict = {**(one.node().verdict or {}), "mesos": {"agent_id": "S0", "unit": "activating", "executors": 0}}
+    scheduled = more.pop("scheduled", False)
+    verdict["mesos"] = {**verdict["mesos"], **{key: more.pop(key) for key in list(more) if key in verdict["mesos"]}}
+    return Node("n1", {**verdict, **more}, None, scheduled)
+
+
+def decided(node: Node, seconds: float = 60.0, memory: dict | None = None) -> reconcile.Decision:
+    before = reconcile.observe(memory or {**reconcile.empty("n1"), "known": True}, node, ACT, 0.5)
+    return reconcile.decide(reconcile.observe(before, node, ACT, seconds + 1), node, ACT, "", seconds + 1)
+
+
+def test_an_agent_that_never_registers_for_a_fatal_card_of_its_list_is_replaced():
+    step = decided(stuck()).step
+    assert step is not None
+    assert (step.kind, step.agent_id) == ("order", "S0")
+    assert step.order == {"kind": "replace", "agent_id": "S0", "gpus": ["GPU-0", "GPU-2"]}
+    # After a boot with a card that is not even told of.
+    rows = [row for row in stuck().verdict["devices"] if row["uuid"] != "GPU-1"]  # type: ignore[index]
+    step = decided(stuck(devices=rows, agent_id=None)).step
+    assert step is not None
+    assert step.order == {"kind": "replace", "agent_id": "", "gpus": ["GPU-0", "GPU-2"]}
+    assert "GPU-1 (not_told_of)" in step.why
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("more", "words"),
     [
-        {"schema": 2},
-        {"devices": None},
-        {"devices": [3]},
-        {"devices": [{"verdict": "bad", "reasons": []}]},
-        {"devices": [{"verdict": "ok", "reasons": [{}]}]},
-        {"devices": [{"verdict": "ok", "reasons": [], "uuid": 3}]},
-        {"reasons": [{"code": "x"}]},
-        {"listed": "GPU-0"},
-        {"held_back": [1]},
-        {"order": "done"},
+        ({"executors": 1}, "1 executors of it live"),
+        ({"executors": None}, "whether jobs of it live is not known"),
+        ({"unit": "inactive"}, "its unit was stopped by somebody"),
+        ({"unit": "unknown"}, "how its unit stands is not known"),
+        ({"scheduled": True}, "maintenance schedule"),
+        ({"listed": ["GPU-0", "GPU-2"]}, "no agent of this name is registered"),
+        ({"listed": ["GPU-1"], "devices": []}, "no agent of this name is registered"),
+        ({"mesos": None}, "no agent of this name is registered"),
     ],
 )
-def test_what_a_node_publishes_is_looked_at_before_it_is_used(change: dict):
-    verdict = world().node().verdict
-    assert verdict is not None
-    assert problem(verdict) == ""
-    assert problem({**verdict, **change}) != ""
+def test_where_jobs_may_live_or_somebody_has_his_way_with_it_nothing_is_ordered(more: dict, words: str):
+    decision = decided(stuck(**more))
+    assert decision.step is None
+    assert words in decision.why
+
+
+def test_an_agent_that_may_still_come_and_one_that_others_took_out_are_waited_for():
+    assert "it may still come" in decided(stuck(), 10).why
+    agent = {"id": "S0", "state": "deactivated", "resources": {"gpus": 3.0}, "tasks": [], "grace_s": None}
+    seen = Node("n1", stuck().verdict, {**agent, "drain_since": None})
+    memory = reconcile.observe({**reconcile.empty("n1"), "known": True}, seen, ACT, 0.1)
+    assert "somebody else had taken it out before" in decided(stuck(), memory=memory).why
+    memory = reconcile.observe(memory, Node("n1", seen.verdict, {**agent, "state": "active"}), ACT, 0.2)
+    assert decided(stuck(), memory=memory).step is not None
+
+
+def test_the_breaker_counts_agents_that_cannot_start():
+    memories, nodes = {}, []
+    for place in range(5):
+        name = f"n{place}"
+        nodes.append(Node(name, stuck().verdict, None))
+        memories[name] = {**reconcile.empty(name), "known": True, "absent": 1.0}
+    wait = reconcile_fleet.waiting(memories, nodes, ACT, 100)
+    assert wait == [node.host for node in nodes]
+    held = reconcile_fleet.held(reconcile_fleet.empty(), wait, 5, ACT, 100)
+    assert "5 of 5 nodes fail" in held
+    decision = reconcile.decide(memories["n0"], nodes[0], ACT, held, 100)
+    assert (decision.step, decision.why.split(":")[0]) == (None, "order is held back")
 
 
 # --- the fleet ---
