@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
     topology,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.placement_fragmentation import GPU, Kind
+from gpuops.inventory import snapshot
+from gpuops.site import InventoryOption, SiteError, find
 
 REFUSED = 1
 USAGE_ERROR = 64
@@ -45,6 +48,16 @@ def _is_snapshot(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(header, dict) and header.get("kind") == fleet_file.KIND
+
+
+def _own_snapshot(inventory: Path | None) -> Path:
+    """The snapshot of the site, and on standard error how old it is. Raises SiteError, _Wrong."""
+    path = find(inventory).directory / snapshot.NAME
+    if not path.is_file():
+        raise _Wrong(f"{path} is not there. Write it with `gpuops inventory`, or name the nodes with --nodes")
+    told = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(path.stat().st_mtime))
+    typer.echo(f"nodes as `gpuops inventory` last saw them, {told}: {path}", err=True)
+    return path
 
 
 def _snapshot_nodes(path: Path, allow_unknown: bool) -> list[placement.Node]:
@@ -134,7 +147,15 @@ def _as_text(row: dict[str, Any]) -> str:
 
 
 def place(
-    nodes: Annotated[Path, typer.Option("--nodes", "-n", help="A snapshot of gpuops inventory, or nodes as JSON.")],
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            "--nodes",
+            "-n",
+            help="A snapshot of gpuops inventory, or nodes as JSON; the site's own snapshot if left out.",
+        ),
+    ] = None,
+    inventory: InventoryOption = None,
     mesos_state: Annotated[
         Path | None, typer.Option(help="What the leading Mesos master says at /state: CPU, memory and what is in use.")
     ] = None,
@@ -163,7 +184,7 @@ def place(
 
     Examples:
 
-      gpuops place --nodes inventories/mysite/.gpus.jsonl --gpus 4 --model 'h100*' --links nvlink
+      gpuops place --gpus 4 --model 'h100*' --links nvlink
 
       gpuops place --nodes nodes.json --app train.json > pinned.json
     """
@@ -178,6 +199,9 @@ def place(
         "links": links,
     }
     try:
+        if nodes is not None and inventory is not None:
+            raise _Wrong("--nodes says what to choose among, so --inventory cannot be given with it")
+        nodes = nodes or _own_snapshot(inventory)
         if links is not None and links not in LINKS:
             raise _Wrong(f"--links {links}: there are {', '.join(LINKS)}")
         asked = None if app is None else _read_json(app, "the app")
@@ -198,7 +222,7 @@ def place(
     except placement_facts.BrokenNodes as wrong:
         typer.echo(f"gpuops place: {mesos_state or nodes}: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
-    except (_Wrong, fleet_file.SnapshotError, ValueError) as wrong:
+    except (_Wrong, SiteError, fleet_file.SnapshotError, ValueError) as wrong:
         typer.echo(f"gpuops place: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     rows = [_as_json(choice) for choice in choices]

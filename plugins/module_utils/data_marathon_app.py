@@ -220,7 +220,7 @@ APP = _object(
     tty=_flag(default=None),
     role=_FILLED,
 )
-# What the server adds to an app that it gives back, and nobody may send.
+# What the server adds to an app that it gives back.
 OF_SERVER = (
     "version",
     "versionInfo",
@@ -234,13 +234,15 @@ OF_SERVER = (
     "taskStats",
     "readinessCheckResults",
 )
+# Of those Marathon refuses this one; the others it passes over, and they are not sent.
+NEVER_SENT = ("version",)
 # Names that the last part of an app's id cannot have.
 RESERVED = ("restart", "tasks", "versions", ".", "..")
-# Operator of a constraint -> whether it wants a value: none, maybe, number, text, regex.
+# Operator of a constraint -> whether it wants a value: none, maybe, number, maybe_number, text, regex.
 CONSTRAINTS = {
     "UNIQUE": "none",
     "CLUSTER": "maybe",
-    "GROUP_BY": "number",
+    "GROUP_BY": "maybe_number",
     "LIKE": "regex",
     "UNLIKE": "regex",
     "MAX_PER": "number",

@@ -16,6 +16,8 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils import data_marathon_app as data
 
 _GPU_BEHAVIOUR = ("restricted", "unrestricted")
+# What regular expressions have in Java, Marathon's language, and not here in the same form: Marathon judges those.
+_JAVA_ALONE = re.compile(r"\\[pPQEhHRXzGkZ]|\(\?<\w|&&|\(\?[a-zA-Z-]+[:)]|[*+?}]\+|\\x\{")
 
 
 def problems(app: Mapping[str, Any], features: Iterable[str] = ("gpu_resources",)) -> list[str]:
@@ -24,12 +26,36 @@ def problems(app: Mapping[str, Any], features: Iterable[str] = ("gpu_resources",
     `features` are those of Marathon's --enable_features.
     """
     name = f"app {app.get('id', '(no id)')}"
-    sent = {key: value for key, value in app.items() if key not in data.OF_SERVER}
+    said = spoken(app)
+    sent = {key: value for key, value in said.items() if key not in data.OF_SERVER}
     found = _shape(sent, data.APP, "")
-    found += [f"{key} is the server's to set. To do: take it out" for key in data.OF_SERVER if key in app]
+    found += [f"{key} is the server's to set. To do: take it out" for key in data.NEVER_SENT if key in said]
     if not found:
         found = _rules(sent, set(features))
     return [f"{name}: {text}" for text in found]
+
+
+def spoken(app: Mapping[str, Any]) -> dict[str, Any]:
+    """The app without fields that are null, wherever Marathon has fields: to it they are fields that are not there, and
+    what it exports is full of them. A field that no app has and that says nothing is left out too."""
+    found: dict[str, Any] = _spoken(app, data.APP)
+    return {key: value for key, value in found.items() if key in _KNOWN or value not in ([], {})}
+
+
+_KNOWN = {*data.APP["fields"], *data.OF_SERVER}
+
+
+def _spoken(value: Any, shape: Mapping[str, Any]) -> Any:
+    if shape["type"] in ("object", "unreachable") and isinstance(value, Mapping):
+        fields = shape.get("fields", {})
+        return {
+            key: _spoken(one, fields[key]) if key in fields else one for key, one in value.items() if one is not None
+        }
+    if shape["type"] == "list" and isinstance(value, (list, tuple)):
+        return [_spoken(one, shape["of"]) for one in value]
+    if shape["type"] == "map" and isinstance(value, Mapping):
+        return {key: _spoken(one, shape["of"]) for key, one in value.items()}
+    return value
 
 
 def _shape(value: Any, shape: Mapping[str, Any], where: str) -> list[str]:
@@ -85,7 +111,9 @@ def _scalar(value: Any, shape: Mapping[str, Any]) -> str | None:
         bounds = (f" of at least {low:g}" if low is not None else "") + (
             f" and at most {high:g}" if high is not None else ""
         )
-        right = isinstance(value, int if kind == "int" else (int, float)) and not isinstance(value, bool)
+        right = isinstance(value, (int, float)) and not isinstance(value, bool)
+        # To Marathon 2.0 is a whole number.
+        right = right and (kind == "number" or isinstance(value, int) or value.is_integer())
         if not right or (low is not None and value < low) or (high is not None and value > high):
             return wanted + bounds
         return None
@@ -137,9 +165,10 @@ def _rules(app: Mapping[str, Any], features: set[str]) -> list[str]:
     old = "ipAddress" if "ipAddress" in app else "container.docker.network"
     if app.get("networks") and ("ipAddress" in app or (container.get("docker") or {}).get("network")):
         found.append(f"networks and {old} are both given. To do: keep networks")
-    if "cmd" in app and "args" in app:
+    # An empty list of them is none, as Marathon exports it beside a cmd.
+    if "cmd" in app and app.get("args"):
         found.append("cmd and args are both given. To do: keep one")
-    if "cmd" not in app and "args" not in app and not container:
+    if "cmd" not in app and not app.get("args") and not container:
         found.append("nothing is there to run. To do: give cmd, args or container")
     if engine == "MESOS":
         wrong = [
@@ -183,9 +212,11 @@ def _constraint(row: list[str]) -> list[str]:
         return [f"has the operator {row[1]!r}. To do: use one of {', '.join(data.CONSTRAINTS)}"]
     if wants == "none" and value is not None:
         return [f"gives {operator} the value {value!r}. To do: take it out"]
-    if wants == "number" and not (value and re.fullmatch(r"[1-9]\d*", value, re.ASCII)):
+    if wants == "number" and not (value and re.fullmatch(r"\+?0*[1-9]\d*", value, re.ASCII)):
         return [f"gives {operator} {value!r}. To do: give a number of at least 1, as text"]
-    if wants in ("text", "regex") and not value:
+    if wants == "maybe_number" and value is not None and not re.fullmatch(r"[+-]?\d+", value, re.ASCII):
+        return [f"gives {operator} {value!r}. To do: give a whole number, as text, or none"]
+    if wants in ("text", "regex") and value is None:
         return [f"gives {operator} no value. To do: give one"]
     if wants == "text" and value is not None and not re.fullmatch(r"[A-Za-z0-9_/.-]*", value, re.ASCII):
         return [f"gives IS the value {value!r}. To do: use letters, digits and _ / . - only"]
@@ -193,6 +224,8 @@ def _constraint(row: list[str]) -> list[str]:
         try:
             re.compile(value)
         except re.error as error:
+            if _JAVA_ALONE.search(value):
+                return []
             return [f"gives {operator} {value!r}, which is no regular expression: {error}. To do: correct it"]
     return []
 

@@ -13,6 +13,9 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.data_marathon_app import OF_SERVER
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon_app import spoken
+
 _ARCHIVES = (".tgz", ".tar.gz", ".tbz2", ".tar.bz2", ".txz", ".tar.xz", ".zip")
 _MODES = {"HOST": "host", "BRIDGE": "container/bridge", "USER": "container"}
 
@@ -20,9 +23,9 @@ _MODES = {"HOST": "host", "BRIDGE": "container/bridge", "USER": "container"}
 def canonical(app: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of an app in which marathon_app.problems found nothing, without uris, ports, ipAddress, and without
     container.docker.network and portMappings. The id begins with a slash, operators of constraints are in
-    capital letters, and what is null is left out.
+    capital letters, and what is null, or the server's to set, is left out.
     """
-    found = {key: copy.deepcopy(value) for key, value in app.items() if value is not None}
+    found = {key: copy.deepcopy(value) for key, value in spoken(app).items() if key not in OF_SERVER}
     found["id"] = "/" + found["id"].strip("/")
     if "constraints" in found:
         found["constraints"] = [[row[0], row[1].upper(), *row[2:]] for row in found["constraints"]]

@@ -27,7 +27,7 @@ class BrokenApp(ValueError):
 
 
 def _number(app: dict[str, Any], key: str) -> float:
-    value = app.get(key, DEFAULTS[key])
+    value = DEFAULTS[key] if app.get(key) is None else app[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
         raise BrokenApp(f"{key} is {value!r}, which is no number of 0 or more")
     return value
@@ -54,7 +54,9 @@ def request(app: Any) -> tuple[Request, int]:
 
 def _on_hostname(app: dict[str, Any]) -> list[list[Any]]:
     constraints = app.get("constraints") or []
-    if not isinstance(constraints, list) or not all(isinstance(row, list) and len(row) > 1 for row in constraints):
+    if not isinstance(constraints, list) or not all(
+        isinstance(row, list) and len(row) > 1 and all(isinstance(part, str) for part in row) for row in constraints
+    ):
         raise BrokenApp(f"constraints are {constraints!r}, which is no list of [field, operator, value]")
     return [row for row in constraints if row[0] in HOSTNAME]
 
@@ -62,9 +64,9 @@ def _on_hostname(app: dict[str, Any]) -> list[list[Any]]:
 def apart(app: dict[str, Any]) -> bool:
     """Whether the app wants each instance on a host of its own. Raises BrokenApp for what cannot be planned."""
     for row in _on_hostname(app):
-        if row[1] not in (*OWN, "UNIQUE"):
+        if row[1].upper() not in (*OWN, "UNIQUE"):
             raise BrokenApp(f"it has the constraint {row}, which says otherwise where it is to run: take it out")
-    return any(row[1] == "UNIQUE" for row in _on_hostname(app))
+    return any(row[1].upper() == "UNIQUE" for row in _on_hostname(app))
 
 
 def pinned(app: dict[str, Any], hosts: Sequence[str]) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def pinned(app: dict[str, Any], hosts: Sequence[str]) -> dict[str, Any]:
         if not VALUE.fullmatch(host) or not host:
             raise BrokenApp(f"the host {host!r} has a character that Marathon does not take in a constraint")
     counts, own = Counter(hosts), _on_hostname(app)
-    unique = [row for row in own if row[1] == "UNIQUE"]
+    unique = [row for row in own if row[1].upper() == "UNIQUE"]
     if len(counts) == 1:
         added = [["@hostname", "IS", hosts[0]]]
     else:

@@ -6,7 +6,8 @@
 The measure of "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent" (Weng et
 al., USENIX ATC 2023): for each usual kind of task, what of the free GPUs is of no use to it, weighted by how frequent
 the kind is. `Lasting` adds a second look that the paper does not have: it asks not whether one more task of the kind
-fits, but how far the node's CPU would go if it were filled with them.
+fits, but how far the node's CPU would go if it were filled with them. Where tasks share GPUs, those that take many
+count for more there than those that take a part of one: by number alone, nobody would keep whole nodes for them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 GPU = 1000
+# A kind's weight in the second look is its frequency times this power of the GPUs that it takes.
+SIZE_POWER = 0.55
 # States of nodes whose fragmentation is kept: some tens of MiB.
 REMEMBERED = 200_000
 
@@ -97,12 +100,25 @@ class Fragmentation:
         return useless
 
 
+def _by_size(counts: Mapping[Kind, float]) -> Mapping[Kind, float]:
+    """The kinds with more weight for those that take more GPUs, if GPUs are usually shared.
+
+    Where they are not, small tasks fill what is left of nodes in use, and whole nodes stay without that.
+    """
+    if not any(kind.gpus and kind.milli < GPU for kind in typical(counts, 0.95)):
+        return counts
+    return {
+        kind: count * (max(kind.gpus * kind.milli, 1) / GPU) ** SIZE_POWER if kind.gpus else count
+        for kind, count in counts.items()
+    }
+
+
 class Lasting:
     """The paper's measure plus the same over all kinds, with GPUs counted only as far as the CPU feeds them."""
 
     def __init__(self, counts: Mapping[Kind, float]) -> None:
         self._now = Fragmentation(counts)
-        self._groups = _groups(typical(counts))
+        self._groups = _groups(typical(_by_size(counts)))
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
         self._useful: dict[tuple[int, ...], list[tuple[_Group, int]]] = {}
 

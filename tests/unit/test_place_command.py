@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,34 @@ def test_a_choice_with_its_reasons(nodes):
     assert done.stdout.startswith("a: cards 2 GPU-2, 3 GPU-3\n")
     assert "1 of 3 nodes fit" in done.stdout
     assert "links between GPUs not known: 1" in done.stdout
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_without_nodes_the_sites_own_snapshot_is_taken(tmp_path, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ANSIBLE_INVENTORY", raising=False)
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    site = tmp_path / "mysite"
+    site.mkdir()
+    made_up_fleet.write_snapshot(site / ".gpus.jsonl", 5)
+    (tmp_path / "ansible.cfg").write_text("[defaults]\ninventory = mysite\n" if not given else "")
+    done = place(*(("--inventory", site) if given else ()), "--gpus", 2, "--allow-unknown")
+    assert done.exit_code == 0, done.output
+    assert re.match(r"node\d+\.cluster\.example: cards ", done.stdout)
+    assert "last saw them, 20" in done.stderr
+    assert str(site / ".gpus.jsonl") in done.stderr
+
+
+def test_a_site_without_a_snapshot_is_told_how_to_make_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = place("--inventory", tmp_path, "--gpus", 1)
+    assert done.exit_code == 64
+    assert "gpuops inventory" in done.stderr
+    monkeypatch.delenv("ANSIBLE_INVENTORY", raising=False)
+    monkeypatch.delenv("ANSIBLE_CONFIG", raising=False)
+    done = place("--gpus", 1)
+    assert done.exit_code == 64
+    assert "no inventory is named" in done.stderr
 
 
 def test_json_is_json(nodes):

@@ -12,6 +12,7 @@ import copy
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import marathon_app
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon_canonical import canonical
 
 APP = {
     "id": "/jobs/smoke",
@@ -91,7 +92,12 @@ def test_a_good_app_is_not_refused():
         ({"constraints": [["@hostname", "NEAR", "x"]]}, ["constraints[0]", "'NEAR'", "UNIQUE"]),
         ({"constraints": [["@hostname"]]}, ["give a field"]),
         ({"constraints": [["@hostname", "UNIQUE", "x"]]}, ["take it out"]),
-        ({"constraints": [["rack", "GROUP_BY"]]}, ["number of at least 1"]),
+        ({"constraints": [["rack", "GROUP_BY", "many"]]}, ["a whole number", "or none"]),
+        ({"constraints": [["rack", "MAX_PER"]]}, ["number of at least 1"]),
+        ({"constraints": [["rack", "LIKE"]]}, ["no value"]),
+        ({"labels": {"team": None}}, ["labels.team is None", "text"]),
+        ({"instances": 1.5}, ["whole number"]),
+        ({"cmd": None, "container": None}, ["nothing is there to run"]),
         ({"constraints": [["rack", "MAX_PER", "0"]]}, ["number of at least 1"]),
         ({"constraints": [["rack", "LIKE", "("]]}, ["no regular expression"]),
         ({"constraints": [["rack", "IS", "a b"]]}, ["letters"]),
@@ -111,6 +117,79 @@ def test_an_app_that_marathon_would_refuse_is_refused_with_a_remedy(change, word
     assert "To do: " in told
     for word in words:
         assert word in told
+
+
+# As Marathon gives an app back: fields that are null wherever there are fields, and those of its own.
+EXPORTED = {
+    "id": "/jobs/smoke",
+    "acceptedResourceRoles": None,
+    "args": [],
+    "backoffFactor": 1.15,
+    "cmd": "sleep 1000",
+    "constraints": [["rack_id", "GROUP_BY"]],
+    "container": {
+        "type": "MESOS",
+        "docker": {"image": "cuda:12", "credential": None, "network": None, "portMappings": None, "parameters": None},
+        "volumes": [{"containerPath": "/data", "hostPath": "/srv", "mode": "RW", "persistent": None, "external": None}],
+    },
+    "cpus": 1.0,
+    "deployments": [],
+    "env": {},
+    "executor": "",
+    "fetch": [{"uri": "http://mirror.example/a.tgz", "destPath": None}],
+    "gpus": 0,
+    "healthChecks": [{"protocol": "TCP", "port": 80, "command": None, "path": None, "portIndex": None}],
+    "instances": 1.0,
+    "ipAddress": None,
+    "labels": {},
+    "lastTaskFailure": None,
+    "networks": [{"mode": "host", "name": None}],
+    "residency": None,
+    "resourceLimits": {"cpus": None, "mem": "unlimited"},
+    "secrets": None,
+    "storeUrls": [],
+    "tasksRunning": 1,
+    "unreachableStrategy": {"inactiveAfterSeconds": 300, "expungeAfterSeconds": 600},
+    "upgradeStrategy": {"maximumOverCapacity": 1, "minimumHealthCapacity": 1},
+    "uris": None,
+    "user": None,
+    "versionInfo": {"lastScalingAt": "2026-01-01T00:00:00.000Z"},
+    "version": None,
+}
+
+
+def nulls(value):
+    if isinstance(value, dict):
+        return sum(one is None or nulls(one) for one in value.values())
+    return sum(map(nulls, value)) if isinstance(value, list) else 0
+
+
+def test_what_marathon_exports_is_accepted_and_compared_by_what_it_says():
+    assert marathon_app.problems(EXPORTED) == []
+    sent = canonical(EXPORTED)
+    assert nulls(sent) == 0
+    assert not {"tasksRunning", "versionInfo", "deployments", "storeUrls"} & set(sent)
+    assert marathon_app.differences(sent, {**EXPORTED, "gpus": 0}) == {}
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [
+        ["rack_id", "GROUP_BY"],
+        ["rack_id", "group_by"],
+        ["rack_id", "GROUP_BY", "0"],
+        ["rack_id", "GROUP_BY", "3"],
+        ["rack_id", "MAX_PER", "+2"],
+        ["rack_id", "LIKE", ""],
+        # Java's own forms.
+        ["rack_id", "LIKE", r"rack-\p{Digit}+"],
+        ["rack_id", "UNLIKE", r"(?<row>a|b)-[a-z&&[^q]]"],
+        ["rack_id", "LIKE", r"\Qa.b\E"],
+        ["rack_id", "CLUSTER"],
+    ],
+)
+def test_a_constraint_that_marathon_takes_is_taken(constraint):
+    assert marathon_app.problems({**APP, "constraints": [constraint]}) == []
 
 
 def test_gpus_need_the_feature_and_an_app_needs_an_id_and_something_to_run():

@@ -16,7 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.placement import (
     Request,
     usual_kinds,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.placement_fragmentation import Kind
+from ansible_collections.baremetal.gpu.plugins.module_utils.placement_fragmentation import GPU, Kind
 from ansible_collections.baremetal.gpu.plugins.module_utils.placement_policies import POLICIES
 
 # NVLinks of a DGX-1 with V100s, by NVIDIA's "DGX-1 With Tesla V100 System Architecture" (hybrid cube mesh).
@@ -105,6 +105,35 @@ def test_the_lasting_fragmentation_counts_what_cpu_can_feed():
     # 12 CPUs: one task more runs, but CPU is there for one and a half of four GPUs.
     assert lasting.of(12000, (1000,) * 4) == pytest.approx(2500)
     assert lasting.of(7000, (1000,) * 4) == pytest.approx(2 * 4000)
+
+
+# Of a hundred tasks one takes a whole node; forty share a GPU.
+SHARING = {
+    Kind(8000, 1, 1000): 45,
+    Kind(16000, 1, 1000): 5,
+    Kind(4000, 1, 300): 20,
+    Kind(8000, 1, 500): 20,
+    Kind(4000, 0, 0): 9,
+    Kind(64000, 8, 1000): 1,
+}
+
+
+@pytest.mark.parametrize(("used", "cpu"), [(2, 16000), (2, 92000), (3, 20000), (3, 84000), (4, 60000), (4, 80000)])
+def test_where_gpus_are_shared_a_whole_node_is_kept_for_who_takes_it_whole(used, cpu):
+    """A node in use has room; the empty one is as much as the rare task with eight GPUs needs."""
+    part, whole = (Node(name, [Card(index) for index in range(8)], 96000, 10**6) for name in ("part", "whole"))
+    part.take(Request(used, GPU, 96000 - cpu), range(used))
+    assert chosen([whole, part], Request(1, GPU, 8000), counts=SHARING)[0] == "part"
+
+
+def test_where_none_is_shared_the_weights_are_the_frequencies():
+    alone = {kind: count for kind, count in SHARING.items() if kind.milli in (0, GPU)}
+    assert placement_fragmentation._by_size(alone) == alone
+    weights = placement_fragmentation._by_size(SHARING)
+    assert weights[Kind(4000, 0, 0)] == 9
+    assert weights[Kind(8000, 1, 1000)] == 45
+    assert weights[Kind(4000, 1, 300)] < 20
+    assert weights[Kind(64000, 8, 1000)] > 1
 
 
 @pytest.mark.parametrize(

@@ -69,3 +69,14 @@ def test_constraints_that_contradict_a_plan(constraints):
 def test_a_host_that_marathon_does_not_take():
     with pytest.raises(placement_app.BrokenApp, match="'gpu 1'"):
         placement_app.pinned(APP, ["gpu 1"])
+
+
+def test_fields_that_are_null_and_operators_in_small_letters_are_as_marathon_takes_them():
+    app = {"id": "/a", "gpus": 2, "cpus": None, "mem": None, "instances": None, "container": None}
+    asked, instances = placement_app.request({**app, "constraints": None})
+    assert (asked.gpus, asked.cpu, asked.memory_mib, instances) == (2, 1000, 128, 1)
+    assert placement_app.apart({**app, "constraints": [["@hostname", "unique"]]})
+    pinned = placement_app.pinned(
+        {**app, "constraints": [["@hostname", "is", "old"], ["rack_id", "GROUP_BY"]]}, ["new"]
+    )
+    assert pinned["constraints"] == [["rack_id", "GROUP_BY"], ["@hostname", "IS", "new"]]
