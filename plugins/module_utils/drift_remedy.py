@@ -227,10 +227,14 @@ def remedy(desired: Item, found: Item) -> Item:
 
 
 def _dkms_commands(items: Iterable[Item]) -> list[list[str]]:
-    """What builds the driver's modules. By name, because `autoinstall` stops at whatever else DKMS cannot build."""
+    """What builds the driver's modules.
+
+    By name, because `autoinstall` may stop at whatever else DKMS cannot build; and with it, because packages that were
+    changed meanwhile may have brought another version. Neither does anything again.
+    """
     known = sorted({(item["name"], item["version"], item["kernel"]) for item in items if item.get("version")})
-    others = sorted({item["kernel"] for item in items if not item.get("version")})
+    kernels = sorted({item["kernel"] for item in items})
     return [
         *(["dkms", "install", "-m", name, "-v", version, "-k", kernel] for name, version, kernel in known),
-        *(["dkms", "autoinstall", "-k", kernel] for kernel in others),
+        *(["dkms", "autoinstall", "-k", kernel] for kernel in kernels),
     ]

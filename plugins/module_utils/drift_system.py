@@ -363,7 +363,9 @@ def choose_kernels(wanted: Any, root: str = "/", running: str = "") -> list[str]
     return installed_kernels(root)
 
 
-def _dkms_known(item: dict[str, Any], root: str) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
+def _dkms_known(
+    item: dict[str, Any], kernels: list[str], root: str
+) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """The driver's modules and versions in DKMS' tree, and whatever else there has a name of the pattern."""
     tree = under(root, "/var/lib/dkms")
     # A version that is known to DKMS has a link to its source; a failed build may leave directories without one.
@@ -374,7 +376,8 @@ def _dkms_known(item: dict[str, Any], root: str) -> tuple[list[tuple[str, str]],
         for (name, version), path in zip(known, paths)
         if driver.is_dkms_driver(name, version)
         and fnmatch.fnmatchcase(version, (item.get("version") or "*").split(":", 1)[-1].split("-", 1)[0])
-        and _dkms_source(path, root)
+        # Without its source it can be built for no further kernel, which is no fault while there is none.
+        and (_dkms_source(path, root) or all(_dkms_installed(name, version, kernel, root) for kernel in kernels))
     ]
     # An upgrade may have left an older one behind. The libraries say which one it is that counts.
     installed = driver.library_version(root)
@@ -398,8 +401,8 @@ def _dkms_installed(name: str, version: str, kernel: str, root: str) -> bool:
 
 def dkms_notes(item: dict[str, Any], root: str = "/", running: str = "") -> list[str]:
     """What in DKMS' tree is not the driver's and does not build, which is nothing that a role has to mend."""
-    _own, strangers = _dkms_known(item, root)
     kernels = choose_kernels(item.get("kernels"), root, running)
+    _own, strangers = _dkms_known(item, kernels, root)
     notes = []
     for name, version in strangers:
         remove = f"`dkms remove {name}/{version} --all`"
@@ -416,9 +419,10 @@ def dkms_notes(item: dict[str, Any], root: str = "/", running: str = "") -> list
 def dkms_drift(item: dict[str, Any], root: str = "/", running: str = "") -> list[dict[str, Any]]:
     """For which kernels the driver's module is not installed by DKMS, with the end of the log of its build."""
     tree = under(root, "/var/lib/dkms")
-    versions, _strangers = _dkms_known(item, root)
+    kernels = choose_kernels(item.get("kernels"), root, running)
+    versions, _strangers = _dkms_known(item, kernels, root)
     found = []
-    for kernel in choose_kernels(item.get("kernels"), root, running):
+    for kernel in kernels:
         if not versions:
             found.append({"name": item["name"], "kernel": kernel, "why": "has no source yet"})
         for name, version in versions:

@@ -114,7 +114,7 @@ def _attributes(facts: Mapping[str, Any], before: Mapping[str, Any], slots: int 
     found: dict[str, Any] = {COUNT_CLASS: size}
     if not told:
         return {**published, **found}
-    if len({row["device"] for row in built_in}) > 1:
+    if len({str(row.get("device")) for row in built_in}) > 1:
         # Of two models, no value is true of what a task gets, and which of them answer may change.
         return found
     for name, key in (

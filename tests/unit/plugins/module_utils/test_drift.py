@@ -442,5 +442,6 @@ def test_the_driver_is_built_by_its_name(host):
     assert drift_remedy.remedy(desired, inspect(host, desired))["dkms"] == [autoinstall]
     host.directory("/var/lib/dkms/nvidia-current/550.9/source")
     assert drift_remedy.remedy(desired, inspect(host, desired))["dkms"] == [
-        ["dkms", "install", "-m", "nvidia-current", "-v", "550.9", "-k", KERNEL]
+        ["dkms", "install", "-m", "nvidia-current", "-v", "550.9", "-k", KERNEL],
+        autoinstall,
     ]

@@ -283,6 +283,21 @@ def test_facts_of_another_shape_have_no_gpus(rows):
     assert (pci.gpus(rows), pci.others(rows), pci.needs_fabric_manager(rows)) == ([], [], False)
 
 
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(max_size=9), lambda one: st.lists(one, max_size=3), max_leaves=5
+)
+KIND = st.sampled_from(["gpu", "nvswitch", "nvswitch_bridge"])
+
+
+@given(st.lists(st.fixed_dictionaries({"kind": KIND}, optional=dict.fromkeys(("driver", "device", "address"), JSON))))
+def test_whatever_facts_say_of_a_device_each_is_ours_or_not(rows):
+    gpus = [row for row in rows if row["kind"] == "gpu"]
+    assert sorted(map(id, pci.gpus(rows) + pci.others(rows))) == sorted(map(id, gpus))
+    assert all(isinstance(pci.why_not_ours(row), str) for row in rows)
+    if pci.needs_subnet_manager(rows):
+        assert pci.needs_fabric_manager(rows)
+
+
 def test_a_driver_of_an_odd_name_is_told_in_one_printable_line(fake_host):
     fake_host.pci("0000:3b:00.0", "20b0", driver="x\n\x1b[31m" + "y" * 200)
     (row,) = pci.scan(fake_host.path)
