@@ -316,7 +316,7 @@ class _Wanted:
         if not self.cdi and self.present and self.gpu.get("present") is None:
             return None
         devices = {"devices": self.gpu["devices"]} if self.gpu.get("devices") else {}
-        return {"state": "present" if self.cdi else "absent", **devices}
+        return {"state": "present", "engine": self.engine, **devices} if self.cdi else {"state": "absent", **devices}
 
     # What speaks against it, and what is to be known -----------------------------------------------------------------
 

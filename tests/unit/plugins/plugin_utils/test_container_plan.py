@@ -40,7 +40,7 @@ def test_docker_of_debian_13_gets_the_cards_by_cdi():
     found = asked()
     assert found["file"]["path"] == "/etc/docker/daemon.json"
     assert found["file"]["values"] == {"features": {"cdi": True}}
-    assert found["specification"] == {"state": "present", "devices": [CARD]}
+    assert found["specification"] == {"state": "present", "engine": "docker", "devices": [CARD]}
     assert found["compared"] == {**found["desired"], "settings": [found["file"]], "cdi": found["specification"]}
     assert [row["name"] for row in found["desired"]["packages"]] == ["docker.io", "docker-cli"]
     assert [row["state"] for row in found["desired"]["repositories"]] == ["absent", "absent"]
@@ -102,7 +102,7 @@ def test_what_the_operator_sets_in_dockers_file_is_laid_over_the_roles_own():
 
 def test_dockers_own_packages_take_the_place_of_the_distributions():
     found = asked("debian12", docker_repo_url="http://mirror/", docker_repo_options={"trusted": True}, version="5:28*")
-    assert found["specification"] == {"state": "present", "devices": [CARD]}
+    assert found["specification"] == {"state": "present", "engine": "docker", "devices": [CARD]}
     assert named(found["desired"]["packages"], "docker-ce") == {"name": "docker-ce", "hold": False, "version": "5:28*"}
     assert named(found["desired"]["packages"], "docker.io") == {"name": "docker.io", "state": "absent"}
     assert named(found["desired"]["repositories"], "baremetal-gpu-docker")["suites"] == ["bookworm"]
