@@ -177,6 +177,26 @@ def test_what_cannot_be_is_refused(system: str, changed: dict[str, Any], words: 
     assert asked(system, **changed, state="absent")["problems"] == []
 
 
+@pytest.mark.parametrize("name", ["cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"])
+def test_a_containerd_that_serves_no_kubelet_is_refused_unless_nobody_asks_it(name: str):
+    text = f'version = 2\ndisabled_plugins = ["aufs", "{name}"]\n'
+    (problem,) = asked(engine="containerd", containerd=text)["problems"]
+    assert f"/etc/containerd/config.toml has, or is to have, {name} in disabled_plugins" in problem["why"]
+    assert asked(engine="containerd", containerd=text, containerd_cri=False)["problems"] == []
+    # It is only what lies below Docker there.
+    assert asked(engine="docker", containerd=text)["problems"] == []
+    wanted = {"disabled_plugins": [name]}
+    assert len(asked(engine="containerd", containerd="version = 2\n", containerd_config=wanted)["problems"]) == 1
+    assert asked(engine="containerd", containerd='disabled_plugins = "')["problems"] != [problem]
+
+
+def test_runtimes_that_the_role_brings_are_proven():
+    toolkit = {"nvidia": "toolkit"}
+    assert asked(**toolkit)["runtimes"] == ["nvidia"]
+    assert asked(engine="containerd", containerd="", **toolkit)["runtimes"] == ["/usr/bin/nvidia-container-runtime"]
+    assert asked()["runtimes"] == asked(engine="podman", **toolkit)["runtimes"] == []
+
+
 def test_a_system_is_told_from_the_distribution_where_there_was_no_preflight():
     facts = {"distribution": "Ubuntu", "distribution_version": "24.04", "distribution_major_version": "24"}
     found = plan(DEFAULTS, SYSTEMS, facts)
