@@ -159,7 +159,7 @@ SERVED_BY_2 = (
 @pytest.fixture
 def containerd(host, monkeypatch):
     host.program("ctr", CTR.format(root=host.root, pid=os.getpid()))
-    host.program("crictl", "#!/bin/sh\ncat %s/info\n" % host.root)
+    host.program("crictl", f"#!/bin/sh\ncat {host.root}/info\n")
     host.answer("info", '{"status": {"conditions": [{"type": "RuntimeReady", "status": true}]}}')
     host.answer("plugins", HEADER + LEASES + SERVED)
     monkeypatch.setattr(container_check.Containerd, "limits", lambda self: (64 << 20, 0.5))
