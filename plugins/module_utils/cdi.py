@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import devices, driver
+from ansible_collections.baremetal.gpu.plugins.module_utils import cdi_search, devices, driver
 
 KIND = "nvidia.com/gpu"
 FILE = "/etc/cdi/nvidia.yaml"
@@ -521,32 +521,17 @@ def staying(path: str) -> str:
     return f"{path} was written by something else and stays; take_over: true removes it"
 
 
-def other_specifications(directory: str, path: str) -> list[str]:
-    """Other files in a directory that specify the same kind. An engine takes none of two that name one device."""
-    found = []
-    pattern = os.path.join(glob.escape(directory), "*")
-    for other in sorted(glob.glob(f"{pattern}.yaml") + glob.glob(f"{pattern}.json")):
-        if os.path.abspath(other) == os.path.abspath(path):
-            continue
-        try:
-            with open(other, encoding="utf-8", errors="replace") as stream:
-                text = stream.read()
-        except OSError:
-            continue
-        if re.search(rf'["\']?kind["\']?\s*:\s*["\']?{re.escape(KIND)}\b', text):
-            found.append(other)
-    return found
-
-
 def specify(
     path: str,
     given: Iterable[dict[str, Any]] | None = None,
     hooks: str = "auto",
     library_directories: Iterable[str] = (),
+    engine: str = "",
 ) -> tuple[dict[str, Any], Found, Hook | None]:
     """The specification of this host's cards for the file at `path`, what it was made of, and NVIDIA's hook in it.
 
-    Raises CannotTell as gather() does, and Refused where an engine would not take it.
+    With an engine it is looked where that one looks for others. Raises CannotTell as gather() does, and Refused where
+    an engine would not take it.
     """
     found = gather(given=given)
     hook = find_hook() if hooks == "auto" else None
@@ -554,12 +539,14 @@ def specify(
     errors = validate(spec)
     if errors:
         raise Refused(f"the specification would be refused by an engine: {'; '.join(errors)}")
-    others = other_specifications(os.path.dirname(path), path)
-    if others:
-        raise Refused(
-            f"{', '.join(others)} specify {KIND} too, and an engine takes no device that two files name. "
-            f"To do: remove them, or leave {path} out"
-        )
+    where = cdi_search.directories(engine)
+    if not engine and os.path.realpath(os.path.dirname(path)) not in map(os.path.realpath, where):
+        # Whoever names another place has an engine look there.
+        where = [os.path.dirname(path), *where]
+    refused, notes = cdi_search.judge(path, (device["name"] for device in spec["devices"]), where, KIND)
+    if refused:
+        raise Refused(refused)
+    found.notes += notes
     return spec, found, hook
 
 

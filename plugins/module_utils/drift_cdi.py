@@ -27,7 +27,7 @@ def specification(item: dict[str, Any]) -> tuple[str | None, list[str]]:
     if text is None:
         return "is not there", []
     try:
-        spec, found, _hook = cdi.specify(path, item["devices"])
+        spec, found, _hook = cdi.specify(path, item["devices"], engine=item.get("engine") or "")
     except (cdi.CannotTell, cdi.Refused) as error:
         return str(error), []
     return None if cdi.render(spec) == text else "is not that of the cards and the driver there are", found.notes

@@ -48,7 +48,7 @@ REMEDIES = {
     "device_failed": "look for Xid messages in dmesg, drain the host, reset the card or reboot",
     "count_mismatch": "look for the address in dmesg; a card that fell off the bus needs a power cycle",
     "nvml": "see what NVML says; the role nvidia_driver brings driver and library to one version",
-    "container": "check the container engine with the role container_runtime and the CDI specification in /etc/cdi",
+    "container": "check the container engine with the role container_runtime and the file that it takes the GPUs from",
     "container_isolation": "check the CDI specification and the engine's settings: the container sees other cards",
     "runtime": "see the compiler's output; the role cuda checks whether toolkit and driver fit together",
     "driver_too_old": "install a driver of a newer branch, or a CUDA toolkit that is no newer than the driver",

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, query
+from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, cdi_search, query
 
 # The number changes with the image's content.
 IMAGE = "localhost/baremetal-gpu/empty:1"
@@ -99,6 +99,26 @@ def interpreter_mounts(run: Runner) -> tuple[str, list[tuple[str, str]]]:
     # The target keeps the name by which the library is asked for; its directory is reached by the image's own links.
     mounts += [(os.path.realpath(path), path) for path in libraries]
     return python, mounts
+
+
+def cdi_directories(run: Runner, engine: str, timeout_s: float) -> list[str]:
+    """Where the engine looks for specifications: Docker says it, whatever it has it from."""
+    code, out, _err = run([engine, "info", "--format", "{{json .CDISpecDirs}}"], b"", timeout_s)
+    try:
+        found = json.loads(out) if code == 0 and engine == "docker" else None
+    except ValueError:
+        found = None
+    return [str(path) for path in found] if isinstance(found, list) and found else cdi_search.directories(engine)
+
+
+def taken_from(name: str, where: list[str]) -> str:
+    """What is said of the file from which the engine takes a device."""
+    paths = cdi_search.taken_from(name, cdi_search.specifications(where, cdi.KIND))
+    if len(paths) == 1:
+        return f"{cdi.KIND}={name} is taken from {paths[0]}"
+    if paths:
+        return f"{cdi.KIND}={name} is in {' and '.join(paths)}, so it is taken from none of them"
+    return f"{cdi.KIND}={name} is in no file of {' and '.join(where)}"
 
 
 def docker_knows_cdi(run: Runner, engine: str, timeout_s: float) -> bool:
@@ -210,9 +230,12 @@ def run_all(
         if check_mode and answer["changed"]:
             answer["skipped"] = "the image would be imported first"
             return answer
+        where = cdi_directories(run, engine, timeout_s) if mode == "cdi" else []
         python, needed = interpreter_mounts(run)
         needed = needed + [(path, path) for path in mounts]
         for request in requests_for(found.gpus):
+            # Where it fails, whoever mends it has to know which file counts.
+            source_of = taken_from(request.name, where) if mode == "cdi" else ""
             script = ["--copy-mib", "16", "--timeout", f"{timeout_s:g}"]
             line = command(engine, give_arguments(mode, request, found), python, needed, script)
             # Beyond the script's own deadlines, for the engine itself.
@@ -222,11 +245,15 @@ def run_all(
             except ValueError:
                 text = f"{engine} run ended with status {code}: {_last_line(err)}"
                 cause = {"where": f"container with {request.name}", **query.cause("container", text)}
+                cause["remedy"] = "; ".join(filter(None, [cause["remedy"], source_of]))
                 answer["containers"].append(
                     {"name": request.name, "mode": mode, "ok": False, "causes": [cause], "query": None}
                 )
                 continue
-            answer["containers"].append(judge(request, mode, result, state))
+            judged = judge(request, mode, result, state)
+            for cause in judged["causes"]:
+                cause["remedy"] = "; ".join(filter(None, [cause["remedy"], source_of]))
+            answer["containers"].append(judged)
     except EngineError as error:
         answer["causes"].append({"where": engine, **query.cause("container", str(error))})
     for container in answer["containers"]:

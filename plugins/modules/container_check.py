@@ -12,6 +12,8 @@ version_added: 0.1.0
 description:
   - Runs a container with a limit of memory and of CPU time, reads the limits inside it, and tries them. A program that
     takes more memory is killed, and one that takes all the CPU time it can get stays within its share.
+  - Runs a program with each of O(runtimes) as well, and sees with O(cri) that containerd serves the clients of the
+    Container Runtime Interface, because both are other ways to a container than the first one.
   - Has systemd read its units again in between, after which the limits must still be there.
   - Needs no registry. The container's programs are those of the host, mounted read-only into an image of empty
     directories that is made for it. Container and image are removed afterwards, also if the check fails.
@@ -21,6 +23,19 @@ options:
     type: str
     choices: [docker, podman, containerd]
     default: docker
+  runtimes:
+    description:
+      - Further runtimes that have to run a program. For Docker their names, such as V(nvidia); for containerd the
+        programs that take the place of runc.
+    type: list
+    elements: str
+    default: []
+  cri:
+    description:
+      - Whether containerd has to serve the Container Runtime Interface, by which a kubelet has it run containers. Its
+        own C(ctr), by which containers are run here, works without.
+    type: bool
+    default: true
   memory_mib:
     description: Limit of memory.
     type: int
@@ -78,14 +93,19 @@ cpu_used:
 """
 
 import io
+import json
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 
 from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 # Made as they are on the host: a link into /usr, or a directory onto which the host's is mounted.
 PROGRAM_DIRECTORIES = ("bin", "sbin", "lib", "lib32", "lib64")
@@ -100,6 +120,9 @@ fi
 # `times` prints what the shell and then what its ended children have used, user and system time each.
 BURN = "timeout 2 sh -c 'while :; do :; done'; times"
 KILLED = 137
+# The service, and from containerd 2 on its parts.
+CRI_PLUGINS = ("io.containerd.grpc.v1", "io.containerd.cri.v1")
+CRI_SOCKET = "unix:///run/containerd/containerd.sock"
 
 
 class Trouble(Exception):
@@ -163,6 +186,13 @@ class Engine:
     def inside(self, script: str, accept: tuple[int, ...] = (0,)) -> tuple[int, str]:
         raise NotImplementedError
 
+    def run_with(self, runtime: str) -> None:
+        """Run a program with another runtime than that of other containers, after `start`."""
+        raise Trouble(f"there are no further runtimes to try, and {runtime} was asked for")
+
+    def serve_cri(self) -> None:
+        """See that clients of the Container Runtime Interface are served, where the engine is there for that."""
+
     def remove(self) -> None:
         raise NotImplementedError
 
@@ -199,6 +229,15 @@ class Docker(Engine):
         options = ["--detach", f"--name={self.name}", "--network=none", "--stop-timeout=0", *limits, *mounts]
         self.call(self.command, "run", *options, self.name, "/usr/bin/sleep", "600")
 
+    def run_with(self, runtime: str) -> None:
+        mounts = [f"--volume={path}:{path}:ro" for path in self.mounts]
+        options = ["--rm", f"--name={self.name}-other", "--network=none", f"--runtime={runtime}", *mounts]
+        try:
+            self.call(self.command, "run", *options, self.name, "/usr/bin/true")
+        except Trouble as trouble:
+            self.call(self.command, "rm", "--force", f"{self.name}-other", accept=(0, 1))
+            raise Trouble(f"the runtime {runtime} runs no container: {trouble}") from None
+
     def inside(self, script: str, accept: tuple[int, ...] = (0,)) -> tuple[int, str]:
         return self.call(self.command, "exec", self.name, "/bin/sh", "-c", script, accept=accept)
 
@@ -232,6 +271,51 @@ class Containerd(Engine):
         self.call(
             "ctr", "run", "--detach", "--rootfs", *limits, *mounts, self.directory, self.name, "/usr/bin/sleep", "600"
         )
+
+    def run_with(self, runtime: str) -> None:
+        name = f"{self.name}-other"
+        mounts = [f"--mount=type=bind,src={path},dst={path},options=rbind:ro" for path in self.mounts]
+        options = ["--rm", "--rootfs", f"--runc-binary={runtime}", *mounts]
+        try:
+            self.call("ctr", "run", *options, self.directory, name, "/usr/bin/true")
+        except Trouble as trouble:
+            self.call("ctr", "tasks", "delete", "--force", name, accept=(0, 1))
+            self.call("ctr", "containers", "delete", name, accept=(0, 1))
+            raise Trouble(f"the runtime {runtime} runs no container: {trouble}") from None
+
+    def serve_cri(self) -> None:
+        rows = [line.split() for line in self.call("ctr", "plugins", "ls")[1].splitlines()]
+        plugins = [
+            (row[1], row[-1])
+            for row in rows
+            if len(row) > 2 and row[0] in CRI_PLUGINS and (row[0] != CRI_PLUGINS[0] or row[1] == "cri")
+        ]
+        if not any(name == "cri" and status != "skip" for name, status in plugins):
+            raise Trouble(
+                "it serves no client of the Container Runtime Interface, such as a kubelet, since its plugin cri is "
+                "not loaded; take it out of disabled_plugins in /etc/containerd/config.toml and in what that imports, "
+                "and restart containerd, or set container_runtime_containerd_cri to false where nobody needs it"
+            )
+        for name, status in plugins:
+            if status != "ok":
+                told = self.call("ctr", "plugins", "ls", "--detailed", f"id=={name}", accept=tuple(range(256)))[1]
+                raise Trouble(
+                    "it serves no client of the Container Runtime Interface, such as a kubelet, since its plugin "
+                    f"{name} has the status {status}: {one_line(told.strip(), 1000)}"
+                )
+        if shutil.which("crictl"):
+            self.ask_as_a_kubelet()
+
+    def ask_as_a_kubelet(self) -> None:
+        endpoint = ["--runtime-endpoint", CRI_SOCKET, "--timeout", f"{self.timeout}s"]
+        out = self.call("crictl", *endpoint, "info", "--output", "json")[1]
+        try:
+            rows = {row["type"]: row for row in json.loads(out)["status"]["conditions"]}
+            ready = rows["RuntimeReady"]
+        except (ValueError, KeyError, TypeError):
+            raise Trouble(f"`crictl info` says nothing of RuntimeReady: {one_line(out)}") from None
+        if ready.get("status") is not True:
+            raise Trouble(f"by its Container Runtime Interface it says that it is not ready: {one_line(ready)}")
 
     def inside(self, script: str, accept: tuple[int, ...] = (0,)) -> tuple[int, str]:
         job = uuid.uuid4().hex[:8]
@@ -298,8 +382,12 @@ def compare(engine: Engine, memory_mib: int, cpus: float, when: str) -> tuple[in
     return memory, processors
 
 
-def check(engine: Engine, memory_mib: int, cpus: float, daemon_reload: bool) -> dict[str, object]:
+def check(
+    engine: Engine, memory_mib: int, cpus: float, daemon_reload: bool, runtimes: Sequence[str] = (), cri: bool = True
+) -> dict[str, object]:
     version = engine.wait()
+    if cri:
+        engine.serve_cri()
     try:
         engine.start(memory_mib, cpus)
         memory, processors = compare(engine, memory_mib, cpus, "at its start")
@@ -317,6 +405,8 @@ def check(engine: Engine, memory_mib: int, cpus: float, daemon_reload: bool) -> 
         used = read_times(out) / (time.monotonic() - began)
         if cpus < 1 and used > cpus * 1.4:
             raise Trouble(f"a program in the container used {used:.2f} processors; its limit is {cpus:g}")
+        for runtime in runtimes:
+            engine.run_with(runtime)
     finally:
         engine.remove()
     return {
@@ -331,6 +421,8 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "engine": {"type": "str", "choices": list(ENGINES), "default": "docker"},
+            "runtimes": {"type": "list", "elements": "str", "default": []},
+            "cri": {"type": "bool", "default": True},
             "memory_mib": {"type": "int", "default": 64},
             "cpus": {"type": "float", "default": 0.5},
             "daemon_reload": {"type": "bool", "default": True},
@@ -341,7 +433,14 @@ def main() -> None:
     params = module.params
     engine = ENGINES[params["engine"]](params["timeout"])
     try:
-        result = check(engine, params["memory_mib"], params["cpus"], params["daemon_reload"])
+        result = check(
+            engine,
+            params["memory_mib"],
+            params["cpus"],
+            params["daemon_reload"],
+            params["runtimes"],
+            params["cri"],
+        )
     except Trouble as trouble:
         hint = f" Its log: journalctl -u {engine.unit}." if engine.unit else ""
         module.fail_json(msg=f"{params['engine']} does not run containers as it should: {trouble}.{hint}")

@@ -383,6 +383,10 @@ options:
             description: The file.
             type: path
             default: /etc/cdi/nvidia.yaml
+          engine:
+            description: The engine that reads the file. By default it is looked where all of them do.
+            type: str
+            choices: [docker, podman, containerd]
           devices:
             description: The C(devices) of M(baremetal.gpu.gpu_facts), which know the UUIDs of the cards.
             type: list
@@ -642,6 +646,7 @@ SPEC = {
         "options": {
             "state": PRESENCE,
             "path": {"type": "path", "default": "/etc/cdi/nvidia.yaml"},
+            "engine": {"type": "str", "choices": ["docker", "podman", "containerd"]},
             "devices": {"type": "list", "elements": "dict"},
         },
     },

@@ -27,7 +27,7 @@ options:
     choices: [present, absent]
     default: present
   path:
-    description: The file. The engines read /etc/cdi and /var/run/cdi.
+    description: The file. The engines read what ends in .yaml in /etc/cdi and /var/run/cdi.
     type: path
     default: /etc/cdi/nvidia.yaml
   devices:
@@ -49,6 +49,13 @@ options:
     type: str
     choices: [auto, never]
     default: auto
+  engine:
+    description:
+      - The engine that reads the file. The specification is refused where this engine does not look for it, and where
+        it takes the cards from another file which is out of date; a file that goes first and is right is noted.
+      - Without it, it is looked in O(path)'s directory, /etc/cdi and /var/run/cdi.
+    type: str
+    choices: [docker, podman, containerd]
   take_over:
     description:
       - Overwrite or remove a file which this module did not write. If V(false), such a file is an error.
@@ -143,13 +150,14 @@ def main() -> None:
             "devices": {"type": "list", "elements": "dict"},
             "library_directories": {"type": "list", "elements": "path", "default": []},
             "hooks": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
+            "engine": {"type": "str", "choices": ["docker", "podman", "containerd"]},
             "take_over": {"type": "bool", "default": False},
             "backup": {"type": "bool", "default": True},
         },
         supports_check_mode=True,
     )
     path = module.params["path"]
-    if not path.startswith("/") or not path.endswith((".yaml", ".yml")):
+    if not path.startswith("/") or not path.endswith(".yaml"):
         module.fail_json(msg=f"path is {path}; name an absolute path that ends in .yaml")
     result = {"changed": False, "path": path, "notes": []}
     before = cdi.written(path)
@@ -166,7 +174,11 @@ def main() -> None:
     if module.params["state"] == "present":
         try:
             spec, found, hook = cdi.specify(
-                path, module.params["devices"], module.params["hooks"], module.params["library_directories"]
+                path,
+                module.params["devices"],
+                module.params["hooks"],
+                module.params["library_directories"],
+                module.params["engine"] or "",
             )
         except cdi.CannotTell as error:
             if module.check_mode:
@@ -192,6 +204,7 @@ def main() -> None:
     if result["changed"] and not module.check_mode:
         if before is not None and not cdi.is_ours(before) and module.params["backup"]:
             result["backup_file"] = module.backup_local(path)
+            result["notes"].append(f"what was there is kept as {result['backup_file']}, and stays there")
         if after is None:
             os.unlink(path)
         else:

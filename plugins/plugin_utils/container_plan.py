@@ -16,6 +16,7 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.vars import merge_hash
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import merge, toml_document
 from ansible_collections.baremetal.gpu.plugins.module_utils.data_engines import ENGINE_CONFIGS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
@@ -62,18 +63,21 @@ DOCKER_RELOADS = [
 # What `nvidia-ctk runtime configure` writes for Docker. Merged here instead, because what else is in the file stays.
 DOCKER_TOOLKIT = {"runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}}
 CONTAINERD_CDI = {"enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
+CONTAINERD_RUNTIME = "/usr/bin/nvidia-container-runtime"
 CONTAINERD_TOOLKIT = {
     "containerd": {
         "runtimes": {
             "nvidia": {
                 "runtime_type": "io.containerd.runc.v2",
                 "privileged_without_host_devices": False,
-                "options": {"BinaryName": "/usr/bin/nvidia-container-runtime"},
+                "options": {"BinaryName": CONTAINERD_RUNTIME},
             }
         }
     }
 }
 # containerd says where its settings are by the version of its file's format.
+# As disabled_plugins may name it, in any version of the format.
+CRI_NAMES = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images")
 CONTAINERD_PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -125,6 +129,7 @@ def plan(
         "file": file,
         "toolkit": toolkit,
         "validate": wanted.validate(),
+        "runtimes": wanted.runtimes(),
         "unit": READERS[wanted.engine],
         "reload_keys": DOCKER_RELOADS if wanted.engine == "docker" else [],
         "others": wanted.other_files(),
@@ -132,6 +137,16 @@ def plan(
         "specification": specification,
         "notes": notes,
     }
+
+
+def _disabled(text: str) -> list[str]:
+    """What containerd's file switches off."""
+    try:
+        named = toml_document.parse(text).get("disabled_plugins")
+    except merge.Malformed:
+        # config_merge says what is wrong with it.
+        return []
+    return list(map(str, named)) if isinstance(named, list) else []
 
 
 class _Wanted:
@@ -153,6 +168,8 @@ class _Wanted:
         self.toolkit = self.nvidia == "toolkit"
         self.cdi = self.nvidia != "none" and self._engine_speaks_cdi()
         self.containerd_version = self._containerd_version(containerd or "")
+        asked_for = asked["containerd_config"].get("disabled_plugins")
+        self.disabled = [name for name in CRI_NAMES if name in [*_disabled(containerd or ""), *(asked_for or ())]]
 
     def _nvidia(self) -> str:
         """How containers get at the cards: none, toolkit or cdi."""
@@ -254,6 +271,12 @@ class _Wanted:
             "withdraw_from": [other["path"] for other in self.other_files()],
         }
 
+    def runtimes(self) -> list[str]:
+        """Runtimes that the role brings beside the default one, as container_check takes them."""
+        if not self.toolkit:
+            return []
+        return {"docker": sorted(DOCKER_TOOLKIT["runtimes"]), "containerd": [CONTAINERD_RUNTIME]}.get(self.engine, [])
+
     def toolkit_file(self) -> dict[str, Any]:
         own = {"accept-nvidia-visible-devices-envvar-when-unprivileged": self.asked["toolkit_unprivileged_envvar"]}
         values = merge_hash(own, self.asked["toolkit_config"])
@@ -316,7 +339,7 @@ class _Wanted:
         if not self.cdi and self.present and self.gpu.get("present") is None:
             return None
         devices = {"devices": self.gpu["devices"]} if self.gpu.get("devices") else {}
-        return {"state": "present" if self.cdi else "absent", **devices}
+        return {"state": "present", "engine": self.engine, **devices} if self.cdi else {"state": "absent", **devices}
 
     # What speaks against it, and what is to be known -----------------------------------------------------------------
 
@@ -337,6 +360,14 @@ class _Wanted:
                 "container_runtime_docker_config has the key hosts, which the unit of Docker sets on its command line; "
                 "Docker does not start with both",
                 "set the addresses in a drop-in of docker.service",
+            )
+        if self.engine == "containerd" and boolean(asked["containerd_cri"]) and self.disabled:
+            problem(
+                f"{ENGINE_CONFIGS['containerd']} has, or is to have, {', '.join(self.disabled)} in disabled_plugins, "
+                "so that containerd serves no client of the Container Runtime Interface, such as a kubelet, and gives "
+                "none of them a GPU",
+                "take it out of that list there (and in container_runtime_containerd_config), or set "
+                "container_runtime_containerd_cri to false where nobody needs it",
             )
         if asked["docker_default_runtime"] == "nvidia" and not self.toolkit:
             problem(

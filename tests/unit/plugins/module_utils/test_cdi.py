@@ -283,16 +283,6 @@ def test_what_an_engine_would_refuse(debian, change, message):
     assert any(message in error for error in cdi.validate(spec)), cdi.validate(spec)
 
 
-def test_other_specifications_of_the_same_kind(tmp_path):
-    (tmp_path / "nvidia.yaml").write_text("kind: nvidia.com/gpu\n")
-    (tmp_path / "by-ctk.yaml").write_text("---\ncdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
-    (tmp_path / "by-ctk.json").write_text('{"kind": "nvidia.com/gpu"}')
-    (tmp_path / "imex.yaml").write_text("kind: nvidia.com/imex-channel\n")
-    (tmp_path / "old.yaml.bak").write_text("kind: nvidia.com/gpu\n")
-    found = cdi.other_specifications(str(tmp_path), str(tmp_path / "nvidia.yaml"))
-    assert [path.rsplit("/", 1)[1] for path in found] == ["by-ctk.json", "by-ctk.yaml"]
-
-
 def test_the_same_as_options_for_an_engine_without_cdi(debian):
     arguments = cdi.engine_arguments(gather(debian), [1])
     pairs = list(zip(arguments[::2], arguments[1::2], strict=True))

@@ -151,6 +151,28 @@ def test_a_container_that_sees_a_card_too_many():
     assert cause["text"] == "it was given /dev/nvidia0 and has /dev/nvidia0, /dev/nvidia3"
 
 
+def test_the_remedy_names_the_file_that_the_engine_takes_the_card_from(tmp_path):
+    """Docker says where it looks; the directory that it names last goes first."""
+    directories = [str(tmp_path / "etc"), str(tmp_path / "run")]
+    for directory in directories:
+        os.makedirs(directory)
+        with open(f"{directory}/nvidia.yaml", "w") as file:
+            file.write('kind: "nvidia.com/gpu"\ndevices:\n- name: "0"\n- name: all\n')
+    engine = Engine([(125, b"", b"unresolvable CDI devices nvidia.com/gpu=0\n")] * 2, cdi_directories=directories)
+    causes = run(engine)["causes"]
+    assert [cause["remedy"].rpartition("; ")[2] for cause in causes] == [
+        f"nvidia.com/gpu={name} is taken from {tmp_path}/run/nvidia.yaml" for name in ("0", "all")
+    ]
+    with open(f"{tmp_path}/run/other.json", "w") as file:
+        file.write('{"kind": "nvidia.com/gpu", "devices": [{"name": "0"}]}')
+    engine = Engine([(125, b"", b"unresolvable CDI devices nvidia.com/gpu=0\n")] * 2, cdi_directories=directories)
+    one, _all = run(engine)["causes"]
+    assert f"{tmp_path}/run/nvidia.yaml and {tmp_path}/run/other.json, so it is taken from none" in one["remedy"]
+    assert (
+        "is in no file of" in run(Engine([(125, b"", b"x\n")] * 2, cdi_directories=["/nowhere"]))["causes"][0]["remedy"]
+    )
+
+
 def test_a_container_that_sees_another_card():
     other = seen(GPUS[0])
     other["devices"][0]["uuid"] = UUIDS[1]

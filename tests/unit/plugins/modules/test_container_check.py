@@ -118,3 +118,90 @@ def test_an_engine_that_does_not_answer(host):
 
 def test_an_engine_that_is_not_there(host):
     assert "the command podman is not installed" in host.run(engine="podman", timeout=30)["msg"]
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_runtime_that_is_not_the_default_one_is_tried_too(host, works):
+    missing = "" if works else "*--runtime=nvidia*) echo 'exec: nvidia-container-runtime: not found' >&2; exit 127 ;;"
+    host.program(
+        "docker", DOCKER.format(root=host.root).replace('case "$1" in', f'case "$*" in {missing} esac\ncase "$1" in')
+    )
+    result = host.run(runtimes=["nvidia"])
+    assert result.get("failed", False) is not works
+    assert works or "the runtime nvidia runs no container" in result["msg"]
+    assert works or "nvidia-container-runtime: not found" in result["msg"]
+    assert host.removed[-2:] == ["rm", "rmi"]
+
+
+# A containerd in which the containers of its own ctr always work.
+CTR = """#!/bin/sh
+cd {root}
+echo "$*" >> ctr.log
+case "$1 $2" in
+"version ") echo "Client: x"; echo "Server:"; echo "  Version:  1.7.24" ;;
+"plugins ls") case "$3" in --detailed) echo "Error: no network config" ;; *) cat plugins ;; esac ;;
+"run "*) case "$*" in *--runc-binary=/missing*) echo "no such file" >&2; exit 1 ;; esac ;;
+"tasks list") echo "TASK PID STATUS"; sed -n 's/.*--detach.* \\(baremetal[^ ]*\\) .*/\\1 {pid} RUNNING/p' ctr.log ;;
+"tasks exec") case "$*" in
+  *"dd if="*) exit 137 ;;
+  *times*) echo "0m0.0s 0m0.0s"; echo "0m0.0s 0m0.0s" ;;
+  esac ;;
+esac
+"""
+HEADER = "TYPE                            ID       PLATFORMS      STATUS\n"
+LEASES = "io.containerd.grpc.v1           leases   -              ok\n"
+SERVED = "io.containerd.grpc.v1           cri      linux/amd64    ok\n"
+SERVED_BY_2 = (
+    SERVED + "io.containerd.cri.v1            images   -    ok\nio.containerd.cri.v1  runtime  linux/amd64  ok\n"
+)
+
+
+@pytest.fixture
+def containerd(host, monkeypatch):
+    host.program("ctr", CTR.format(root=host.root, pid=os.getpid()))
+    host.program("crictl", f"#!/bin/sh\ncat {host.root}/info\n")
+    host.answer("info", '{"status": {"conditions": [{"type": "RuntimeReady", "status": true}]}}')
+    host.answer("plugins", HEADER + LEASES + SERVED)
+    monkeypatch.setattr(container_check.Containerd, "limits", lambda self: (64 << 20, 0.5))
+    return host
+
+
+@pytest.mark.parametrize("plugins", [SERVED, SERVED_BY_2])
+def test_a_containerd_that_serves_a_kubelet(containerd, plugins):
+    containerd.answer("plugins", HEADER + LEASES + plugins)
+    result = containerd.run(engine="containerd")
+    assert (result.get("failed"), result.get("version")) == (None, "1.7.24"), result
+
+
+@pytest.mark.parametrize(
+    ("plugins", "words"),
+    [
+        (LEASES, "its plugin cri is not loaded; take it out of disabled_plugins"),
+        (LEASES + SERVED.replace("ok", "skip"), "its plugin cri is not loaded"),
+        (LEASES + SERVED.replace("ok", "error"), "its plugin cri has the status error: Error: no network config"),
+        (
+            LEASES + SERVED_BY_2.replace("linux/amd64  ok", "linux/amd64  error"),
+            "its plugin runtime has the status error",
+        ),
+    ],
+)
+def test_a_containerd_that_serves_no_kubelet_fails_though_its_own_command_works(containerd, plugins, words):
+    containerd.answer("plugins", HEADER + plugins)
+    result = containerd.run(engine="containerd")
+    assert result["failed"]
+    assert words in result["msg"]
+    assert not containerd.run(engine="containerd", cri=False).get("failed")
+
+
+@pytest.mark.parametrize(
+    "info", ['{"status": {"conditions": [{"type": "RuntimeReady", "status": false}]}}', "{}", "no"]
+)
+def test_a_containerd_that_a_kubelet_would_not_use_fails(containerd, info):
+    containerd.answer("info", info)
+    assert "RuntimeReady" in containerd.run(engine="containerd")["msg"]
+
+
+def test_a_program_in_the_place_of_runc_that_is_gone_fails(containerd):
+    result = containerd.run(engine="containerd", runtimes=["/missing"])
+    assert "the runtime /missing runs no container" in result["msg"]
+    assert not containerd.run(engine="containerd", runtimes=["/usr/bin/crun"]).get("failed")

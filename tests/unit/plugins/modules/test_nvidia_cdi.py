@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi
+from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, cdi_search
 from ansible_collections.baremetal.gpu.plugins.modules import nvidia_cdi
 
 UUID = "GPU-c18f9569-83a8-5313-9d05-77b2d6e79883"
@@ -124,6 +124,23 @@ def test_a_second_file_of_the_same_kind_is_an_error(module, path):
     assert answer["failed"] is True
     assert "other.json" in answer["msg"]
     assert not path.exists()
+
+
+def test_a_file_that_goes_first_and_is_out_of_date_is_an_error_that_names_it(module, path, monkeypatch, tmp_path):
+    first = tmp_path / "run" / "nvidia.yaml"
+    first.parent.mkdir()
+    first.write_text(
+        'kind: nvidia.com/gpu\ndevices:\n- name: "0"\n  mounts:\n  - hostPath: /usr/lib/libcuda.so.390.48\n'
+    )
+    monkeypatch.setattr(cdi_search, "DIRECTORIES", (str(path.parent), str(first.parent)))
+    answer = module(engine="docker")
+    assert answer["failed"] is True
+    assert f"engines take nvidia.com/gpu from {first} and not from {path}" in answer["msg"]
+    assert not path.exists()
+    first.write_text('kind: nvidia.com/gpu\ndevices:\n- name: "0"\n')
+    answer = module(engine="docker")
+    assert answer["changed"] is True
+    assert any(f"from {first} and not from {path}" in note for note in answer["notes"])
 
 
 def test_before_the_driver_is_there(module, host, path):

@@ -40,7 +40,7 @@ def test_docker_of_debian_13_gets_the_cards_by_cdi():
     found = asked()
     assert found["file"]["path"] == "/etc/docker/daemon.json"
     assert found["file"]["values"] == {"features": {"cdi": True}}
-    assert found["specification"] == {"state": "present", "devices": [CARD]}
+    assert found["specification"] == {"state": "present", "engine": "docker", "devices": [CARD]}
     assert found["compared"] == {**found["desired"], "settings": [found["file"]], "cdi": found["specification"]}
     assert [row["name"] for row in found["desired"]["packages"]] == ["docker.io", "docker-cli"]
     assert [row["state"] for row in found["desired"]["repositories"]] == ["absent", "absent"]
@@ -102,7 +102,7 @@ def test_what_the_operator_sets_in_dockers_file_is_laid_over_the_roles_own():
 
 def test_dockers_own_packages_take_the_place_of_the_distributions():
     found = asked("debian12", docker_repo_url="http://mirror/", docker_repo_options={"trusted": True}, version="5:28*")
-    assert found["specification"] == {"state": "present", "devices": [CARD]}
+    assert found["specification"] == {"state": "present", "engine": "docker", "devices": [CARD]}
     assert named(found["desired"]["packages"], "docker-ce") == {"name": "docker-ce", "hold": False, "version": "5:28*"}
     assert named(found["desired"]["packages"], "docker.io") == {"name": "docker.io", "state": "absent"}
     assert named(found["desired"]["repositories"], "baremetal-gpu-docker")["suites"] == ["bookworm"]
@@ -175,6 +175,26 @@ def test_what_cannot_be_is_refused(system: str, changed: dict[str, Any], words: 
     assert problem["remedy"]
     assert found["check"] is True
     assert asked(system, **changed, state="absent")["problems"] == []
+
+
+@pytest.mark.parametrize("name", ["cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"])
+def test_a_containerd_that_serves_no_kubelet_is_refused_unless_nobody_asks_it(name: str):
+    text = f'version = 2\ndisabled_plugins = ["aufs", "{name}"]\n'
+    (problem,) = asked(engine="containerd", containerd=text)["problems"]
+    assert f"/etc/containerd/config.toml has, or is to have, {name} in disabled_plugins" in problem["why"]
+    assert asked(engine="containerd", containerd=text, containerd_cri=False)["problems"] == []
+    # It is only what lies below Docker there.
+    assert asked(engine="docker", containerd=text)["problems"] == []
+    wanted = {"disabled_plugins": [name]}
+    assert len(asked(engine="containerd", containerd="version = 2\n", containerd_config=wanted)["problems"]) == 1
+    assert asked(engine="containerd", containerd='disabled_plugins = "')["problems"] != [problem]
+
+
+def test_runtimes_that_the_role_brings_are_proven():
+    toolkit = {"nvidia": "toolkit"}
+    assert asked(**toolkit)["runtimes"] == ["nvidia"]
+    assert asked(engine="containerd", containerd="", **toolkit)["runtimes"] == ["/usr/bin/nvidia-container-runtime"]
+    assert asked()["runtimes"] == asked(engine="podman", **toolkit)["runtimes"] == []
 
 
 def test_a_system_is_told_from_the_distribution_where_there_was_no_preflight():
