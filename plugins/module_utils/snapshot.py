@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import compatibility, devices, driver, nvml, pci
-from ansible_collections.baremetal.gpu.plugins.module_utils.boot import boot_id
+from ansible_collections.baremetal.gpu.plugins.module_utils.boot import boot_id as boot_id
 from ansible_collections.baremetal.gpu.plugins.module_utils.nvml_session import Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.snapshot_readings import QUICK, SLOW, Question
 

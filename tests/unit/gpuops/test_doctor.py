@@ -121,6 +121,27 @@ def test_a_driver_that_does_not_answer():
     assert examine(event("ok", FACTS, **gpu(present=False, driver={"nvml_error": error})))[1] == []
 
 
+def test_an_agent_that_is_not_heard_is_a_finding():
+    """Its unit may run all the same: the report is of another boot, say."""
+    health = {"reasons": [], "devices": [], "agent_error": "the report cannot be used: it is of another boot"}
+    rows = well()
+    rows[1] = event("ok", FACTS, **gpu(health=health))
+    _reader, findings = examine(*rows)
+    assert [(row.cause, "another boot" in row.text) for row in findings] == [("agent", True)]
+    assert doctor.exit_status(findings) == 33
+
+
+def test_what_hinders_an_agent_and_a_log_that_was_not_read_are_told():
+    health = {"reasons": [], "devices": [], "problems": ["the disk is full\x1b[2J"], "log_error": "no right to"}
+    rows = well()
+    rows[1] = event("ok", FACTS, **gpu(health=health))
+    reader, findings = examine(*rows)
+    assert [row.cause for row in findings] == ["agent"]
+    assert findings[0].text.isprintable()
+    assert "the disk is full" in findings[0].text
+    assert any("no right to" in text for text in reader.checked)
+
+
 def test_the_last_failure_counts_where_nothing_else_is_found():
     last = {"stage": "cuda", "task": "Install", "reasons": [{"cause": "mirror was away", "remedy": "try again"}]}
     _reader, findings = examine(*well(), last=last)

@@ -127,6 +127,34 @@ def test_a_sick_card_is_told_with_its_remedy():
     assert "remedy: reboot the host" in said
 
 
+def test_a_node_whose_agent_is_not_heard_says_why():
+    answer = facts("unknown")
+    answer["ansible_facts"]["gpu"]["health"].update(agent_error="the report: it is of another boot\x1b[2J", problems=[])
+    document = read([ok("g1", "gpu_facts", **answer), *well()[1:]])
+    node = document["nodes"][0]
+    assert (node["state"], document["state"]) == ("unknown", "unknown")
+    assert "another boot" in node["problem"]["cause"]
+    assert "another boot" in text(document)
+    assert "\x1b" not in text(document)
+
+
+def test_what_hinders_an_agent_is_told_of_a_node_that_is_well():
+    answer = facts()
+    answer["ansible_facts"]["gpu"]["health"].update(agent_error=None, problems=["the disk is full"])
+    node = read([ok("g1", "gpu_facts", **answer), *well()[1:]])["nodes"][0]
+    assert (node["state"], node["problem"]["cause"]) == ("ok", "the disk is full")
+
+
+@pytest.mark.parametrize(("verdict", "state"), [("fatal", "fatal"), ("unknown", "unknown"), ("ok", "no_gpu")])
+def test_a_node_whose_only_card_has_vanished_is_none_without_cards(verdict, state):
+    gone = {"uuid": "GPU-1", "index": None, "pci_address": "0000:3b:00.0", "verdict": verdict, "reasons": []}
+    health = {"verdict": verdict, "reasons": [], "devices": [gone]}
+    gpu = {"present": False, "devices": [], "health": health}
+    node = read([ok("g1", "gpu_facts", ansible_facts={"gpu": gpu}), *well()[1:]])["nodes"][0]
+    assert node["state"] == state
+    assert [card["uuid"] for card in node["cards"]] == ([] if state == "no_gpu" else ["GPU-1"])
+
+
 def test_who_uses_which_card():
     events = well()
     cards = events[0]["event_data"]["res"]["ansible_facts"]["gpu"]["devices"]

@@ -7,6 +7,8 @@ import json
 import os
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log
 from tests.unit.plugins.health_host import Host, address, uuid
@@ -278,6 +280,37 @@ def test_a_record_that_is_too_long_for_the_kernel_does_not_end_the_reading(tmp_p
 
 def _raise(failure: OSError) -> bytes:
     raise failure
+
+
+# --- anything at all --------------------------------------------------------------------------------------------------
+
+TEXTS = st.text(max_size=200) | st.sampled_from([LOST, BEGIN, MIDDLE, END, "nvidia-nvswitch0: SXid (PCI:"])
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(8, 1 << 33), st.lists(TEXTS, min_size=1, max_size=4).map("".join))
+def test_no_text_of_userspace_is_an_event(priority: int, text: str) -> None:
+    assert events(f"{priority},1,1,-;{text}") == []
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(TEXTS.filter(lambda text: not text.startswith(kernel_log.DRIVERS)), st.lists(TEXTS, max_size=3))
+def test_no_message_that_begins_otherwise_is_an_event(first: str, rest: list[str]) -> None:
+    body = f"x{first}" + "\\x0a".join(["", *rest])
+    assert events(f"4,1,1,-;{body}") == []
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from([*kernel_log.DRIVERS, LOST, LOST[:40], BEGIN]), st.lists(TEXTS, max_size=4).map("".join))
+def test_whatever_the_driver_says_is_taken_in_and_bounded(begin: str, rest: str) -> None:
+    host = Host(cards=1)
+    host.look()
+    found = kernel_log.Parser(host.boot_id).events([f"4,500,{int(host.uptime * 1e6)},-;{begin}{rest}"])
+    host.tell(found)
+    assert len(found) <= 1
+    assert all(event["text"].isprintable() and len(event["text"]) <= kernel_log.TEXT_MOST for event in found)
+    assert json.loads(json.dumps(host.history)) == host.history
+    assert len(host.history["devices"]) == 1
 
 
 # --- a storm ----------------------------------------------------------------------------------------------------------

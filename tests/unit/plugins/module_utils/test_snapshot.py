@@ -69,6 +69,9 @@ def test_a_healthy_a100(look):
         "ecc_sram": {"volatile_uncorrected": 0, "aggregate_uncorrected": 0, "threshold_exceeded": False},
         "remapped_rows": {"correctable": 0, "uncorrectable": 0, "pending": False, "failure": False},
         "retired_pages": "not_applicable",
+        "memory_unrepairable": "not_applicable",
+        "memory_repair": "not_applicable",
+        "recovery_action": "not_applicable",
         "pcie": {"generation": 4, "generation_max": 4, "width": 16, "width_max": 16},
         "pcie_replays": 0,
         "nvlinks": [
@@ -125,8 +128,26 @@ def test_a_quick_look_leaves_the_slow_questions_out(look):
 def test_what_a_card_does_not_have(look, name, absent):
     for device in look(name)["devices"]:
         states = {key: reading["state"] for key, reading in device["readings"].items() if "value" not in reading}
-        assert states == dict.fromkeys(absent, "not_applicable")
+        # Newer than the drivers of these hosts.
+        newer = {"memory_unrepairable", "memory_repair", "recovery_action"}
+        assert states == dict.fromkeys(absent | newer, "not_applicable")
         assert device["error"] is None
+
+
+def test_what_drivers_from_570_and_580_on_tell_of_a_card(look):
+    def change(scenario):
+        scenario["devices"][0]["repair"] = {"channel": 1, "tpc": 0}
+        scenario["devices"][0]["recovery_action"] = 4
+
+    driver = {"version": "580.65.06", "library_version": None, "cuda_version": None}
+    told = values(look("h100-sxm-x8", change=change, driver=driver)["devices"][0])
+    assert told["recovery_action"] == 4
+    assert told["memory_repair"] == {"channel_pending": True, "tpc_pending": False}
+    assert told["memory_unrepairable"] is False
+    driver["version"] = "570.133.20"
+    told = values(look("h100-sxm-x8", change=change, driver=driver)["devices"][0])
+    assert told["recovery_action"] == 4
+    assert (told["memory_repair"], told["memory_unrepairable"]) == ("not_applicable", "not_applicable")
 
 
 def test_a_driver_before_510_lists_processes_and_memory_errors_by_older_names(look):
