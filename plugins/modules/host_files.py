@@ -300,7 +300,8 @@ def main() -> None:
     if wrong:
         module.fail_json(msg="; ".join(wrong))
     changes: dict[str, str] = {}
-    diff, backups = [], {}
+    diff: list[Item] = []
+    backups: dict[str, str] = {}
     for item in module.params["entries"]:
         path, why = item["path"], system.file_drift(item)
         if why is None:
