@@ -213,9 +213,10 @@ KNOWN = {
     "module_utils/fleet_file.py",
     "module_utils/mesos_agent_state.py",
     "modules/ceph_secrets.py",
-    # In memory; a device; a scratch directory, a lock or a journal of root's.
+    # In memory; a device; a directory; a scratch directory, a lock or a journal of root's.
     "module_utils/query_container.py",
     "modules/host_files.py",
+    "module_utils/ceph_monitor.py",
     "module_utils/ceph_osd.py",
     "module_utils/ceph_probe.py",
     "module_utils/ceph_scratch.py",
