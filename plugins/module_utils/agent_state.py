@@ -137,10 +137,13 @@ def _part(one: dict[str, Any], name: str, where: str) -> Any:
 def _record(one: Any, where: str) -> None:
     _must(one, dict, where)
     identity = _must(_part(one, "identity", where), dict, f"{where}.identity")
-    for name, kind in (("uuid", str), ("index", int), ("pci_address", str)):
-        _must(_part(identity, name, where), kind, f"{where}.identity.{name}", optional=True)
-    for name, kind in (("answered", bool), ("present", bool), ("handed_through", bool), ("boot", int), ("missed", int)):
-        _must(_part(one, name, where), kind, f"{where}.{name}")
+    for name in ("uuid", "pci_address"):
+        _must(_part(identity, name, where), str, f"{where}.identity.{name}", optional=True)
+    _must(_part(identity, "index", where), int, f"{where}.identity.index", optional=True)
+    for name in ("answered", "present", "handed_through"):
+        _must(_part(one, name, where), bool, f"{where}.{name}")
+    for name in ("boot", "missed"):
+        _must(_part(one, name, where), int, f"{where}.{name}")
     verdict = _must(_part(one, "verdict", where), dict, f"{where}.verdict")
     _among(_part(verdict, "verdict", where), (None, *VERDICTS), f"{where}.verdict.verdict")
     _must(_part(verdict, "since", where), float, f"{where}.verdict.since", optional=True)
@@ -154,8 +157,8 @@ def _record(one: Any, where: str) -> None:
         for bucket in _must(_part(row, "minutes", place), list, f"{place}.minutes"):
             if len(_must(bucket, list, f"{place}.minutes")) != 2:
                 raise Malformed(f"{place}.minutes has a row that is no pair")
-            for number, kind in zip(bucket, (int, float)):
-                _must(number, kind, f"{place}.minutes")
+            _must(bucket[0], int, f"{place}.minutes")
+            _must(bucket[1], float, f"{place}.minutes")
     for row, place in _rows(one, "faults", where):
         _fault(row, place)
     for row, place in _rows(one, "past", where):
@@ -163,7 +166,9 @@ def _record(one: Any, where: str) -> None:
     _must(_part(one, "memory", where), dict, f"{where}.memory")
     for row, place in _numbered(_part(one, "xids", where), f"{where}.xids"):
         _fields(row, place, {"count": int, "last": float})
-    _must(_part(one, "recent", where), type(one["recent"]) if isinstance(one["recent"], (list, dict)) else list, where)
+    # What was seen in the last seconds, in the form of whichever version wrote it.
+    if not isinstance(_part(one, "recent", where), (list, dict)):
+        raise Malformed(f"{where}.recent is neither a list nor an object")
 
 
 def _fault(row: Any, place: str) -> None:

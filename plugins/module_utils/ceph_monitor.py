@@ -64,7 +64,8 @@ def make_store(
         _write_for(f"{draft}/baremetal-gpu-fsid", f"{fsid}\n", ceph.pw_uid, ceph.pw_gid)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    os.rename(draft, place)
+    with host_write.place(place) as there:
+        os.rename(os.path.basename(draft), there.name, src_dir_fd=there.directory, dst_dir_fd=there.directory)
 
 
 def _write_for(path: str, text: str, uid: int, gid: int) -> None:

@@ -248,8 +248,10 @@ def _config(draft: str, subject: str, names: Iterable[str]) -> str:
 
 
 def _take(made: str, path: str, mode: int) -> None:
+    # On the controller an operator's own links lead where he wants.
+    real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
     with open(made, encoding="utf-8") as file:
-        secret_file.write(path, file.read(), os.getuid(), os.getgid(), mode)
+        secret_file.write(real, file.read(), os.getuid(), os.getgid(), mode)
 
 
 def _last(text: str) -> str:

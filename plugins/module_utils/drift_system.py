@@ -95,7 +95,7 @@ def _content(item: dict[str, Any], there: host_write.Place) -> str | None:
         return str(error.strerror)
     except OSError:
         return "content differs"
-    same = have == wanted.encode("utf-8") if wanted is not None else sha256(have) == checksum.lower()
+    same = have == wanted.encode("utf-8") if wanted is not None else sha256(have) == str(checksum).lower()
     return None if same else "content differs"
 
 

@@ -54,24 +54,34 @@ class ConfigError(ValueError):
 def read_config(path: str) -> dict[str, Any]:
     """The agent's configuration; what it leaves out has a default. Raises ConfigError."""
     try:
-        config = bounded_json.parse_object(host_write.read(path, CONFIG_AT_MOST))
-        for key in config:
-            if key not in CONFIG:
-                raise bounded_json.Malformed(f"it has {key!r}, which is no setting")
-        for key, right in CONFIG.items():
-            if key in config and not right(config[key]):
-                raise bounded_json.Malformed(f"{key} is {one_line(config[key], 60)!r}")
-        for key, kind in SECTIONS.items():
-            if config.get(key) is not None:
-                _check_section(config[key], kind, key)
+        text = host_write.read(path, CONFIG_AT_MOST)
     except FileNotFoundError:
         return {}
-    except (OSError, bounded_json.Malformed) as failure:
-        why = failure.strerror if isinstance(failure, OSError) else failure
-        raise ConfigError(
-            f"{path} cannot be used: {why}. To do: run the role gpu_agent again, which writes it"
-        ) from None
-    return config
+    except OSError as failure:
+        raise ConfigError(f"{path} cannot be read: {failure.strerror}. {REMEDY}") from None
+    try:
+        config = bounded_json.parse(text)
+    except bounded_json.Malformed as failure:
+        raise ConfigError(f"{path} is not valid JSON: {failure}. {REMEDY}") from None
+    try:
+        _check(config)
+    except bounded_json.Malformed as failure:
+        raise ConfigError(f"{path} cannot be followed: {failure}. {REMEDY}") from None
+    return dict(config)
+
+
+def _check(config: Any) -> None:
+    if not isinstance(config, dict):
+        raise bounded_json.Malformed("it is not an object")
+    for key in config:
+        if key not in CONFIG:
+            raise bounded_json.Malformed(f"it has {key!r}, which is no setting")
+    for key, right in CONFIG.items():
+        if key in config and not right(config[key]):
+            raise bounded_json.Malformed(f"{key} is {one_line(config[key], 60)!r}")
+    for key, kind in SECTIONS.items():
+        if config.get(key) is not None:
+            _check_section(config[key], kind, key)
 
 
 def _is_text(value: Any) -> bool:
@@ -83,6 +93,7 @@ def _are_texts(value: Any) -> bool:
 
 
 CONFIG_AT_MOST = 1 << 20
+REMEDY = "Run the role gpu_agent again, which writes it."
 SECTIONS: dict[str, type] = {
     "settings": Settings,
     "zookeeper": agent_zookeeper.Settings,

@@ -145,6 +145,26 @@ def problems(entries: Iterable[Item]) -> list[str]:
     return found
 
 
+def led_astray(entries: Iterable[Item], paths: Iterable[str]) -> list[str]:
+    """Where the way leads through a link that others than root can turn, told before anything is changed."""
+    found, removed = [], []
+    for item in [*entries, *({"path": path} for path in paths)]:
+        path = item["path"]
+        if item.get("state") == "absent":
+            removed.append(f"{path}/")
+        if path.startswith(tuple(removed)):
+            # What leads there may go before.
+            continue
+        try:
+            with host_write.place(path):
+                continue
+        except host_write.Unsafe as error:
+            found.append(str(error))
+        except OSError:
+            continue
+    return found
+
+
 def mend(module: AnsibleModule, item: Item) -> str | None:
     """Bring what differs into its state. The value is the copy that was kept of a file, if one was.
 
@@ -297,10 +317,12 @@ def main() -> None:
         supports_check_mode=True,
     )
     wrong = problems(module.params["entries"])
+    wrong = wrong or led_astray(module.params["entries"], module.params["no_links"])
     if wrong:
         module.fail_json(msg="; ".join(wrong))
     changes: dict[str, str] = {}
-    diff, backups = [], {}
+    diff: list[Item] = []
+    backups: dict[str, str] = {}
     for item in module.params["entries"]:
         path, why = item["path"], system.file_drift(item)
         if why is None:

@@ -130,8 +130,10 @@ def main() -> None:
         content = {**kept, **{name: secrets.token_hex(BYTES) for name in missing}}
         if missing and not module.check_mode:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            # On the controller an operator's own links lead where he wants.
+            real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
             secret_file.write(
-                path, json.dumps(content, indent=2, sort_keys=True) + "\n", os.getuid(), os.getgid(), 0o600
+                real, json.dumps(content, indent=2, sort_keys=True) + "\n", os.getuid(), os.getgid(), 0o600
             )
     except (OSError, ValueError) as wrong:
         module.fail_json(msg=f"{source} cannot be used: {wrong}")

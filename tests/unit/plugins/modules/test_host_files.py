@@ -276,11 +276,27 @@ def test_a_directory_turned_into_a_link_stops_the_run_which_names_it(module, acc
     account.does(lambda: os.symlink("../etc", "data"))
     said = module({**entry, "path": str(account.directory / entry["path"])})
     assert said["failed"] is True
+    assert said.get("changes", {}) == {}
     assert said["msg"].startswith(f"{account.directory / entry['path']}: ")
     assert "nobody" in said["msg"]
     assert "To do: " in said["msg"]
     assert [(one.name, one.read_text()) for one in etc.iterdir()] == [("passwd", SECRET)]
     assert etc.stat().st_uid == 0
+
+
+@needs_root
+@pytest.mark.parametrize("check_mode", [True, False])
+def test_it_is_said_before_anything_is_changed_and_in_check_mode_too(module, account, tmp_path, check_mode):
+    account.does(lambda: os.symlink("..", "data"))
+    first = {"path": str(tmp_path / "first"), "content": "1"}
+    paths = [str(account.directory / "data" / name) for name in ("one", "two")]
+    said = module(first, *({"path": path, "content": "x"} for path in paths), check_mode=check_mode)
+    assert said["failed"] is True
+    assert all(f"{path}: the way leads through the link data, which nobody can turn" in said["msg"] for path in paths)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["zookeeper"]
+    # Who takes the link away goes on.
+    done = module({"path": str(account.directory / "data"), "state": "absent"}, {"path": paths[0], "state": "absent"})
+    assert list(done["changes"]) == [str(account.directory / "data")]
 
 
 @needs_root

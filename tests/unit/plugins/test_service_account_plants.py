@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Everything of the collection that writes or reads as root where a service account may have planted something.
+
+The account is a process of its own, with no rights but those to its directory. What it wants is a file of root's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    agent_publish,
+    agent_state,
+    ceph_monitor,
+    ceph_noout,
+    ceph_osd,
+    ceph_probe,
+    ceph_purge,
+    host_look,
+    host_unit,
+    merge_record,
+    mesos_tls,
+    secret_file,
+)
+from ansible_collections.baremetal.gpu.plugins.modules import ceph_daemon_key, config_merge
+from tests.unit.plugins.service_account import NOBODY, Account, needs_root
+
+pytestmark = needs_root
+PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
+SECRET = "root:$6$hash\n"
+NAME = "file.json"
+
+
+@pytest.fixture
+def account(tmp_path):
+    return Account(tmp_path / "service")
+
+
+@pytest.fixture
+def shadow(tmp_path):
+    path = tmp_path / "shadow"
+    path.write_text(SECRET)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def user_ceph(monkeypatch):
+    """Ceph's account is the one that was taken over."""
+    nobody = pwd.getpwuid(NOBODY)
+    monkeypatch.setattr(pwd, "getpwnam", lambda _name: nobody)
+
+
+def is_untouched(path):
+    status = path.stat()
+    return (path.read_text(), status.st_uid, stat.S_IMODE(status.st_mode)) == (SECRET, 0, 0o600)
+
+
+def merged(path: str, capsys: pytest.CaptureFixture[str], state_dir: Path) -> dict:
+    given = {"path": path, "values": {"a": 1}, "state_dir": str(state_dir)}
+    with patch_module_args(given), pytest.raises(SystemExit):
+        config_merge.main()
+    return dict(json.loads(capsys.readouterr().out))
+
+
+WRITERS: dict[str, Callable[[str], object]] = {
+    "state of the agent": lambda path: agent_state.write_atomically(path, "x"),
+    "metrics": lambda path: agent_publish.write_atomically(path, "x"),
+    "secret": lambda path: secret_file.write(path, "x", 0, 0, 0o600),
+    "key of a daemon": lambda path: ceph_daemon_key.write(path, "x"),
+    "lease of noout": lambda path: ceph_noout._write(path, "x"),
+    "record of an OSD": lambda path: ceph_osd._save(path, {"x": 1}),
+    "key of an OSD": lambda path: ceph_osd._write(path, "x"),
+    "key of a monitor": lambda path: ceph_monitor._write_for(path, "x", NOBODY, NOBODY),
+    "proof of a home": lambda path: ceph_probe._keep(path, 1.0),
+}
+
+
+@pytest.mark.parametrize("name", list(WRITERS))
+@pytest.mark.parametrize("planted", [NAME, f"{NAME}.new", f".{NAME}.new", f"{NAME}~", f"{NAME}.{os.getpid()}"])
+def test_no_writer_writes_through_a_link(account, shadow, name, planted):
+    account.does(lambda: os.symlink(str(shadow), planted))
+    path = account.directory / NAME
+    WRITERS[name](str(path))
+    assert is_untouched(shadow)
+    assert stat.S_ISREG(path.lstat().st_mode)
+
+
+@pytest.mark.parametrize("name", [name for name in WRITERS if name != "proof of a home"])
+def test_no_writer_goes_through_a_directory_that_was_turned_into_a_link(account, tmp_path, name):
+    etc = tmp_path / "etc"
+    etc.mkdir()
+    (etc / NAME).write_text(SECRET)
+    account.does(lambda: os.symlink("../etc", "data"))
+    with pytest.raises(OSError, match=r"the way leads through the link data|is a link in a directory"):
+        WRITERS[name](str(account.directory / "data" / NAME))
+    assert [(one.name, one.read_text()) for one in etc.iterdir()] == [(NAME, SECRET)]
+    assert etc.stat().st_uid == 0
+
+
+def test_a_merge_into_a_planted_link_is_refused_and_shows_nothing(account, tmp_path, shadow, capsys):
+    shadow.write_text('{"root": "$6$hash"}')
+    account.does(lambda: (os.symlink(str(shadow), "daemon.json"), os.symlink("..", "etc")))
+    for path in (account.directory / "daemon.json", account.directory / "etc/shadow"):
+        said = merged(str(path), capsys, tmp_path / "records")
+        assert said["failed"] is True
+        assert said["msg"].startswith(f"{path} is left as it is: ")
+        assert "To do: " in said["msg"]
+        assert "$6$" not in json.dumps(said)
+    assert shadow.read_text() == '{"root": "$6$hash"}'
+    assert not (tmp_path / "records").exists()
+
+
+def test_a_merge_into_a_file_of_its_own_keeps_mode_and_owner(account, tmp_path, capsys):
+    path = account.directory / "daemon.json"
+    account.does(lambda: Path("daemon.json").write_text('{"b": 2}'))
+    path.chmod(0o604)
+    assert merged(str(path), capsys, tmp_path / "records")["changed"] is True
+    assert json.loads(path.read_text()) == {"b": 2, "a": 1}
+    assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (NOBODY, 0o604)
+    assert merge_record.Record(str(tmp_path / "records"), str(path)).claims is None
+
+
+@pytest.mark.parametrize("name", ["readers", "stamps"])
+def test_a_pipe_in_the_place_of_a_stamp_stops_nobody(account, name):
+    account.does(lambda: os.mkfifo("started"))
+    path = str(account.directory / "started")
+    found = host_look.read(path) if name == "readers" else str(host_unit.is_due(["/etc/hostname"], path))
+    assert found == ("" if name == "readers" else "True")
+
+
+def test_a_secret_behind_a_link_is_not_compared_and_not_taken_over(account, shadow):
+    account.does(lambda: os.symlink(str(shadow), "key"))
+    path = str(account.directory / "key")
+    assert secret_file.differences(path, SECRET, 0, 0, 0o600) == [f"put a file in the place of {path}"]
+    os.unlink(path)
+    os.link(shadow, path)
+    assert secret_file.differences(path, SECRET, 0, 0, 0o600) == [f"write {path} anew"]
+
+
+def test_what_a_purge_removes_is_the_link_and_not_what_it_leads_to(account, tmp_path):
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/passwd").write_text(SECRET)
+    account.does(lambda: (os.symlink("../etc", "ceph-a"), os.symlink("../etc", "mon")))
+    ceph_purge._remove(str(account.directory / "ceph-a"))
+    with pytest.raises(ceph_purge.PurgeError, match="leads through the link mon"):
+        ceph_purge._remove(str(account.directory / "mon/passwd"))
+    assert (tmp_path / "etc/passwd").read_text() == SECRET
+
+
+def test_the_store_of_a_monitor_is_not_made_elsewhere(account, tmp_path, shadow, monkeypatch):
+    place = account.directory / "ceph-a"
+    monkeypatch.setattr(ceph_monitor, "store_of", lambda _cluster, _name: str(place))
+    ran: list[list[str]] = []
+
+    def run(argv: list[str], _stdin: object, _seconds: object) -> tuple[int, str, str]:
+        ran.append(argv)
+        if argv[0] == "monmaptool":
+            Path(argv[-1]).write_text("a map")
+        return 0, "", ""
+
+    def plant() -> None:
+        for name in ("ceph-a.keyring", "ceph-a.monmap", "ceph-a.new.x"):
+            os.symlink(str(shadow), name)
+        os.symlink("..", "ceph-a.new")
+
+    account.does(plant)
+    ceph_monitor.make_store(run, "ceph", "a", "f", [], "[mon.]\n")
+    assert is_untouched(shadow)
+    assert tmp_path.stat().st_uid == 0
+    assert place.is_dir()
+    assert not place.is_symlink()
+    # What root's programs write by themselves is nowhere where the account could lead it elsewhere.
+    monmap = ran[0][-1]
+    assert not monmap.startswith(str(account.directory))
+    assert not os.path.exists(monmap)
+
+
+def test_the_directory_for_tls_is_roots_since_keys_are_copied_there():
+    told = {
+        "authority": {"path": "/x", "sha256": "0"},
+        "certificates": {"h": dict.fromkeys(("certificate", "certificate_sha256", "key", "key_sha256"), "x")},
+    }
+    rows = mesos_tls.files("master", {"directory": "/etc/tls", "group": ""}, told, "mesos", "h")
+    assert {key: rows[0][key] for key in ("path", "mode", "owner", "group")} == {
+        "path": "/etc/tls",
+        "mode": "0750",
+        "owner": "root",
+        "group": "mesos",
+    }
+
+
+# --- that it stays so -------------------------------------------------------------------------------------------------
+
+# Where a file is opened to be written, or renamed over another one. Each of these is on the controller, in /dev, in a
+# directory of its own that root has just made, or appends.
+KNOWN = {
+    "module_utils/host_write.py",
+    "module_utils/outside_text.py",
+    # On the controller.
+    "action/gpu_preflight_info.py",
+    "action/gpu_verify_report.py",
+    "module_utils/certificates.py",
+    "module_utils/fleet_file.py",
+    "module_utils/mesos_agent_state.py",
+    "modules/ceph_secrets.py",
+    # In memory; a device; a directory; a scratch directory, a lock or a journal of root's.
+    "module_utils/query_container.py",
+    "modules/host_files.py",
+    "module_utils/ceph_monitor.py",
+    "module_utils/ceph_osd.py",
+    "module_utils/ceph_probe.py",
+    "module_utils/ceph_scratch.py",
+    "module_utils/devices.py",
+    "module_utils/node_orders.py",
+    "module_utils/query_runtime.py",
+    "module_utils/reconciler_journal.py",
+    "modules/config_merge.py",
+    "modules/container_check.py",
+    "modules/nvcc_check.py",
+}
+WRITES = re.compile(
+    r"""\bopen\([^)\n]*["'][wax]b?\+?["']|O_CREAT|os\.(replace|rename)\(|atomic_move|mkstemp|write_(text|bytes)\("""
+)
+
+
+def test_no_other_place_writes_files_by_hand():
+    found = {str(path.relative_to(PLUGINS)) for path in PLUGINS.rglob("*.py") if WRITES.search(path.read_text("utf-8"))}
+    assert found <= KNOWN, f"these write files without host_write: {sorted(found - KNOWN)}"
