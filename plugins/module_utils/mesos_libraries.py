@@ -173,15 +173,25 @@ def problem(home: str, told: Needs, family: str) -> str:
     return f"{'; '.join(said)}. To do: install what is missing, or take programs that were built for this release"
 
 
-def strangers(home: str, told: Needs) -> str:
-    """Which of Mesos' own libraries are found elsewhere, in words; empty if none is."""
-    found = sorted(f"{name} in {path}" for name, path in told.found.items() if OWN.fullmatch(name) and path)
-    elsewhere = [text for text in found if not inside(text.partition(" in ")[2], home)]
-    if not elsewhere:
+def without(told: Needs, shown: str = SHOWN) -> Needs:
+    """The same, without what is found only because an archive's is shown."""
+    opt = os.path.dirname(shown)
+    found = {name: None if inside(path, opt) and not OWN.fullmatch(name) else path for name, path in told.found.items()}
+    return Needs(found, told.versions)
+
+
+def strangers(home: str, told: Needs, shown: str = SHOWN) -> str:
+    """Which of Mesos' own libraries are found elsewhere, in words; empty if none is.
+
+    :param home: the directory of an archive; empty for programs of a package, which find none of an archive.
+    """
+    found = {name: path for name, path in told.found.items() if OWN.fullmatch(name) and path}
+    wrong = {name for name, path in found.items() if inside(path, home or os.path.dirname(shown)) is not bool(home)}
+    if not wrong:
         return ""
     return (
-        f"the programs in {home} find {', '.join(elsewhere)}, of other programs. To do: remove these, or start "
-        "the programs of the host again"
+        f"the programs find {', '.join(f'{name} in {found[name]}' for name in sorted(wrong))}, of other programs. To "
+        "do: remove these, or start the programs of the host again"
     )
 
 

@@ -95,9 +95,12 @@ def main() -> None:
             chosen, told = mesos_libraries.to_show(home, host_run.run)
         else:
             told = mesos_libraries.needs(mesos_libraries.started(home), host_run.run)
+            if not module.params["started"]:
+                # What is shown of an archive that was there before goes away when the program starts.
+                told = mesos_libraries.without(told)
         why = mesos_libraries.problem(home, told, module.params["family"])
-        if not why and module.params["private"] and module.params["started"]:
-            why = mesos_libraries.strangers(home, told)
+        if not why and module.params["started"]:
+            why = mesos_libraries.strangers(home if module.params["private"] else "", told)
         if why:
             module.fail_json(msg=why)
         if module.params["private"] and not module.params["started"]:

@@ -99,6 +99,29 @@ def test_agents_give_out_what_the_facts_of_their_hosts_say(site: Site) -> None:
     assert "gpu/nvidia" not in ssh(SILENT, f"sudo cat {CONFIG}/agent.env")
 
 
+def test_programs_find_their_libraries_by_the_loader_and_have_the_plugin_of_sasl(site: Site) -> None:
+    for name in MACHINES:
+        assert ssh(name, "grep -l LD_LIBRARY_PATH /etc/systemd/system/m*.service || true") == ""
+        # The archive's programs have no rpath, and its tasks run all the same.
+        assert ssh(name, "readlink /opt/mesos/lib").endswith("/baremetal-gpu-lib\n")
+        assert "=> /opt/mesos/lib/libmesos.so.0\n" in ssh(name, "sudo ldconfig -p | grep libmesos.so.0")
+        assert ssh(name, "ls /usr/lib/*/sasl2/libcrammd5.so").strip()
+
+
+def test_a_run_with_an_agent_that_no_master_takes_is_not_green(site: Site) -> None:
+    """Marked gone it ends with 0 whenever it is started."""
+    leader, agent = site.leaders()[0], site.agents()[BARE]["id"]
+    call = {"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": {"value": agent}}}
+    site.ask(leader, 5050, "/api/v1", "operator", call)
+    until(lambda: BARE not in site.agents())
+    play = site.run("--tags mesos_agent", limit=BARE, mesos_agent_wait=15)
+    assert "the agent does not do its work" in " ".join(play.failures[BARE])
+    ssh(BARE, "sudo rm /var/lib/mesos/agent/meta/slaves/latest")
+    play = site.run("--tags mesos_agent", limit=BARE)
+    assert play.rc == 0, play.tail()
+    assert site.agents()[BARE]["id"] != agent
+
+
 def test_marathon_leads_and_knows_of_gpus(site: Site) -> None:
     told = site.ask(CARDS, 8080, "/v2/info", "http:operator")
     assert "gpu_resources" in told["marathon_config"]["features"]

@@ -172,6 +172,37 @@ def test_libraries_of_another_program_are_no_proof(archive: Archive, tmp_path: P
     mine, other = f"{home}/lib/libmesos.so.0", f"{tmp_path}/other/libmesos.so.0"
     assert mesos_libraries.strangers(home, Needs({"libmesos.so.0": mine, "libc.so.6": "/lib/libc.so.6"})) == ""
     assert other in mesos_libraries.strangers(home, Needs({"libmesos.so.0": other}))
+    # Programs of a package have libraries of the host, and none of an archive that was there before.
+    shown = f"{home}/lib"
+    assert mesos_libraries.strangers("", Needs({"libmesos.so.0": "/usr/lib/libmesos.so.0"}), shown) == ""
+    assert mine in mesos_libraries.strangers("", Needs({"libmesos.so.0": mine}), shown)
+    told = Needs(
+        {"libmesos.so.0": mine, "libbundled.so.7": f"{home}/lib/libbundled.so.7", "libc.so.6": "/lib/libc.so.6"}
+    )
+    assert mesos_libraries.without(told, shown).missing == ["libbundled.so.7"]
+
+
+def test_the_unit_shows_the_loader_the_libraries_of_the_program_that_it_starts(tmp_path: Path) -> None:
+    shown, fake = tmp_path / "opt/lib", tmp_path / "bin/ldconfig"
+    for name in ("opt", "bin", "one/baremetal-gpu-lib", "two/baremetal-gpu-lib", "rpath"):
+        (tmp_path / name).mkdir(parents=True)
+    fake.write_text(f"#!/bin/sh\necho looked >>{tmp_path}/log\n")
+    fake.chmod(0o755)
+    script = Path(__file__).parents[4] / "roles/mesos_common/files/mesos_show.sh"
+
+    def start(home: str) -> int:
+        words = ["sh", str(script), str(tmp_path / home), str(shown)]
+        env = {"PATH": f"{fake.parent}:{os.environ['PATH']}"}
+        return subprocess.run(words, env=env, check=False).returncode
+
+    for home in ("one", "two", "two"):
+        assert start(home) == 0
+        assert os.readlink(shown) == f"{tmp_path}/{home}/baremetal-gpu-lib"
+    # A program of a package, or with an rpath, has no use for another's.
+    for _turn in range(2):
+        assert start("rpath") == 0
+        assert not shown.is_symlink()
+    assert (tmp_path / "log").read_text() == "looked\n" * 4
 
 
 def test_what_an_agent_becomes_is_in_sbin_or_bin(tmp_path: Path) -> None:
