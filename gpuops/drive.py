@@ -68,7 +68,7 @@ def drive(
     record = records.Record(playbook, limit, tags, check, started=time.time())
     before = [earlier for _path, earlier in records.earlier(site.remembered)]
     expected, seen = records.expected(before, record.kind), records.most_hosts(before)
-    kept = records.begin(site.remembered, secrets(site, options, (passwords or {}).values()))
+    kept = records.begin(site.remembered, secrets(site, options, (passwords or {}).values(), playbook))
     shown = shown_as(kept.redact)
     words = [*options, *(["--check", "--diff"] if check else [])]
     way = UnderWay(site, kept, shown, expected, words, passwords, also, seen)

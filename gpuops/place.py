@@ -14,6 +14,7 @@ import typer
 from ansible_collections.baremetal.gpu.plugins.module_utils import (
     fleet,
     fleet_file,
+    outside_text,
     placement,
     placement_app,
     placement_facts,
@@ -139,6 +140,11 @@ def _as_json(choice: placement.Choice) -> dict[str, Any]:
     }
 
 
+def _say(text: str, err: bool) -> None:
+    """Names and reasons come from files of which hosts have written parts."""
+    typer.echo(outside_text.several_lines(text), err=err)
+
+
 def _as_text(row: dict[str, Any]) -> str:
     cards = ", ".join(f"{card['index']} {card['uuid']}".strip() for card in row["cards"])
     return "\n".join(
@@ -214,16 +220,16 @@ def place(
     except placement.Refused as refused:
         notes = "".join(f"\n  {note}" for note in getattr(refused, "__notes__", []))
         why = "".join(f"\n  {text}: {number} nodes" for text, number in refused.excluded.items())
-        typer.echo(f"gpuops place: none of the {refused.nodes} nodes fits{why}{notes}", err=True)
+        _say(f"gpuops place: none of the {refused.nodes} nodes fits{why}{notes}", err=True)
         raise typer.Exit(REFUSED) from refused
     except placement_app.BrokenApp as wrong:
-        typer.echo(f"gpuops place: {app}: {wrong}", err=True)
+        _say(f"gpuops place: {app}: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     except placement_facts.BrokenNodes as wrong:
-        typer.echo(f"gpuops place: {mesos_state or nodes}: {wrong}", err=True)
+        _say(f"gpuops place: {mesos_state or nodes}: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     except (_Wrong, SiteError, fleet_file.SnapshotError, ValueError) as wrong:
-        typer.echo(f"gpuops place: {wrong}", err=True)
+        _say(f"gpuops place: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     rows = [_as_json(choice) for choice in choices]
     if as_json:
@@ -231,6 +237,6 @@ def place(
         return
     # The app goes to standard output alone, so that it can be sent on as it is.
     for row in rows:
-        typer.echo(_as_text(row), err=pinned is not None)
+        _say(_as_text(row), err=pinned is not None)
     if pinned:
         typer.echo(json.dumps(pinned, indent=2))

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, health_text
+from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, health_text, outside_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import EXIT_CODES
 from ansible_collections.baremetal.gpu.plugins.module_utils.policy import PolicyError
 
@@ -53,7 +53,7 @@ def probe(
     if as_json:
         typer.echo(json.dumps({**found["health"], "log_error": found["log_error"]}, indent=2))
     else:
-        typer.echo(health_text.table(found["health"]))
+        typer.echo(outside_text.several_lines(health_text.table(found["health"])))
     if found["log_error"] and not as_json:
         typer.echo(f"gpuops probe: {found['log_error']}", err=True)
     raise typer.Exit(EXIT_CODES[found["health"]["verdict"]])

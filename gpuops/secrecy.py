@@ -9,6 +9,7 @@ themselves. They are looked for in every form in which a task, a module or a web
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import json
 import os
@@ -42,8 +43,12 @@ _BESIDE = re.compile(
     r"|email|role|roles|group|groups|comment|state|scope|scopes|path|file|dir|url|uri)$"
 )
 # A quick look at a whole file for such names.
-_ANY_NAMED = re.compile(r"(?i)pass|secret|token|credential|key|_pin\b|otp|bearer")
+_ANY_NAMED = re.compile(
+    r"(?i)(pass|passw|passwd|password|passphrase|passcode|secret|token|credential|pin|otp|bearer|key)(s|_?hash)?[\"']?\s*[:=]"
+)
 _LINE = re.compile(r"""(?mx) (?:^|[\s{,]) ["']? (\w[\w-]*) ["']? \s* [:=] \s* ("[^"\n]*"|'[^'\n]*'|[^\s,}#][^\n,}]*)""")
+# Whose secret it is may be read, also where both are in one place.
+_OWNER = re.compile(r"(?i)(^|[_-])(principal|user|username)$")
 # A path, a URL, or a template that takes its value from somewhere else.
 _NO_SECRET = re.compile(r"\s*(/|~|\./|\{\{|[a-z]+://)")
 # They are said to everybody.
@@ -56,6 +61,7 @@ _LEFT_OUT = {".gpuops", ".git", ".cache", ".venv", "reports", "artifacts", "__py
 # Directories of variables beside an inventory or a playbook.
 _OF_VARIABLES = ("group_vars", "host_vars", "vars", "vault", "vaults", ".secrets")
 INFINITE = 1 << 30
+_SUFFIXES = (".yml", ".yaml", ".json", ".ini", ".vault")
 FILES_AT_MOST, BYTES_AT_MOST = 20000, 4_000_000
 
 
@@ -108,7 +114,7 @@ class Secrets:
         """
         if isinstance(content, Mapping):
             for key, value in content.items():
-                if not _is_cluster_id(key, value):
+                if not _is_cluster_id(key, value) and not (isinstance(key, str) and _OWNER.search(key)):
                     inherited = named and not (isinstance(key, str) and _BESIDE.search(key))
                     self.leaves(value, sealed, inherited or _is_secret_name(key, value))
         elif isinstance(content, (list, tuple, set)):
@@ -127,7 +133,7 @@ class Secrets:
         :param secret: all of it is.
         """
         try:
-            if path.stat().st_size > BYTES_AT_MOST:
+            if not path.is_file() or path.stat().st_size > BYTES_AT_MOST:
                 return
             data = path.read_bytes()
         except OSError:
@@ -213,7 +219,12 @@ def _files(root: Path) -> Iterator[Path]:
 
 
 def gather(
-    inventory: Path, config: Path | None, settings: Mapping[str, str], words: Sequence[str], typed: Iterable[str]
+    inventory: Path,
+    config: Path | None,
+    settings: Mapping[str, str],
+    words: Sequence[str],
+    typed: Iterable[str],
+    playbook: str = "",
 ) -> set[str]:
     """What is secret at a site.
 
@@ -221,18 +232,20 @@ def gather(
     :param config: the ansible.cfg that holds, and its section ``defaults`` as ``settings``.
     :param words: further options for Ansible's commands.
     :param typed: passwords that somebody has typed.
+    :param playbook: a file, or the name of one in a collection.
     """
     typed = [text for text in typed if text]
     found = Secrets([*_passwords(config, settings, words), *(text.encode() for text in typed)])
     roots = [inventory] if inventory.is_dir() else [inventory.parent / name for name in _OF_VARIABLES]
-    beside = {Path.cwd(), *([config.parent] if config else []), inventory.parent}
-    for place in sorted(beside):
+    beside = {Path.cwd(), inventory.parent, *([config.parent] if config else [])}
+    if playbook and Path(playbook).is_file():
+        beside.add(Path(playbook).resolve().parent)
+    files = {inventory} if inventory.is_file() else set()
+    for place in beside:
         roots += [place / name for name in _OF_VARIABLES]
-    files = {path for root in roots for path in _files(root)}
-    if inventory.is_file():
-        files |= {
-            path for path in inventory.parent.iterdir() if path.is_file() and _may_hold_variables(path, inventory)
-        }
+        with contextlib.suppress(OSError):
+            files |= {path for path in place.iterdir() if path.suffix in _SUFFIXES or "vault" in path.name}
+    files |= {path for root in roots for path in _files(root)}
     for path in sorted(files):
         found.file(path, secret=".secrets" in path.parts)
     _extra_variables(found, words)
@@ -240,10 +253,6 @@ def gather(
         if _is_secret_name(name):
             found.text(value)
     return found.found
-
-
-def _may_hold_variables(path: Path, inventory: Path) -> bool:
-    return path == inventory or path.suffix in (".yml", ".yaml", ".json", ".ini", ".vault") or "vault" in path.name
 
 
 def _option(words: Sequence[str], *names: str) -> list[str]:

@@ -84,14 +84,15 @@ def settings(config: Path | None) -> dict[str, str]:
     return dict(parser["defaults"]) if parser.has_section("defaults") else {}
 
 
-def secrets(site: Site, words: Sequence[str] = (), typed: Iterable[str] = ()) -> set[str]:
+def secrets(site: Site, words: Sequence[str] = (), typed: Iterable[str] = (), playbook: str = "") -> set[str]:
     """Texts that nobody is to read on a screen or in a file.
 
     :param words: further options for Ansible's commands, which may name passwords and variables.
     :param typed: passwords that somebody has typed.
+    :param playbook: a file with variables beside it, or a name of a collection's.
     """
     config = config_file()
-    return secrecy.gather(site.inventory, config, settings(config), words, typed)
+    return secrecy.gather(site.inventory, config, settings(config), words, typed, playbook)
 
 
 def redactor(site: Site, words: Sequence[str] = (), typed: Iterable[str] = ()) -> secrecy.Redactor:

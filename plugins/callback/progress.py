@@ -63,8 +63,10 @@ import time
 from ansible import context
 from ansible.plugins.callback import CallbackBase
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text, progress, progress_text
 
+# Of what is printed of one task with -v or --diff.
+LONGEST = 200000
 COLOURS = re.compile("\x1b\\[[0-9;]*m")
 STYLES = {
     "good": "\x1b[32m",
@@ -294,11 +296,14 @@ class CallbackModule(CallbackBase):
         """With -v: what was changed and what the playbook said."""
         said = result.result.get("msg") if result.task.action in ("debug", "ansible.builtin.debug") else None
         if kind is progress.CHANGED or said is not None:
-            self._print(f"{result.host.name}: {result.task.name}: {said if said is not None else 'changed'}")
+            words = said if said is not None else "changed"
+            self._print(f"{result.host.name}: {result.task.name}: {words}", indent="  ")
 
-    def _print(self, text):
+    def _print(self, text, indent=""):
         with self._lock:
-            self._screen.print([[("plain", line)] for line in text.splitlines()])
+            first, *others = outside_text.several_lines(text, LONGEST).rstrip("\n").split("\n")
+            # What a host says in several lines stands behind its name, and looks like nothing of ours.
+            self._screen.print([[("plain", line)] for line in (first, *(f"{indent}{line}" for line in others))])
 
     def _draw(self, now):
         if self._screen.live and not self._asking and now - self._drawn >= self._interval:

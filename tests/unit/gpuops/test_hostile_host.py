@@ -9,11 +9,14 @@ import string
 
 import pytest
 import yaml
+from ansible.errors import AnsibleActionFail
 from ansible.parsing.dataloader import DataLoader
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet_file
+from ansible_collections.baremetal.gpu.plugins.action.gpu_verify_report import write
+from ansible_collections.baremetal.gpu.plugins.module_utils import fleet, fleet_file
 from gpuops import outside
 from gpuops.init import answers, command, discover, files
+from gpuops.inventory import snapshot
 from tests.unit.gpuops.conftest import HERE
 from tests.unit.project.tree import BIN, try_run
 
@@ -235,3 +238,68 @@ def test_a_snapshot_of_hostile_facts_has_no_more_than_its_host(tmp_path):
     files.write_snapshot(tmp_path, found)
     rows = list(fleet_file.read(str(tmp_path / "inventory" / ".gpus.jsonl"), facts=True))
     assert [row.host for row in rows] == ["evil"]
+
+
+def test_facts_of_a_hostile_host_are_no_templates_in_an_inventory(bench, tmp_path):
+    canary = tmp_path / "canary"
+    evil = template(canary)
+    card = {
+        "index": 0,
+        "uuid": evil,
+        "pci_address": evil,
+        "name": evil,
+        "slug": evil,
+        "architecture": evil,
+        "pcie": evil,
+    }
+    facts = {"schema": 1, "present": True, "pci": [], "devices": [card], "driver": {"branch": evil, "loaded": evil}}
+    inventory = bench.path / "inventory"
+    inventory.mkdir()
+    fleet_file.write(str(inventory / ".gpus.jsonl"), 1.0, [fleet_file.row_of("evil", 1.0, facts)])
+    (inventory / "hosts.json").write_text(json.dumps({"all": {"hosts": {"evil": HERE, "good": HERE}}}))
+    options = {
+        "plugin": "baremetal.gpu.gpus",
+        "snapshot": ".gpus.jsonl",
+        "cards_variable": "gpu_cards",
+        "compose": {"composed": "gpu.devices | map(attribute='name') | first", "whole": "gpu"},
+        "keyed_groups": [{"key": "gpu.devices | map(attribute='name')", "prefix": "named"}],
+    }
+    (inventory / "zz_gpus.yml").write_text(yaml.safe_dump(options))
+    environment = {"ANSIBLE_INVENTORY": str(inventory)}
+    listed = try_run([BIN / "ansible-inventory", "--list"], cwd=bench.path, **environment)
+    assert listed.returncode == 0, listed.stderr
+    assert evil in listed.stdout.replace("\\", "")
+    told = try_run([BIN / "ansible", "all", "-m", "debug", "-a", "msg={{ vars }}"], cwd=bench.path, **environment)
+    assert "evil | SUCCESS" in told.stdout, told.stdout + told.stderr
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("value", ["x" * 5000, "\x1b[2J", ["a"], {"a": 1}, "\n" * 50, True])
+def test_a_group_is_never_named_after_anything_odd(value):
+    facts = {"schema": 1, "present": True, "pci": [], "devices": [{"slug": value}, {"architecture": value}]}
+    try:
+        found = fleet.groups(facts)
+    except fleet.BrokenFacts as broken:
+        found = [str(broken)]
+    for name in found:
+        assert name.isprintable()
+        assert len(name) < 300
+
+
+def test_a_host_names_no_endless_number_of_groups():
+    with pytest.raises(fleet.BrokenFacts, match="more than"):
+        fleet.groups({"schema": 1, "present": True, "devices": [{"slug": f"m{number}"} for number in range(5000)]})
+
+
+def test_a_snapshot_takes_no_endless_facts():
+    outcome = snapshot.Outcome(1.0)
+    outcome.take("evil", {"schema": 1, "present": True, "pci": [], "devices": [{"name": "x" * 3_000_000}]})
+    assert not outcome.found
+    assert outcome.problems["evil"].startswith("its facts cannot be used: they have 3")
+
+
+@pytest.mark.parametrize("host", ["../../x", "a/b", ".x", "/etc/x"])
+def test_a_report_is_never_written_beside_its_directory(host, tmp_path):
+    with pytest.raises(AnsibleActionFail, match="no file can have this name"):
+        write(str(tmp_path / "reports"), host, {})
+    assert list(tmp_path.iterdir()) == []

@@ -13,9 +13,16 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    fleet,
+    fleet_file,
+    outside_document,
+    progress,
+    progress_text,
+)
 from gpuops import doctor, outside, plan, screen, status, status_text, told
 from gpuops.feed import Feed
+from gpuops.inventory import snapshot
 from gpuops.report import collect, drawings, junit, page
 from gpuops.site import Site
 from tests.unit.gpuops.reported_site import TOPOLOGY, made_up, verified
@@ -301,7 +308,40 @@ def test_whatever_hosts_say_it_is_shown_and_written(seed, remembered):
     try_site(seed, remembered)
 
 
+def try_facts_of_a_fleet(seed, directory):
+    """What the inventory makes of facts, of a snapshot that has them, and of a file that somebody has spoiled."""
+    chance = random.Random(seed)
+    base = facts("fatal", **REASON)["ansible_facts"]["gpu"]
+    base = {**base, "pci": [{"kind": "gpu", "model": "A100", "architecture": "ampere"}]}
+    outcome = snapshot.Outcome(1.0)
+    snapshot.take_event(outcome, ok("good", "gpu_facts", ansible_facts={"gpu": base}))
+    for number in range(8):
+        event = ok(f"evil{number}", "gpu_facts", ansible_facts=spoiled(chance, {"gpu": base}, 0.05))
+        outside.Events(lambda given: snapshot.take_event(outcome, given))(event)
+    assert "good" in outcome.found
+    for problem in outcome.problems.values():
+        assert problem.isprintable()
+    path = directory / "gpus.jsonl"
+    fleet_file.write(str(path), 1.0, outcome.found.values())
+    for row in fleet_file.read(str(path), facts=True):
+        fleet.cards(row.facts())
+        assert all(name.replace("_", "").isalnum() and name.isascii() for name in row.groups)
+    data = bytearray(path.read_bytes())
+    for _ in range(chance.randrange(1, 5)):
+        data[chance.randrange(len(data))] = chance.randrange(256)
+    path.write_bytes(data[: chance.choice([len(data), len(data) // 2])])
+    rows, problem = snapshot.earlier(path)
+    assert not (rows and problem)
+    assert not [row for row in rows.values() if row.problem]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_facts_a_fleet_has(seed, tmp_path):
+    try_facts_of_a_fleet(seed, tmp_path)
+
+
 @pytest.mark.slow
 def test_whatever_hosts_say_for_longer(remembered):
-    for seed in range(1000, 11000):
+    for seed in range(1000, 4000):
         try_site(seed, remembered)
+        try_facts_of_a_fleet(seed, remembered)

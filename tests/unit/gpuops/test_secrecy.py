@@ -47,6 +47,8 @@ PLACES = {
         "inventory/host_vars/here/main.yml",
         lambda text: sealed(f"c: {{deep: [{json.dumps(text)}]}}\n"),
     ),
+    "a file of variables here": ("more.yml", lambda text: sealed(f"f: {json.dumps(text)}\n")),
+    "a value of a file here": ("other.yml", lambda text: f"vars:\n  g: {inline(text)}"),
     "a vault beside the playbook": ("group_vars/all/x.yml", lambda text: sealed(f"d: {json.dumps(text)}\n")),
     "a value in the midst of others": (
         "inventory/group_vars/all/open.yml",
@@ -123,18 +125,22 @@ def test_what_is_said_on_the_command_line_counts(tmp_path, monkeypatch):
 def test_what_is_no_secret_stays_readable(tmp_path, monkeypatch):
     site = place(tmp_path, {"a key that ends like a cluster's": "correct horse 7"})
     (tmp_path / "inventory" / "group_vars" / "all" / "plain.yml").write_text(
-        "common_reboot: allowed-by-us\nansible_ssh_private_key_file: /home/admin/key-file\nkey: gpu.devices\n"
+        "common_reboot: allowed-by-us\nansible_ssh_private_key_file: /srv/keys/key-file\nkey: gpu.devices\n"
         "registry_password: '{{ vault_registry }}'\ntoken_url: https://idp.example/token\n"
         "credentials: {principal: marathon-1, secret: swordfish}\ncache_key: host-and-model\n"
+    )
+    (tmp_path / "inventory" / ".secrets").mkdir()
+    (tmp_path / "inventory" / ".secrets" / "mesos.json").write_text(
+        json.dumps({"credentials": [{"principal": "mesos-agent", "secret": "its-own-secret"}]})
     )
     monkeypatch.chdir(tmp_path)
     redact = records.Redactor(secrets(site))
     said = (
-        f"fsid {FSID} allowed-by-us /home/admin/key-file gpu.devices {{{{ vault_registry }}}} marathon-1 "
-        "https://idp.example/token host-and-model"
+        f"fsid {FSID} allowed-by-us /srv/keys/key-file gpu.devices {{{{ vault_registry }}}} marathon-1 "
+        "https://idp.example/token host-and-model mesos-agent"
     )
     assert redact(said) == said
-    assert redact("a swordfish b") == "a ******** b"
+    assert redact("a swordfish b its-own-secret") == "a ******** b ********"
 
 
 def test_short_ones_are_hidden_where_they_stand_alone_and_make_no_words_black():

@@ -307,3 +307,26 @@ def test_a_question_stays_on_the_screen_until_it_is_answered(play):
     # Nothing was drawn between the question and the answer.
     asked = written.split("What is the word", 1)[1]
     assert "so far" not in asked.split("sesame", 1)[0]
+
+
+def test_what_a_file_or_a_host_says_does_not_move_the_terminal(tmp_path):
+    """With --diff and -v too, where Ansible's own colours are on."""
+    evil = "\x1b]0;owned\x07\x1b[2Jgone\rforged: ok\x9b1m\u202e"
+    content = json.dumps(evil)
+    (tmp_path / "play.yml").write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        f"    - copy: {{content: {content}, dest: {tmp_path}/made}}\n"
+        f"    - debug: {{msg: {content}}}\n    - fail: {{msg: {content}}}\n"
+    )
+    (tmp_path / "hosts.json").write_text(json.dumps({"all": {"hosts": {"here": HERE}}}))
+    done = try_run(
+        [BIN / "ansible-playbook", "-i", "hosts.json", "play.yml", "--diff", "-v"],
+        cwd=tmp_path,
+        ANSIBLE_STDOUT_CALLBACK="baremetal.gpu.progress",
+        ANSIBLE_FORCE_COLOR="true",
+    )
+    assert "forged: ok" in done.stdout
+    lines = done.stdout.splitlines()
+    assert not [line for line in lines if line.startswith("forged")]
+    for sign in ("\x1b]", "\x1b[2J", "\x07", "\r", "\x9b", "\u202e"):
+        assert sign not in done.stdout, repr(sign)
