@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import math
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import fleet
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 KIND = "baremetal.gpu snapshot"
 SCHEMA = 2
@@ -43,10 +45,10 @@ class Row(NamedTuple):
         """The facts in full. Raises fleet.BrokenFacts."""
         try:
             host, facts = json.loads(self.line)
-        except (ValueError, TypeError) as error:
-            raise fleet.BrokenFacts(f"the facts cannot be read: {error}") from error
+        except (ValueError, TypeError, RecursionError) as error:
+            raise fleet.BrokenFacts(f"the facts cannot be read: {one_line(error)}") from error
         if host != self.host:
-            raise fleet.BrokenFacts(f"the facts cannot be read: in their place are those of {host}")
+            raise fleet.BrokenFacts(f"the facts cannot be read: in their place are those of {one_line(host)}")
         return fleet.checked(facts)
 
 
@@ -81,7 +83,7 @@ def _hosts(path: str, text: str) -> int:
     """How many hosts the file has, by its header."""
     try:
         header = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or header.get("kind") != KIND:
         raise SnapshotError(f"{path} is no snapshot: it begins with {text[:40]!r}; {REMEDY}")
@@ -96,10 +98,11 @@ def _hosts(path: str, text: str) -> int:
 def _row(number: int, text: str) -> Row:
     try:
         host, time, groups = json.loads(text)
-        if not (isinstance(host, str) and host and isinstance(groups, list) and isinstance(time, (int, float))):
+        when = isinstance(time, (int, float)) and not isinstance(time, bool) and math.isfinite(time)
+        if not (isinstance(host, str) and host and isinstance(groups, list) and when):
             raise ValueError("not the name, the time and the groups of a host")
-    except (ValueError, TypeError) as error:
-        return Row(f"line {number}", problem=str(error))
+    except (ValueError, TypeError, RecursionError) as error:
+        return Row(f"line {number}", problem=one_line(error))
     # No generator within all(), which would take as long as parsing the line does.
     for name in groups:
         if not (isinstance(name, str) and name):

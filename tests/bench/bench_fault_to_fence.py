@@ -19,6 +19,7 @@ from typing import Any
 from tests.bench import harness
 from tests.bench.watched_host import PATIENCE_S, WatchedHost, missing
 from tests.local_zookeeper import LocalZooKeeper, NotHere
+from tests.unit.reconcile import places
 from tests.unit.reconcile.site import ISOLATION, Site
 
 FAULTS = 50
@@ -91,9 +92,11 @@ def run(quick: bool) -> list[harness.Figure]:
             agent = site.cluster.registered("n1")
             site.cluster.launch(site.cluster.framework("GPU_RESOURCES"), agent["id"], "job", "sleep 3600", gpus=1)
             site.leading()
-            where = {"servers": [server.address], "host": "n1", "path": site.path}
+            user, password = site.login("n1")
+            credentials = str(places.private(base / "login", {"user": user, "password": password}))
+            where = {"servers": [server.address], "host": "n1", "path": site.path, "credentials": credentials}
             with WatchedHost(10, {"zookeeper": where}) as host:
-                verdicts = f"{site.path}/verdicts/n1"
+                verdicts = f"{site.path}/hosts/n1/verdict"
                 while not site.client.exists(verdicts) or json.loads(site.client.get(verdicts)[0])["verdict"] != "ok":
                     time.sleep(0.1)
                 found = _faults(site, host, 5 if quick else FAULTS)

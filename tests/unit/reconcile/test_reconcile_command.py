@@ -296,7 +296,7 @@ def test_a_dry_run_and_a_record_change_nothing_and_say_what_they_would_do(site: 
     told = [json.loads(line) for line in dry.stdout.splitlines()]
     assert [row["why"] for row in told if row["what"] == "would"] == [f"would deactivate: fatal: {node.uuids[0]} (xid)"]
     assert not one.journal.exists()
-    assert one.client.get_children(one.path) == ["hosts"]
+    assert sorted(one.client.get_children(one.path)) == ["hosts", "orders", "verdicts"]
     record = one.command("reconcile", "--once", "--mode", "record")
     assert record.returncode == 0, record.stderr
     assert [row["what"] for row in one.entries(host="n1")] == ["would"]

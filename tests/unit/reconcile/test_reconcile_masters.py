@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.security import make_digest_acl_credential
 
 from tests.local_zookeeper import ROOT, NotHere, classpath
+from tests.unit.reconcile import places
 from tests.unit.reconcile.site import SomeNode
 from tests.unit.simulators.mesos_cluster import until
 from tests.unit.simulators.mesos_daemons import PRINCIPALS, Site
@@ -45,10 +47,17 @@ class Reconciled:
         self.base = base
         self.daemons = Site(base)
         until(self.daemons.leader)
-        self.node = SomeNode(Masters(self.daemons), "n1", 3, self.daemons.zookeeper.address)
+        address, path = self.daemons.zookeeper.address, "/baremetal-gpu"
+        owner = places.as_reconciler(address)
+        self.node = SomeNode(Masters(self.daemons), "n1", 3, address, path, places.make(owner, path, "n1"))
+        owner.stop()
+        owner.close()
+        logins = places.private(base / "logins", {"n1": make_digest_acl_credential(*places.login_of("n1"))})
+        login = {"zookeeper_user": places.LOGIN[0], "zookeeper_password": places.LOGIN[1]}
         until(lambda: self.node.state == "active")
         secret = self.daemons.file(
-            "reconciler.json", json.dumps({"mesos_principal": "operator", "mesos_secret": PRINCIPALS["operator"]})
+            "reconciler.json",
+            json.dumps({**login, "mesos_principal": "operator", "mesos_secret": PRINCIPALS["operator"]}),
         )
         self.journal = base / "journal.jsonl"
         self.config = base / "config.json"
@@ -58,6 +67,7 @@ class Reconciled:
                     "zookeeper": self.daemons.zookeeper.address,
                     "masters": [f"http://127.0.0.1:{one.port}" for one in self.daemons.masters],
                     "credentials": secret,
+                    "logins": str(logins),
                     "journal": str(self.journal),
                     "poll_s": 0.5,
                     "session_s": 4,

@@ -56,6 +56,9 @@ def test_broken_facts_are_not_written():
         b"\xff\xfe",
         b'["x", 1, ["mi',
         b"null",
+        b'["x", NaN, []]',
+        b'["x", true, []]',
+        pytest.param(b"[" * 100_000, id="deep"),
     ],
 )
 def test_a_broken_line_takes_no_other_along(path, broken, facts):
@@ -84,9 +87,11 @@ def broken_facts(path):
 
 def test_broken_facts_behind_good_groups_are_found_when_they_are_asked_for(path):
     text = path.read_text().replace('"devices":[', '"devices":7,"x":[', 1)
-    path.write_text(text[:-20] + "\n")
+    *lines, last = text.splitlines(keepends=True)
+    path.write_text("".join([*lines[:-1], "[" * 100_000 + "\n", last[:-20] + "\n"]))
     found = broken_facts(path)
-    assert [text is None for text in found] == [False, True, True, True, False]
+    assert [text is None for text in found] == [False, True, True, False, False]
+    assert found[3].startswith("the facts cannot be read: ")
     assert found[4].startswith("the facts cannot be read: ")
 
 
@@ -114,7 +119,7 @@ def test_facts_are_never_taken_for_those_of_another_host(path):
     ]
 
 
-@pytest.mark.parametrize("content", ["", "\n", "all:\n  hosts:\n", '{"schema": 1}\n', "[1]\n", "null\n"])
+@pytest.mark.parametrize("content", ["", "\n", "all:\n  hosts:\n", '{"schema": 1}\n', "[1]\n", "null\n", "[" * 9999])
 def test_another_file_is_refused_by_name_with_a_remedy(tmp_path, content):
     path = tmp_path / "hosts.yml"
     path.write_text(content)

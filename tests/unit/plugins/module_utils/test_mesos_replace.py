@@ -281,3 +281,41 @@ def test_a_cut_is_known_until_another_agent_has_come(host):
     assert mesos_replace.pending(host.place) == {"agent_id": "S0"}
     host.register()
     assert mesos_replace.pending(host.place) is None
+
+
+@pytest.mark.parametrize(
+    ("said", "unit"),
+    [
+        ("ActiveState=active\nResult=success\n", "active"),
+        ("ActiveState=activating\nResult=exit-code\n", "activating"),
+        ("ActiveState=failed\nResult=exit-code\n", "failed"),
+        ("ActiveState=inactive\nResult=success\n", "inactive"),
+        ("ActiveState=inactive\nResult=exec-condition\n", "held"),
+        ("nonsense", "unknown"),
+    ],
+)
+def test_a_host_tells_how_its_agent_stands_and_whether_a_job_of_it_lives(host, said, unit):
+    def systemctl(_argv: Any) -> tuple[int, str]:
+        return 0, said
+
+    assert mesos_replace.standing(host.place, systemctl) == {"agent_id": "S0", "unit": unit, "executors": 0}
+    # Of an agent that gave its place to the next one, too.
+    run = host.meta / "S9/frameworks/f/executors/e/runs/1"
+    (run / "pids").mkdir(parents=True)
+    (run / "pids/forked.pid").write_text(str(os.getpid()))
+    assert mesos_replace.standing(host.place, systemctl)["executors"] == 1
+    (host.meta / "latest").unlink()
+    assert mesos_replace.standing(host.place, systemctl)["agent_id"] is None
+    (host.meta / "latest").mkdir()
+    assert mesos_replace.standing(host.place, systemctl) == {"agent_id": None, "unit": "unknown", "executors": None}
+
+
+def test_without_systemctl_nobody_knows_how_the_agent_stands(host):
+    assert mesos_replace.standing(host.place, lambda _argv: (127, "no systemctl"))["unit"] == "unknown"
+
+
+def test_an_order_for_an_agent_that_never_came_up_is_carried_out(host):
+    (host.meta / "latest").unlink()
+    host.order(agent_id="")
+    assert host.obey()["state"] == "done"
+    assert host.latest() == "S1"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import (
+    fleet,
     mesos_operator,
     reconcile,
     reconcile_fleet,
@@ -240,6 +241,51 @@ def test_whatever_a_host_publishes_and_whatever_is_in_its_journal_the_next_host_
 def test_the_same_for_longer(part: int):
     for seed in range(10_000 + part * 2000, 10_000 + part * 2000 + 2000):
         fuzz(seed)
+
+
+FACTS: dict[str, Any] = {
+    "schema": fleet.SCHEMA,
+    "present": True,
+    "pci": [{"kind": "gpu", "model": "A100 80GB", "architecture": "ampere"}],
+    "driver": {"branch": "580", "cuda": "13.0", "nvml_error": None},
+    "devices": [
+        {
+            "index": 0,
+            "uuid": "GPU-0",
+            "slug": "a100",
+            "mig": {"enabled": True},
+            "nvlinks": [{"active": True}],
+            "error": {"name": "lost"},
+        }
+    ],
+    "health": {"verdict": "fatal", "devices": [{"uuid": "GPU-0", "verdict": "fatal"}]},
+}
+
+
+@pytest.mark.parametrize("number", [2000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_whatever_the_facts_of_a_host_are_they_are_read_or_refused(number: int):
+    for seed in range(number):
+        chance = random.Random(seed)
+        host = mutated({"gpu": mutated(FACTS, chance), "ansible_local": {"gpu": mutated(FACTS, chance)}}, chance)
+        try:
+            facts = fleet.facts_of(host)
+            assert all(isinstance(name, str) and name for name in fleet.groups(facts)), seed
+            fleet.cards(facts)
+        except fleet.BrokenFacts:
+            continue
+
+
+@pytest.mark.parametrize("number", [2000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_whatever_stands_where_an_order_is_read_it_is_an_order_or_refused(number: int):
+    order = {"id": "n1-1", "kind": "replace", "agent_id": "S0", "gpus": ["GPU-0"], "at": 1.0, "reboot": ["GPU-1"]}
+    told = {"order": order, "clear": {"id": "r-1", "device": "GPU-0"}}
+    for seed in range(number):
+        try:
+            found = reconcile_verdict.orders(json.dumps(mutated(told, random.Random(seed))).encode())
+        except Malformed:
+            continue
+        taken = found.get("order")
+        assert taken is None or (isinstance(taken["id"], str) and all(isinstance(uuid, str) for uuid in taken["gpus"]))
 
 
 def test_a_host_of_which_nothing_can_be_made_after_all_is_named_and_the_others_are_served(monkeypatch):
