@@ -688,7 +688,6 @@ def main() -> None:
     )
     desired = module.params["desired"]
     differing, notes = compared_by_their_modules(desired)
-    notes = [*found.pop("notes", []), *notes]
     others = [{"path": path, "why": why} for path, why in differing.items() if why is not None]
     found = drift.inspect(
         desired,
@@ -697,6 +696,7 @@ def main() -> None:
         keep_drained=module.params["keep_drained"],
         others=[f"{other['path']}: {other['why']}" for other in others],
     )
+    notes = [*found.pop("notes", []), *notes]
     differs = {name: found[name] or bool(others) for name in ("drifted", "required")}
     module.exit_json(changed=False, **{**found, **differs, "others": others, "notes": notes})
 
