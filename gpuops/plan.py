@@ -22,6 +22,8 @@ _BEGINNINGS = (
 _DISK_ACTIONS = ("baremetal.gpu.ceph_osd_device", "baremetal.gpu.ceph_osd_device_info")
 _DRIFT_ACTION = "baremetal.gpu.host_drift_info"
 _REBOOT_REASON = re.compile(r"has to reboot: (.*)", re.DOTALL)
+# What a role calls the fact in which it announces a proof, after its own name.
+_PROOF = "_proof_announced"
 MOST_DIFF_LINES = 400
 
 # (attribute, word, style), in the order in which they are told. What cannot be undone comes first.
@@ -97,9 +99,9 @@ class Reader:
     @staticmethod
     def _proof(host: HostPlan, result: Mapping[str, Any], stage: str) -> None:
         facts = result.get("ansible_facts")
-        text = facts.get("common_proof_announced") if isinstance(facts, dict) else None
-        if isinstance(text, str):
-            host.add("proofs", f"{stage + ': ' if stage else ''}{text.strip()}")
+        for name, text in facts.items() if isinstance(facts, dict) else ():
+            if str(name).endswith(_PROOF) and isinstance(text, str):
+                host.add("proofs", f"{stage + ': ' if stage else ''}{text.strip()}")
 
     @staticmethod
     def _preflight(host: HostPlan, result: Mapping[str, Any]) -> None:

@@ -43,6 +43,17 @@ class Site:
     def remembered(self) -> Path:
         return self.directory / REMEMBERED
 
+    def refuse_inside(self, path: Path) -> None:
+        """Raises SiteError for a file that Ansible would read as inventory from then on."""
+        place = path.resolve()
+        if not self.inventory.is_dir() or not place.is_relative_to(self.inventory):
+            return
+        if not any(part.startswith(".") for part in place.relative_to(self.inventory).parts):
+            raise SiteError(
+                f"{path} would be in the inventory's directory {self.inventory}, and Ansible would read it as inventory. "
+                "Give --output with a place elsewhere"
+            )
+
 
 def find(given: Path | None) -> Site:
     """The site of an option, of ANSIBLE_INVENTORY or of ansible.cfg here. Raises SiteError."""

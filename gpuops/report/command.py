@@ -53,6 +53,7 @@ def report(
     given = words or []
     try:
         site = find(inventory)
+        site.refuse_inside(output)
         passwords = answers(given)
         groups = groups_of(site, given)
     except SiteError as wrong:

@@ -123,7 +123,9 @@ def test_preflight_reboots_and_other_changes(reader):
 
 
 def test_a_proof_that_follows_a_change_is_announced_after_it(reader):
-    reader.take(ok("g1", "ansible.builtin.set_fact", ansible_facts={"common_proof_announced": "every GPU\n"}), "verify")
+    reader.take(
+        ok("g1", "ansible.builtin.set_fact", ansible_facts={"gpu_verify_proof_announced": "every GPU\n"}), "verify"
+    )
     reader.take(ok("g1", "baremetal.gpu.nvidia_cdi", "Describe the cards", changed=True), "containers")
     lines, total = told(reader)
     assert lines[1:] == ["g1: 1 to change", "  change   containers: Describe the cards", "  prove    verify: every GPU"]

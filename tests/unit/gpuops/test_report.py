@@ -248,3 +248,16 @@ def test_as_it_is_called(bench):
     done = bench.call("report", "--output", "play.yml/report.html")
     assert done.returncode == 1
     assert "cannot be written" in done.stderr
+
+
+def test_no_report_is_written_where_ansible_would_read_it(bench):
+    """Called in the inventory's own directory, say: the next run would take report.json for inventory."""
+    (bench.path / "inventory").mkdir()
+    (bench.path / "inventory/hosts.yml").write_text("gpu_cluster: {hosts: {}}\n")
+    (bench.path / "ansible.cfg").write_text("[defaults]\ninventory = inventory\n")
+    done = bench.call("report", "--output", "inventory/report.html")
+    assert done.returncode == 64
+    assert "would read it as inventory" in done.stderr
+    assert [path.name for path in (bench.path / "inventory").iterdir()] == ["hosts.yml"]
+    Site(bench.path / "inventory").refuse_inside(bench.path / "inventory/.gpuops/report.html")
+    Site(bench.path / "inventory").refuse_inside(bench.path / "report.html")
