@@ -14,6 +14,60 @@ SECRETS = "/etc/ceph/cephfs"
 CONF = f"{SECRETS}/ceph.conf"
 # By this line the role knows its own units again, those of mounts that are wanted no longer included.
 MARK = "# Written by baremetal.gpu.cephfs_client for "
+# What systemd mounts with instead of mount.ceph or ceph-fuse: mount(8) looks for the helper of a type there.
+TYPE = "baremetal-gpu-cephfs"
+HELPER = f"/usr/sbin/mount.{TYPE}"
+WAIT = "baremetal_gpu_wait"
+# Seconds that whoever looks at a path waits for a cluster that is starting, where nothing else is said.
+USUAL_WAIT = 180
+HELPER_TEXT = """#!/bin/sh
+# Written by baremetal.gpu.cephfs_client: mounts CephFS, and tries again while the cluster is starting.
+#
+# After a power cut the monitors, OSDs and MDS need a minute or two, and until then a mount is refused. Whoever looked
+# at the path would be told 'No such device'; so they wait instead, but not for what waiting does not mend.
+#
+# mount(8) calls it: WHAT WHERE [-sfnv] [-N NAMESPACE] [-t TYPE] -o OPTIONS
+what=$1 where=$2
+shift 2
+options= wait=0 rest=
+while getopts sfnvN:t:o: flag; do
+    [ "$flag" != o ] || options=$OPTARG
+done
+old=$IFS
+IFS=,
+for option in $options; do
+    case $option in
+    baremetal_gpu_wait=*) wait=${option#*=} ;;
+    *) rest=${rest:+$rest,}$option ;;
+    esac
+done
+IFS=$old
+case $what in :*) type=ceph ;; *) type=fuse.ceph ;; esac
+
+# Not the time of day, which may be set meanwhile.
+now() {
+    read -r up _idle </proc/uptime
+    echo "${up%%.*}"
+}
+
+# A file and no pipe: what ceph-fuse leaves running would hold that open.
+said=$(mktemp -t cephfs-mount.XXXXXX) || exit 2
+trap 'rm -f "$said"' EXIT
+end=$(($(now) + wait))
+while :; do
+    mount -t "$type" -o "$rest" "$what" "$where" >"$said" 2>&1
+    code=$?
+    [ "$code" -ne 0 ] || exit 0
+    if grep -Eiq -e 'error (1|2|13|22) =|\\((1|2|13|22)\\)|permission denied|not permitted|no such file' \\
+        -e 'invalid argument|not supported|unknown filesystem|bad option' "$said"; then
+        break
+    fi
+    [ "$(now)" -lt "$end" ] || break
+    sleep 1
+done
+cat "$said" >&2
+exit "$code"
+"""
 LOCAL = ["/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin"]
 LOCAL += ["/srv", "/sys", "/tmp", "/usr", "/var"]
 
@@ -84,6 +138,11 @@ def kind(settings: Mapping[str, Any]) -> str:
     return "ceph" if settings["kernel"] else "fuse.ceph"
 
 
+def seconds(settings: Mapping[str, Any]) -> int:
+    """How long a mount is tried again."""
+    return int(settings.get("wait", USUAL_WAIT))
+
+
 def secret_text(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     """Content of the file that has the secret."""
     secret = mount["secret"]
@@ -104,12 +163,14 @@ def mount_unit(mount: Mapping[str, Any], settings: Mapping[str, Any]) -> str:
     wanted_by = "" if settings["automount"] else "\n[Install]\nWantedBy=remote-fs.target\n"
     return (
         f"{MARK}{settings['set']}.\n[Unit]\nDescription=CephFS at {path}\nWants=network-online.target\n"
-        f"After=network-online.target\n\n"
+        # However often it has failed, the path stays one that is mounted when it is looked at. Otherwise systemd would
+        # give it up, and programs would write into the directory below.
+        f"After=network-online.target\nStartLimitIntervalSec=0\n\n"
         f"[Mount]\nWhat={source(mount, settings)}\nWhere={path}\n"
-        f"Type={kind(settings)}\n"
-        f"Options={options(mount, settings, secret_path(mount['client'], settings))}\n"
+        f"Type={TYPE}\n"
+        f"Options={WAIT}={seconds(settings)},{options(mount, settings, secret_path(mount['client'], settings))}\n"
         # A host whose network is gone must still shut down, and a program that waits must not hold it for ever.
-        f"TimeoutSec={settings['timeout']}\nLazyUnmount=yes\nDirectoryMode=0755\n{wanted_by}"
+        f"TimeoutSec={seconds(settings) + int(settings['timeout'])}\nLazyUnmount=yes\nDirectoryMode=0755\n{wanted_by}"
     )
 
 
@@ -139,7 +200,8 @@ def document(
 ) -> dict[str, Any]:
     """The desired document of a client.
 
-    :param settings: kernel and automount (bool), set, filesystem, monitors, fsid, ms_mode, timeout (seconds), package.
+    :param settings: kernel and automount (bool), set, filesystem, monitors, fsid, ms_mode, timeout and wait
+        (seconds), package.
     :param ours: paths of the units that an earlier run wrote.
     :param scratch: whether something is to be mounted for a moment, so that a client is needed in any case.
     :raises ValueError: with everything that cannot be.
@@ -158,6 +220,7 @@ def document(
             {"path": SECRETS, "state": "directory", "mode": "0755", **owner},
             {"path": f"{SECRETS}/{settings['set']}", "state": "directory", "mode": "0700", **owner},
             {"path": CONF, "content": conf_text(settings), "mode": "0644", **owner},
+            {"path": HELPER, "content": HELPER_TEXT, "mode": "0755", **owner},
         ]
     wanted = set()
     for mount in mounts:

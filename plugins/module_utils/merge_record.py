@@ -60,7 +60,12 @@ class Record:
 
     def text(self) -> str:
         """The record as it is written."""
-        data = {"schema": 1, "claims": _listed(self.claims), "replaced": _listed(self.replaced), "next": None}
+        data: dict[str, Any] = {
+            "schema": 1,
+            "claims": _listed(self.claims),
+            "replaced": _listed(self.replaced),
+            "next": None,
+        }
         if self.next is not None:
             rows = {name: _listed(self.next[name]) for name in ("claims", "replaced")}
             data["next"] = {"file": self.next["file"], **rows}

@@ -19,6 +19,11 @@ options:
     type: list
     elements: path
     default: [/usr/local/cuda/bin/nvcc]
+  login:
+    description:
+      - Compiler that a user gets who logs in and calls C(nvcc), which has to be one of the same version. Something else
+        on the host may have put another one before it.
+    type: path
   capabilities:
     description: Compute capabilities of the cards, such as V(8.0). Without any the compiler decides.
     type: list
@@ -115,6 +120,9 @@ int main() {
 """
 
 
+SHELLS = ("/bin/bash", "/bin/sh")
+
+
 def call(command: Sequence[str], timeout: float, directory: str) -> tuple[str, str | None]:
     """Output of a command, and what went wrong."""
     environment = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TMPDIR": directory}
@@ -148,8 +156,7 @@ def try_toolkit(compiler: str, capabilities: Sequence[str], run: bool, timeout: 
         out, result["error"] = call([compiler, "--version"], timeout, directory)
         if result["error"]:
             return result
-        found = re.search(r"\bV([0-9]+(?:\.[0-9]+)+)", out)
-        result["version"] = found.group(1) if found else None
+        result["version"] = version_of(out)
         source, program = os.path.join(directory, "add.cu"), os.path.join(directory, "add")
         with open(source, "w", encoding="utf-8") as stream:
             stream.write(PROGRAM)
@@ -166,10 +173,36 @@ def try_toolkit(compiler: str, capabilities: Sequence[str], run: bool, timeout: 
     return result
 
 
+def version_of(out: str) -> str | None:
+    found = re.search(r"\bV([0-9]+(?:\.[0-9]+)+)", out)
+    return found.group(1) if found else None
+
+
+def login_trouble(compiler: str, timeout: float) -> str | None:
+    """Why a user who logs in does not get this compiler's version; None if they do."""
+    shell = next((path for path in SHELLS if os.access(path, os.X_OK)), SHELLS[-1])
+    with tempfile.TemporaryDirectory(prefix="baremetal-gpu-nvcc-") as directory:
+        out, error = call([compiler, "--version"], timeout, directory)
+        if error:
+            return error
+        # As by anybody: with no home there is nothing of one user's own.
+        login = ["env", "-i", "HOME=/nonexistent", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", shell, "-lc"]
+        told, error = call([*login, "command -v nvcc && nvcc --version"], timeout, directory)
+        wanted, found = version_of(out), version_of(told)
+        if error or found != wanted:
+            place = next((line for line in told.splitlines() if line.endswith("/nvcc")), "none")
+            return (
+                f"a user who logs in and calls nvcc gets {place} ({found or 'of no version'}) and not {compiler} "
+                f"({wanted}); see what else sets PATH in /etc/profile.d or /etc/environment"
+            )
+    return None
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "compilers": {"type": "list", "elements": "path", "default": ["/usr/local/cuda/bin/nvcc"]},
+            "login": {"type": "path"},
             "capabilities": {"type": "list", "elements": "str", "default": []},
             "run": {"type": "bool", "default": False},
             "timeout": {"type": "int", "default": 300},
@@ -182,6 +215,8 @@ def main() -> None:
         for compiler in params["compilers"]
     ]
     errors = [toolkit["error"] for toolkit in toolkits if toolkit["error"]]
+    if params["login"] and not errors and (trouble := login_trouble(params["login"], params["timeout"])):
+        module.fail_json(msg=f"The toolkits compile, but {trouble}.", toolkits=toolkits)
     if errors:
         module.fail_json(
             msg=f"A CUDA toolkit does not do what it is for: {'; '.join(errors)}. Install its packages again, and "

@@ -22,6 +22,7 @@ SETTINGS = {
     "fsid": "",
     "ms_mode": "secure",
     "timeout": 60,
+    "wait": 180,
     "package": "ceph-fuse",
 }
 MOUNT = {"path": "/srv/alice", "subpath": "/volumes/homes/alice/1", "client": "home.alice", "secret": "A" * 38 + "=="}
@@ -83,6 +84,78 @@ def test_without_autofs_the_mount_itself_is_wanted_at_boot():
     text = files(document)["/etc/systemd/system/srv-alice.mount"]["content"]
     assert "WantedBy=remote-fs.target" in text
     assert "_netdev" in text
+
+
+def test_whoever_looks_at_a_path_waits_for_a_cluster_that_is_starting():
+    """And systemd neither ends the wait too early nor gives the path up after a few failures."""
+    for kernel in (False, True):
+        document = ceph_mounts.document([MOUNT], {**SETTINGS, "kernel": kernel}, [])
+        lines = files(document)["/etc/systemd/system/srv-alice.mount"]["content"].splitlines()
+        assert {"Type=baremetal-gpu-cephfs", "TimeoutSec=240", "StartLimitIntervalSec=0"} <= set(lines)
+        assert lines.index("StartLimitIntervalSec=0") < lines.index("[Mount]")
+        assert any(line.startswith("Options=baremetal_gpu_wait=180,") for line in lines)
+        helper = files(document)["/usr/sbin/mount.baremetal-gpu-cephfs"]
+        assert (helper["mode"], helper["owner"]) == ("0755", "root")
+
+
+MOUNT_PROGRAM = """#!/bin/sh
+echo "$*" >> {root}/asked
+tries=$(wc -l < {root}/asked)
+[ "$tries" -gt {refused} ] && {{ sleep 30 & exit 0; }}
+echo "{said}" >&2
+exit 32
+"""
+STARTING = "mount error 113 = No route to host"
+
+
+@pytest.fixture
+def mount(tmp_path):
+    """Runs the helper as mount(8) does, with a mount that refuses it a few times."""
+    helper = tmp_path / "mount.baremetal-gpu-cephfs"
+    helper.write_text(ceph_mounts.HELPER_TEXT)
+    helper.chmod(0o755)
+    asked = tmp_path / "asked"
+
+    def run(what, refused, said, wait):
+        asked.write_text("")
+        (tmp_path / "mount").write_text(MOUNT_PROGRAM.format(root=tmp_path, refused=refused, said=said))
+        (tmp_path / "mount").chmod(0o755)
+        options = f"rw,baremetal_gpu_wait={wait},name=home.alice,_netdev"
+        command = [helper, what, "/srv/alice", "-n", "-o", options]
+        environment = {"PATH": f"{tmp_path}:/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR": str(tmp_path)}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=25, check=False)
+        assert not list(tmp_path.glob("cephfs-mount.*"))
+        return done.returncode, done.stderr, asked.read_text().splitlines()
+
+    return run
+
+
+@pytest.mark.parametrize(("what", "kind"), [(":/volumes/homes/alice/1", "ceph"), ("none", "fuse.ceph")])
+def test_a_mount_is_tried_again_while_the_cluster_is_starting(mount, what, kind):
+    code, said, asked = mount(what, refused=2, said=STARTING, wait=20)
+    assert (code, said) == (0, "")
+    assert asked == [f"-t {kind} -o rw,name=home.alice,_netdev {what} /srv/alice"] * 3
+
+
+def test_the_wait_ends_and_the_last_reason_is_told(mount):
+    code, said, asked = mount("none", refused=99, said="ceph mount failed with (110) Connection timed out", wait=1)
+    assert (code, said) == (32, "ceph mount failed with (110) Connection timed out\n")
+    assert len(asked) >= 2
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "mount error 13 = Permission denied",
+        "mount error 2 = No such file or directory",
+        "mount error 1 = Operation not permitted",
+        "ceph-fuse[812]: ceph mount failed with (13) Permission denied",
+        "mount: /srv/alice: unknown filesystem type 'ceph'.",
+    ],
+)
+def test_what_waiting_does_not_mend_is_told_at_once(mount, said):
+    code, told, asked = mount("none", refused=99, said=said, wait=20)
+    assert (code, told, len(asked)) == (32, f"{said}\n", 1)
 
 
 def test_read_only_and_kernel_options():

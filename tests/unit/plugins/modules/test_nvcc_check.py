@@ -54,6 +54,21 @@ def test_a_good_compiler(nvcc, run, tmp_path):
     assert "arch=compute_90,code=sm_90" in arguments
 
 
+def test_a_user_who_logs_in_gets_the_default_compiler(nvcc, run, tmp_path, monkeypatch):
+    compiler = nvcc()
+    shell = tmp_path / "shell"
+    monkeypatch.setattr(nvcc_check, "SHELLS", (str(shell),))
+    for version, right in (("12.4.131", True), ("11.8.89", False)):
+        shell.write_text(f"#!/bin/sh\necho motd\necho /opt/old/bin/nvcc\necho 'cuda_11, V{version}'\n")
+        shell.chmod(0o755)
+        result = run(compilers=[compiler], login=compiler)
+        assert result.get("failed", False) is not right
+    assert "gets /opt/old/bin/nvcc (11.8.89) and not" in result["msg"]
+    assert "(12.4.131); see what else sets PATH" in result["msg"]
+    shell.write_text("#!/bin/sh\nexit 127\n")
+    assert "gets none (of no version)" in run(compilers=[compiler], login=compiler)["msg"]
+
+
 def test_the_program_is_run_when_asked(nvcc, run):
     assert run(compilers=[nvcc()], run=True)["toolkits"][0]["ran"] is True
     result = run(compilers=[nvcc(program='echo "cudaMalloc: no device" >&2; exit 1')], run=True)
