@@ -145,3 +145,12 @@ def test_the_agents_facts_complete_those_of_the_module():
 @pytest.mark.parametrize("local", [{}, {"gpu": "error loading fact"}, {"gpu": {}}, []])
 def test_without_facts_of_the_cards(local):
     assert fleet.facts_of({"ansible_distribution": "Debian", "ansible_local": local}) is None
+
+
+def test_what_an_agent_left_behind_tells_of_nothing_that_it_is_well():
+    cards = [{"uuid": "GPU-1", "verdict": "ok"}, {"uuid": "GPU-2", "verdict": "fatal"}]
+    local = {"present": True, "stale": True, "devices": [], "health": {"verdict": "ok", "devices": cards}}
+    health = fleet.facts_of({"ansible_local": {"gpu": local}})["health"]
+    assert (health["verdict"], [row["verdict"] for row in health["devices"]]) == ("unknown", ["unknown", "fatal"])
+    for broken in (None, [], {"verdict": "ok", "devices": "x"}, {"devices": [1]}):
+        fleet.facts_of({"ansible_local": {"gpu": {**local, "health": broken}}})
