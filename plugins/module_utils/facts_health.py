@@ -58,7 +58,7 @@ def by_agent(result: dict[str, Any], report: dict[str, Any], details: bool) -> d
 def of_look(look: dict[str, Any], root: str = "/") -> tuple[dict[str, Any], str | None]:
     """The report on a snapshot and on what the kernel has logged, and why its log could not be read, else None."""
     logged, log_error = health_probe.events(os.path.join(root, KERNEL_LOG), look["boot_id"])
-    return judge_once(look, logged), log_error
+    return judge_once(look, logged, log_read=log_error is None), log_error
 
 
 def at_best_unknown(report: dict[str, Any]) -> dict[str, Any]:

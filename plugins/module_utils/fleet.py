@@ -39,7 +39,8 @@ class BrokenFacts(ValueError):
 def facts_of(host_facts: Any) -> Any:
     """The facts of the cards among all that is known of a host; None if there are none.
 
-    The agent's last look (`ansible_local.gpu`) stands in for what gpu_facts was not asked for.
+    The agent's last look (`ansible_local.gpu`) stands in for what gpu_facts was not asked for. If it was an old one
+    when it was read, it does not tell that anything is well.
     """
     if not isinstance(host_facts, dict):
         raise BrokenFacts(f"the host's facts are a {type(host_facts).__name__}, not a mapping")
@@ -48,9 +49,19 @@ def facts_of(host_facts: Any) -> Any:
     agent = local.get("gpu") if isinstance(local, dict) else None
     if not isinstance(agent, dict) or "present" not in agent or not isinstance(found, (dict, type(None))):
         return found
+    if agent.get("stale") and isinstance(agent.get("health"), dict):
+        agent = {**agent, "health": _not_well(agent["health"])}
     if found is None:
         return agent
     return {**agent, **{key: value for key, value in found.items() if value is not None}}
+
+
+def _not_well(health: dict[str, Any]) -> dict[str, Any]:
+    def part(one: Any) -> Any:
+        return {**one, "verdict": "unknown"} if isinstance(one, dict) and one.get("verdict") == "ok" else one
+
+    devices = health.get("devices")
+    return {**part(health), "devices": [part(row) for row in devices]} if isinstance(devices, list) else part(health)
 
 
 def _list(facts: dict[str, Any], key: str) -> list[dict[str, Any]]:

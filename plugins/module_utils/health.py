@@ -62,10 +62,20 @@ def judge(
 
 
 def judge_once(
-    look: dict[str, Any], events: Iterable[dict[str, Any]], policy: dict[str, Any] | None = None
+    look: dict[str, Any],
+    events: Iterable[dict[str, Any]],
+    policy: dict[str, Any] | None = None,
+    log_read: bool = True,
 ) -> dict[str, Any]:
-    """The report on a single look: what fails in it counts at once, except for what is a share of time."""
-    return _judge(look, events, None, policies.for_one_look(policy), None, None)[0]
+    """The report on a single look: what fails in it counts at once, except for what is a share of time.
+
+    Without `log_read` nobody could see what the kernel has logged, and the checks of it are unknown.
+    """
+    report = _judge(look, events, None, policies.for_one_look(policy), None, None)[0]
+    if not log_read:
+        for part in (report, *report["devices"]):
+            part["checks"].update((code, "unknown") for code in EVENT_CODES if part["checks"].get(code) == "ok")
+    return report
 
 
 def _judge(
@@ -224,6 +234,8 @@ def _identify(look: dict[str, Any], history: dict[str, Any]) -> dict[str, dict[s
     for row in rows:
         uuid = row.get("uuid")
         if not uuid or not _UUID.match(uuid):
+            continue
+        if uuid not in devices and len(devices) >= kept.DEVICES_MOST:
             continue
         address = row.get("pci_address")
         if uuid not in devices:

@@ -50,6 +50,8 @@ SXIDS_MOST, INSTANCES_MOST = 64, 64
 # GPUs that only the log names, before a look has told which ones there are.
 UNSEEN_MOST = 32
 BUS_MOST = 1024
+# Of all GPUs that were ever here. More are no GPUs, but a library that makes up UUIDs.
+DEVICES_MOST = 512
 
 
 class HistoryError(ValueError):

@@ -60,4 +60,4 @@ def probe(
     """
     seen = look(binding_source, deadline_s, root)
     logged, log_error = events(log, seen["boot_id"]) if log else ([], None)
-    return {"health": health.judge_once(seen, logged, policy), "log_error": log_error}
+    return {"health": health.judge_once(seen, logged, policy, log_error is None), "log_error": log_error}

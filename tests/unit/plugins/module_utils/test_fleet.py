@@ -161,3 +161,12 @@ def test_a_card_that_is_handed_through_is_in_no_group():
 @pytest.mark.parametrize("present", [True, False])
 def test_a_host_that_hands_all_its_cards_through_is_one_without(present):
     assert fleet.groups({"schema": 1, "present": present, "pci": [HANDED], "devices": []}) == ["gpu_absent"]
+
+
+def test_what_an_agent_left_behind_tells_of_nothing_that_it_is_well():
+    cards = [{"uuid": "GPU-1", "verdict": "ok"}, {"uuid": "GPU-2", "verdict": "fatal"}]
+    local = {"present": True, "stale": True, "devices": [], "health": {"verdict": "ok", "devices": cards}}
+    health = fleet.facts_of({"ansible_local": {"gpu": local}})["health"]
+    assert (health["verdict"], [row["verdict"] for row in health["devices"]]) == ("unknown", ["unknown", "fatal"])
+    for broken in (None, [], {"verdict": "ok", "devices": "x"}, {"devices": [1]}):
+        fleet.facts_of({"ansible_local": {"gpu": {**local, "health": broken}}})

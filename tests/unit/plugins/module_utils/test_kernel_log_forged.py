@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log
+from ansible_collections.baremetal.gpu.plugins.module_utils import health, health_history, kernel_log
 from tests.unit.plugins.health_host import Host, address, uuid
 
 BOOT = "00000000-0000-4000-8000-000000000001"
@@ -204,6 +204,15 @@ def test_made_up_uuids_are_not_remembered_without_end() -> None:
     parser = kernel_log.Parser(BOOT)
     parser.events(f"4,{n},{n},-;NVRM: GPU at PCI:{n:04x}:01:00: {uuid(n)}" for n in range(2000))
     assert len(parser.uuids) <= kernel_log.UUIDS_MOST
+
+
+def test_a_library_that_makes_up_uuids_does_not_fill_the_disk(monkeypatch) -> None:
+    monkeypatch.setattr(health_history, "DEVICES_MOST", 8)
+    host = Host(cards=1)
+    for number in range(30):
+        host.devices[0]["uuid"] = uuid(number)
+        host.look()
+    assert len(host.history["devices"]) == 8
 
 
 def test_numbers_that_no_xid_has_change_no_verdict_and_are_few() -> None:

@@ -8,7 +8,7 @@ import json
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, health_probe
 from ansible_collections.baremetal.gpu.plugins.modules import gpu_health_info
 from tests.unit.plugins.health_host import Host
 
@@ -66,3 +66,44 @@ def test_a_log_that_cannot_be_read_is_told(capsys, host, monkeypatch):
         "/dev/kmsg cannot be read (Operation not permitted), so Xids are not judged; ask as root"
     )
     assert answer["health"]["verdict"] == "ok"
+    assert {row["checks"]["xid_fatal"] for row in answer["health"]["devices"]} == {"unknown"}
+    assert answer["health"]["checks"]["sxid_fatal"] in ("unknown", "not_applicable")
+
+
+def agent_says(monkeypatch, verdict, cards, error=None):
+    devices = [
+        {"uuid": row["uuid"], "pci_address": row["pci_address"], "verdict": one}
+        for row, one in zip(Host(cards=3).devices, cards, strict=False)
+    ]
+    result = None if error else {"health": {"verdict": verdict, "devices": devices}}
+    monkeypatch.setattr(facts_health, "of_agent", lambda: (result, error))
+
+
+def test_a_host_without_an_agent_has_its_look_only(capsys, host, monkeypatch):
+    monkeypatch.setattr(facts_health, "of_agent", lambda: (None, None))
+    answer = run(capsys, {"kernel_log": False})
+    assert (answer["health"]["verdict"], answer["agent"]) == ("ok", None)
+
+
+def test_a_look_finds_nothing_well_that_the_agent_does_not(capsys, host, monkeypatch):
+    """A third card has vanished, and the second had an Xid that the log has no more."""
+    agent_says(monkeypatch, "fatal", ["ok", "degraded", "fatal"])
+    answer = run(capsys, {"kernel_log": False})
+    assert answer["agent"] == {"verdict": "fatal", "error": None}
+    assert answer["health"]["verdict"] == "unknown"
+    assert [row["verdict"] for row in answer["health"]["devices"]] == ["ok", "unknown"]
+
+
+def test_what_a_look_finds_wrong_stays_wrong_whatever_the_agent_says(capsys, host, monkeypatch):
+    host.change("remapped_rows", card=1, failure=True)
+    agent_says(monkeypatch, "ok", ["ok", "ok"])
+    answer = run(capsys, {"kernel_log": False})
+    assert (answer["health"]["verdict"], answer["agent"]["verdict"]) == ("fatal", "ok")
+
+
+def test_an_agent_that_cannot_be_heard_is_told(capsys, host, monkeypatch):
+    agent_says(monkeypatch, None, [], error="the report cannot be used: it is of another boot")
+    answer = run(capsys, {"kernel_log": False})
+    assert answer["agent"] == {"verdict": None, "error": "the report cannot be used: it is of another boot"}
+    assert answer["health"]["verdict"] == "unknown"
+    assert [row["verdict"] for row in answer["health"]["devices"]] == ["unknown", "unknown"]
