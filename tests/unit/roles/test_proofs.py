@@ -31,8 +31,8 @@ pytestmark = [
 NAMESPACE = """
 set -e
 for name in etc var/lib; do
-    mkdir -p "$0/upper/$name" "$0/work/$name"
-    mount -t overlay overlay -o "lowerdir=/$name,upperdir=$0/upper/$name,workdir=$0/work/$name" "/$name"
+    mkdir -p "$0/upper/$name" "$0/scratch/$name"
+    mount -t overlay overlay -o "lowerdir=/$name,upperdir=$0/upper/$name,workdir=$0/scratch/$name" "/$name"
 done
 exec "$@"
 """
