@@ -9,9 +9,9 @@ text adds. Of an Xid: pid, process; instance, compute_instance of MIG; unit, fat
 recovery_from and recovery_to of Xid 154. Of an SXid: switch, severity (fatal, nonfatal, correctable or unknown), links.
 
 The log is public: whoever may run a program can make the kernel quote a text of his (a mount option, the name of a
-process), and root in a container may write to /dev/kmsg. So only a whole record of the kernel itself counts, and only
-one that begins as the driver begins it. What is quoted further on in a record, line breaks included, is a part of that
-one message and never a message of its own.
+process), whoever sets rules of the packet filter has it log one, and root in a container may write to /dev/kmsg. So
+only a whole record of the kernel itself counts, and only one that begins as the driver begins it. What is quoted
+further on in a record, line breaks included, is a part of that one message and never a message of its own.
 
 Source: Documentation/ABI/testing/dev-kmsg of the Linux kernel; NVIDIA's open kernel modules (kernel_rc.c,
 common_nvswitch.h, error_nvswitch.c) for what they print; NVIDIA's Xid documentation; the captured lines in the tests.
@@ -81,6 +81,9 @@ _SXID_SEVERITY = r"^Severity\s+(?P<severity>[0-9]{1,4})\b"
 _SXID_WORD = r"(?i)^\s*(?P<word>non[-_ ]?fatal|fatal|correctable|corrected)\b"
 _SXID_LINK = r"\bLinks?:?\s+(?P<link>[0-9]{1,3})\b"
 SEVERITIES = {"fatal": "fatal", "nonfatal": "nonfatal", "correctable": "correctable", "corrected": "correctable"}
+# The packet filter writes a text of whoever may set its rules, and then this. It is longer than a process's name may
+# be, so nobody hides an Xid of his own behind it.
+_PACKET = r"\bIN=\S{0,16} OUT=\S{0,16} .{0,200}?(?:\bSRC=\S+ DST=\S|\bARP HTYPE=|\bMACSRC=)"
 # dev-kmsg writes what cannot be printed, and the backslash itself, as \xNN.
 _ESCAPED = rb"\\x([0-9a-f]{2})"
 # The lines of one message come in records that follow one another.
@@ -174,7 +177,8 @@ class Parser:
             body = match["text"]
             if not by_kernel or not body.startswith(DRIVERS):
                 continue
-            event = self._line(_plain(_message(body)), sequence)
+            line = _plain(_message(body))
+            event = None if re.search(_PACKET, line) else self._line(line, sequence)
             if event:
                 event.update(
                     sequence=sequence,

@@ -74,6 +74,25 @@ def test_only_what_begins_as_the_driver_begins_counts(text: str) -> None:
     assert events(f"4,10,100,-;{text}") == []
 
 
+@pytest.mark.parametrize(
+    "packet",
+    [
+        "IN=lo OUT= MAC=00:00 SRC=127.0.0.1 DST=127.0.0.1 LEN=84 TOS=0x00",
+        "IN= OUT=eth0 SRC=10.0.0.1 DST=10.0.0.2 LEN=60",
+        "IN=eth0 OUT= ARP HTYPE=1 PTYPE=0x0800",
+        "IN=eth0 OUT=eth1 MACSRC=00:00 MACDST=00:01",
+    ],
+)
+def test_what_the_packet_filter_was_told_to_log_is_not_the_drivers(packet: str) -> None:
+    assert events(f"4,10,100,-;{LOST[:60]} {packet}") == []
+
+
+def test_a_process_hides_no_xid_by_its_name() -> None:
+    """A name has fifteen characters."""
+    for name in ("IN= OUT= SRC=a ", "IN=a OUT=b DST=", "ARP HTYPE=1 IN="):
+        assert events(f"4,1,1,-;NVRM: Xid (PCI:0000:01:00): 48, pid=7, name={name}, DBE")
+
+
 @pytest.mark.parametrize("digits", [5, 400, 5000])
 def test_no_number_is_too_long(digits: int) -> None:
     long = "9" * digits
