@@ -13,7 +13,8 @@ import socket
 import struct
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host_look import read
+from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_look import read, read_kept
 
 SOCKETS = "/var/run/ceph"
 FSID = re.compile(r"^\s*fsid\s*=\s*(\S+)", re.MULTILINE)
@@ -64,15 +65,20 @@ def traces(cluster: str = "ceph", etc: str = "/etc/ceph", lib: str = "/var/lib/c
         directory = os.path.dirname(path)
         found.append({"fsid": mon_fsid(directory, cluster), "where": directory})
     found += [
-        {"fsid": read(path).strip(), "where": os.path.dirname(path)}
-        for path in sorted(glob.glob(f"{lib}/osd/*/ceph_fsid"))
+        {"fsid": _fsid_in(path), "where": os.path.dirname(path)} for path in sorted(glob.glob(f"{lib}/osd/*/ceph_fsid"))
     ]
     return found
 
 
+def _fsid_in(path: str) -> str:
+    """Ceph's own account keeps it, which could have put anything there."""
+    text = read_kept(path).strip()
+    return text if ceph_conf.is_fsid(text) else ""
+
+
 def mon_fsid(directory: str, cluster: str) -> str:
     """The cluster that a monitor's store belongs to, as it was written down or as the running monitor says."""
-    written = read(f"{directory}/baremetal-gpu-fsid").strip()
+    written = _fsid_in(f"{directory}/baremetal-gpu-fsid")
     if written:
         return written
     name = os.path.basename(directory)[len(cluster) + 1 :]

@@ -12,7 +12,10 @@ import socket
 import stat
 from collections.abc import Iterable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_write
+
 LISTEN = "0A"
+SMALL = 64 << 10
 
 
 def read(path: str) -> str:
@@ -20,6 +23,15 @@ def read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace", opener=_without_waiting) as file:
             return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else ""
+    except OSError:
+        return ""
+
+
+def read_kept(path: str) -> str:
+    """The text of a small file that a service keeps in its own directory, where somebody may have planted another
+    file's name; empty if it cannot be read, or may not be what it seems."""
+    try:
+        return host_write.read(path, SMALL).decode("utf-8", "replace")
     except OSError:
         return ""
 

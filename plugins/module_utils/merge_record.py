@@ -12,13 +12,24 @@ import os
 import urllib.parse
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import merge
+from ansible_collections.baremetal.gpu.plugins.module_utils import bounded_json, host_write, merge
 
 DIRECTORY = "/var/lib/baremetal-gpu/config_merge"
 
 
+SIZE_AT_MOST = 16 << 20
+
+
 class Unreadable(Exception):
     """The record is there and is none."""
+
+
+def _is_pending(told: Any) -> bool:
+    return (
+        isinstance(told, dict)
+        and all(isinstance(told.get(key), str) for key in ("action", "boot_id"))
+        and isinstance(told.get("monotonic"), (int, float))
+    )
 
 
 class Record:
@@ -36,16 +47,18 @@ class Record:
     def load(self) -> None:
         """Read it; without one nothing is claimed and nothing pending."""
         try:
-            with open(self.path, encoding="utf-8") as stream:
-                data = json.load(stream)
+            data = bounded_json.parse_object(host_write.read(self.path, SIZE_AT_MOST))
             claims, replaced, after = _rows(data["claims"]), _rows(data.get("replaced")) or {}, data.get("next")
             if after is not None:
                 after = {"file": str(after["file"]), **{name: _rows(after[name]) for name in ("claims", "replaced")}}
-            self.pending = data["pending"]
-            self.claims, self.replaced, self.next = claims, replaced, after
+            pending = data["pending"]
+            if not (pending is None or _is_pending(pending)):
+                raise ValueError("what is pending has not its form")
+            self.claims, self.replaced, self.next, self.pending = claims, replaced, after, pending
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError) as error:
+            self.claims = self.pending = None
             raise Unreadable(str(error)) from None
 
     def announce(self, text: str | None, claims: merge.Claims | None, replaced: merge.Claims) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import zookeeper, zookeeper_conf
-from ansible_collections.baremetal.gpu.plugins.module_utils.host_look import read
+from ansible_collections.baremetal.gpu.plugins.module_utils.host_look import read, read_kept
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host_unit import Refused, Unit, is_due
 
@@ -27,8 +28,8 @@ Wait = Callable[[Callable[[Seen], bool], list[Seen], float], Seen]
 
 def kept_id(data_dir: str) -> int | None:
     """The id in a data directory; None where there is none, or the text of a package's example."""
-    text = read(os.path.join(data_dir, "myid")).strip()
-    return int(text) if text.isdigit() else None
+    text = read_kept(os.path.join(data_dir, "myid")).strip()
+    return int(text) if re.fullmatch("[0-9]{1,10}", text) else None
 
 
 def has_data(*directories: str) -> bool:

@@ -20,6 +20,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.baremetal.gpu.plugins.module_utils import (
     agent_publish,
     agent_state,
+    ceph_daemon,
     ceph_monitor,
     ceph_noout,
     ceph_osd,
@@ -30,6 +31,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
     merge_record,
     mesos_tls,
     secret_file,
+    zookeeper_node,
 )
 from ansible_collections.baremetal.gpu.plugins.modules import ceph_daemon_key, config_merge
 from tests.unit.plugins.service_account import NOBODY, Account, needs_root
@@ -136,6 +138,23 @@ def test_a_pipe_in_the_place_of_a_stamp_stops_nobody(account, name):
     path = str(account.directory / "started")
     found = host_look.read(path) if name == "readers" else str(host_unit.is_due(["/etc/hostname"], path))
     assert found == ("" if name == "readers" else "True")
+
+
+def test_what_a_service_keeps_is_not_told_of_another_file(account, shadow):
+    """A look at the host, whose answers are printed."""
+    account.does(lambda: os.symlink(str(shadow), "myid"))
+    assert zookeeper_node.kept_id(str(account.directory)) is None
+    account.does(lambda: (os.makedirs("osd/ceph-0"), os.symlink(str(shadow), "osd/ceph-0/ceph_fsid")))
+    account.does(lambda: (os.makedirs("mon/ceph-a/store.db"), os.mkfifo("mon/ceph-a/baremetal-gpu-fsid")))
+    found = ceph_daemon.traces(etc=str(account.directory / "etc"), lib=str(account.directory))
+    assert [row["fsid"] for row in found] == ["", ""]
+    assert SECRET.strip() not in json.dumps(found)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "²", "-1", "1 2"])
+def test_an_id_that_is_none_is_none(account, text):
+    (account.directory / "myid").write_text(text)
+    assert zookeeper_node.kept_id(str(account.directory)) is None
 
 
 def test_a_secret_behind_a_link_is_not_compared_and_not_taken_over(account, shadow):

@@ -137,6 +137,23 @@ def test_the_state_of_a_sick_host_is_one_that_can_be_gone_on_with(tmp_path):
     assert agent.problems == {}
 
 
+@pytest.mark.parametrize("junk", [3, "x", [1], {"x": [None]}, None])
+def test_what_only_the_judge_can_tell_to_be_broken_ends_no_agent(tmp_path, junk):
+    """The form of what the rules remember is theirs."""
+    broken = copy.deepcopy(SICK.history)
+    for one in broken["devices"].values():
+        one["memory"] = {**dict.fromkeys(one["memory"], junk), "nvlinks_seen": junk}
+    State(str(tmp_path / "state.json")).save(broken)
+    last = {"boot_id": SICK.boot_id, "health": SICK.report, "agent": {"state_saved": True}}
+    agent = an_agent(str(tmp_path), last)
+    assert agent.history == broken
+    host = copy.deepcopy(SICK)
+    host.uptime += 15.0
+    agent._judge(host.snapshot(), [])
+    assert {row["uuid"]: row["verdict"] for row in agent.report["devices"]}[uuid(0)] == "fatal"
+    assert State(str(tmp_path / "state.json")).load() == json.loads(json.dumps(agent.history))
+
+
 @given(changed(STATE))
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 def test_a_state_changed_at_random(text):

@@ -11,6 +11,7 @@ import time
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from ansible_collections.baremetal.gpu.plugins.module_utils import merge_record
 from ansible_collections.baremetal.gpu.plugins.modules import config_merge
 
 ADDED = {"gid", "group", "mode", "owner", "size", "state", "uid", "invocation"}
@@ -493,3 +494,25 @@ def test_a_file_of_another_service_that_has_become_malformed_is_left_alone(host)
     host.path.write_text('{"a": 1}')
     assert host.run(**arguments)["changed"]
     assert not host.path.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff",
+        b"[]",
+        b"[" * 100000,
+        b'{"claims": 3, "pending": null}',
+        b'{"claims": null, "pending": [1]}',
+        b'{"claims": null, "pending": {"action": "restart"}}',
+        b'{"claims": [[[["a"]], 1]], "pending": null}',
+    ],
+)
+def test_a_record_that_was_changed_is_made_anew_and_said(tmp_path, text):
+    record = merge_record.Record(str(tmp_path), "/etc/docker/daemon.json")
+    with open(record.path, "wb") as file:
+        file.write(text)
+    with pytest.raises(merge_record.Unreadable):
+        record.load()
+    assert (record.claims, record.pending) == (None, None)
