@@ -18,7 +18,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
     reconcile_verdict,
     reconciler_rows,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import Malformed, json_object
+from ansible_collections.baremetal.gpu.plugins.module_utils.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import json_object
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile import Node, Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_verdict import Unusable
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_driver import Driver
