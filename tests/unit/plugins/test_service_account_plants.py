@@ -233,7 +233,7 @@ KNOWN = {
     "module_utils/fleet_file.py",
     "module_utils/mesos_agent_state.py",
     "modules/ceph_secrets.py",
-    # In memory; a device; a directory; a scratch directory, a lock or a journal of root's.
+    # In memory; a device; a directory; a scratch directory, a lock, a journal or a link of root's.
     "module_utils/query_container.py",
     "modules/host_files.py",
     "module_utils/ceph_monitor.py",
@@ -241,6 +241,7 @@ KNOWN = {
     "module_utils/ceph_probe.py",
     "module_utils/ceph_scratch.py",
     "module_utils/devices.py",
+    "module_utils/mesos_libraries.py",
     "module_utils/node_orders.py",
     "module_utils/query_runtime.py",
     "module_utils/reconciler_journal.py",
