@@ -71,9 +71,9 @@ EXTRA_NAMES = {
 READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
 SOCKET_OPTIONS = (*READ_ONLY, "noexec")
 
-UUID = re.compile(r"^(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-DEVICE_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$")
-KIND_PATTERN = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z][A-Za-z0-9_-]*[A-Za-z0-9]$")
+UUID = re.compile(r"^(GPU|MIG)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+DEVICE_NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?\Z")
+KIND_PATTERN = re.compile(r"^[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z][A-Za-z0-9_-]*[A-Za-z0-9]\Z")
 HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop")
 
 
@@ -442,7 +442,7 @@ def least_version(spec: dict[str, Any]) -> str:
 def validate(spec: dict[str, Any]) -> list[str]:
     """What an engine would refuse."""
     errors = []
-    if not re.match(r"^\d+\.\d+\.\d+$", str(spec.get("cdiVersion"))):
+    if not re.match(r"^\d+\.\d+\.\d+\Z", str(spec.get("cdiVersion"))):
         errors.append(f"cdiVersion is {spec.get('cdiVersion')!r}")
     if not KIND_PATTERN.match(str(spec.get("kind"))):
         errors.append(f"kind is {spec.get('kind')!r}, must be vendor/class")

@@ -17,7 +17,7 @@ from . import ceph_mgr
 from .ceph import Ceph, CephError, is_late
 from .ceph_step import Refused, Step, find
 
-REPEAT = re.compile(r"^[1-9][0-9]*[mhdwMy]$")
+REPEAT = re.compile(r"^[1-9][0-9]*[mhdwMy]\Z")
 # The manager's module that takes the snapshots, and how a command of a module ends that is not loaded: ENOTSUP.
 MODULE = "snap_schedule"
 NOT_LOADED = 95

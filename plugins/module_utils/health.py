@@ -38,7 +38,7 @@ __all__ = ["SCHEMA", "HistoryError", "clear", "judge", "judge_once", "xid_counts
 
 SCHEMA = 1
 # What a broken library answers in place of a UUID must not pass for another card.
-_UUID = re.compile(r"^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_UUID = re.compile(r"^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 # CLOCK_BOOTTIME goes on while the machine sleeps.
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 

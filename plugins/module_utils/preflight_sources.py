@@ -82,7 +82,7 @@ def judge_runfile(options: dict[str, Any], wanted: dict[str, Any], judgement: Ju
             "set nvidia_driver_runfile_url or nvidia_driver_runfile_path",
         )
     checksum = str(source.get("sha256") or "")
-    if not re.match(r"^[0-9a-fA-F]{64}$", checksum):
+    if not re.match(r"^[0-9a-fA-F]{64}\Z", checksum):
         judgement.problem(
             "runfile_checksum",
             "the installer has no SHA-256 to be checked against",

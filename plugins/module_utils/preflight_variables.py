@@ -54,7 +54,7 @@ def normalise(variables: dict[str, Any], judgement: Judgement) -> dict[str, Any]
             )
             wanted[name] = DEFAULTS[name]
     branch = wanted["nvidia_driver_branch"]
-    if isinstance(branch, bool) or not re.match(r"^(auto|\d{3})$", str(branch)):
+    if isinstance(branch, bool) or not re.match(r"^(auto|\d{3})\Z", str(branch)):
         judgement.problem(
             "variable",
             "nvidia_driver_branch is no driver branch",
@@ -64,7 +64,7 @@ def normalise(variables: dict[str, Any], judgement: Judgement) -> dict[str, Any]
         branch = "auto"
     wanted["nvidia_driver_branch"] = branch if branch == "auto" else int(branch)
     version = str(wanted["nvidia_driver_version"] or "")
-    if version and not re.match(r"^\d{3}\.[\w.*~+:-]+$", version):
+    if version and not re.match(r"^\d{3}\.[\w.*~+:-]+\Z", version):
         judgement.problem(
             "variable",
             "nvidia_driver_version is no driver version",
@@ -84,7 +84,7 @@ def normalise(variables: dict[str, Any], judgement: Judgement) -> dict[str, Any]
         toolkits = []
     good = []
     for toolkit in toolkits:
-        if re.match(r"^(distro|\d{1,2}\.\d{1,2}(\.\d{1,2})?)$", str(toolkit)):
+        if re.match(r"^(distro|\d{1,2}\.\d{1,2}(\.\d{1,2})?)\Z", str(toolkit)):
             good.append(str(toolkit))
         else:
             judgement.problem(
