@@ -50,8 +50,8 @@ class Site:
             return
         if not any(part.startswith(".") for part in place.relative_to(self.inventory).parts):
             raise SiteError(
-                f"{path} would be in the inventory's directory {self.inventory}, and Ansible would read it as inventory. "
-                "Give --output with a place elsewhere"
+                f"{path} would be in the inventory's directory {self.inventory}, and Ansible would read it as "
+                "inventory. Give --output with a place elsewhere"
             )
 
 

@@ -40,6 +40,7 @@ THEN = (
     "tests/sanity/test_ansible_test.py",
     "tests/unit/reconcile/test_reconcile_command.py",
     "tests/unit/plugins/module_utils/test_agent.py",
+    "tests/unit/plugins/module_utils/test_agent_unsaved.py",
     "tests/unit/plugins/module_utils/test_nvml_events.py",
     "tests/unit/reconcile/test_agent_zookeeper.py",
     "tests/unit/plugins/modules/test_ceph_leaving.py",

@@ -27,7 +27,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import Malformed, json_object
+from ansible_collections.baremetal.gpu.plugins.module_utils.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import json_object
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_verdict import orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_client import (
     ALL,

@@ -9,8 +9,12 @@ import json
 import math
 from typing import Any
 
-DEPTH_AT_MOST = 20
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
+
+DEPTH_AT_MOST = 40
 NUMBER_BELOW = 2**63
+DIGITS_AT_MOST = 25
+SHOWN = 100
 
 
 class Malformed(ValueError):
@@ -20,13 +24,15 @@ class Malformed(ValueError):
 def parse(text: bytes | str) -> Any:
     """The value, in which every text can be written as UTF-8 and every number is finite. Raises Malformed."""
     try:
-        found = json.loads(text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_refuse)
+        found = json.loads(
+            text.decode("utf-8") if isinstance(text, bytes) else text, parse_constant=_refuse, parse_int=_whole
+        )
     except UnicodeDecodeError as failure:
         raise Malformed(f"byte {failure.start} is no UTF-8") from None
     except RecursionError:
         raise Malformed("it is nested too deeply") from None
     except ValueError as failure:
-        raise Malformed(f"it is no JSON: {failure}") from None
+        raise Malformed(f"it is no JSON: {one_line(failure, SHOWN)}") from None
     _check(found)
     return found
 
@@ -41,6 +47,13 @@ def parse_object(text: bytes | str) -> dict[str, Any]:
 
 def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is no number")
+
+
+def _whole(digits: str) -> int:
+    """Python takes quadratic time for the digits of a number, and not every version bounds them."""
+    if len(digits) > DIGITS_AT_MOST:
+        raise ValueError(f"a number has {len(digits)} digits")
+    return int(digits)
 
 
 def _kind(value: Any) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""JSON from outside: bounded before it is read, and of the shape that the reader expects, or refused with the reason.
+"""JSON from outside: bounded (see bounded_json), and of the shape that the reader expects, or refused with the reason.
 
 A shape is a function (value, where) that gives the value back, with its texts made printable, or raises Malformed:
 
@@ -11,73 +11,25 @@ A shape is a function (value, where) that gives the value back, with its texts m
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.bounded_json import Malformed, parse_object
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 Shape = Callable[[Any, str], Any]
 # What no document of ours comes near.
 BYTES_AT_MOST = 512 << 10
-DEPTH_AT_MOST = 40
-DIGITS_AT_MOST = 25
 ROWS_AT_MOST = 1024
 SHOWN = 60
-
-
-class Malformed(ValueError):
-    """A document that cannot be used; the text says what is wrong with it, fit to be printed."""
 
 
 def json_object(data: bytes | str, at_most: int = BYTES_AT_MOST) -> dict[str, Any]:
     """A JSON object. Raises Malformed for anything else: other bytes, too many of them, too deep, no finite number."""
     if len(data) > at_most:
         raise Malformed(f"it has {len(data)} bytes, and {at_most} are read at most")
-    try:
-        text = data.decode("utf-8") if isinstance(data, bytes) else data
-        told = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_float)
-    except UnicodeDecodeError as why:
-        raise Malformed("it is not UTF-8") from why
-    except RecursionError as why:
-        raise Malformed("it is nested too deep") from why
-    except Malformed:
-        raise
-    except ValueError as why:
-        raise Malformed(f"it is not JSON: {one_line(why, SHOWN)}") from why
-    if not isinstance(told, dict):
-        raise Malformed("it is no JSON object")
-    _not_too_deep(told)
-    return told
-
-
-def _int(digits: str) -> int:
-    if len(digits) > DIGITS_AT_MOST:
-        raise Malformed(f"a number has {len(digits)} digits")
-    return int(digits)
-
-
-def _float(digits: str) -> float:
-    value = float(digits)
-    if not math.isfinite(value):
-        raise Malformed(f"the number {one_line(digits, SHOWN)} is not finite")
-    return value
-
-
-def _not_too_deep(told: dict[str, Any]) -> None:
-    rows: list[Any] = [told]
-    for _level in range(DEPTH_AT_MOST):
-        rows = [
-            value
-            for row in rows
-            for value in (row.values() if isinstance(row, dict) else row)
-            if isinstance(value, (dict, list))
-        ]
-        if not rows:
-            return
-    raise Malformed("it is nested too deep")
+    return parse_object(data)
 
 
 def _wrong(value: Any, where: str, wanted: str) -> Malformed:

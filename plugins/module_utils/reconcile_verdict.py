@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Union
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import (
-    Malformed,
     flag,
     json_object,
     list_of,

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import reconcile_fleet, reconcile_memory
+from ansible_collections.baremetal.gpu.plugins.module_utils.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import (
-    Malformed,
     Shape,
     anything,
     flag,

@@ -31,7 +31,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import reconcile_verdict, reconciler_rows
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import Malformed, json_object
+from ansible_collections.baremetal.gpu.plugins.module_utils.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import json_object
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconcile_verdict import Published, Unusable
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import Logins, Settings, Wrong

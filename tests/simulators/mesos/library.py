@@ -29,7 +29,7 @@ _TRY = f"import ctypes; ctypes.CDLL({NAME!r})"
 def elf(name: str) -> bytes:
     """The least that the loader and ldconfig take for a shared object of this SONAME."""
     strings = b"\0" + name.encode() + b"\0"
-    headers, tags = 64 + 2 * 56, 6
+    headers, tags = 64 + 3 * 56, 6
     table = headers + tags * 16
     symbols = table + len(strings) + (-(table + len(strings)) % 8)
     hashes = symbols + 24
@@ -38,10 +38,12 @@ def elf(name: str) -> bytes:
     dynamic = b"".join(struct.pack("<QQ", tag, value) for tag, value in rows)
     machine = _MACHINES[platform.machine()]
     head = b"\x7fELF\2\1\1" + bytes(9)
-    head += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+    head += struct.pack("<HHIQQQIHHHHHH", 3, machine, 1, 0, 64, 0, 0, 64, 56, 3, 0, 0, 0)
     load = struct.pack("<IIQQQQQQ", 1, 6, 0, 0, 0, size, size, 0x1000)
     place = struct.pack("<IIQQQQQQ", 2, 6, headers, headers, headers, len(dynamic), len(dynamic), 8)
-    body = (head + load + place + dynamic + strings).ljust(symbols, b"\0")
+    # Without it the stack would have to be executable, which glibc refuses from 2.41 on.
+    stack = struct.pack("<IIQQQQQQ", 0x6474E551, 6, 0, 0, 0, 0, 0, 16)
+    body = (head + load + place + stack + dynamic + strings).ljust(symbols, b"\0")
     return body + bytes(24) + struct.pack("<IIII", 1, 1, 0, 0)
 
 
