@@ -36,7 +36,10 @@ def uptime() -> float:
 
 
 def load(path: str) -> dict[str, Any]:
-    """The object in a file. Raises FileNotFoundError or Unusable. What stands there may be anything, a pipe that nobody writes included."""
+    """The object in a file, where anything may stand, a pipe that nobody writes included.
+
+    :raises FileNotFoundError, Unusable:
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:

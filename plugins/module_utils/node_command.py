@@ -198,7 +198,9 @@ def status(config: dict[str, Any], as_json: bool) -> int:
     try:
         table = health_text.table(report)
     except MISSHAPEN as failure:
-        say(f"gpuops: the result of the agent cannot be used ({one_line(failure)}). See `systemctl status baremetal-gpu-agent`.")
+        say(
+            f"gpuops: the result of the agent cannot be used ({one_line(failure)}). See `systemctl status baremetal-gpu-agent`."
+        )
         return NO_AGENT
     if as_json:
         say(json.dumps(result))

@@ -71,7 +71,9 @@ def settings_of(told: Mapping[str, Any], path: str, mode: str | None = None) -> 
     try:
         return _settings_of(told, path, mode)
     except (AttributeError, TypeError, ValueError) as why:
-        raise Wrong(f"{path} has a value of the wrong kind: {one_line(why)}. To do: run the role gpu_reconciler") from why
+        raise Wrong(
+            f"{path} has a value of the wrong kind: {one_line(why)}. To do: run the role gpu_reconciler"
+        ) from why
 
 
 def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settings:

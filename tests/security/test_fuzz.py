@@ -251,7 +251,10 @@ DOCUMENTS: dict[str, tuple[dict[str, Any], Callable[[Path], None]]] = {
         {"zookeeper": "z:1", "masters": ["http://m:1"], "poll_s": 1.0, "policy": {"breaker_share": 0.2}},
         are_settings,
     ),
-    "a request": ({"kind": "clear", "host": "n1", "uuid": "GPU-0", "id": "r-1"}, of_reconciler(reconciler_rows.request)),
+    "a request": (
+        {"kind": "clear", "host": "n1", "uuid": "GPU-0", "id": "r-1"},
+        of_reconciler(reconciler_rows.request),
+    ),
     "the fleet": (FLEET, of_reconciler(reconciler_rows.fleet)),
 }
 

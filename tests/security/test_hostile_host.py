@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from gpuops import secrecy
 from gpuops.fetch import manifest
 from tests.unit.fetch.test_manifest import CALLED, EVENTS, with_package, written
 from tests.unit.gpuops.conftest import HERE, Bench
@@ -191,6 +192,9 @@ def test_7_and_8_what_it_says_of_itself_and_of_secrets_moves_nobody(bench: Bench
     texts = {path: path.read_text() for path in made if path.is_file()}
     assert {path.suffix for path in texts} >= {".html", ".xml", ".json", ".jsonl", ".log"}
     assert {path.relative_to(bench.path).parts[0] for path in made} <= {"out", "inventory", ".gpuops", "report.html"}
+    # It was heard, and what it said of secrets is hidden.
+    assert secrecy.HIDDEN in shown
+    assert "fatal" in shown
     page = Page(next(text for path, text in texts.items() if path.suffix == ".html"))
     assert not page.tags & {"img", "iframe"}
     assert not [name for name in page.attributes if name.startswith("on")]
