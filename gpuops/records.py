@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import math
 import os
 import shutil
 import statistics
@@ -31,6 +30,8 @@ RETRY = "hosts.retry"
 PRIVATE = "ansible-runner"
 
 DONE, UNFINISHED = "done", "unfinished"
+# A time that is none at all is no number, or larger.
+SECONDS_MOST = 1e12
 
 
 @dataclass
@@ -69,7 +70,7 @@ class Record:
         tables = (self.hosts, self.cells, self.spans)
         return (
             all(isinstance(text, str) for text in (self.playbook, self.limit, self.tags))
-            and all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers)
+            and all(isinstance(number, (int, float)) and abs(number) < SECONDS_MOST for number in numbers)
             and all(isinstance(table, dict) for table in tables)
             and all(isinstance(row, dict) for table in (self.cells, self.spans) for row in table.values())
         )

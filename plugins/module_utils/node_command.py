@@ -37,6 +37,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 NO_AGENT = 4
+LOOK_AT_AGENT = "See `systemctl status baremetal-gpu-agent`."
 # What comes about with a document that is not as its writer makes it.
 MISSHAPEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -192,15 +193,13 @@ def status(config: dict[str, Any], as_json: bool) -> int:
     try:
         result = read_result(config)
     except (OSError, ValueError) as failure:
-        say(f"gpuops: there is no result of the agent ({failure}). See `systemctl status baremetal-gpu-agent`.")
+        say(f"gpuops: there is no result of the agent ({failure}). {LOOK_AT_AGENT}")
         return NO_AGENT
     report = result["health"]
     try:
         table = health_text.table(report)
     except MISSHAPEN as failure:
-        say(
-            f"gpuops: the result of the agent cannot be used ({one_line(failure)}). See `systemctl status baremetal-gpu-agent`."
-        )
+        say(f"gpuops: there is no result that can be shown ({one_line(failure)}). {LOOK_AT_AGENT}")
         return NO_AGENT
     if as_json:
         say(json.dumps(result))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What reads untrusted input, and has no fuzz beside its other tests, given anything: it is refused in words, or bounded.
+"""Whatever stands where untrusted input is read, it is refused in words, or what is made of it is bounded.
 
-Those of verdicts, orders, facts, states, settings, answers and manifests stand with their tests: `pytest -k "random or
-whatever or fuzz"` finds them.
+Here are the readers that have no such test beside their others. Those of verdicts, orders, facts, states, answers of
+hosts and manifests do: `pytest -k "random or whatever or fuzz"` finds them.
 """
 
 from __future__ import annotations
@@ -69,10 +69,9 @@ SAID = st.sampled_from(
     ]
 )
 TEXT = st.lists(SAID | st.text(max_size=30), max_size=4).map("".join)
+PRIORITY, FLAG = st.sampled_from([4, 3, 11, 12]), st.sampled_from(["-", "c", "+", ""])
 NUMBER = st.integers(0, 20) | st.integers(0, 10**25)
-RECORD = st.builds(
-    "{},{},{},{};{}".format, st.sampled_from([4, 3, 11, 12]) | NUMBER, NUMBER, NUMBER, st.sampled_from(["-", "c", "+", ""]), TEXT
-) | st.text(max_size=60)  # fmt: skip
+RECORD = st.builds("{},{},{},{};{}".format, PRIORITY | NUMBER, NUMBER, NUMBER, FLAG, TEXT) | st.text(max_size=60)
 
 
 def counts(record: str) -> bool:

@@ -85,20 +85,21 @@ def test_2_a_site_that_is_made_of_its_answers_runs_nothing(bench: Bench, attack:
     attack.came_to_nothing(before, site)
 
 
+def said(word: str, instead: str) -> list[dict[str, Any]]:
+    """The answers of a host that says another word."""
+    return [json.loads(json.dumps(EVENTS[0]).replace(word, instead)), *EVENTS[3:]]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
         with_package(name=CALLED),
         with_package(name="libc6", version="1 -o Dir::Bin::dpkg=x"),
-        [{**EVENTS[0], "event_data": {**EVENTS[0]["event_data"], "res": json.loads(
-            json.dumps(EVENTS[0]["event_data"]["res"]).replace("debian13", "../../../x")
-        )}}, *EVENTS[3:]],
-        [{**EVENTS[0], "event_data": {**EVENTS[0]["event_data"], "res": json.loads(
-            json.dumps(EVENTS[0]["event_data"]["res"]).replace("trixie", "trixie main\\ndeb http://evil/ x")
-        )}}, *EVENTS[3:]],
+        said("debian13", "../../../x"),
+        said("trixie", "trixie main\\ndeb http://evil/ x"),
     ],
     ids=["an option for a name", "an option for a version", "a way out for a release", "a line for a codename"],
-)  # fmt: skip
+)
 def test_3_no_manifest_is_made_of_such_answers(answer: list[dict[str, Any]]) -> None:
     with pytest.raises(manifest.ManifestError, match="is refused"):
         manifest.from_events(answer)

@@ -14,7 +14,7 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -90,10 +90,10 @@ def nobody(tmp_path: Path) -> Account:
 
 
 @pytest.fixture
-def word() -> Iterator[str]:
+def word() -> str:
     if not os.access(KMSG, os.R_OK):
         pytest.skip(f"{KMSG} cannot be read here")
-    yield f"attack-{secrets.token_hex(8)}"
+    return f"attack-{secrets.token_hex(8)}"
 
 
 def mounts(option: str) -> None:

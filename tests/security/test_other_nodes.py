@@ -34,8 +34,8 @@ ATTEMPTS: dict[str, Callable[[KazooClient, str], Any]] = {
     "makes numbered ones below": lambda eve, path: eve.create(f"{path}/zz", FORGED, sequence=True),
     "opens": lambda eve, path: eve.set_acls(path, OPEN),
 }
-# What comes to nothing: our part as a whole could be deleted by whoever owns ZooKeeper's root, if it were empty, which it
-# never is; and who speaks in the old place is not heard of a host that has a login.
+# What comes to nothing: our part as a whole could be deleted by whoever owns ZooKeeper's root, if it were empty, which
+# it never is; and who speaks in the old place is not heard of a host that has a login.
 ALLOWED = {("", "deletes"), ("/verdicts", "makes one below"), ("/verdicts", "makes one that goes below")}
 
 
