@@ -30,6 +30,8 @@ RETRY = "hosts.retry"
 PRIVATE = "ansible-runner"
 
 DONE, UNFINISHED = "done", "unfinished"
+# A time that is none at all is no number, or larger.
+SECONDS_MOST = 1e12
 
 
 @dataclass
@@ -61,6 +63,17 @@ class Record:
     def kind(self) -> tuple[str, str, bool]:
         """Runs of one kind take about as long as each other."""
         return self.playbook, self.tags, self.check
+
+    def is_whole(self) -> bool:
+        """Whether everything is of the kind that it should be, which what was read may not be."""
+        numbers = (self.started, self.seconds, *self.stages.values()) if isinstance(self.stages, dict) else (None,)
+        tables = (self.hosts, self.cells, self.spans)
+        return (
+            all(isinstance(text, str) for text in (self.playbook, self.limit, self.tags))
+            and all(isinstance(number, (int, float)) and abs(number) < SECONDS_MOST for number in numbers)
+            and all(isinstance(table, dict) for table in tables)
+            and all(isinstance(row, dict) for table in (self.cells, self.spans) for row in table.values())
+        )
 
     def left(self) -> list[str]:
         """The hosts that are not done."""
@@ -172,8 +185,10 @@ def earlier(remembered: Path) -> list[tuple[Path, Record]]:
         try:
             content = json.loads((path / RECORD).read_text(encoding="utf-8"))
             known = {key: content[key] for key in Record.__dataclass_fields__ if key in content}
-            found.append((path, Record(**known)))
-        except (OSError, ValueError, TypeError):
+            record = Record(**known)
+            if record.is_whole():
+                found.append((path, record))
+        except (OSError, ValueError, TypeError, RecursionError):
             continue
     return found
 

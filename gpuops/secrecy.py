@@ -329,10 +329,12 @@ def forms(secret: str) -> set[str]:
     """Every way in which a text may be written where somebody reads it."""
     written = json.dumps(secret)[1:-1]
     plainer = json.dumps(secret, ensure_ascii=False)[1:-1]
+    # In a text that has quotes of both kinds, Python writes them otherwise.
+    quotes = repr(f"{secret}'\"")[1:-4]
     found = {
         secret,
         *(written, plainer, json.dumps(written)[1:-1], json.dumps(plainer, ensure_ascii=False)[1:-1]),
-        repr(secret)[1:-1],
+        *(repr(secret)[1:-1], quotes, json.dumps(quotes, ensure_ascii=False)[1:-1]),
         *(yaml.dump(secret, default_style='"', allow_unicode=plain, width=INFINITE)[1:-2] for plain in (True, False)),
         secret.replace("'", "'\"'\"'"),
         secret.replace("'", "'\\''"),

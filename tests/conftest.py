@@ -46,6 +46,7 @@ THEN = (
     "tests/unit/plugins/modules/test_ceph_leaving.py",
     "tests/unit/gpuops/test_shards.py",
     "tests/unit/gpuops/test_up.py",
+    "tests/security/test_hostile_host.py",
 )
 ORDER = (*LONGEST_FIRST, *THEN)
 

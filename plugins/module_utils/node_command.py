@@ -37,6 +37,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 NO_AGENT = 4
+LOOK_AT_AGENT = "See `systemctl status baremetal-gpu-agent`."
+# What comes about with a document that is not as its writer makes it.
+MISSHAPEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def say(text: str) -> None:
@@ -171,10 +174,11 @@ def ask_agent(config: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]
 
 
 def read_result(config: dict[str, Any]) -> dict[str, Any]:
-    """The agent's last result, with its age in seconds, whether it is stale, and why."""
+    """The agent's last result, with its age in seconds, whether it is stale, and why. Raises OSError and Unusable."""
     path = config.get("result", AGENT_RESULT)
-    with open(path, encoding="utf-8") as file:
-        result: dict[str, Any] = json.load(file)
+    result = agent_result.load(path)
+    if not agent_result.is_report(result.get("health")):
+        raise agent_result.Unusable(f"{path} has no report in it that can be understood")
     result["age_s"] = round(max(0.0, agent_result.age_s(result)), 1)
     result["stale_why"] = None
     try:
@@ -189,18 +193,23 @@ def status(config: dict[str, Any], as_json: bool) -> int:
     try:
         result = read_result(config)
     except (OSError, ValueError) as failure:
-        say(f"gpuops: there is no result of the agent ({failure}). See `systemctl status baremetal-gpu-agent`.")
+        say(f"gpuops: there is no result of the agent ({failure}). {LOOK_AT_AGENT}")
         return NO_AGENT
     report = result["health"]
+    try:
+        table = health_text.table(report)
+    except MISSHAPEN as failure:
+        say(f"gpuops: there is no result that can be shown ({one_line(failure)}). {LOOK_AT_AGENT}")
+        return NO_AGENT
     if as_json:
         say(json.dumps(result))
     else:
         age = f"{result['age_s']:g} s ago"
         if result["stale"]:
             age += f", and cannot be relied on: {result['stale_why']}. Is the agent running?"
-        say(health_text.table(report))
+        say(table)
         say(f"Seen {age}.")
-        for problem in result["agent"]["problems"]:
+        for problem in facts_health.by_agent(result, report, details=False)["problems"]:
             say(f"The agent says: {problem}")
     return EXIT_CODES["unknown"] if result["stale"] else EXIT_CODES[report["verdict"]]
 
@@ -224,8 +233,9 @@ def fact(config: dict[str, Any]) -> int:
         if result["stale"]:
             why = f"the report of the agent on the host cannot be used: {result['stale_why']}"
             facts["health"] = {**facts_health.at_best_unknown(facts["health"]), "agent_error": why}
-    except (OSError, ValueError, KeyError) as failure:
-        facts = {"schema": 1, "present": None, "reason": f"the agent has left no result: {failure}", "stale": True}
+    except (OSError, *MISSHAPEN) as failure:
+        why = f"the agent has left no result: {one_line(failure)}"
+        facts = {"schema": 1, "present": None, "reason": why, "stale": True}
     say(json.dumps(facts))
     return 0
 
@@ -254,7 +264,7 @@ def order(config: dict[str, Any]) -> int:
     while True:
         try:
             devices = read_result(config)["facts"]["devices"]
-        except (OSError, ValueError, KeyError):
+        except (OSError, *MISSHAPEN):
             devices = []
         try:
             answer = node_orders.obey(settings, devices)

@@ -68,6 +68,15 @@ def load(path: Path, mode: str | None = None) -> Settings:
 
 def settings_of(told: Mapping[str, Any], path: str, mode: str | None = None) -> Settings:
     """The settings as the file `path` has them. Raises Wrong."""
+    try:
+        return _settings_of(told, path, mode)
+    except (AttributeError, TypeError, ValueError) as why:
+        raise Wrong(
+            f"{path} has a value of the wrong kind: {one_line(why)}. To do: run the role gpu_reconciler"
+        ) from why
+
+
+def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settings:
     told = dict(told)
     policy = dict(told.pop("policy", {}))
     if mode is not None:
@@ -170,7 +179,7 @@ def _object(path: Path) -> dict[str, Any]:
         told = json.loads(path.read_text(encoding="utf-8"))
     except OSError as why:
         raise Wrong(f"{path} cannot be read: {why.strerror}. To do: run the role gpu_reconciler") from why
-    except ValueError as why:
+    except (ValueError, RecursionError) as why:
         # Not the reason: it would show a part of the content.
         raise Wrong(f"{path} is not JSON. To do: write it anew with the role gpu_reconciler") from why
     if not isinstance(told, dict):

@@ -160,6 +160,8 @@ WAYS = {
     "in JSON as Ansible writes it": lambda text: json.dumps({"a": text}, ensure_ascii=False),
     "in JSON in JSON": lambda text: json.dumps(json.dumps({"a": text})),
     "in Python": lambda text: repr([text]),
+    "in Python beside quotes": lambda text: repr([f'{text} it\'s "x"']),
+    "in Python in JSON": lambda text: json.dumps({"a": repr([f'{text} it\'s "x"'])}),
     "in YAML": lambda text: yaml.safe_dump({"a": text}, width=10000),
     "for a shell": lambda text: f"echo {shlex.quote(text)}",
     "in HTML": lambda text: f"<p>{escape(text)}</p>",

@@ -36,7 +36,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
 from ansible_collections.baremetal.gpu.plugins.modules import ceph_daemon_key, config_merge
 from tests.unit.plugins.service_account import NOBODY, Account, needs_root
 
-pytestmark = needs_root
+pytestmark = [needs_root, pytest.mark.usefixtures("user_ceph")]
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 SECRET = "root:$6$hash\n"
 NAME = "file.json"
@@ -55,7 +55,7 @@ def shadow(tmp_path):
     return path
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def user_ceph(monkeypatch):
     """Ceph's account is the one that was taken over."""
     nobody = pwd.getpwuid(NOBODY)
