@@ -35,7 +35,7 @@ def uptime() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
-def _object(path: str) -> dict[str, Any]:
+def load(path: str) -> dict[str, Any]:
     """Raises FileNotFoundError or Unusable. What stands there may be anything, a pipe that nobody writes included."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -111,7 +111,7 @@ def _is_part(part: Any) -> bool:
     )
 
 
-def _is_report(report: Any) -> bool:
+def is_report(report: Any) -> bool:
     return _is_part(report) and isinstance(report.get("devices"), list) and all(map(_is_part, report["devices"]))
 
 
@@ -123,7 +123,7 @@ def is_configured(root: str = "/") -> bool:
 def path(root: str = "/") -> str:
     """Where the agent's configuration says that the result is. Raises Unusable."""
     try:
-        found = _object(os.path.join(root, CONFIG.lstrip("/"))).get("result", RESULT)
+        found = load(os.path.join(root, CONFIG.lstrip("/"))).get("result", RESULT)
     except FileNotFoundError:
         return RESULT
     except Unusable as failure:
@@ -137,10 +137,10 @@ def read(root: str = "/") -> dict[str, Any]:
     """The result, if it can be relied on: of this boot, new enough, and whole. Raises Unusable."""
     where = path(root)
     try:
-        result = _object(os.path.join(root, where.lstrip("/")))
+        result = load(os.path.join(root, where.lstrip("/")))
     except FileNotFoundError:
         raise Unusable(f"there is none at {where}") from None
     check(result, root)
-    if not _is_report(result.get("health")):
+    if not is_report(result.get("health")):
         raise Unusable("it has no report in it that can be understood")
     return result

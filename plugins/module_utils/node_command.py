@@ -173,8 +173,7 @@ def ask_agent(config: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]
 def read_result(config: dict[str, Any]) -> dict[str, Any]:
     """The agent's last result, with its age in seconds, whether it is stale, and why."""
     path = config.get("result", AGENT_RESULT)
-    with open(path, encoding="utf-8") as file:
-        result: dict[str, Any] = json.load(file)
+    result = agent_result.load(path)
     result["age_s"] = round(max(0.0, agent_result.age_s(result)), 1)
     result["stale_why"] = None
     try:
@@ -191,7 +190,11 @@ def status(config: dict[str, Any], as_json: bool) -> int:
     except (OSError, ValueError) as failure:
         say(f"gpuops: there is no result of the agent ({failure}). See `systemctl status baremetal-gpu-agent`.")
         return NO_AGENT
-    report = result["health"]
+    report: Any = result.get("health")
+    agent: Any = result.get("agent")
+    if not agent_result.is_report(report) or not isinstance(agent, dict):
+        say("gpuops: the result of the agent has no report in it yet. See `systemctl status baremetal-gpu-agent`.")
+        return NO_AGENT
     if as_json:
         say(json.dumps(result))
     else:
@@ -200,7 +203,7 @@ def status(config: dict[str, Any], as_json: bool) -> int:
             age += f", and cannot be relied on: {result['stale_why']}. Is the agent running?"
         say(health_text.table(report))
         say(f"Seen {age}.")
-        for problem in result["agent"]["problems"]:
+        for problem in agent.get("problems") or ():
             say(f"The agent says: {problem}")
     return EXIT_CODES["unknown"] if result["stale"] else EXIT_CODES[report["verdict"]]
 
@@ -224,7 +227,7 @@ def fact(config: dict[str, Any]) -> int:
         if result["stale"]:
             why = f"the report of the agent on the host cannot be used: {result['stale_why']}"
             facts["health"] = {**facts_health.at_best_unknown(facts["health"]), "agent_error": why}
-    except (OSError, ValueError, KeyError) as failure:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as failure:
         facts = {"schema": 1, "present": None, "reason": f"the agent has left no result: {failure}", "stale": True}
     say(json.dumps(facts))
     return 0
@@ -254,7 +257,7 @@ def order(config: dict[str, Any]) -> int:
     while True:
         try:
             devices = read_result(config)["facts"]["devices"]
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             devices = []
         try:
             answer = node_orders.obey(settings, devices)
