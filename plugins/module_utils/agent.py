@@ -424,7 +424,8 @@ class Agent:
     def _serve(self, listener: socket.socket) -> None:
         try:
             client, _address = listener.accept()
-        except BlockingIOError:
+        except OSError:
+            # Gone again, or no descriptor is left: that is for whoever asks, and not the GPUs' fault.
             return
         with client:
             client.settimeout(1.0)

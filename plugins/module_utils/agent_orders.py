@@ -106,7 +106,9 @@ def _run(argv: Iterable[str]) -> tuple[int, str]:
     import subprocess
 
     try:
-        done = subprocess.run(list(argv), capture_output=True, text=True, check=False, timeout=COMMAND_S)
+        done = subprocess.run(
+            list(argv), capture_output=True, text=True, errors="replace", check=False, timeout=COMMAND_S
+        )
     except (OSError, subprocess.TimeoutExpired) as why:
         return 127, str(why)
     return done.returncode, done.stdout

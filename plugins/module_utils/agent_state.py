@@ -113,6 +113,10 @@ def check(history: Any) -> None:
         _must(_part(history, name, "history"), int, f"history.{name}")
     for boot in _must(_part(history, "boots", "history"), list, "history.boots"):
         _must(boot, str, "history.boots")
+    bus = _must(history.get("bus"), dict, "history.bus", optional=True)
+    for name in ("gpus", "switches") if bus is not None else ():
+        for address in _must(_part(bus, name, "history.bus"), list, f"history.bus.{name}"):
+            _must(address, str, f"history.bus.{name}")
     _record(_part(history, "node", "history"), "history.node")
     for name, one in _must(_part(history, "devices", "history"), dict, "history.devices").items():
         _record(one, f"history.devices.{name[:60]}")
@@ -167,8 +171,11 @@ def _record(one: Any, where: str) -> None:
     for row, place in _numbered(_part(one, "xids", where), f"{where}.xids"):
         _fields(row, place, {"count": int, "last": float})
     # What was seen in the last seconds, in the form of whichever version wrote it.
-    if not isinstance(_part(one, "recent", where), (list, dict)):
+    recent = _part(one, "recent", where)
+    if not isinstance(recent, (list, dict)):
         raise Malformed(f"{where}.recent is neither a list nor an object")
+    for row, place in _numbered(recent, f"{where}.recent") if isinstance(recent, dict) else ():
+        _fields(row, place, {"teller": str, "count": int, "uptime": float})
 
 
 def _fault(row: Any, place: str) -> None:
@@ -177,7 +184,14 @@ def _fault(row: Any, place: str) -> None:
     _among(_part(row, "action", place), ACTIONS, f"{place}.action")
     for name in ("value", "threshold"):
         _part(row, name, place)
-    if place.rpartition(".")[2].startswith("xid_"):
+    code = place.rpartition(".")[2]
+    if code.startswith("sxid_"):
+        for sxid, where in _numbered(_part(row, "sxids", place), f"{place}.sxids"):
+            _fields(sxid, where, {"count": int, "links": dict})
+            for links, there in _rows(sxid, "links", where):
+                for link in _must(links, list, there):
+                    _must(link, int, there)
+    if code.startswith("xid_"):
         numbered = _numbered(_part(row, "xids", place), f"{place}.xids")
         if not numbered:
             raise Malformed(f"{place}.xids is empty")

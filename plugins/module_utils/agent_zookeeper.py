@@ -419,7 +419,11 @@ class ZooKeeper:
                 break
             *lines, self._buffer = (self._buffer + chunk)[-MESSAGE_AT_MOST:].split(b"\n")
             for line in lines:
-                told = json.loads(line)
+                try:
+                    told = json.loads(line)
+                except ValueError:
+                    # The rest of one that was longer than any is.
+                    continue
                 if "problem" in told:
                     self.problem = told["problem"]
                 elif "orders" in told:

@@ -12,7 +12,8 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 DEPTH_AT_MOST = 40
-NUMBER_BELOW = 2**63
+# The counters of a GPU have 64 bits.
+NUMBER_BELOW = 2**64
 DIGITS_AT_MOST = 25
 SHOWN = 100
 

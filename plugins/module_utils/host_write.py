@@ -57,11 +57,12 @@ def _name(lookup: object, number: int) -> str:
         return str(number)
 
 
-def _others(status: os.stat_result) -> str | None:
+def _others(directory: int) -> str | None:
     """Who else than root can put links into a directory and turn them; None where nobody can.
 
     In one with the sticky bit others can add names and change their own; that is seen to name by name.
     """
+    status = os.fstat(directory)
     if not _is_ours(status.st_uid):
         return _name(pwd.getpwuid, status.st_uid)
     if status.st_mode & stat.S_ISVTX:
@@ -70,7 +71,17 @@ def _others(status: os.stat_result) -> str | None:
         return "everybody"
     if status.st_mode & stat.S_IWGRP and status.st_gid not in (0, os.getegid()):
         return f"the group {_name(grp.getgrgid, status.st_gid)}"
+    if status.st_mode & stat.S_IWGRP and _has_access_list(directory):
+        # These bits are then what anybody in the list may do at most.
+        return "whoever its access list names"
     return None
+
+
+def _has_access_list(directory: int) -> bool:
+    try:
+        return bool(os.getxattr(f"/proc/self/fd/{directory}", "system.posix_acl_access"))
+    except OSError:
+        return False
 
 
 class Place:
@@ -251,7 +262,7 @@ def _walk(path: str, follow: bool) -> tuple[int, str, str | None]:
     waiting = path.split("/")[::-1]
     here, links = os.open("/", _WALK), 0
     try:
-        whose = _others(os.fstat(here))
+        whose = _others(here)
         while True:
             name = waiting.pop()
             if name in ("", "."):
@@ -295,7 +306,7 @@ def _step(name: str, here: int, whose: str | None) -> tuple[int, str | None]:
     """Into a directory; the one before is closed. What is below a foreign one stays foreign."""
     there = os.open(name, _WALK, dir_fd=here)
     os.close(here)
-    return there, whose or _others(os.fstat(there))
+    return there, whose or _others(there)
 
 
 def check(path: str) -> None:

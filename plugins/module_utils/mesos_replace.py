@@ -76,7 +76,8 @@ class Place:
 def settings(path: str) -> dict[str, str]:
     """The variables of the agent's environment file; none where it cannot be read."""
     try:
-        with open(path, encoding="utf-8") as file:
+        # A byte that is no UTF-8 spoils its own line, and not all that the host has to tell.
+        with open(path, encoding="utf-8", errors="replace") as file:
             rows = [line.rstrip("\n").partition("=") for line in file if not line.startswith("#")]
     except OSError:
         return {}
@@ -286,10 +287,9 @@ class Replacement:
         try:
             with open(self.place.environment, encoding="utf-8") as file:
                 return file.read()
-        except OSError as why:
-            raise Refused(
-                f"{self.place.environment} cannot be read: {why.strerror}. To do: run the role mesos_agent"
-            ) from why
+        except (OSError, ValueError) as why:
+            what = getattr(why, "strerror", None) or "it is no UTF-8"
+            raise Refused(f"{self.place.environment} cannot be read: {what}. To do: run the role mesos_agent") from why
 
     def _wanted(self) -> str:
         return environment(self._text(), self.cards)

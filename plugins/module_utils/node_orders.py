@@ -48,7 +48,13 @@ def run(argv: Iterable[str]) -> tuple[int, str]:
     """Run a program: (exit status, output)."""
     try:
         done = subprocess.run(
-            list(argv), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=COMMAND_S
+            list(argv),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=COMMAND_S,
         )
     except subprocess.TimeoutExpired:
         return 124, f"not done after {COMMAND_S} s"

@@ -51,6 +51,11 @@ def waiting(memories: Mapping[str, Mapping[str, Any]], nodes: Iterable[Node], po
     return sorted(found)
 
 
+def set_back(fleet: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """After the clock was set back, a fence that seems to lie ahead counts from now on, and not until then."""
+    return {**fleet, "fences": [[min(at, now), host] for at, host in fleet["fences"]]}
+
+
 def limit(nodes: int, policy: Policy) -> int:
     """How many nodes may be fenced within the window, of so many."""
     return max(policy.breaker_count, floor(policy.breaker_share * nodes))

@@ -64,6 +64,7 @@ def lasting(memory: Mapping[str, Any]) -> dict[str, Any]:
 def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> dict[str, Any]:
     """The memory with what is seen now. No evidence, such as a node without a session, changes no card."""
     new = copy.deepcopy(dict(memory))
+    _set_back(new, now)
     new["silent"] = None if node.verdict is not None or node.problem else new["silent"] or now
     new["absent"] = None if node.agent is not None else new["absent"] or now
     if node.verdict is not None:
@@ -97,6 +98,17 @@ def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
         how = "deactivate" if agent["state"] == "deactivated" else "drain"
         new["carry"] = {"how": how, "grace_s": agent["grace_s"] or 0, "boot_id": None} if others else None
     return new
+
+
+def _set_back(new: dict[str, Any], now: float) -> None:
+    """After the clock was set back, what seems to lie ahead counts from now on, and is not waited for until then."""
+    for name in ("silent", "absent"):
+        if new[name] is not None:
+            new[name] = min(new[name], now)
+    new["well"] = {uuid: min(since, now) for uuid, since in new["well"].items()}
+    for row in (new["failed"], new["fenced"], new["intent"], *new["cards"].values()):
+        if row:
+            row["at"] = min(row["at"], now)
 
 
 def _forget(new: dict[str, Any], policy: Policy, now: float) -> None:

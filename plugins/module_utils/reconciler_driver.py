@@ -187,7 +187,7 @@ class Driver:
             if reconcile.lasting(after) != reconcile.lasting(before):
                 self._save(host)
         wait = reconcile_fleet.waiting(self.memories, self.nodes.values(), self.policy, now)
-        fleet = reconcile_fleet.after(self.fleet, wait, self.memories)
+        fleet = reconcile_fleet.after(reconcile_fleet.set_back(self.fleet, now), wait, self.memories)
         if fleet != self.fleet:
             self._save_fleet(fleet)
         # Without an agent or a verdict, a node is none of those that could fail.

@@ -8,9 +8,12 @@ The newest lines are in PATH. A file that is full becomes PATH.1, that one PATH.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import json
 import os
+import stat
 import sys
 import time
 from pathlib import Path
@@ -39,8 +42,7 @@ class Journal:
     def write(self, host: str, what: str, **more: Any) -> dict[str, Any]:
         row = {"time": round(time.time(), 3), "host": host, "what": what, **more}
         line = json.dumps(row, separators=(",", ":"), sort_keys=False)
-        self.out.write(f"{line}\n")
-        self.out.flush()
+        self._say(line)
         if self.path is not None:
             self._keep(self.path, line, durable=what in ("begin", "end"))
         return row
@@ -59,13 +61,22 @@ class Journal:
         except OSError as why:
             if not self.problem:
                 self.problem = f"{path} cannot be written: {why.strerror}"
-                self.out.write(json.dumps({"what": "problem", "why": self.problem}) + "\n")
+                self._say(json.dumps({"what": "problem", "why": self.problem}))
+
+    def _say(self, line: str) -> None:
+        """Where nobody takes it, as with a file on a full disk, there is the file of ours."""
+        with contextlib.suppress(OSError):
+            self.out.write(f"{line}\n")
+            self.out.flush()
 
     def _open(self, path: Path, more: int) -> int:
         """The file with room for so many bytes, locked until it is closed: a look by hand may be beside the service."""
         while True:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o640)
             try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    # A pipe that nobody reads is full one day, and then waits.
+                    raise OSError(errno.EINVAL, "it is no plain file")
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
                 size = os.fstat(descriptor).st_size
                 if _is(descriptor, path):

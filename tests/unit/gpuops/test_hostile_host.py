@@ -240,9 +240,10 @@ def test_a_snapshot_of_hostile_facts_has_no_more_than_its_host(tmp_path):
     assert [row.host for row in rows] == ["evil"]
 
 
-def test_facts_of_a_hostile_host_are_no_templates_in_an_inventory(bench, tmp_path):
-    canary = tmp_path / "canary"
-    evil = template(canary)
+def test_facts_of_a_hostile_host_are_no_templates_in_an_inventory(bench):
+    # Where the commands below are run. A whole path is longer than a name may be.
+    canary = bench.path / "canary"
+    evil = template(canary.name)
     card = {
         "index": 0,
         "uuid": evil,

@@ -128,7 +128,7 @@ def test_the_report_of_a_lying_host_obeys_nobody(tmp_path):
         {"g1": everywhere({"plan": {"steps": ["x"]}, "verify": {"causes": [{"where": "x"}], "devices": []}})}
     )
     (next((tmp_path / ".gpuops" / "runs").iterdir()) / told.FILE).write_text(kept)
-    is_harmless(collect.gather(Site(tmp_path), document_of(events), taken.hosts, tmp_path))
+    is_harmless(collect.gather(Site(tmp_path), document_of(events), taken.hosts, [tmp_path]))
 
 
 @pytest.mark.parametrize("word", ['x" onload="alert(1)', "<b>", "pix'", ["pix"], {"pix": 1}, None, 7, "../pix"])
@@ -293,7 +293,7 @@ def try_site(seed, directory):
     for made in (document, kept.hosts, doctor.as_json("g1", examined, findings), plan.as_json(planned.hosts, True)):
         json.dumps(made, allow_nan=False)
     (next((directory / ".gpuops" / "runs").iterdir()) / told.FILE).write_text(json.dumps(kept.hosts))
-    is_harmless(collect.gather(Site(directory), document, taken.hosts, directory))
+    is_harmless(collect.gather(Site(directory), document, taken.hosts, [directory]))
 
 
 @pytest.fixture(scope="module")

@@ -357,7 +357,7 @@ def test_settings_that_cannot_be_used_are_refused_with_the_remedy(tmp_path):
     secret.chmod(0o600)
     secret.write_text('{"mesos_secret": "hidden"')
     told = run()
-    assert "no JSON" in told
+    assert "not JSON" in told
     assert "hidden" not in told
     secret.write_text('{"mesos_secret": "hidden", "mesos_principal": "operator"}')
     told = run("--mode", "act")

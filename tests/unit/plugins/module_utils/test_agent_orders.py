@@ -221,3 +221,16 @@ def test_an_order_that_cannot_be_noted_down_is_not_begun(place, monkeypatch):
     monkeypatch.undo()
     assert node_orders.obey(obeying(place), [], run)["state"] == "done"
     assert done == [["nvidia-smi", "--gpu-reset", "-i", "GPU-0"]]
+
+
+def test_a_byte_that_is_no_utf8_keeps_nothing_from_being_published(place):
+    (place / "agent.env").write_bytes(b"# caf\xe9\nMESOS_ATTRIBUTES=rack:caf\xe9\nBAREMETAL_GPU_UUIDS=GPU-0\n")
+    where = Place(work_dir=str(place), environment=str(place / "agent.env"))
+    told = describe("n1", where, {"boot_id": "b", "health": None}, str(place / "none"))
+    assert told["listed"] == ["GPU-0"]
+
+
+def test_a_program_that_prints_what_is_no_utf8_has_ended_all_the_same():
+    status, said = node_orders.run(["printf", r"GPU \351 reset\n"])
+    assert status == 0
+    assert said.endswith("reset\n")

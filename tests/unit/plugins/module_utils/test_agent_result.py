@@ -243,3 +243,33 @@ def test_gpuops_on_the_host_says_so_too(
     assert fact["stale"] is bool(changes)
     assert fact["health"]["verdict"] == ("unknown" if changes else "ok")
     assert bool(fact["health"]["agent_error"]) is bool(changes)
+
+
+def _pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    [
+        _pipe,
+        Path.mkdir,
+        lambda path: path.write_text(""),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_bytes(b"\xff\xfe"),
+        lambda path: path.write_text(json.dumps(result(health=None))),
+        lambda path: path.write_text(json.dumps(result(health={"verdict": "ok"}))),
+        lambda path: path.write_text(json.dumps(result(agent=None))),
+        lambda path: path.write_text(json.dumps(result(facts=[]))),
+    ],
+)
+def test_what_is_no_result_neither_hangs_nor_ends_gpuops_on_the_host(tmp_path: Path, capsys, leaves: Any) -> None:
+    path, config = tmp_path / "gpu.json", tmp_path / "agent.json"
+    config.write_text(json.dumps({"result": str(path)}))
+    leaves(path)
+    assert node_command.main(["--config", str(config), "status"]) in (3, 4)
+    capsys.readouterr()
+    assert node_command.main(["--config", str(config), "fact"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["stale"] is True
+    assert told["present"] is None

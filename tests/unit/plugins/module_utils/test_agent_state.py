@@ -57,6 +57,12 @@ CORRUPT: dict[str, Callable[[bytes], bytes]] = {
     "another schema of the history": lambda text: text.replace(b'"schema":1', b'"schema":7', 1),
     "a number for the node": lambda text: text.replace(b'"node":{', b'"node":3,"x":{'),
     "no devices": lambda text: text.replace(b'"devices":', b'"x":'),
+    "a bus that is a number": lambda text: text.replace(b'"bus":', b'"bus":7,"x":', 1),
+    "a bus without switches": lambda text: text.replace(b'"bus":', b'"bus":{"gpus":[]},"x":', 1),
+    "a bus with an address that is a list": lambda text: text.replace(
+        b'"bus":', b'"bus":{"gpus":[[1]],"switches":[]},"x":', 1
+    ),
+    "a recent Xid that is a number": lambda text: text.replace(b'"recent":{', b'"recent":{"79":1},"x":{', 1),
     "null for a list": lambda text: text.replace(b'"boots":[', b'"boots":null,"x":['),
     "deep": lambda text: text.replace(b'"boot":', b'"x":' + nested(100000) + b',"boot":', 1),
     "a huge number": lambda text: text.replace(b'"boot":', b'"missed":1' + b"0" * 400 + b',"boot":', 1),
@@ -123,3 +129,31 @@ def test_the_file_says_what_it_is(tmp_path):
     path = tmp_path / "state.json"
     State(str(path)).save({"a": 1})
     assert json.loads(path.read_text()) == {"schema": 1, "history": {"a": 1}}
+
+
+def test_a_counter_of_64_bits_is_known_after_a_restart(tmp_path):
+    path = str(tmp_path / "state.json")
+    host = Host()
+    host.look()
+    history = {**host.history, "node": {**host.history["node"], "memory": {"count": 2**64 - 1}}}
+    State(path).save(history)
+    state = State(path)
+    assert state.load() == history
+    assert state.lost is None
+
+
+def test_the_state_of_the_version_before_is_gone_on_with(tmp_path):
+    """It had no `bus`, and `recent` was a list."""
+    path = tmp_path / "state.json"
+    host = Host()
+    host.xid(79)
+    host.look()
+    old = json.loads(json.dumps(host.history))
+    del old["bus"]
+    for one in (old["node"], *old["devices"].values()):
+        one["recent"] = [{"xid": 79, "uptime": 5.0, "teller": "kernel"}]
+    path.write_text(json.dumps({"schema": 1, "history": old}))
+    state = State(str(path))
+    host.history = state.load()
+    assert state.lost is None
+    assert host.look()["verdict"] == "fatal"

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import stat
+import struct
 
 import pytest
 
@@ -251,3 +252,22 @@ def test_an_account_that_turns_its_directory_all_the_time_wins_nothing(account, 
         with contextlib.suppress(OSError):
             host_write.write(str(account.directory / "data/cron"), "x", durable=False)
     assert list(target.iterdir()) == []
+
+
+def test_a_directory_that_an_access_list_opens_to_a_service_is_foreign(tmp_path):
+    there = tmp_path / "data"
+    there.mkdir(mode=0o755)
+    # owner rwx, the user nobody rwx, group r-x, mask rwx, others r-x; see acl(5).
+    none = 0xFFFFFFFF
+    rows = [(1, 7, none), (2, 7, 65534), (4, 5, none), (0x10, 7, none), (0x20, 5, none)]
+    text = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *row) for row in rows)
+    try:
+        os.setxattr(there, "system.posix_acl_access", text)
+    except OSError as why:
+        pytest.skip(f"no access lists here: {why.strerror}")
+    (tmp_path / "secret").write_text("root's own")
+    (there / "myid").symlink_to(tmp_path / "secret")
+    with pytest.raises(host_write.Unsafe, match="access list"):
+        host_write.read(str(there / "myid"))
+    host_write.write(str(there / "myid"), "7", follow=True)
+    assert (tmp_path / "secret").read_text() == "root's own"

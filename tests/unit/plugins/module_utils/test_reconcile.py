@@ -577,3 +577,46 @@ def test_a_permit_ends_when_its_node_is_well():
 def test_the_limit_is_the_share_or_the_count_whichever_is_more():
     assert reconcile_fleet.limit(5, ACT) == 2
     assert reconcile_fleet.limit(100, ACT) == 20
+
+
+YEAR = 365 * 86400.0
+
+
+def test_a_clock_that_is_set_back_by_a_year_keeps_no_card_out():
+    one = world()
+    one.fault("GPU-1")
+    one.settle()
+    one.mend("GPU-1")
+    one.round()
+    one.now -= YEAR
+    one.settle()
+    assert one.listed == one.uuids
+
+
+def test_a_fence_that_failed_is_tried_again_though_the_clock_was_set_back_by_a_year():
+    one = world()
+    one.fault("GPU-1")
+    memory = reconcile.begin(reconcile.empty("n1"), reconcile.Step("deactivate", "fatal", "S0"), one.now)
+    memory = reconcile.end(memory, "refused", one.now, refused=True)
+    now = one.now - YEAR
+    memory = reconcile.observe(memory, one.node(), ACT, now)
+    step = reconcile.decide(memory, one.node(), ACT, "", now + 2).step
+    assert step is not None
+    assert step.kind == "deactivate"
+
+
+def test_a_call_that_was_cut_is_given_up_though_the_clock_was_set_back_by_a_year():
+    one = world()
+    memory = reconcile.begin(reconcile.empty("n1"), reconcile.Step("deactivate", "fatal", "S0"), one.now)
+    now = one.now - YEAR
+    for later in (0.0, 20.0):
+        memory = reconcile.observe(memory, one.node(), ACT, now + later)
+    assert memory["intent"] is None
+
+
+def test_the_breaker_lets_go_though_the_clock_was_set_back_by_a_year():
+    fleet = {**reconcile_fleet.empty(), "fences": [[1e9, f"n{number}"] for number in range(9)]}
+    now = 1e9 - YEAR
+    fleet = reconcile_fleet.set_back(fleet, now)
+    assert reconcile_fleet.held(fleet, [], 20, ACT, now)
+    assert not reconcile_fleet.held(fleet, [], 20, ACT, now + ACT.breaker_window_s)

@@ -167,3 +167,26 @@ def test_a_journal_that_keeps_nothing_is_refused(name, value, least):
     told = {"zookeeper": "z:2181", "masters": ["http://m:5050"], name: value}
     with pytest.raises(Wrong, match=f"{name} is {value!r}. To do: give {least} or more"):
         settings_of(told, "reconciler.json")
+
+
+class FullOutput(io.StringIO):
+    def write(self, text: str, /) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_an_output_that_takes_nothing_stops_nobody_and_the_file_has_the_line(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    journal(path, FullOutput()).write("n1", "end", number=1)
+    assert numbers(path) == [1]
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_written_to(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    os.mkfifo(path)
+    out = io.StringIO()
+    one = journal(path, out)
+    # More than a pipe takes that nobody reads.
+    for number in range(20):
+        one.write("n1", "end", number=number, why="x" * 10000)
+    assert "no plain file" in one.problem
+    assert out.getvalue().count('"what":"end"') == 20
