@@ -57,6 +57,10 @@ class Program:
         )
         os.close(descriptor)
 
+    def so_far(self) -> str:
+        """What it has told while it runs."""
+        return self._file.read_text(encoding="utf-8")
+
     def ended(self) -> tuple[int, str]:
         """Its exit status and what it has told; what it told is shown with a test that fails, too."""
         status = self.process.wait(timeout=60)

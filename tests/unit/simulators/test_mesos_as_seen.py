@@ -106,16 +106,18 @@ def test_without_the_plugin_of_sasl_nobody_is_let_in_and_the_agent_tries_on(tmp_
 
 def test_an_agent_with_a_static_master_is_not_back_at_once(tmp_path):
     one = Cluster(tmp_path)
+    for name, seconds in (("soon", "0.1"), ("late", "3600")):
+        words = [f"--master=127.0.0.1:{one.port}", f"--work_dir={tmp_path}/{name}", f"--port={free_port()}"]
+        more = ["--ip=127.0.0.1", f"--hostname={name}"]
+        one.agents.append(Program("agent", [*words, *more], {"STAND_IN_RETURN_S": seconds}))
     try:
-        one.agent("a")
-        before = one.registered("a")
+        before = {name: one.registered(name)["id"] for name in ("soon", "late")}
         one.master.stop()
+        # An agent knows at its next word to the master.
+        until(lambda: all("Lost connection" in agent.so_far() for agent in one.agents))
         one.start_master()
-        assert one.ask("/slaves")["slaves"] == []
-        again = one.registered("a")
-        assert again["id"] == before["id"]
-        # It may say nothing for that long.
-        assert again["registered_time"] - one.ask("/state")["start_time"] > 10
+        assert one.registered("soon")["id"] == before["soon"]
+        assert one.slave("late") is None
     finally:
         one.stop()
 
