@@ -246,7 +246,7 @@ class Agent(Tasks):
             if self.registered and not ensemble.names_zookeeper(self.flags["master"]):
                 # Nobody tells it that the master is back: it hears of that when its own ping times out.
                 self.registered, self.silent_until = False, time.monotonic() + RETURN_S
-                print(f"Lost connection to master@{leader}", flush=True)
+                print(f"Lost connection to master@{leader}", file=sys.stderr, flush=True)
             return
         if told["answer"] == "refused":
             grammar.end(f"Master master@{leader} refused authentication")

@@ -58,7 +58,7 @@ class Program:
         os.close(descriptor)
 
     def so_far(self) -> str:
-        """What it has told while it runs."""
+        """What it has told on stderr while it runs."""
         return self._file.read_text(encoding="utf-8")
 
     def ended(self) -> tuple[int, str]:
