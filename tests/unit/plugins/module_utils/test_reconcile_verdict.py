@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import (
     fleet,
+    health_history,
     mesos_operator,
     reconcile,
     reconcile_fleet,
@@ -322,3 +323,10 @@ def test_a_number_of_agents_that_is_no_number_is_refused():
     with pytest.raises(Malformed):
         json_object(b'{"gpus": Infinity}')
     assert mesos_operator.agent_of({"id": "S0", "hostname": "n1"})["resources"] == {}
+
+
+def test_all_gpus_that_an_agent_remembers_may_be_told_of():
+    row = {"pci_address": None, "index": None, "verdict": "ok", "reasons": []}
+    devices = [{**row, "uuid": f"GPU-{number}"} for number in range(health_history.DEVICES_MOST)]
+    told = {"schema": 1, "host": "n1", "reasons": [], "devices": devices}
+    assert reconcile_verdict.read("n1", json.dumps(told).encode()) == told
