@@ -104,12 +104,14 @@ def _of_podman(root: str) -> list[Any]:
 
 def _of_containerd(root: str) -> list[Any]:
     """From its file and from what that imports, whose settings lie over its own."""
-    main = _toml(_under(root, ENGINE_CONFIGS["containerd"]))
+    main_path = ENGINE_CONFIGS["containerd"]
+    main = _toml(_under(root, main_path))
     imports = main.get("imports")
     paths = [
         path
         for pattern in (imports if isinstance(imports, list) else [])
-        for path in sorted(glob.glob(_under(root, str(pattern))))
+        # One that is not absolute begins where the file lies that names it.
+        for path in sorted(glob.glob(_under(root, os.path.join(os.path.dirname(main_path), str(pattern)))))
     ]
     found: list[Any] = []
     for data in (main, *map(_toml, paths)):
@@ -133,33 +135,57 @@ def _toml(path: str) -> dict[str, Any]:
 
 
 def read(path: str, place: int, kind: str) -> Specification | None:
-    """What a file says of a kind of devices; None where it says nothing of it."""
+    """What a file says of a kind of devices; None where it says nothing of it, or nothing that an engine could read."""
     text = _text(path)
-    if not re.search(rf"""\bkind["']?\s*:\s*["']?{re.escape(kind)}(?![\w./-])""", text):
+    try:
+        found = _of_data(json.loads(text), kind)
+    except (ValueError, RecursionError):
+        # Engines read files of either name as YAML, and pass over what is none.
+        found = None if _is_cut(text) else _of_yaml(text, kind)
+    if found is None:
         return None
-    names, paths = _of_json(text) if path.endswith(".json") else _of_yaml(text)
+    names, paths = found
     missing = sorted({one for one in paths if one.startswith("/") and not os.path.exists(one)})
     return Specification(path, place, frozenset(names), tuple(missing))
 
 
-def _of_json(text: str) -> tuple[list[str], list[str]]:
+def _of_data(data: Any, kind: str) -> tuple[list[str], list[str]] | None:
+    if not isinstance(data, dict) or data.get("kind") != kind:
+        return None
+    if "devices" not in data:
+        return [], []
+    if not data["devices"]:
+        # An engine refuses a specification without devices.
+        return None
     try:
-        data = json.loads(text)
         edits = [data.get("containerEdits") or {}, *(row.get("containerEdits") or {} for row in data["devices"])]
         paths = [str(row["hostPath"]) for edit in edits for row in edit.get("mounts") or ()]
         paths += [str(row.get("hostPath") or row["path"]) for edit in edits for row in edit.get("deviceNodes") or ()]
         return [str(row["name"]) for row in data["devices"]], paths
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return [], []
+    except (TypeError, KeyError, AttributeError):
+        # Not of its form, which engines refuse too.
+        return None
 
 
-def _of_yaml(text: str) -> tuple[list[str], list[str]]:
+def _is_cut(text: str) -> bool:
+    """Whether a text that begins as JSON ends before its last brace, as that of a program that was killed."""
+    bare = re.sub(r'"(?:[^"\\]|\\.)*"', "", text)
+    return text.lstrip().startswith("{") and (bare.count("{"), bare.count("[")) != (bare.count("}"), bare.count("]"))
+
+
+def _of_yaml(text: str, kind: str) -> tuple[list[str], list[str]] | None:
     """As far as can be told without a reader of YAML, which a host need not have."""
+    if not re.search(rf"""\bkind["']?\s*:\s*["']?{re.escape(kind)}(?![\w./-])""", text):
+        return None
     value = r"""["']?\s*:\s*["']?([^"'\s,}]+)"""
     nodes = re.findall(rf"\bpath{value}", text)
     # A node may have another path on the host than in the container, and hooks have paths too, which are programs.
     paths = re.findall(rf"\bhostPath{value}", text) + [path for path in nodes if path.startswith("/dev/nvidia")]
-    return re.findall(rf"\bname{value}", text), paths
+    names = re.findall(rf"\bname{value}", text)
+    if not names and re.search(r"""\bdevices["']?\s*:(?!\s+[&*!])""", text):
+        # An engine refuses it; anchors and tags are the only other way to name a device.
+        return None
+    return names, paths
 
 
 def specifications(where: Sequence[str], kind: str) -> list[Specification]:

@@ -108,10 +108,33 @@ def test_a_directory_in_which_the_engine_does_not_look_is_refused(where: list[st
     assert where[1] in refused
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"kind": "nvidia.com/gpu", "devices": [[]]}', "kind: nvidia.com/gpu"])
-def test_a_file_that_cannot_be_read_to_the_end_counts_as_one_that_names_all(where: list[str], text: str) -> None:
-    Path(where[0], "x.json").write_text(text)
-    assert (judge(where)[0] is not None) == (KIND in text)
+PASSED_OVER = {
+    "an empty file": "",
+    "a list": "[]",
+    "JSON that was cut": '{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{"name": "all", "cont',
+    "no devices": '{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": []}',
+    "devices of another form": '{"kind": "nvidia.com/gpu", "devices": [[]]}',
+    "YAML without devices": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: []\n",
+    "YAML that was cut": "cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices: [\n",
+    "another kind that mentions it": '{"kind": "x.com/y", "annotations": {"kind": "nvidia.com/gpu"}, "devices": [{}]}',
+}
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.yaml"])
+@pytest.mark.parametrize("case", PASSED_OVER)
+def test_a_file_that_engines_pass_over_changes_nothing(where: list[str], case: str, name: str) -> None:
+    own = write(where[0], "nvidia.yaml")
+    for directory in where:
+        Path(directory, name).write_text(PASSED_OVER[case])
+    assert judge(where) == (None, [])
+    assert cdi_search.taken_from("all", cdi_search.specifications(where, KIND)) == [own]
+
+
+def test_json_in_any_writing_and_yaml_by_the_name_of_json_count(where: list[str]) -> None:
+    escaped = '{"kind": "nvidia.com\\/gpu", "devices": [{"name": "all", "containerEdits": {}}]}'
+    for text in (escaped, "kind: nvidia.com/gpu\ndevices:\n- name: all\n", "kind: nvidia.com/gpu\ndevices: *shared\n"):
+        Path(where[0], "x.json").write_text(text)
+        assert f"{where[0]}/x.json specify {KIND} too" in str(judge(where)[0]), text
 
 
 CRI = 'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\n  cdi_spec_dirs = ["/srv/cdi"]\n'
@@ -144,6 +167,14 @@ CONFIGURED: dict[str, tuple[str, dict[str, str], list[str]]] = {
             "etc/containerd/conf.d/nvidia.toml": CRI.replace("srv", "opt"),
         },
         ["/opt/cdi"],
+    ),
+    "containerd's imports beside its file": (
+        "containerd",
+        {
+            "etc/containerd/config.toml": 'version = 3\nimports = ["conf.d/*.toml"]\n',
+            "etc/containerd/conf.d/nvidia.toml": CRI.replace("grpc.v1.cri", "cri.v1.runtime"),
+        },
+        ["/srv/cdi"],
     ),
     "a file that is not valid": ("containerd", {"etc/containerd/config.toml": "x ="}, ["/etc/cdi", "/var/run/cdi"]),
     "no engine": ("", {}, ["/etc/cdi", "/var/run/cdi"]),
