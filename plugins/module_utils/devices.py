@@ -31,6 +31,8 @@ MINOR_UVM = 0
 MINOR_UVM_TOOLS = 1
 MINOR_NVSWITCH_CONTROL = 255
 DEFAULT_MODE = 0o666
+# Drivers that have a device for somebody else, beside those of VFIO, as in pci.py.
+GIVING_AWAY = ("pci-stub", "pciback", "xen-pciback", "uio-pci-generic", "igb-uio")
 
 # The earlier hide files of the same name in the later. Source: modules-load.d(5).
 MODULES_LOAD = ("etc/modules-load.d", "run/modules-load.d", "usr/local/lib/modules-load.d", "usr/lib/modules-load.d")
@@ -125,13 +127,14 @@ def gpu_minors(root: str = "/") -> dict[str, int]:
 
 
 def _is_given_away(root: str, address: str) -> bool:
-    """Whether a card is a virtual function, or bound to VFIO since the driver has listed it."""
+    """Whether a card is a virtual function, or bound for somebody else since the driver has listed it."""
     device = _under(root, f"sys/bus/pci/devices/{address}")
     try:
         driver = os.path.basename(os.readlink(os.path.join(device, "driver")))
     except OSError:
         driver = ""
-    return os.path.lexists(os.path.join(device, "physfn")) or "vfio" in driver
+    name = driver.lower().replace("_", "-")
+    return os.path.lexists(os.path.join(device, "physfn")) or "vfio" in name or name in GIVING_AWAY
 
 
 def may_modify(root: str = "/") -> bool:

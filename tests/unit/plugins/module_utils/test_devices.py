@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import devices
+from ansible_collections.baremetal.gpu.plugins.module_utils import devices, pci
 from tests.unit.plugins.driver_host import driver_loaded, needs_nodes
 
 SOURCE = Path(devices.__file__)
@@ -218,3 +218,10 @@ def test_a_card_that_is_given_away_has_no_node(fake_host):
     assert "/dev/nvidia0" not in [node.path for node in devices.expected_nodes(fake_host.path)]
     fake_host.link("sys/bus/pci/devices/0000:af:00.0/physfn", "../0000:3b:00.0")
     assert devices.gpu_minors(fake_host.path) == {}
+
+
+@pytest.mark.parametrize("driver", [*pci.GIVING_AWAY, "uio_pci_generic", "nvgrace_gpu_vfio_pci", "nvidia"])
+def test_the_program_that_stands_alone_gives_away_what_all_others_do(fake_host, driver):
+    driver_loaded(fake_host)
+    fake_host.pci("0000:3b:00.0", "20b0", driver=driver)
+    assert ("0000:3b:00.0" not in devices.gpu_minors(fake_host.path)) == pci.gives_away(driver)
