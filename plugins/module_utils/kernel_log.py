@@ -45,10 +45,12 @@ DRIVERS = (_GPU, _SWITCH)
 
 _ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
 # The parenthesis may hold more than the address: the instance of MIG, and what a later driver adds.
-_XID = rf"^NVRM: Xid \((?:PCI:)?\s*(?P<address>{_ADDRESS})(?P<more>[ ,][^)]*)?\):\s*(?P<xid>[0-9]{{1,4}})(?![0-9])"
+_XID = (
+    rf"^NVRM:\s+Xid\s+\((?:PCI:)?\s*(?P<address>{_ADDRESS})(?P<more>[ ,][^)]*)?\)\s*:\s*(?P<xid>[0-9]{{1,4}})(?![0-9])"
+)
 _INSTANCE = r"\bGPU-I:\s*(?P<instance>[0-9]{1,6})"
 _COMPUTE_INSTANCE = r"\bGPU-CI:\s*(?P<instance>[0-9]{1,6})"
-_OFF_BUS = rf"(?i)^NVRM: GPU (?P<address>{_ADDRESS}):\s+GPU has fallen off the bus"
+_OFF_BUS = rf"(?i)^NVRM:\s+GPU\s+(?P<address>{_ADDRESS}):\s+GPU has fallen off the bus"
 # This form has three lines, which come as one record or as one each, and only the first names the GPU.
 _OFF_BUS_WHOLE = rf"(?i)^NVRM: The NVIDIA GPU (?P<address>{_ADDRESS})(?=[\s(]).{{0,200}}?\bfallen off the bus\b"
 _PCI_ID = r"(?:\(PCI ID: ?[0-9a-f:]{1,12}\))?"

@@ -54,6 +54,18 @@ def test_each_instance_is_named_once(host: Host) -> None:
     assert [row["instance"] for row in host.reason("xid_fatal")["evidence"]["instances"]] == [3, 5]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NVRM:  Xid  (PCI:0000:3b:00): 95, x",
+        "NVRM: Xid (PCI:0000:3b:00 ) : 95, x",
+        "NVRM: Xid (PCI:0000:3b:00  GPU-I:03) :  95, x",
+    ],
+)
+def test_further_blanks_hide_no_xid(line: str) -> None:
+    assert (event(line)["xid"], event(line)["pci_address"]) == (95, "0000:3b:00.0")
+
+
 def test_what_a_later_driver_adds_beside_the_address_hides_no_xid() -> None:
     found = event("NVRM: Xid (PCI:0000:3b:00 GPU-I:03 DIE:1 new): 95, x")
     assert (found["xid"], found["pci_address"], found["detail"]["instance"]) == (95, "0000:3b:00.0", 3)
