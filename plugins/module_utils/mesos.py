@@ -122,6 +122,9 @@ def agent_settings(
     text = resources(host, gpus=len(cards), **capacity)
     if cards:
         isolators += [name for name in GPU_ISOLATION if name not in isolators]
+        if isolators.index("gpu/nvidia") < isolators.index("cgroups/devices"):
+            # The agent ends where it is not behind.
+            isolators.sort(key="gpu/nvidia".__eq__)
         settings["nvidia_gpu_devices"] = ",".join(str(index) for index in sorted(card["index"] for card in cards))
     elif feed["left_out"]:
         text += ";gpus:0"

@@ -116,6 +116,11 @@ def _isolation(flags: Mapping[str, str], known: Collection[str]) -> Iterator[str
             yield f"without {name}, or {option} in mesos_common_build if the program was built with it"
         elif not option and name not in data_mesos.ISOLATORS and not extern:
             yield f"of known isolators, which {name} is not"
+    if "gpu/nvidia" in names:
+        later = names[names.index("gpu/nvidia") :]
+        after = [name for name in ("cgroups/devices", "filesystem/linux") if name in later]
+        if after:
+            yield f"with gpu/nvidia behind {' and '.join(after)}"
     filesystems = [name for name in names if name.startswith("filesystem/")]
     networks = [name for name in names if name.startswith("network/") and name != "network/ports"]
     for several in (filesystems, networks):

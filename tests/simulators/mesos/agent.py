@@ -96,6 +96,9 @@ def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int
         grammar.die("The 'filesystem/linux' isolator must be enabled in order to use the 'gpu/nvidia' isolator")
     if "cgroups/devices" not in isolation:
         grammar.abort("Check failed: the 'cgroups/devices' isolator is not enabled")
+    for name in ("cgroups/devices", "filesystem/linux"):
+        if isolation.index(name) > isolation.index("gpu/nvidia"):
+            grammar.die(f"'{name}' must precede 'gpu/nvidia' in the --isolation flag")
     if gpus == 0 and listed is None:
         return []
     if (gpus is None) != (listed is None):

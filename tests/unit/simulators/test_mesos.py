@@ -105,6 +105,7 @@ def test_an_unknown_variable_is_passed_over_and_a_bad_value_is_not(tmp_path):
         ([GPU], "deviceGetHandleByIndex: GPU is lost"),
         (["--nvidia_gpu_devices=0"], "can only be specified if"),
         (["--isolation=cgroups/devices,gpu/nvidia"], "'filesystem/linux' isolator must be enabled"),
+        (["--isolation=filesystem/linux,gpu/nvidia,cgroups/devices"], "'cgroups/devices' must precede 'gpu/nvidia'"),
         (["--resources=cpus"], "missing or extra ':'"),
         (["--resources=gpus:two"], "Bad type"),
         (['--resources=[{"name": "gpus", "scalar": {"value": 1}}]'], "type"),

@@ -38,6 +38,14 @@ def test_a_host_with_cards_gets_their_count_their_indices_and_the_isolators():
     assert mesos_flags.problems("gpu1", "agent", everything, flags) == []
 
 
+def test_the_isolator_of_the_cards_is_behind_those_that_it_needs_whatever_was_listed():
+    listed = ["filesystem/linux", "gpu/nvidia", "disk/du"]
+    settings = mesos.agent_settings("gpu1", feed(0), CAPACITY, isolation=listed)
+    assert settings["isolation"] == "filesystem/linux,disk/du,cgroups/devices,gpu/nvidia"
+    in_order = ["cgroups/devices", "filesystem/linux", "gpu/nvidia", "disk/du"]
+    assert mesos.agent_settings("gpu1", feed(0), CAPACITY, isolation=in_order)["isolation"] == ",".join(in_order)
+
+
 def test_a_host_without_cards_gets_none_of_it():
     settings = mesos.agent_settings("cpu1", feed(), CAPACITY)
     assert "gpu" not in json.dumps(settings)

@@ -139,6 +139,8 @@ ENDS = [
     ("agent", "isolation", "gpu/nvidea,filesystem/linux", "gpu/nvidea"),
     ("agent", "isolation", "linux/seccomp", "ENABLE_SECCOMP_ISOLATOR"),
     ("agent", "isolation", "filesystem/linux,filesystem/posix", "one of filesystem/linux, filesystem/posix"),
+    ("agent", "isolation", "filesystem/linux,gpu/nvidia,cgroups/devices", "with gpu/nvidia behind cgroups/devices"),
+    ("agent", "isolation", "cgroups/devices,gpu/nvidia,filesystem/linux", "with gpu/nvidia behind filesystem/linux"),
     ("agent", "image_providers", "DOCKER", "filesystem/linux"),
     ("agent", "default_role", "", "empty"),
     ("agent", "default_role", "a b", "role"),
