@@ -30,6 +30,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_orders import ANSWER, Inbox
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_prober import Prober
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_state import State
+from ansible_collections.baremetal.gpu.plugins.module_utils.bounded_json import MISSHAPEN
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.policy import PolicyError
 from ansible_collections.baremetal.gpu.plugins.module_utils.service_manager import notify, watchdog_interval
@@ -79,7 +80,6 @@ class Agent:
         self.kernel: kernel_log.Log | None = None
         self.parser = kernel_log.Parser(self.boot_id)
         self.inbox = Inbox(settings.state_directory, settings.answer)
-        self._is_polled = False
         self._listens = False
         self._watched_child: int | None = None
         # Publisher -> its socket, and the number that this had when it was registered.
@@ -148,12 +148,12 @@ class Agent:
         except OSError as failure:
             self._kernel_log_fails(str(failure.strerror))
             return
-        try:
-            self.selector.register(self.kernel.descriptor, selectors.EVENT_READ, self._read_kernel)
-            self._is_polled = False
-        except OSError:
-            # A plain file, and what else cannot be waited for, is read with every look.
-            self._is_polled = True
+        if self.kernel.pollable:
+            try:
+                self.selector.register(self.kernel.descriptor, selectors.EVENT_READ, self._read_kernel)
+            except OSError:
+                # As a plain file, what else cannot be waited for is read with every look.
+                self.kernel.pollable = False
 
     def _kernel_log_fails(self, why: str) -> None:
         self.problems["kernel_log"] = f"{self.settings.kernel_log} cannot be read ({why}), so Xids come from NVML only"
@@ -168,7 +168,7 @@ class Agent:
             failed = log.ended
         except OSError as failure:
             events, failed, why = [], True, str(failure.strerror)
-        if failed and self._is_polled and log.ended:
+        if failed and not log.pollable and log.ended:
             # The end of a plain file is only where it is now. It grows, or another one takes its place.
             log.ended = failed = False
             if self._is_another(log.descriptor):
@@ -176,7 +176,7 @@ class Agent:
                 self.kernel = None
         if failed:
             # What has ended can be read for ever, so it is not waited for. The next look opens it again.
-            if not self._is_polled:
+            if log.pollable:
                 self.selector.unregister(log.descriptor)
             log.close()
             self.kernel = None
@@ -203,7 +203,7 @@ class Agent:
         slow = now >= self._next_slow_look
         self._next_look = now + self.settings.interval_s
         self._listen_to_kernel()
-        if self._is_polled:
+        if self.kernel is not None and not self.kernel.pollable:
             self._read_kernel()
         self._listen_to_operators()
         mended = self.inbox.again()
@@ -307,7 +307,7 @@ class Agent:
             return health.judge(look, events, self.history, self.settings.policy, bus=bus)
         except PolicyError:
             raise
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as failure:
+        except MISSHAPEN as failure:
             # What was remembered cannot be gone on with, although it had its form when it was read.
             self.state.put_aside(f"{type(failure).__name__}: {failure}")
             self.problems["state"] = one_line(self.state.lost)

@@ -16,6 +16,8 @@ DEPTH_AT_MOST = 40
 NUMBER_BELOW = 2**64
 DIGITS_AT_MOST = 25
 SHOWN = 100
+# What comes about where a document is read on that is not as its writer makes it.
+MISSHAPEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class Malformed(ValueError):

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import merge
+from ansible_collections.baremetal.gpu.plugins.module_utils import host_look, merge
 from ansible_collections.baremetal.gpu.plugins.module_utils.data_engines import ENGINE_CONFIGS
 
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
@@ -53,14 +53,6 @@ def _under(root: str, path: str) -> str:
     return os.path.join(root, path.lstrip("/"))
 
 
-def _text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""
-
-
 # -- directories ------------------------------------------------------------------------------------------------------
 
 
@@ -73,7 +65,7 @@ def directories(engine: str, root: str = "/") -> list[str]:
 def _of_docker(root: str) -> list[Any]:
     """From its file, or from the command line in its unit and what lies over that."""
     try:
-        data = merge.parse_json(_text(_under(root, ENGINE_CONFIGS["docker"])))
+        data = merge.parse_json(host_look.read(_under(root, ENGINE_CONFIGS["docker"])))
     except merge.Malformed:
         data = {}
     found = data.get("cdi-spec-dirs")
@@ -89,7 +81,7 @@ def _of_docker(root: str) -> list[Any]:
     ]
     flags: list[str] = []
     for path in units:
-        flags = re.findall(r"--cdi-spec-dir[= ]\"?([^\s\"]+)", _text(path)) or flags
+        flags = re.findall(r"--cdi-spec-dir[= ]\"?([^\s\"]+)", host_look.read(path)) or flags
     return flags
 
 
@@ -126,7 +118,7 @@ def _toml(path: str) -> dict[str, Any]:
     from ansible_collections.baremetal.gpu.plugins.module_utils import toml_document
 
     try:
-        return toml_document.parse(_text(path))
+        return toml_document.parse(host_look.read(path))
     except merge.Malformed:
         return {}
 
@@ -136,7 +128,7 @@ def _toml(path: str) -> dict[str, Any]:
 
 def read(path: str, place: int, kind: str) -> Specification | None:
     """What a file says of a kind of devices; None where it says nothing of it, or nothing that an engine could read."""
-    text = _text(path)
+    text = host_look.read(path)
     try:
         found = _of_data(json.loads(text), kind)
     except (ValueError, RecursionError):

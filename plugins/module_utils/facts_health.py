@@ -15,14 +15,9 @@ import time
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import agent_result, health_probe
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent_result import CONFIG as AGENT_CONFIG
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent_result import RESULT as AGENT_RESULT
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent_result import STALE_AFTER
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import SCHEMA, judge_once
 from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import VERDICTS
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
-
-__all__ = ["AGENT_CONFIG", "AGENT_RESULT", "STALE_AFTER", "at_best_unknown", "by_agent", "of_agent", "of_look", "told"]
 
 KERNEL_LOG = "dev/kmsg"
 # Of a card's part in a report. The rest says how the verdict came about, and is only told with the details.

@@ -25,8 +25,8 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable
 
 DRAFT = ".baremetal-gpu-"
 LINKS_AT_MOST = 40
@@ -50,9 +50,9 @@ def _is_ours(uid: int) -> bool:
     return uid in (0, os.geteuid())
 
 
-def _name(lookup: object, number: int) -> str:
+def _name(lookup: Callable[[int], Sequence[Any]], number: int) -> str:
     try:
-        return str(lookup(number)[0])  # type: ignore[operator]
+        return str(lookup(number)[0])
     except KeyError:
         return str(number)
 

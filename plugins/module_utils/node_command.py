@@ -32,14 +32,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import Agent, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent_publish import ResultFile, Textfile
-from ansible_collections.baremetal.gpu.plugins.module_utils.facts_health import AGENT_CONFIG, AGENT_RESULT
+from ansible_collections.baremetal.gpu.plugins.module_utils.bounded_json import MISSHAPEN
 from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import EXIT_CODES
 from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
 
 NO_AGENT = 4
 LOOK_AT_AGENT = "See `systemctl status baremetal-gpu-agent`."
-# What comes about with a document that is not as its writer makes it.
-MISSHAPEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def say(text: str) -> None:
@@ -138,7 +136,7 @@ def agent(config: dict[str, Any]) -> int:
     except policy.PolicyError as failure:
         complain(f"the policy of the configuration cannot be followed: {failure}. To do: correct gpu_agent_policy")
         return 1
-    publishers: list[Any] = [ResultFile(config.get("result", AGENT_RESULT))]
+    publishers: list[Any] = [ResultFile(config.get("result", agent_result.RESULT))]
     if config.get("textfile"):
         publishers.append(Textfile(config["textfile"]))
     if config.get("zookeeper"):
@@ -175,7 +173,7 @@ def ask_agent(config: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]
 
 def read_result(config: dict[str, Any]) -> dict[str, Any]:
     """The agent's last result, with its age in seconds, whether it is stale, and why. Raises OSError and Unusable."""
-    path = config.get("result", AGENT_RESULT)
+    path = config.get("result", agent_result.RESULT)
     result = agent_result.load(path)
     if not agent_result.is_report(result.get("health")):
         raise agent_result.Unusable(f"{path} has no report in it that can be understood")
@@ -282,7 +280,9 @@ def order(config: dict[str, Any]) -> int:
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gpuops", description="The health of this host's NVIDIA cards.")
-    parser.add_argument("--config", default=AGENT_CONFIG, help="configuration of the agent (default: %(default)s)")
+    parser.add_argument(
+        "--config", default=agent_result.CONFIG, help="configuration of the agent (default: %(default)s)"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
         ("status", "show the agent's last verdict; the exit code is 0 ok, 1 degraded, 2 fatal, 3 unknown, 4 no agent"),

@@ -96,8 +96,8 @@ class Store:
             raise Wrong(
                 f"{settings.logins} has the hosts' logins, and there is none of the reconciler. To do: give both"
             )
-        shared = secrets.get("zookeeper_agents_user"), secrets.get("zookeeper_agents_password")
-        self.shared = digest_id(*shared) if None not in shared else None  # type: ignore[arg-type]
+        user, password = secrets.get("zookeeper_agents_user"), secrets.get("zookeeper_agents_password")
+        self.shared = None if user is None or password is None else digest_id(user, password)
         # Hosts that have published with their own login: what is published with another one for them is not theirs.
         self.moved: set[str] = set()
         # Host -> why its nodes cannot be used.
