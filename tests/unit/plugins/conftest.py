@@ -7,12 +7,23 @@ from pathlib import Path
 import pytest
 
 from tests.unit.plugins.fake_host import FakeHost
+from tests.unit.plugins.service_account import Account, shadow_in
 from tests.unit.plugins.simulated_host import SIMULATORS, Looker, SimulatedHost
 
 
 @pytest.fixture
 def fake_host(tmp_path):
     return FakeHost(tmp_path)
+
+
+@pytest.fixture
+def account(tmp_path):
+    return Account(tmp_path / "zookeeper")
+
+
+@pytest.fixture
+def shadow(tmp_path):
+    return shadow_in(tmp_path)
 
 
 @pytest.fixture(scope="session")

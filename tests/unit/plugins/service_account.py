@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 NOBODY = 65534
+# What only root may read and change.
+SECRET = "root:$6$hash\n"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, which is root's to do")
 
 
@@ -39,3 +42,16 @@ class Account:
                 os._exit(status)
         _pid, status = os.waitpid(child, 0)
         assert status == 0, "the account could not do it"
+
+
+def shadow_in(directory: Path) -> Path:
+    """A file of root's that the account would like to have."""
+    path = directory / "shadow"
+    path.write_text(SECRET)
+    path.chmod(0o600)
+    return path
+
+
+def is_untouched(shadow: Path) -> bool:
+    status = shadow.lstat()
+    return (shadow.read_text(), status.st_uid, stat.S_IMODE(status.st_mode)) == (SECRET, 0, 0o600)

@@ -34,25 +34,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils import (
     zookeeper_node,
 )
 from ansible_collections.baremetal.gpu.plugins.modules import ceph_daemon_key, config_merge
-from tests.unit.plugins.service_account import NOBODY, Account, needs_root
+from tests.unit.plugins.service_account import NOBODY, SECRET, is_untouched, needs_root
 
 pytestmark = [needs_root, pytest.mark.usefixtures("user_ceph")]
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
-SECRET = "root:$6$hash\n"
 NAME = "file.json"
-
-
-@pytest.fixture
-def account(tmp_path):
-    return Account(tmp_path / "service")
-
-
-@pytest.fixture
-def shadow(tmp_path):
-    path = tmp_path / "shadow"
-    path.write_text(SECRET)
-    path.chmod(0o600)
-    return path
 
 
 @pytest.fixture
@@ -60,11 +46,6 @@ def user_ceph(monkeypatch):
     """Ceph's account is the one that was taken over."""
     nobody = pwd.getpwuid(NOBODY)
     monkeypatch.setattr(pwd, "getpwnam", lambda _name: nobody)
-
-
-def is_untouched(path):
-    status = path.stat()
-    return (path.read_text(), status.st_uid, stat.S_IMODE(status.st_mode)) == (SECRET, 0, 0o600)
 
 
 def merged(path: str, capsys: pytest.CaptureFixture[str], state_dir: Path) -> dict:

@@ -12,29 +12,7 @@ import struct
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import host_write
-from tests.unit.plugins.service_account import NOBODY, Account, needs_root
-
-SECRET = "root:$6$hash\n"
-
-
-@pytest.fixture
-def shadow(tmp_path):
-    """What only root may read and change."""
-    path = tmp_path / "shadow"
-    path.write_text(SECRET)
-    path.chmod(0o600)
-    return path
-
-
-@pytest.fixture
-def account(tmp_path):
-    return Account(tmp_path / "service")
-
-
-def untouched(shadow):
-    status = shadow.lstat()
-    return (shadow.read_text(), status.st_uid, stat.S_IMODE(status.st_mode)) == (SECRET, 0, 0o600)
-
+from tests.unit.plugins.service_account import NOBODY, SECRET, is_untouched, needs_root
 
 # --- what it is for ---------------------------------------------------------------------------------------------------
 
@@ -132,7 +110,7 @@ def test_a_planted_link_is_replaced_and_neither_written_nor_read_through(account
     with pytest.raises(host_write.Unsafe, match=f"{path}: is a link in a directory that nobody can change"):
         host_write.read(str(path))
     host_write.write(str(path), "1\n", 0o640, NOBODY, NOBODY, follow=True)
-    assert untouched(shadow)
+    assert is_untouched(shadow)
     assert not path.is_symlink()
     assert (path.read_text(), path.stat().st_uid) == ("1\n", NOBODY)
 
@@ -142,7 +120,7 @@ def test_a_planted_link_is_replaced_and_neither_written_nor_read_through(account
 def test_a_link_in_the_place_of_a_draft_is_not_written_through(account, shadow, name):
     account.does(lambda: os.symlink(str(shadow), name))
     host_write.write(str(account.directory / "myid"), "1\n")
-    assert untouched(shadow)
+    assert is_untouched(shadow)
     assert (account.directory / "myid").read_text() == "1\n"
 
 
@@ -168,7 +146,7 @@ def test_below_a_directory_of_somebody_else_roots_own_directory_is_not_trusted(a
     account.does(lambda: (os.rename("roots", "away"), os.symlink("..", "roots")))
     with pytest.raises(host_write.Unsafe, match="leads through the link roots"):
         host_write.write(str(inner / "shadow"), "x")
-    assert untouched(shadow)
+    assert is_untouched(shadow)
 
 
 @needs_root
@@ -180,7 +158,7 @@ def test_a_hard_link_is_neither_read_nor_given_away(account, shadow):
     with host_write.place(str(path)) as there, pytest.raises(host_write.Unsafe, match="hard link"):
         there.give(0o666, NOBODY, NOBODY)
     host_write.write(str(path), "1\n", 0o644, NOBODY, NOBODY)
-    assert untouched(shadow)
+    assert is_untouched(shadow)
     assert path.read_text() == "1\n"
 
 
@@ -210,7 +188,7 @@ def test_a_link_that_was_planted_before_the_directory_became_roots_is_not_follow
     account.does(lambda: os.symlink(str(shadow), "key.pem"))
     os.chown(account.directory, 0, 0)
     host_write.write(str(account.directory / "key.pem"), "key", follow=True)
-    assert untouched(shadow)
+    assert is_untouched(shadow)
 
 
 @needs_root
@@ -223,7 +201,7 @@ def test_a_directory_that_others_may_write_to_is_theirs_too(tmp_path, shadow, mo
     os.symlink(str(shadow), shared / "file")
     os.lchown(shared / "file", NOBODY, NOBODY)
     host_write.write(str(shared / "file"), "x", follow=True)
-    assert untouched(shadow)
+    assert is_untouched(shadow)
     assert (shared / "file").read_text() == "x"
 
 

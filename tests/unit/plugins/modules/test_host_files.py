@@ -12,7 +12,7 @@ from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.baremetal.gpu.plugins.module_utils import drift_system, host_write
 from ansible_collections.baremetal.gpu.plugins.modules import host_files
-from tests.unit.plugins.service_account import NOBODY, Account, needs_root
+from tests.unit.plugins.service_account import NOBODY, SECRET, is_untouched, needs_root
 
 
 @pytest.fixture
@@ -196,27 +196,6 @@ def test_nonsense_is_refused_before_anything_is_changed(module, tmp_path):
 
 
 # --- in a directory of a service account, which somebody has taken over -----------------------------------------------
-
-SECRET = "root:$6$hash\n"
-
-
-@pytest.fixture
-def account(tmp_path):
-    return Account(tmp_path / "zookeeper")
-
-
-@pytest.fixture
-def shadow(tmp_path):
-    path = tmp_path / "shadow"
-    path.write_text(SECRET)
-    path.chmod(0o600)
-    return path
-
-
-def is_untouched(path):
-    status = path.stat()
-    return (path.read_text(), status.st_uid, mode(path)) == (SECRET, 0, 0o600)
-
 
 MYID = {"content": "1\n", "mode": "0640", "owner": "65534", "group": "65534"}
 
