@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from gpuops import __version__
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -81,7 +81,7 @@ class App(typer.Typer):
         except Exception as fault:
             if self.debug:
                 raise
-            text = outside_text.one_line(" ".join(str(fault).split()), FAULT_AT_MOST) or "no more is known"
+            text = untrusted_text.one_line(" ".join(str(fault).split()), FAULT_AT_MOST) or "no more is known"
             typer.echo(
                 f"gpuops: {type(fault).__name__}: {text}\n"
                 "gpuops: this was not foreseen. `gpuops --debug COMMAND …` shows where it happened",

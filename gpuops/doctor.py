@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, progress, progress_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, rows, texts
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import text as line_of
-from ansible_collections.baremetal.gpu.plugins.module_utils.progress_text import Line
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import text as line_of
 
 # Causes and their exit statuses, from what everything else depends on to what depends on the rest. The first that is
 # found is the one that gpuops doctor ends with.
@@ -259,7 +261,7 @@ def _evidence(row: Mapping[str, Any]) -> str:
     xids = mapping(evidence.get("xids"))
     if xids:
         parts.append("Xids " + ", ".join(f"{number}: {line_of(count)}" for number, count in xids.items()))
-    since = outside_document.number(evidence.get("since"))
+    since = untrusted_document.number(evidence.get("since"))
     if since is not None and 0 <= since < LAST_MOMENT:
         parts.append("since " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since)))
     return ", ".join(parts)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import parse
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import parse
 from gpuops import doctor, drive, records, runner, screen
 from gpuops.inventory.snapshot import InventoryError, hosts_of
 from gpuops.site import InventoryOption, Site, SiteError, find, redactor

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from gpuops import records, runner, screen, told
 from gpuops.secrecy import Redactor
 from gpuops.site import Site, secrets

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 
 # Events do not say either to whom a task was delegated; the line that is printed does.
 ARROW = re.compile(r"^fatal: \[\S+ -> ([^\](]+)", re.MULTILINE)
@@ -44,7 +45,7 @@ class Feed:
         if kind == "runner_on_start":
             self.run.host_started(host, data.get("task", ""), stage, data.get("task_action", ""), now)
         elif kind == "runner_on_ok":
-            result = outside_document.mapping(data.get("res"))
+            result = untrusted_document.mapping(data.get("res"))
             self.run.host_done(host, progress.CHANGED if result.get("changed") else progress.OK, stage, now)
             self.run.host_finished(host, result.get(progress.FINISHED))
         elif kind == "runner_on_skipped":

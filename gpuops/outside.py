@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Where everything that hosts say enters gpuops: the events of ansible-runner, and files of JSON.
 
-What comes in is cleaned here, once (see outside_document), and what is made of it may be printed and stored. A host
+What comes in is cleaned here, once (see untrusted_document), and what is made of it may be printed and stored. A host
 whose words nobody can make sense of is named, and does not keep the others from being heard.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 
 # What is raised where a document has another shape than its reader expects.
 OF_ANOTHER_SHAPE = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
@@ -33,7 +34,7 @@ class Events:
         self._odd: set[str] = set()
 
     def __call__(self, raw: Mapping[str, Any]) -> None:
-        event = outside_document.cleaned(raw)
+        event = untrusted_document.cleaned(raw)
         data = event.get("event_data")
         host = str(data.get("host") or "") if isinstance(data, dict) else ""
         if self._redact:
@@ -51,8 +52,8 @@ class Events:
                 self._odd.add(host)
                 print(
                     f"{host}: what it said at '{data.get('task')}' cannot be read "
-                    f"({type(error).__name__}: {outside_text.one_line(error, 200)}), so it counts as not said. Look at "
-                    "the host, and at the versions of what is installed there",
+                    f"({type(error).__name__}: {untrusted_text.one_line(error, 200)}), so it counts as not said. "
+                    "Look at the host, and at the versions of what is installed there",
                     file=sys.stderr,
                 )
 
@@ -60,6 +61,6 @@ class Events:
 def load(path: Path) -> Any:
     """What a file of JSON holds; None where there is none, or nothing that can be read."""
     try:
-        return outside_document.load(str(path))
+        return untrusted_document.load(str(path))
     except (OSError, ValueError):
         return None

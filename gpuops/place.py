@@ -11,17 +11,15 @@ from typing import Annotated, Any
 
 import typer
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    fleet,
-    fleet_file,
-    outside_text,
-    placement,
-    placement_app,
-    placement_facts,
-    placement_policies,
-    topology,
-)
-from ansible_collections.baremetal.gpu.plugins.module_utils.placement_fragmentation import GPU, Kind
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import topology
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import app as placement_app
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import facts as placement_facts
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import place as placement
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import policies as placement_policies
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.fragmentation import GPU, Kind
 from gpuops.inventory import snapshot
 from gpuops.site import InventoryOption, SiteError, find
 
@@ -142,7 +140,7 @@ def _as_json(choice: placement.Choice) -> dict[str, Any]:
 
 def _say(text: str, err: bool) -> None:
     """Names and reasons come from files of which hosts have written parts."""
-    typer.echo(outside_text.several_lines(text), err=err)
+    typer.echo(untrusted_text.several_lines(text), err=err)
 
 
 def _as_text(row: dict[str, Any]) -> str:

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, rows, texts
-from ansible_collections.baremetal.gpu.plugins.module_utils.progress_text import Line
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
 
 # What a line of a drift's plan begins with, and where it belongs. What is not here changes something.
 _BEGINNINGS = (

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from gpuops import drive, plan, records, runner, screen
 from gpuops.site import InventoryOption, SiteError, find
 from gpuops.up import (

@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe, health_text, outside_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import EXIT_CODES
-from ansible_collections.baremetal.gpu.plugins.module_utils.policy import PolicyError
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import probe as health_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import text as health_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import EXIT_CODES
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import PolicyError
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 
 USAGE_ERROR = 64
 
@@ -53,7 +55,7 @@ def probe(
     if as_json:
         typer.echo(json.dumps({**found["health"], "log_error": found["log_error"]}, indent=2))
     else:
-        typer.echo(outside_text.several_lines(health_text.table(found["health"])))
+        typer.echo(untrusted_text.several_lines(health_text.table(found["health"])))
     if found["log_error"] and not as_json:
         typer.echo(f"gpuops probe: {found['log_error']}", err=True)
     raise typer.Exit(EXIT_CODES[found["health"]["verdict"]])

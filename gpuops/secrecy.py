@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 
 HIDDEN = "********"
 # A text of fewer signs may be part of any word, so it is no secret by itself. One that a variable named like a password
@@ -342,7 +342,7 @@ def forms(secret: str) -> set[str]:
         *(html.escape(secret), html.escape(secret, quote=False)),
         html.escape(secret).replace("&#x27;", "&#39;").replace("&quot;", "&#34;"),
         html.escape(secret, quote=False).replace('"', "&quot;").replace("\n", "&#10;"),
-        *(outside_text.one_line(secret, len(secret) + 1), outside_text.several_lines(secret, len(secret) + 1)),
+        *(untrusted_text.one_line(secret, len(secret) + 1), untrusted_text.several_lines(secret, len(secret) + 1)),
         " ".join(secret.split()),
     }
     data = secret.encode("utf-8", "replace")

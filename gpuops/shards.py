@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from gpuops.runner import SITE_PLAYBOOK
 
 # What one process and its workers keep busy, and how many hosts are worth the start of another one.

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, number, rows, texts
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import text as line
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, rows, texts
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import text as line
 from gpuops.outside import OF_ANOTHER_SHAPE
 
 SCHEMA = Path(__file__).with_name("status.schema.json")

@@ -16,7 +16,7 @@ import typer
 from rich.console import Console, Group
 from rich.live import Live
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from gpuops import drive, runner, screen, status, status_text
 from gpuops.ansible_environment import as_if_called_here
 from gpuops.secrecy import Redactor
@@ -39,7 +39,7 @@ def groups_of(site: Site, words: Sequence[str]) -> dict[str, list[str]]:
     )
     if done.returncode:
         # Where YAML is broken, Ansible shows the line.
-        said = redactor(site, words)(outside_text.several_lines(done.stderr).strip())
+        said = redactor(site, words)(untrusted_text.several_lines(done.stderr).strip())
         raise SiteError(f"the inventory {site.inventory} cannot be read: {said[-2000:]}")
     content = json.loads(done.stdout)
     wanted = (status.NODES, status.STORAGE, status.ZOOKEEPER, status.MESOS)

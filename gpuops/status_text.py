@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.progress_text import Line
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from gpuops.status import DEGRADED, FATAL, NO_GPU, OK, UNKNOWN, UNREACHABLE
 
 STYLES = {OK: "good", NO_GPU: "faint", DEGRADED: "changed", FATAL: "bad", UNKNOWN: "changed", UNREACHABLE: "bad"}

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from gpuops import outside
 
 FILE = "hosts.json"
@@ -23,7 +23,7 @@ class Told:
         if event.get("event") not in ("runner_on_ok", "runner_on_failed"):
             return
         data = event.get("event_data") or {}
-        action, result = data.get("task_action"), outside_document.mapping(data.get("res"))
+        action, result = data.get("task_action"), untrusted_document.mapping(data.get("res"))
         if action == "baremetal.gpu.gpu_preflight_info" and isinstance(result.get("plan"), dict):
             self._of(data)["plan"] = result["plan"]
         elif action == "baremetal.gpu.gpu_verify_report":
@@ -42,4 +42,4 @@ def _file(path: Any) -> Any:
 
 def load(path: Path) -> dict[str, dict[str, Any]]:
     """What an earlier run told of its hosts, or a host's report; empty where there is nothing of the kind."""
-    return {key: row for key, row in outside_document.mapping(outside.load(path)).items() if isinstance(row, dict)}
+    return {key: row for key, row in untrusted_document.mapping(outside.load(path)).items() if isinstance(row, dict)}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from gpuops import records, runner, screen, shards, told
 from gpuops.feed import Feed
 from gpuops.site import Site

@@ -36,12 +36,12 @@ LONGEST_FIRST = ("site", "roles", "ceph", "metal")
 # Nothing of it is to be left at the end, when other processes have nothing to do any more.
 THEN = (
     "tests/unit/project/test_static.py",
-    "tests/unit/plugins/module_utils/test_health_scenarios.py",
+    "tests/unit/plugins/module_utils/health/test_scenarios.py",
     "tests/sanity/test_ansible_test.py",
     "tests/unit/reconcile/test_reconcile_command.py",
-    "tests/unit/plugins/module_utils/test_agent.py",
-    "tests/unit/plugins/module_utils/test_agent_unsaved.py",
-    "tests/unit/plugins/module_utils/test_nvml_events.py",
+    "tests/unit/plugins/module_utils/agent/test_agent.py",
+    "tests/unit/plugins/module_utils/agent/test_unsaved.py",
+    "tests/unit/plugins/module_utils/gpu/test_nvml_events.py",
     "tests/unit/reconcile/test_agent_zookeeper.py",
     "tests/unit/plugins/modules/test_ceph_leaving.py",
     "tests/unit/gpuops/test_shards.py",

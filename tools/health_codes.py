@@ -10,15 +10,15 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import data_xid
-from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import (
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import (
     BY_BOOT,
     DEVICE_CODES,
     EVENT_CODES,
     NODE_CODES,
     Code,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.policy import DEFAULTS
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import DEFAULTS
+from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import xid_table
 
 INTRODUCTION = """\
 # Health codes
@@ -74,7 +74,7 @@ def sections(rows: dict[str, Code]) -> Iterator[str]:
 def xids() -> Iterator[str]:
     yield "| Xid | meaning | cards | verdict | action | if it is back |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for number, row in data_xid.XIDS.items():
+    for number, row in xid_table.XIDS.items():
         action = "" if row.verdict == "none" else f"`{row.action}`"
         then = f"`{row.escalation}`" if row.escalation and row.verdict != "none" else ""
         cells = [str(number), row.name, row.cards or "all", row.verdict, action, then]
@@ -92,14 +92,14 @@ def page() -> str:
         "What the driver's Xid numbers mean here. *Application* Xids are the doing of the program that ran, and those",
         "with *none* say nothing of the card; both are counted, and change no verdict. A number that is not listed is",
         "counted only.\n",
-        f"Xids {data_xid.SAYS_FATAL[0]} to {data_xid.SAYS_FATAL[-1]} say in their line whether they are fatal, and Xid",
-        f"{data_xid.RECOVERY_XID} says what the driver recommends; that counts more than the table. Xids "
-        f"{', '.join(map(str, data_xid.TOLD_BY_NVML))} count",
+        f"Xids {xid_table.SAYS_FATAL[0]} to {xid_table.SAYS_FATAL[-1]} say in their line whether they are fatal, and",
+        f"Xid {xid_table.RECOVERY_XID} says what the driver recommends; that counts more than the table. Xids "
+        f"{', '.join(map(str, xid_table.TOLD_BY_NVML))} count",
         "only where NVML has no flag for the same, since such a flag also says when it is over.\n",
         *xids(),
         "",
-        f"Sources: {data_xid.CATALOGUE};",
-        f"{data_xid.HEADERS}.",
+        f"Sources: {xid_table.CATALOGUE};",
+        f"{xid_table.HEADERS}.",
     ]
     return "\n".join(lines)
 

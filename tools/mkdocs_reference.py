@@ -224,7 +224,7 @@ def systems() -> str:
         "hardware": "run in the lab, and on a machine with real cards",
         "documented": "written from documentation, not run",
     }
-    supported = constants_of(ROOT / "plugins" / "module_utils" / "data_os.py")["SUPPORTED"]
+    supported = constants_of(ROOT / "plugins" / "module_utils" / "system" / "distributions.py")["SUPPORTED"]
     rows = [f"| {row['name']} | {levels[row['level']]} |" for row in supported.values()]
     return "\n".join(["| operating system | level |", "| --- | --- |", *rows])
 

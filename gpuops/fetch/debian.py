@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 
 from .manifest import ManifestError, Release, check_url
 
@@ -92,6 +92,6 @@ def index(directory: Path) -> int:
 def _run(*words: str, cwd: Path | None = None) -> str:
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        said = outside_text.several_lines(done.stderr.strip() or done.stdout.strip())
+        said = untrusted_text.several_lines(done.stderr.strip() or done.stdout.strip())
         raise ManifestError(f"{words[0]} ended with {done.returncode}: {said}")
     return done.stdout

@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 
 from .manifest import Download, ManifestError, check_url
 
@@ -36,7 +36,7 @@ def fetch(download: Download, directory: Path) -> Path:
     except ManifestError as error:
         raise ManifestError(f"{download.url} leads to another place: {error}") from error
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-        said = outside_text.one_line(error)
+        said = untrusted_text.one_line(error)
         raise ManifestError(f"{download.url}: {said}; run again to go on from byte {offset}") from error
     found = digest(partial)
     if found != download.sha256:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import data_os, outside_document, outside_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, rows, texts
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.system import distributions
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
 from gpuops import outside
 from gpuops.ansible_environment import as_if_called_here
 
@@ -64,9 +66,9 @@ class Release:
 
     def check(self) -> None:
         """Raises ManifestError for what is no release that the collection knows, or no package of one."""
-        if not isinstance(self.name, str) or self.name not in data_os.SUPPORTED:
-            _refuse("release", self.name, f"there are {', '.join(data_os.SUPPORTED)}")
-        codename = data_os.CODENAMES.get(self.name, "")
+        if not isinstance(self.name, str) or self.name not in distributions.SUPPORTED:
+            _refuse("release", self.name, f"there are {', '.join(distributions.SUPPORTED)}")
+        codename = distributions.CODENAMES.get(self.name, "")
         if self.codename != codename:
             _refuse(f"codename of {self.name}", self.codename, f"it is {codename or 'empty'}")
         if self.architecture not in ARCHITECTURES.values():
@@ -83,7 +85,7 @@ class Release:
     @property
     def is_debian(self) -> bool:
         """Whether its packages are apt's."""
-        return data_os.SUPPORTED[self.name]["family"] == "debian"
+        return distributions.SUPPORTED[self.name]["family"] == "debian"
 
 
 @dataclass
@@ -157,13 +159,13 @@ def _grammar(what: str, value: Any, pattern: re.Pattern[str], remedy: str) -> No
 
 
 def _refuse(what: str, value: Any, remedy: str) -> NoReturn:
-    raise ManifestError(f"{what} {outside_text.one_line(repr(value), 120)} is refused: {remedy}")
+    raise ManifestError(f"{what} {untrusted_text.one_line(repr(value), 120)} is refused: {remedy}")
 
 
 def load(path: Path) -> Manifest:
     """Read a manifest that dump() wrote, or that somebody has edited. Raises ManifestError."""
     try:
-        data = outside_document.load(str(path))
+        data = untrusted_document.load(str(path))
         if data["schema"] != SCHEMA:
             raise ManifestError(f"{path}: schema {data['schema']}, but this gpuops reads {SCHEMA}; make it anew")
         found = Manifest(

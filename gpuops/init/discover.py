@@ -14,14 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    nvml_words,
-    outside_document,
-    outside_text,
-    pci,
-    progress,
-    progress_text,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml_messages, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from gpuops import runner, secrecy
 from gpuops.feed import Feed
 from gpuops.init.answers import Answers, is_device
@@ -77,15 +74,15 @@ class Look:
 
 def read(facts: Mapping[str, Any]) -> Found:
     """From Ansible's facts, without their prefix. Whatever is missing, or is no such thing, stays empty."""
-    gpu = outside_document.mapping(facts.get("gpu"))
-    devices = pci.gpus(outside_document.rows(gpu.get("pci")))
+    gpu = untrusted_document.mapping(facts.get("gpu"))
+    devices = pci.gpus(untrusted_document.rows(gpu.get("pci")))
     refused = []
     if len(devices) > MOST_CARDS:
         refused.append(f"it says that it has {len(devices)} cards; look at the host. None of them is used")
         devices, gpu = [], {}
-    cards = [outside_document.text(row.get("model"), MODEL_AT_MOST) or "unknown card" for row in devices]
-    system = " ".join(outside_document.text(facts.get(key), 40) for key in ("distribution", "distribution_version"))
-    disks = free_disks(outside_document.mapping(facts.get("devices")), refused)
+    cards = [untrusted_document.text(row.get("model"), MODEL_AT_MOST) or "unknown card" for row in devices]
+    system = " ".join(untrusted_document.text(facts.get(key), 40) for key in ("distribution", "distribution_version"))
+    disks = free_disks(untrusted_document.mapping(facts.get("devices")), refused)
     return Found(system.strip(), cards, disks, _network(facts.get("default_ipv4"), refused), gpu, refused)
 
 
@@ -99,7 +96,7 @@ def free_disks(devices: Mapping[str, Any], refused: list[str] | None = None) -> 
     for name, device in sorted(devices.items()):
         if not isinstance(device, Mapping):
             continue
-        links = outside_document.mapping(device.get("links"))
+        links = untrusted_document.mapping(device.get("links"))
         taken = device.get("partitions") or device.get("holders") or links.get("uuids") or links.get("labels")
         size = str(device.get("sectors") or "")
         if (
@@ -110,17 +107,17 @@ def free_disks(devices: Mapping[str, Any], refused: list[str] | None = None) -> 
             or not size.strip("0")
         ):
             continue
-        paths = [f"/dev/disk/by-id/{link}" for link in sorted(outside_document.texts(links.get("ids")), key=_rank)]
+        paths = [f"/dev/disk/by-id/{link}" for link in sorted(untrusted_document.texts(links.get("ids")), key=_rank)]
         usable = [path for path in [*paths, f"/dev/{name}"] if is_device(path) and path.count("/") in (2, 4)]
         refused += [
-            f"{outside_text.one_line(path, 120)!r} is no name of a disk; look at /dev/disk/by-id there"
+            f"{untrusted_text.one_line(path, 120)!r} is no name of a disk; look at /dev/disk/by-id there"
             for path in [*paths, f"/dev/{name}"]
             if path not in usable
         ]
         if not usable or len(found) >= MOST_DISKS:
             continue
-        model = outside_document.text(device.get("model"), MODEL_AT_MOST).strip()
-        size = outside_document.text(device.get("size"), 20)
+        model = untrusted_document.text(device.get("model"), MODEL_AT_MOST).strip()
+        size = untrusted_document.text(device.get("size"), 20)
         found.append(Disk(usable[0], size, model, usable[0].startswith("/dev/disk/")))
     return found
 
@@ -130,10 +127,10 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _network(default: Any, refused: list[str]) -> str:
-    default = outside_document.mapping(default)
+    default = untrusted_document.mapping(default)
     if not default.get("network") or not default.get("netmask"):
         return ""
-    text = outside_text.one_line(f"{default['network']}/{default['netmask']}", 80)
+    text = untrusted_text.one_line(f"{default['network']}/{default['netmask']}", 80)
     try:
         return str(ipaddress.ip_network(text))
     except ValueError:
@@ -149,7 +146,7 @@ def model_groups(answers: Answers, found: Mapping[str, Found]) -> dict[str, list
     groups: dict[str, list[str]] = {}
     for name in nodes:
         models = sorted(set(found[name].cards))
-        slug = nvml_words.slug(models[0]).replace("-", "_")[:GROUP_AT_MOST] if len(models) == 1 else ""
+        slug = nvml_messages.slug(models[0]).replace("-", "_")[:GROUP_AT_MOST] if len(models) == 1 else ""
         if slug:
             groups.setdefault(f"gpu_nodes_{slug}", []).append(name)
     return groups
@@ -177,7 +174,7 @@ def look(answers: Answers) -> Look:
         feed.take(event, time.monotonic())
         data = event.get("event_data") or {}
         if event.get("event") == "runner_on_ok":
-            rows = outside_document.mapping(outside_document.mapping(data.get("res")).get("ansible_facts"))
+            rows = untrusted_document.mapping(untrusted_document.mapping(data.get("res")).get("ansible_facts"))
             facts.setdefault(data["host"], {}).update({key.removeprefix("ansible_"): rows[key] for key in rows})
         elif not feed.run.hosts:
             said.append(str(event.get("stdout") or ""))

@@ -15,7 +15,9 @@ from typing import Any
 import jinja2
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, fleet_file, outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 from gpuops.init import discover
 from gpuops.init.answers import CONTROLLER, CPU, GPU, STORAGE, Answers, is_device
 from gpuops.inventory import snapshot
@@ -87,7 +89,7 @@ def in_yaml(value: Any) -> str:
 
 def in_comment(value: Any) -> str:
     """A value as it stands in a comment: one line."""
-    return outside_text.one_line(value, 200)
+    return untrusted_text.one_line(value, 200)
 
 
 # In what a file is to hold: a value that its template has.
@@ -99,7 +101,7 @@ def check(name: str, text: str, meant: Any) -> None:
     try:
         found = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        where = outside_text.one_line(error)
+        where = untrusted_text.one_line(error)
         raise Unwritable(f"{name} would be no YAML: {where}. Look for odd characters in the answers") from error
     _compare(name, "", found, meant)
 
@@ -118,7 +120,7 @@ def _compare(name: str, where: str, found: Any, meant: Any) -> None:
         for number, (one, other) in enumerate(zip(found, meant, strict=True)):
             _compare(name, f"{where}[{number}]", one, other)
     elif not same or found != meant:
-        said = outside_text.one_line(repr(meant), 200)
+        said = untrusted_text.one_line(repr(meant), 200)
         raise Unwritable(f"{name} would not hold {said} as {in_comment(where) or 'a whole'}; {_ODD}")
 
 
@@ -316,7 +318,7 @@ def _storage(
         proposed = found[host.name].disks if host.name in found else []
         for disk in proposed:
             if not is_device(disk.path):
-                said = outside_text.one_line(repr(disk.path), 120)
+                said = untrusted_text.one_line(repr(disk.path), 120)
                 raise Unwritable(
                     f"host {host.name} says that it has a disk {said}, which is no name of one. Look at the host, and "
                     "name its disks in the answers file"

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    fleet,
-    fleet_file,
-    outside_document,
-    outside_text,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 from gpuops import outside
 from gpuops.ansible_environment import as_if_called_here
 from gpuops.site import Site, redactor
@@ -54,7 +52,7 @@ class Outcome:
                 raise fleet.BrokenFacts(f"they have {len(row.line)} bytes, and those of 16 cards have some kilobytes")
             self.found[host] = row
         except fleet.BrokenFacts as error:
-            self.problems[host] = f"its facts cannot be used: {outside_text.one_line(error, PROBLEM_AT_MOST)}"
+            self.problems[host] = f"its facts cannot be used: {untrusted_text.one_line(error, PROBLEM_AT_MOST)}"
 
 
 # What looks at hosts: takes the inventory, the pattern of --limit and the hosts that match it.
@@ -63,13 +61,13 @@ Source = Callable[[Path, str, list[str], Outcome], None]
 
 def take_event(outcome: Outcome, event: Mapping[str, Any]) -> None:
     """Note what an event of ansible-runner says of a host."""
-    kind, data = event.get("event"), outside_document.mapping(event.get("event_data"))
-    host, result = str(data.get("host")), outside_document.mapping(data.get("res"))
-    facts = outside_document.mapping(result.get("ansible_facts"))
+    kind, data = event.get("event"), untrusted_document.mapping(event.get("event_data"))
+    host, result = str(data.get("host")), untrusted_document.mapping(data.get("res"))
+    facts = untrusted_document.mapping(result.get("ansible_facts"))
     if kind == "runner_on_ok" and "gpu" in facts:
         outcome.take(host, facts["gpu"])
     elif kind in ("runner_on_unreachable", "runner_on_failed"):
-        said = outside_document.text(result.get("msg"), PROBLEM_AT_MOST)
+        said = untrusted_document.text(result.get("msg"), PROBLEM_AT_MOST)
         outcome.problems[host] = (said or str(kind).removeprefix("runner_on_")).strip()
 
 
@@ -113,7 +111,7 @@ def from_cache(inventory: Path, limit: str, names: list[str], outcome: Outcome) 
     """Read the fact cache that ansible.cfg names."""
     said = _answer(inventory, [sys.executable, "-m", "gpuops.inventory.cached"], "".join(f"{name}\n" for name in names))
     for row in said.splitlines():
-        host, facts, problem = outside_document.parse(row)
+        host, facts, problem = untrusted_document.parse(row)
         if problem:
             outcome.problems[host] = problem
         else:
@@ -131,9 +129,9 @@ def _answer(inventory: Path, command: list[str], given: str = "") -> str:
     )
     if done.stderr or done.returncode:
         redact = redactor(Site(inventory.resolve()))
-        problem = redact(outside_text.several_lines(done.stderr))
+        problem = redact(untrusted_text.several_lines(done.stderr))
         if done.returncode:
-            raise InventoryError((problem.strip() or redact(outside_text.several_lines(done.stdout)).strip())[-4000:])
+            raise InventoryError((problem.strip() or redact(untrusted_text.several_lines(done.stdout)).strip())[-4000:])
         sys.stderr.write(problem)
     return done.stdout
 

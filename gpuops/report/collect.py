@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import data_os, progress
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import mapping, number, parse, rows, text
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_document import texts as lines
+from ansible_collections.baremetal.gpu.plugins.module_utils.system import distributions
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, parse, rows, text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import texts as lines
 from gpuops import __version__, drain, outside, records, told
 from gpuops.report import drawings
 from gpuops.site import Site
@@ -42,7 +43,7 @@ class Facts:
 
 def system(key: str | None) -> str | None:
     """The name of an operating system, by the key that a plan gives it: Debian 13 for debian13."""
-    return str(data_os.SUPPORTED[key]["name"]) if key in data_os.SUPPORTED else key
+    return str(distributions.SUPPORTED[key]["name"]) if key in distributions.SUPPORTED else key
 
 
 def memory_nominal(card: Mapping[str, Any]) -> float | None:

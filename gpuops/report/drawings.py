@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 
 # What two cards have in common at best, in words, by the names that the facts use.
 PCIE = {
@@ -27,18 +28,18 @@ MOST_CARDS = 64
 
 def scores(topology: Any) -> list[list[float | None]]:
     """How close every two cards are, as many rows as columns; none where a host says anything else."""
-    found = outside_document.mapping(topology).get("scores")
+    found = untrusted_document.mapping(topology).get("scores")
     if not isinstance(found, list) or not 0 < len(found) <= MOST_CARDS:
         return []
     if any(not isinstance(row, list) or len(row) != len(found) for row in found):
         return []
-    return [[outside_document.number(score) for score in row] for row in found]
+    return [[untrusted_document.number(score) for score in row] for row in found]
 
 
 def link(topology: Mapping[str, Any], score: float) -> tuple[str, str]:
     """(class for the drawing, words) of what joins two cards. A class is one of ours, whatever a host has said."""
-    kind = outside_document.mapping(outside_document.mapping(topology.get("kinds")).get(f"{score:.0f}"))
-    nvlinks = outside_document.number(kind.get("nvlinks"))
+    kind = untrusted_document.mapping(untrusted_document.mapping(topology.get("kinds")).get(f"{score:.0f}"))
+    nvlinks = untrusted_document.number(kind.get("nvlinks"))
     if nvlinks:
         return "nvlink", f"{nvlinks:g} NVLinks"
     name = kind.get("pcie")

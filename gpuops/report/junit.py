@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 from xml.etree import ElementTree
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 
 BAD_STATES = ("fatal", "degraded", "unknown", "unreachable")
 
@@ -20,13 +20,13 @@ def _case(
         ElementTree.SubElement(case, "skipped")
     elif problem.strip():
         row = _part(case, kind, message=problem.strip().splitlines()[0])
-        row.text = outside_text.several_lines(problem)
+        row.text = untrusted_text.several_lines(problem)
 
 
 def _part(parent: ElementTree.Element, kind: str, **attributes: Any) -> ElementTree.Element:
     """An element with attributes of one line each, of signs that XML can hold."""
     return ElementTree.SubElement(
-        parent, kind, {key: outside_text.one_line(value, 2000) for key, value in attributes.items()}
+        parent, kind, {key: untrusted_text.one_line(value, 2000) for key, value in attributes.items()}
     )
 
 
@@ -45,7 +45,7 @@ def _problem(row: Mapping[str, Any]) -> str:
 
 def junit(report: Mapping[str, Any]) -> str:
     """The text of the file."""
-    root = ElementTree.Element("testsuites", name=outside_text.one_line(f"gpuops report of {report['site']}"))
+    root = ElementTree.Element("testsuites", name=untrusted_text.one_line(f"gpuops report of {report['site']}"))
     run = report["run"] or {}
     failures = {(row["host"], row["stage"]): row for row in run.get("failures") or []}
     for host in report["hosts"]:

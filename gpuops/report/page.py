@@ -10,7 +10,8 @@ from typing import Any
 
 import jinja2
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_document, progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from gpuops import status_text
 from gpuops.report import drawings
 
@@ -36,7 +37,7 @@ def models(cards: list[Mapping[str, Any]]) -> str:
 
 def html(report: Mapping[str, Any]) -> str:
     """The text of the file."""
-    report = outside_document.cleaned(report)
+    report = untrusted_document.cleaned(report)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         undefined=jinja2.StrictUndefined,

@@ -14,8 +14,8 @@ from ansible import constants
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.common.validation import check_type_bool, check_type_dict
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_report import report
-from ansible_collections.baremetal.gpu.plugins.module_utils.preflight_variables import DEFAULTS
+from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.report import report
+from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.variables import DEFAULTS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import options_of, unsuitable

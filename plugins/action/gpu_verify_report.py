@@ -12,7 +12,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.query import describe, report
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify.query import describe, report
 
 
 class ActionModule(ActionBase):

@@ -14,8 +14,8 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.common.validation import check_type_list
 from ansible.plugins.action.normal import ActionModule as AsAnyModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.drift_remedy import as_sent, joined
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.drift_remedy import as_sent, joined
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import ROLES
 
 before_forks.load_plugins()

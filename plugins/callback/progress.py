@@ -63,7 +63,9 @@ import time
 from ansible import context
 from ansible.plugins.callback import CallbackBase
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import outside_text, progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 
 # Of what is printed of one task with -v or --diff.
 LONGEST = 200000
@@ -301,7 +303,7 @@ class CallbackModule(CallbackBase):
 
     def _print(self, text, indent=""):
         with self._lock:
-            first, *others = outside_text.several_lines(text, LONGEST).rstrip("\n").split("\n")
+            first, *others = untrusted_text.several_lines(text, LONGEST).rstrip("\n").split("\n")
             # What a host says in several lines stands behind its name, and looks like nothing of ours.
             self._screen.print([[("plain", line)] for line in (first, *(f"{indent}{line}" for line in others))])
 

@@ -24,7 +24,7 @@ author: baremetal.gpu contributors (@baremetal-gpu)
 EXAMPLES = r"""
 - name: Show the program of the node agent
   ansible.builtin.debug:
-    msg: "{{ 'node_command' | baremetal.gpu.bundle }}"
+    msg: "{{ 'agent.command' | baremetal.gpu.bundle }}"
 """
 
 RETURN = r"""

@@ -53,7 +53,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_conf import conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.conf import conf
 
 
 class FilterModule:

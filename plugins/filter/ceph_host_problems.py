@@ -61,7 +61,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_preflight import problems
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.preflight import problems
 
 
 class FilterModule:

@@ -36,7 +36,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_conf import keyring
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.conf import keyring
 
 
 class FilterModule:

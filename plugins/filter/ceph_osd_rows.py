@@ -41,7 +41,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd_rows import rows
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.osd_rows import rows
 
 
 class FilterModule:

@@ -52,7 +52,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_users
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import users as ceph_users
 
 
 def cephfs_homes(

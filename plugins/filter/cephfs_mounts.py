@@ -50,7 +50,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_mounts
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import mounts as ceph_mounts
 
 
 def cephfs_mounts(

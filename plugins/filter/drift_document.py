@@ -40,7 +40,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.drift_remedy import as_sent
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.drift_remedy import as_sent
 
 
 class FilterModule:

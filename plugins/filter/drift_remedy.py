@@ -38,7 +38,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.drift_remedy import remedy
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.drift_remedy import remedy
 
 
 class FilterModule:

@@ -33,7 +33,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import policy
 
 
 def problems(site: Any) -> str:

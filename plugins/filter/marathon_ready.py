@@ -44,7 +44,7 @@ _value:
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import marathon_ready
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import marathon_ready
 
 KINDS = {"smoke": marathon_ready.smoke, "notebook": marathon_ready.notebook, "sweep": marathon_ready.sweep}
 

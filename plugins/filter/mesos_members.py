@@ -46,7 +46,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_members import members
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.members import members
 
 
 class FilterModule:

@@ -41,7 +41,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
 
 
 class FilterModule:

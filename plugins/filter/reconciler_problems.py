@@ -33,7 +33,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import reconciler_settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
 
 
 def problems(settings: Any) -> str:

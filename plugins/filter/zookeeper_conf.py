@@ -37,7 +37,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_conf import zoo_cfg
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.conf import zoo_cfg
 
 
 class FilterModule:

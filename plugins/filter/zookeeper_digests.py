@@ -38,7 +38,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_client import digest_id
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import digest_id
 
 
 def digests(logins: Mapping[str, Any]) -> dict[str, str]:

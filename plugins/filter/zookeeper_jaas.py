@@ -41,7 +41,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_conf import jaas
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.conf import jaas
 
 
 class FilterModule:

@@ -40,7 +40,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_plan import plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.zookeeper_plan import plan
 
 
 class FilterModule:

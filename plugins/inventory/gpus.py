@@ -111,8 +111,10 @@ from ansible.inventory.helpers import get_group_vars
 from ansible.plugins.inventory import BaseInventoryPlugin, Cacheable, Constructable
 from ansible.utils.vars import combine_vars
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet, fleet_file, outside_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import fact_cache
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 
 # Host, its groups, and its facts where an option needs them.
 Found = tuple[str, list[str], Any]
@@ -319,7 +321,7 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         if not self._problems:
             return
         shown = [
-            outside_text.one_line(f"{host}: {text}") for host, text in list(self._problems.items())[:SHOWN_PROBLEMS]
+            untrusted_text.one_line(f"{host}: {text}") for host, text in list(self._problems.items())[:SHOWN_PROBLEMS]
         ]
         more = len(self._problems) - len(shown)
         self.display.warning(

@@ -132,8 +132,10 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_gate, ceph_library, host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import library as ceph_library
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import readiness as ceph_readiness
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def main() -> None:
@@ -166,8 +168,8 @@ def main() -> None:
     cluster, problems, good = None, [], 0
     while True:
         try:
-            cluster = ceph_gate.summary(ceph_gate.gather(ceph, given["expected"]))
-            problems = ceph_gate.problems(cluster, given["expected"])
+            cluster = ceph_readiness.summary(ceph_readiness.gather(ceph, given["expected"]))
+            problems = ceph_readiness.problems(cluster, given["expected"])
         except CephError as wrong:
             cluster, problems = None, [str(wrong)]
         good = 0 if problems else good + 1

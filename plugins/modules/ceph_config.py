@@ -58,9 +58,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_config, ceph_module
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import config as ceph_config
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused
 
 
 def main() -> None:

@@ -58,8 +58,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_library, host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import library as ceph_library
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def described(rule: dict[str, Any]) -> dict[str, str]:

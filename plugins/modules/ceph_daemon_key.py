@@ -52,8 +52,11 @@ import pwd
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_library, host_run, host_write
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph, CephError
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import library as ceph_library
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 # What the bootstrap keys may hand out, word by word.
 CAPS = {
@@ -66,16 +69,16 @@ def write(path: str, text: str) -> None:
     """Write a keyring that Ceph's user alone can read, whole or not at all."""
     ceph = pwd.getpwnam("ceph")
     directory = os.path.dirname(path)
-    host_write.make_directories(directory, 0o750, ceph.pw_uid, ceph.pw_gid)
-    with host_write.place(directory, follow=True) as there:
+    host_files.make_directories(directory, 0o750, ceph.pw_uid, ceph.pw_gid)
+    with host_files.place(directory, follow=True) as there:
         there.give(None, ceph.pw_uid, ceph.pw_gid)
-    host_write.write(path, text, 0o600, ceph.pw_uid, ceph.pw_gid)
+    host_files.write(path, text, 0o600, ceph.pw_uid, ceph.pw_gid)
 
 
 def read(path: str, entity: str) -> str:
     """The key that is there; empty if there is none."""
     try:
-        return ceph_conf.key_in(host_write.read(path).decode("utf-8"), entity)
+        return ceph_conf.key_in(host_files.read(path).decode("utf-8"), entity)
     except (OSError, UnicodeDecodeError):
         return ""
 

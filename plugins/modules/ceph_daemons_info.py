@@ -49,7 +49,7 @@ due:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_processes
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import processes as ceph_processes
 
 
 def main() -> None:

@@ -73,8 +73,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_fs, ceph_module
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import fs as ceph_fs
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
 
 WANTED = ("metadata_pool", "data_pools", *ceph_fs.SETTINGS)
 

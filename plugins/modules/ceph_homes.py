@@ -140,8 +140,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_homes, ceph_module, secret_file
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import homes as ceph_homes
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import secret_file
 
 MODE = 0o600
 HOME = {

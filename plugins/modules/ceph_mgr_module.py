@@ -48,8 +48,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_mgr, ceph_module
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import mgr as ceph_mgr
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
 
 
 def main() -> None:

@@ -73,7 +73,10 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_daemon, ceph_monitor, host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import daemon as ceph_daemon
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mon import store as ceph_monitor
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def main() -> None:

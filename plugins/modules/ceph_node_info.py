@@ -62,7 +62,10 @@ import socket
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_daemon, ceph_preflight, host_look, host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import daemon as ceph_daemon
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import preflight as ceph_preflight
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def version(from_distribution: bool) -> str:
@@ -90,7 +93,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         traces=ceph_daemon.traces(module.params["cluster"]),
-        addresses=sorted(host_look.local_addresses()),
+        addresses=sorted(host_net.local_addresses()),
         hostname=socket.gethostname().partition(".")[0],
         version=version(module.params["from_distribution"]),
     )

@@ -60,9 +60,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_module, ceph_noout, host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Refused, act
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import noout as ceph_noout
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, act
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def main() -> None:

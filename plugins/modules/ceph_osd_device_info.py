@@ -75,7 +75,8 @@ devices:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd, host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import activate as ceph_osd
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def main() -> None:

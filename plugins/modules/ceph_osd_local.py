@@ -87,8 +87,8 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd_leaving
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError, alone_unless
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import leaving as ceph_osd_leaving
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import OsdError, alone_unless
 
 
 def main() -> None:

@@ -80,9 +80,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_module, ceph_osd_removal
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Refused, Step, act
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import removal as ceph_osd_removal
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step, act
 
 INTERVAL_S = 5
 # The mgr hears of a placement group every five seconds, and tells the monitors as often.

@@ -96,9 +96,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_config, ceph_module, ceph_pool
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_step import Refused, size_in_bytes
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import config as ceph_config
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import pool as ceph_pool
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, size_in_bytes
 
 WANTED = ("size", "min_size", "crush_rule", "application", "autoscale", "pg_num", "bulk", "target_size_ratio")
 

@@ -55,8 +55,9 @@ plan:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_purge, host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd import OsdError, alone_unless
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import purge as ceph_purge
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import OsdError, alone_unless
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def main() -> None:

@@ -85,7 +85,10 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf, ceph_daemon, ceph_monitor, host_look
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import daemon as ceph_daemon
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mon import store as ceph_monitor
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
 
 
 def resolved(host: str) -> list[str]:
@@ -135,7 +138,7 @@ def main() -> None:
             given["fsid"],
             given["monitors"],
             status,
-            host_look.local_addresses(),
+            host_net.local_addresses(),
             ports,
             {name: resolved(name) for name in names},
             offset,

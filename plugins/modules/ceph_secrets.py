@@ -68,7 +68,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
 
 
 def load(path: str) -> Any:

@@ -114,7 +114,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_probe, ceph_scratch
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import probe as ceph_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import scratch_mount
 
 SCRATCH = {
     "subpath": {"type": "str", "required": True},
@@ -138,10 +139,10 @@ def look(paths: list[str], timeout: int) -> tuple[dict[str, str], list[str]]:
 
 def prove(scratch: dict[str, Any], most: int, timeout: int) -> dict[str, Any]:
     """What was written and refused in the scratch directory."""
-    with ceph_scratch.mounted(scratch, {**scratch, "timeout": timeout}) as where:
+    with scratch_mount.mounted(scratch, {**scratch, "timeout": timeout}) as where:
         # Filling it up may take as long as the first file, which may have to wait for room.
         most_time = 2 * (timeout + ceph_probe.LATE)
-        return ceph_scratch.within(most_time, lambda: ceph_probe.prove(where, socket.gethostname(), most, timeout))
+        return scratch_mount.within(most_time, lambda: ceph_probe.prove(where, socket.gethostname(), most, timeout))
 
 
 def main() -> None:

@@ -55,7 +55,8 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_mounts, host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import mounts as ceph_mounts
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def main() -> None:

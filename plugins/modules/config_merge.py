@@ -202,7 +202,9 @@ from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_write, merge, merge_record, toml_document
+from ansible_collections.baremetal.gpu.plugins.module_utils.config import merge, toml
+from ansible_collections.baremetal.gpu.plugins.module_utils.config import record as config_record
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 
 MODE_OF_RECORDS = 0o600
 
@@ -210,11 +212,11 @@ MODE_OF_RECORDS = 0o600
 # Format -> how to read a text, and how to make a text of data in place of an earlier one.
 FORMATS: dict[str, tuple[Callable[[str], dict[str, Any]], Callable[[str, dict[str, Any]], str]]] = {
     "json": (merge.parse_json, lambda text, data: merge.render_json(data, like=text)),
-    "toml": (toml_document.parse, toml_document.edit),
+    "toml": (toml.parse, toml.edit),
 }
 
 
-class Record(merge_record.Record):
+class Record(config_record.Record):
     """The record of one file, as this run leaves it."""
 
     def __init__(self, module: AnsibleModule, path: str) -> None:
@@ -222,7 +224,7 @@ class Record(merge_record.Record):
         self.module = module
         try:
             self.load()
-        except merge_record.Unreadable as error:
+        except config_record.Unreadable as error:
             kept = f"{self.path}.unreadable"
             module.warn(
                 f"{self.path} is unreadable and is made anew, so what the module has put into {path} stays there, and "
@@ -240,8 +242,8 @@ class Record(merge_record.Record):
             if os.path.exists(self.path):
                 os.unlink(self.path)
         else:
-            host_write.make_directories(os.path.dirname(self.path), 0o700)
-            host_write.write(self.path, text, MODE_OF_RECORDS)
+            host_files.make_directories(os.path.dirname(self.path), 0o700)
+            host_files.write(self.path, text, MODE_OF_RECORDS)
         self.saved = text
 
 
@@ -293,8 +295,8 @@ def boot_id() -> str:
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
     try:
-        with host_write.labelled(module, path):
-            host_write.write(path, text, None)
+        with host_files.labelled(module, path):
+            host_files.write(path, text, None)
     except OSError as error:
         if error.errno != errno.EBUSY or not module.params["unsafe_writes"]:
             module.fail_json(msg=f"{path} cannot be written: {error.strerror}", path=path)
@@ -306,7 +308,7 @@ def write(module: AnsibleModule, path: str, text: str) -> None:
 def real_path(module: AnsibleModule, path: str) -> str:
     """The path without links; where somebody else than root could lead it elsewhere, the module ends."""
     try:
-        host_write.check(path)
+        host_files.check(path)
     except OSError as error:
         module.fail_json(msg=f"{path} is left as it is: {error.strerror}", path=path)
     return os.path.realpath(path)
@@ -315,7 +317,7 @@ def real_path(module: AnsibleModule, path: str) -> str:
 def read(module: AnsibleModule, path: str) -> str | None:
     """The text of the file, or None if there is none."""
     try:
-        content = host_write.read(path)
+        content = host_files.read(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -387,7 +389,7 @@ def main() -> None:
             "unit": {"type": "str"},
             "reload_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
             "backup": {"type": "bool", "default": False},
-            "state_dir": {"type": "path", "default": merge_record.DIRECTORY},
+            "state_dir": {"type": "path", "default": config_record.DIRECTORY},
         },
         add_file_common_args=True,
         supports_check_mode=True,
@@ -441,7 +443,7 @@ def main() -> None:
     rewrite = bool(differences) or missing
     try:
         new = "" if gone else render(text or "", after) if rewrite else (text or "")
-    except toml_document.Unsupported as error:
+    except toml.Unsupported as error:
         module.fail_json(msg=f"{path} is left as it is: {error}.", path=path)
         return
     result["changed_keys"] = [merge.name(path) for path in differences]
@@ -485,7 +487,7 @@ def main() -> None:
         if gone:
             os.unlink(path)
         else:
-            host_write.make_directories(os.path.dirname(path))
+            host_files.make_directories(os.path.dirname(path))
             write(module, path, new)
     if not gone and os.path.exists(path):
         attributes: dict[str, Any] = {}
@@ -523,7 +525,7 @@ def withdraw_from(module: AnsibleModule, name: str, file_format: str, result: di
         record.settle(text)
         after = merge.withdraw(before, {}, [], module.params["lists"], record.claims, record.replaced)
         new = render(text or "", after) if after else ""
-    except (merge.Malformed, toml_document.Unsupported) as error:
+    except (merge.Malformed, toml.Unsupported) as error:
         # What is wrong with it is the business of whoever still uses it, and the record is kept.
         module.warn(f"{path} is left as it is, with settings that are wanted no longer: {error}")
         return

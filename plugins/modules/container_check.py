@@ -105,7 +105,7 @@ from collections.abc import Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 # Made as they are on the host: a link into /usr, or a directory onto which the host's is mounted.
 PROGRAM_DIRECTORIES = ("bin", "sbin", "lib", "lib32", "lib64")

@@ -111,7 +111,7 @@ problems:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import devices
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
 
 
 def main() -> None:
@@ -121,11 +121,11 @@ def main() -> None:
     )
     loaded_now = False
     if module.params["load_modules"] and not module.check_mode:
-        before = devices.loaded_modules()
-        errors = devices.load_modules()
+        before = device_nodes.loaded_modules()
+        errors = device_nodes.load_modules()
         if not errors:
-            devices.load_boot_modules()
-        loaded_now = devices.loaded_modules() != before
+            device_nodes.load_boot_modules()
+        loaded_now = device_nodes.loaded_modules() != before
         if errors:
             module.fail_json(
                 msg=f"the NVIDIA modules cannot be loaded: {'; '.join(errors)}. To do: read what the kernel says "
@@ -134,8 +134,8 @@ def main() -> None:
                 changed=loaded_now,
             )
     try:
-        nodes = devices.expected_nodes()
-    except devices.DriverNotLoaded:
+        nodes = device_nodes.expected_nodes()
+    except device_nodes.DriverNotLoaded:
         if module.params["load_modules"] and not module.check_mode:
             module.fail_json(
                 msg="the nvidia module is not loaded, so there are no device nodes to make. To do: run the role "
@@ -144,9 +144,9 @@ def main() -> None:
             )
         module.exit_json(changed=False, loaded=False, nodes=[], problems=[])
 
-    problems = devices.compare(nodes)
-    before_text, after_text = devices.describe(problems)
-    if problems and not devices.may_modify():
+    problems = device_nodes.compare(nodes)
+    before_text, after_text = device_nodes.describe(problems)
+    if problems and not device_nodes.may_modify():
         listed = "; ".join(f"{problem.path} is {problem.found}, must be {problem.expected}" for problem in problems)
         module.fail_json(
             msg=f"{listed}. The driver is loaded with ModifyDeviceFiles=0, so the nodes are not this module's to "
@@ -155,7 +155,7 @@ def main() -> None:
         )
     if problems and not module.check_mode:
         try:
-            devices.create(nodes)
+            device_nodes.create(nodes)
         except OSError as error:
             module.fail_json(
                 msg=f"a device node cannot be made: {error}. To do: run as root, in a system that may make device "
@@ -166,7 +166,7 @@ def main() -> None:
         changed=bool(problems) or loaded_now,
         loaded=True,
         nodes=[node.as_dict() for node in nodes],
-        problems=[problem.as_dict() for problem in devices.module_problems() + problems],
+        problems=[problem.as_dict() for problem in device_nodes.module_problems() + problems],
         diff={
             "before_header": "device nodes",
             "after_header": "device nodes",

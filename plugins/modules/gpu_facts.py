@@ -401,7 +401,9 @@ ansible_facts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, gpu_verdicts, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import verdicts as gpu_verdicts
 
 
 def main() -> None:
@@ -410,8 +412,8 @@ def main() -> None:
             "gather_subset": {
                 "type": "list",
                 "elements": "str",
-                "choices": ["all", *gpu.SUBSETS],
-                "default": list(gpu.COMPACT),
+                "choices": ["all", *gpu_facts.SUBSETS],
+                "default": list(gpu_facts.COMPACT),
             },
             "nvml_timeout": {"type": "int", "default": 30},
             # Filled in by the action plugin.
@@ -420,8 +422,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     subset = module.params["gather_subset"]
-    facts = gpu.gather(
-        subset=gpu.SUBSETS if "all" in subset else subset,
+    facts = gpu_facts.gather(
+        subset=gpu_facts.SUBSETS if "all" in subset else subset,
         binding_source=nvml.unpack(module.params["_binding"]),
         deadline_s=module.params["nvml_timeout"],
         verdicts=gpu_verdicts,

@@ -192,20 +192,22 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, health_probe, nvml
-from ansible_collections.baremetal.gpu.plugins.module_utils.policy import PolicyError
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import probe as health_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import PolicyError
 
 
 def _beside_agent(report: dict[str, Any]) -> dict[str, Any]:
     """The look's report, as far as it can be relied on where an agent is to watch the host, and what the agent says."""
-    result, error = facts_health.of_agent()
+    result, error = health_facts.of_agent()
     if error:
-        return {"health": facts_health.at_best_unknown(report), "agent": {"verdict": None, "error": error}}
+        return {"health": health_facts.at_best_unknown(report), "agent": {"verdict": None, "error": error}}
     if result is None:
         return {"health": report, "agent": None}
     told = result["health"]
     return {
-        "health": facts_health.beside_agent(report, told),
+        "health": health_facts.beside_agent(report, told),
         "agent": {"verdict": told["verdict"], "error": None},
     }
 

@@ -215,15 +215,16 @@ ansible_facts:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    gpu,
-    nvml,
-    osinfo,
-    preflight,
-    preflight_report,
-    preflight_sources,
-    preflight_system,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.preflight import checks as preflight
+from ansible_collections.baremetal.gpu.plugins.module_utils.preflight import gather
+from ansible_collections.baremetal.gpu.plugins.module_utils.preflight import report as preflight_report
+from ansible_collections.baremetal.gpu.plugins.module_utils.preflight import sources as preflight_sources
+from ansible_collections.baremetal.gpu.plugins.module_utils.preflight import system as preflight_system
+from ansible_collections.baremetal.gpu.plugins.module_utils.system import addresses, proxies, reach
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.archives import remote_packages
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.kernels import headers_package
 
 DISK_PATHS = ("/", "/boot", "/usr", "/var")
 
@@ -231,13 +232,13 @@ DISK_PATHS = ("/", "/boot", "/usr", "/var")
 def ask_archives(host: dict) -> None:
     """A fresh host has no package lists, so the archives themselves are asked for the headers of its kernels."""
     names = {
-        osinfo.headers_package(kernel, host["os"]["family"]): kernel
+        headers_package(kernel, host["os"]["family"]): kernel
         for kernel, state in host["headers"].items()
         if state == "unknown"
     }
     if host["os"]["family"] != "debian":
         return
-    known = osinfo.remote_packages(names, host["repositories"], host["os"]["machine"], osinfo.apt_proxies())
+    known = remote_packages(names, host["repositories"], host["os"]["machine"], proxies.apt_proxies())
     if known is not None:
         host["headers"].update({kernel: "available" if name in known else "missing" for name, kernel in names.items()})
 
@@ -266,14 +267,14 @@ def main() -> None:
     wanted = module.params
     # What means nothing is told with all the other problems.
     kernels = wanted["kernels"] if preflight_system.good_kernels(wanted["kernels"]) else "installed"
-    cards = gpu.gather(binding_source=nvml.unpack(wanted["_binding"]), deadline_s=wanted["nvml_timeout"])
+    cards = gpu_facts.gather(binding_source=nvml.unpack(wanted["_binding"]), deadline_s=wanted["nvml_timeout"])
     network = wanted["check_network"]
     paths = {path for stage in wanted["disk_mib"].values() for path in stage} | set(DISK_PATHS)
-    host = osinfo.gather(
+    host = gather.gather(
         kernels=kernels,
         disk_paths=sorted(paths),
         find_headers=cards["present"] is not False,
-        resolver=osinfo.resolve if network else None,
+        resolver=addresses.resolve if network else None,
     )
     options = {key: wanted[key] for key in ("disk_mib", "urls", "runfile", "accept", "refuse")}
     options.update(
@@ -288,8 +289,8 @@ def main() -> None:
     # A converged host makes no request.
     if network and verdict["plan"]["installs"]:
         urls = preflight_sources.urls_in_use(host, bool(cards["present"]), wanted["variables"], wanted["urls"])
-        proxies = osinfo.proxies(host["os"]["family"])
-        answers = osinfo.reach(preflight_sources.targets(host, urls), proxies)
+        through = proxies.proxies(host["os"]["family"])
+        answers = reach.reach(preflight_sources.targets(host, urls), through)
         for row in preflight_sources.judge_reach(answers):
             verdict["cautions" if row["code"] in wanted["accept"] else "problems"].append(row)
 

@@ -319,15 +319,13 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    cdi,
-    cuda_driver,
-    query,
-    query_container,
-    query_runtime,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import container as verify_container
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import cuda_driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import query as verify_query
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import runtime as verify_runtime
 
-# Same as in plugins/module_utils/drift.py.
+# Same as in plugins/module_utils/drift/compare.py.
 RECORD = "/var/lib/baremetal-gpu/pending/proof-gpu_verify"
 
 
@@ -346,8 +344,8 @@ def query_containers(module: AnsibleModule, result: dict[str, Any], state: dict[
     try:
         found = cdi.gather(given=given)
     except cdi.CannotTell as error:
-        return {**answer, "causes": [{"where": "host", **query.cause("container", str(error))}]}
-    return query_container.run_all(
+        return {**answer, "causes": [{"where": "host", **verify_query.cause("container", str(error))}]}
+    return verify_container.run_all(
         inspect.getsource(cuda_driver),
         module.params["container_engine"],
         module.params["container_mode"],
@@ -366,7 +364,7 @@ def query_runtime_api(
     wanted = module.params["cuda_runtime"]
     if wanted == "skip":
         return None
-    answer = query_runtime.run_all(
+    answer = verify_runtime.run_all(
         module.params["cuda_runtime_source"],
         options,
         state,
@@ -377,7 +375,7 @@ def query_runtime_api(
         check_mode=module.check_mode,
     )
     if wanted == "run" and answer["skipped"] and not module.check_mode:
-        answer["causes"].append({"where": "CUDA runtime", **query.cause("toolkit_missing", answer["skipped"])})
+        answer["causes"].append({"where": "CUDA runtime", **verify_query.cause("toolkit_missing", answer["skipped"])})
     return answer
 
 
@@ -411,9 +409,9 @@ def main() -> None:
     )
     # The state is read first: libcuda loads modules and makes nodes itself where it can, which would hide what is
     # missing for everybody else.
-    state = query.host_state()
-    result = query.judge(cuda_driver.run(options), state)
-    causes = query.causes_of(result) + query.node_causes(state)
+    state = verify_query.host_state()
+    result = verify_query.judge(cuda_driver.run(options), state)
+    causes = verify_query.causes_of(result) + verify_query.node_causes(state)
     containers = query_containers(module, result, state)
     if containers:
         causes += containers["causes"]

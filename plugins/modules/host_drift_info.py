@@ -524,7 +524,7 @@ from collections.abc import Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import drift
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift import compare as drift
 
 
 def run(command: Sequence[str]) -> tuple[int, str]:
@@ -660,15 +660,15 @@ def compared_by_their_modules(desired: dict) -> tuple[dict, list[str]]:
     differing, notes = {}, []
     # Python compiles on the host, at every execution, whatever a module imports; most documents have neither.
     if desired["settings"]:
-        from ansible_collections.baremetal.gpu.plugins.module_utils import drift_settings
+        from ansible_collections.baremetal.gpu.plugins.module_utils.drift import settings as drift_settings
 
         differing = {item["path"]: drift_settings.settings(item) for item in desired["settings"]}
     if desired["device_nodes"]:
-        from ansible_collections.baremetal.gpu.plugins.module_utils import drift_devices
+        from ansible_collections.baremetal.gpu.plugins.module_utils.drift import device_nodes as drift_devices
 
         differing.update(drift_devices.nodes())
     if specification := desired["cdi"]:
-        from ansible_collections.baremetal.gpu.plugins.module_utils import drift_cdi
+        from ansible_collections.baremetal.gpu.plugins.module_utils.drift import cdi as drift_cdi
 
         differing[specification["path"]], notes = drift_cdi.specification(specification)
     return differing, notes

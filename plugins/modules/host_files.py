@@ -116,9 +116,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import drift_system as system
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_write
-from ansible_collections.baremetal.gpu.plugins.module_utils.host_write import KEEP, Place
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift import system
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import KEEP, Place
 
 Item = dict[str, Any]
 
@@ -128,7 +128,7 @@ class Refused(Exception):
 
 
 def words(path: str, error: Exception) -> str:
-    return str(error) if isinstance(error, host_write.Unsafe) else f"{path}: {error}"
+    return str(error) if isinstance(error, host_files.Unsafe) else f"{path}: {error}"
 
 
 def problems(entries: Iterable[Item]) -> list[str]:
@@ -156,9 +156,9 @@ def led_astray(entries: Iterable[Item], paths: Iterable[str]) -> list[str]:
             # What leads there may go before.
             continue
         try:
-            with host_write.place(path):
+            with host_files.place(path):
                 continue
-        except host_write.Unsafe as error:
+        except host_files.Unsafe as error:
             found.append(str(error))
         except OSError:
             continue
@@ -172,14 +172,14 @@ def mend(module: AnsibleModule, item: Item) -> str | None:
     """
     state, path = item["state"], item["path"]
     if state == "absent":
-        host_write.remove(path)
+        host_files.remove(path)
     elif state == "directory":
         _make_directory(item)
     elif state == "link":
         _link(path, item["src"])
     else:
         try:
-            with host_write.place(path, follow=True) as there:
+            with host_files.place(path, follow=True) as there:
                 return _write(module, item, there)
         except FileNotFoundError:
             raise Refused(f"there is no directory {os.path.dirname(path)}") from None
@@ -206,16 +206,16 @@ def _make_directory(item: Item) -> None:
     path, (uid, gid) = item["path"], _ids(item)
     try:
         mode = _mode(item)
-        if host_write.make_directories(path, 0o700 if mode is None else mode, uid, gid):
+        if host_files.make_directories(path, 0o700 if mode is None else mode, uid, gid):
             return
     except NotADirectoryError:
         raise Refused("is no directory; move it away") from None
-    with host_write.place(path, follow=True) as there:
+    with host_files.place(path, follow=True) as there:
         there.give(mode, uid, gid)
 
 
 def _link(path: str, target: str) -> None:
-    with host_write.place(path) as there:
+    with host_files.place(path) as there:
         status = there.status()
         if status is not None and stat.S_ISDIR(status.st_mode):
             raise Refused(f"is a directory, and is to be a link to {target}; move it away")
@@ -240,7 +240,7 @@ def _write(module: AnsibleModule, item: Item, there: Place) -> str | None:
 def _differs(item: Item, there: Place) -> bool:
     try:
         return bool(item["force"]) and there.read() != item["content"].encode("utf-8")
-    except host_write.Unsafe:
+    except host_files.Unsafe:
         # It has a second name: a file of its own takes its place.
         return True
 
@@ -254,11 +254,11 @@ def _replace(module: AnsibleModule, item: Item, there: Place, status: os.stat_re
     if status is not None:
         if item["backup"]:
             backup = f"{real}.{os.getpid()}.{time.strftime('%Y-%m-%d@%H:%M:%S~')}"
-            host_write.write(backup, there.read(), stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+            host_files.write(backup, there.read(), stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
         uid, gid = (status.st_uid if uid == KEEP else uid), (status.st_gid if gid == KEEP else gid)
         mode = stat.S_IMODE(status.st_mode) if mode is None else mode
     # What is new and has no mode is for root alone.
-    with contextlib.nullcontext() if there.is_foreign else host_write.labelled(module, real):
+    with contextlib.nullcontext() if there.is_foreign else host_files.labelled(module, real):
         there.replace(content, 0o600 if mode is None else mode, uid, gid)
     return backup
 
@@ -280,7 +280,7 @@ def without_foreign_link(path: str, pretend: bool) -> bool:
     :raises OSError: where the way leads through one.
     """
     try:
-        with host_write.place(path, follow=True) as there:
+        with host_files.place(path, follow=True) as there:
             status = there.status()
             planted = status is not None and stat.S_ISLNK(status.st_mode)
             if planted and not pretend:

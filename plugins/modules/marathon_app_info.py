@@ -112,8 +112,9 @@ deployments:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import marathon_arguments, marathon_info
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import arguments as marathon_arguments
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import info as marathon_info
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
 
 def main() -> None:

@@ -122,10 +122,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import marathon_arguments
-from ansible_collections.baremetal.gpu.plugins.module_utils.marathon_deploy import Options
-from ansible_collections.baremetal.gpu.plugins.module_utils.marathon_sweep import FAILED, FINISHED, Sweep
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import arguments as marathon_arguments
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.deploy import Options
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.sweep import FAILED, FINISHED, Sweep
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
 SPEC: dict[str, dict[str, Any]] = {
     **marathon_arguments.SPEC,

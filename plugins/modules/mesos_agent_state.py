@@ -130,8 +130,9 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_agent_state, mesos_arguments
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import agent_state as mesos_agent_state
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
 _STATE = {"drain": "drained", "deactivate": "deactivated", "reactivate": "active", "gone": "gone"}
 

@@ -107,8 +107,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import certificates, host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.certificates import DAY_S, Authority, Pair, Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import certificates
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.certificates import DAY_S, Authority, Pair, Refused
 
 
 def given(rows: list[dict[str, Any]], authority: str, renew_s: int, warn: Any) -> dict[str, Pair]:

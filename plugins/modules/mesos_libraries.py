@@ -67,8 +67,9 @@ shown:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, mesos_libraries
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_libraries import Needs
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import libraries as mesos_libraries
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.libraries import Needs
 
 
 def listed(links: dict[str, str]) -> str:

@@ -90,8 +90,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_arguments, mesos_operator
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed, Operator
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed, Operator
 
 
 def change(operator: Operator, params: dict[str, Any], check_mode: bool) -> dict[str, Any]:

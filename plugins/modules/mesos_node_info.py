@@ -139,12 +139,10 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    host_look,
-    host_run,
-    host_unit,
-    mesos_node,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 
 
 def main() -> None:
@@ -161,10 +159,10 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    environment = mesos_node.environment(host_look.read(given["environment_file"]))
+    environment = mesos_node.environment(host_net.read(given["environment_file"]))
     work_dir = environment.get("MESOS_WORK_DIR") or given["work_dir"]
-    resolved = {name: host_look.resolve(name) for name in given["names"]}
-    running = host_unit.Unit(given["unit"], host_run.run).is_running()
+    resolved = {name: host_net.resolve(name) for name in given["names"]}
+    running = host_units.Unit(given["unit"], host_run.run).is_running()
     checkpoint = mesos_node.checkpoint(work_dir)
     module.exit_json(
         changed=False,
@@ -176,11 +174,11 @@ def main() -> None:
         has_log=mesos_node.has_log(work_dir),
         cgroups=mesos_node.cgroups(),
         cpus=os.cpu_count() or 1,
-        memory_mib=host_look.memory_mib(),
+        memory_mib=host_net.memory_mib(),
         disk_mib=mesos_node.disk_mib(work_dir or "/"),
         resolved=resolved,
-        own_ip=mesos_node.own_addresses(resolved, host_look.local_addresses()),
-        held_ports=host_look.held_ports(given["ports"], given["unit"]),
+        own_ip=mesos_node.own_addresses(resolved, host_net.local_addresses()),
+        held_ports=host_net.held_ports(given["ports"], given["unit"]),
         device_directories=mesos_node.device_directories(),
         files=[path for path in given["files"] if os.path.exists(path)],
     )

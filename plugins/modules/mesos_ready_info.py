@@ -71,8 +71,11 @@ members:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, host_unit, mesos_arguments, mesos_watch
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch as mesos_watch
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
 
 def main() -> None:
@@ -86,7 +89,7 @@ def main() -> None:
     )
     given = module.params
     try:
-        age = host_unit.Unit(given["unit"], host_run.run).up_s if given["unit"] else None
+        age = host_units.Unit(given["unit"], host_run.run).up_s if given["unit"] else None
         cluster = mesos_arguments.members(given, age)
     except Failed as wrong:
         module.fail_json(msg=str(wrong))

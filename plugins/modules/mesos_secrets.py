@@ -74,7 +74,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import secret_file
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import secret_file
 
 # At most what Mesos' own authentication, CRAM-MD5, makes use of.
 BYTES = 24

@@ -101,8 +101,8 @@ tasks:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import mesos_arguments
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_operator import Failed
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.query_runtime import architecture_flags
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify.runtime import architecture_flags
 
 # Uses the compiler, the linker, the runtime library and its headers, which is what a broken installation lacks.
 PROGRAM = r"""

@@ -129,15 +129,16 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, host_write
+from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
     # An engine reads every *.yaml and *.json there, and the draft is neither.
     try:
-        host_write.make_directories(os.path.dirname(path))
-        with host_write.labelled(module, path):
-            host_write.write(path, text)
+        host_files.make_directories(os.path.dirname(path))
+        with host_files.labelled(module, path):
+            host_files.write(path, text)
     except OSError as error:
         module.fail_json(msg=str(error))
 

@@ -102,7 +102,7 @@ servers:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import zookeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import four_letter_words as zookeeper
 
 
 def main() -> None:

@@ -98,7 +98,8 @@ memory_mib:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_look, zookeeper_node
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
 
 
 def main() -> None:
@@ -123,10 +124,10 @@ def main() -> None:
         has_data=zookeeper_node.has_data(given["data_dir"], given["log_dir"], data_dir, current.get("log_dir") or ""),
         data_dir=data_dir,
         current=current,
-        resolved={name: host_look.resolve(name) for name in given["names"]},
-        addresses=sorted(host_look.local_addresses()),
-        held_ports=host_look.held_ports(given["ports"], given["unit"]),
-        memory_mib=host_look.memory_mib(),
+        resolved={name: host_net.resolve(name) for name in given["names"]},
+        addresses=sorted(host_net.local_addresses()),
+        held_ports=host_net.held_ports(given["ports"], given["unit"]),
+        memory_mib=host_net.memory_mib(),
     )
 
 

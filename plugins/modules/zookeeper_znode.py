@@ -94,7 +94,7 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import zookeeper_client as client
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import client
 
 
 def ensure(session: client.Session, path: str, wanted: list[client.Acl], check: bool) -> list[client.Acl] | None:

@@ -12,13 +12,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.nvml import unpack
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.nvml import unpack
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import packed_source
 
 PACKAGE = "ansible_collections.baremetal.gpu.plugins.module_utils"
 MODULES = Path(__file__).resolve().parents[1] / "module_utils"
 # Parsing all of them would take a tenth of a second for each host.
-_IMPORT = re.compile(rf"^[ \t]*from {re.escape(PACKAGE)}(?:\.(\w+) import | import (?:\(([^)]*)\)|(.*)))", re.MULTILINE)
+_IMPORT = re.compile(rf"^[ \t]*from {re.escape(PACKAGE)}((?:\.\w+)*) import (?:\(([^)]*)\)|(.*))", re.MULTILINE)
+# A bundle would lack what is imported in these ways.
+_UNFOLLOWED = re.compile(rf"^[ \t]*(?:from \.|import {re.escape(PACKAGE)}).*", re.MULTILINE)
 
 HEADER = '''#!/usr/bin/python3 -I
 # Made by baremetal.gpu from its modules, with parts of NVIDIA's pynvml where they need it; changes made here are lost.
@@ -75,8 +77,13 @@ if __name__ == "__main__":
 '''
 
 
+def source_of(name: str) -> str:
+    """The source of a module of module_utils, by its name with dots (`gpu.pci`)."""
+    return MODULES.joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+
+
 def needed(entry: str) -> list[str]:
-    """The modules of module_utils that a module imports, directly or not, with itself."""
+    """The modules of module_utils that a module imports, directly or not, with itself. Raises LookupError."""
     found: list[str] = []
     waiting = [entry]
     while waiting:
@@ -84,23 +91,36 @@ def needed(entry: str) -> list[str]:
         if name in found:
             continue
         found.append(name)
-        waiting += imported((MODULES / f"{name}.py").read_text(encoding="utf-8"))
+        try:
+            waiting += imported(source_of(name))
+        except LookupError as failure:
+            raise LookupError(f"{entry} cannot be bundled: {name} {failure}") from None
     return sorted(found)
 
 
 def imported(source: str) -> list[str]:
-    """The modules of module_utils that a source imports itself."""
+    """The modules of module_utils that a source imports itself. Raises LookupError for one that it cannot follow."""
+    line = _UNFOLLOWED.search(source)
+    if line:
+        raise LookupError(f"has {line[0].strip()!r}; write from {PACKAGE}.… import … instead")
     found = []
-    for one, inside, rest in _IMPORT.findall(source):
-        parts = re.sub(r"#.*", "", inside or rest).split(",")
-        found += [one] if one else [part.split()[0] for part in parts if part.strip()]
+    for dotted, inside, rest in _IMPORT.findall(source):
+        where = dotted.lstrip(".")
+        if where and not MODULES.joinpath(*where.split(".")).is_dir():
+            found.append(where)
+            continue
+        names = [part.split()[0] for part in re.sub(r"#.*", "", inside or rest).split(",") if part.strip()]
+        found += [f"{where}.{name}".lstrip(".") for name in names]
+    for name in found:
+        if not MODULES.joinpath(*name.split(".")).with_suffix(".py").is_file():
+            raise LookupError(f"imports {name}, which is no module of module_utils")
     return found
 
 
 def bundle(entry: str) -> str:
-    """The file that runs `main()` of a module of module_utils."""
-    sources = {f"{PACKAGE}.{name}": (MODULES / f"{name}.py").read_text(encoding="utf-8") for name in needed(entry)}
-    if f"{PACKAGE}.nvml" in sources:
+    """The file that runs `main()` of a module of module_utils. Raises LookupError where a part of it is missing."""
+    sources = {f"{PACKAGE}.{name}": source_of(name) for name in needed(entry)}
+    if f"{PACKAGE}.gpu.nvml" in sources:
         binding = unpack(packed_source())
         if binding is None:
             raise LookupError(

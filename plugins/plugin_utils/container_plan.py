@@ -16,8 +16,8 @@ from typing import Any
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.utils.vars import merge_hash
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import merge, toml_document
-from ansible_collections.baremetal.gpu.plugins.module_utils.data_engines import ENGINE_CONFIGS
+from ansible_collections.baremetal.gpu.plugins.module_utils.config import merge, toml
+from ansible_collections.baremetal.gpu.plugins.module_utils.container.engines import ENGINE_CONFIGS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
 DOCKER_CE = ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin"]
@@ -142,7 +142,7 @@ def plan(
 def _disabled(text: str) -> list[str]:
     """What containerd's file switches off."""
     try:
-        named = toml_document.parse(text).get("disabled_plugins")
+        named = toml.parse(text).get("disabled_plugins")
     except merge.Malformed:
         # config_merge says what is wrong with it.
         return []
@@ -183,7 +183,7 @@ class _Wanted:
         if self.engine == "podman":
             return True
         if self.engine == "docker" and str(self.asked["docker_cdi"]).lower() != "auto":
-            return boolean(self.asked["docker_cdi"])
+            return bool(boolean(self.asked["docker_cdi"]))
         return (self.engine == "docker" and self.docker_ce) or bool(self.system[self.engine]["cdi"])
 
     # Packages, repositories and units --------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import pci
-from ansible_collections.baremetal.gpu.plugins.module_utils.driver_packages import (
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.driver_packages import (
     driver_packages,
     kernel_packages,
     no_driver_packages,

@@ -12,7 +12,7 @@ from ansible import constants as C
 from ansible.errors import AnsibleError
 from ansible.plugins.loader import cache_loader
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 
 # A cache plugin keeps what it has read, and that is all facts of a host, not only those of its cards. So a plugin
 # reads this many hosts and is then thrown away.

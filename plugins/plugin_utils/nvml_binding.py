@@ -22,7 +22,7 @@ _NAMES = re.compile(r"\b(?:nvml[A-Z]\w*|NVML\w+|c_nvml\w+)\b")
 def _used() -> set[str]:
     """What the code that runs on hosts takes from pynvml."""
     directory = Path(__file__).resolve().parent.parent / "module_utils"
-    texts = (path.read_text(encoding="utf-8") for path in directory.glob("*.py"))
+    texts = (path.read_text(encoding="utf-8") for path in directory.rglob("*.py"))
     # Few of the files have any; to look for the words costs a tenth of looking for the names.
     return {name for text in texts if "nvml" in text or "NVML" in text for name in _NAMES.findall(text)}
 
@@ -89,7 +89,7 @@ def packed_source() -> str | None:
     return PACKED
 
 
-class BindingAction(ActionBase):
+class BindingAction(ActionBase):  # type: ignore[misc]
     """Runs the module of the same name with the packed pynvml as a private argument."""
 
     _supports_check_mode = True

@@ -39,7 +39,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import selection
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import selection
 
 
 def gpu_unhealthy(value: Any) -> bool:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import nvml_binding
 from tests.bench import harness, nvidia_smi
 from tests.unit.plugins.simulated_host import ROOT, SIMULATORS, Looker, SimulatedHost
@@ -41,10 +41,12 @@ CARDS = (1, 2, 8)
 # What every module has loaded before it begins.
 MODULE = "import json, sys\nimport ansible.module_utils.basic\n"
 FACTS = f"""{MODULE}
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, gpu_verdicts, nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import verdicts as gpu_verdicts
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml
 if "health" in sys.argv[2]:
     # The file tree has no device files.
-    from ansible_collections.baremetal.gpu.plugins.module_utils import devices
+    from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
     devices.is_right = lambda node, root: True
 facts = gpu.gather(sys.argv[2].split(","), nvml.unpack(sys.stdin.read()), 60.0, sys.argv[1], verdicts=gpu_verdicts)
 json.dump(facts, sys.stdout)
@@ -200,11 +202,11 @@ def run(quick: bool) -> list[harness.Row]:
             return costs
 
         for cards in CARDS:
-            rounds = measure("what there is", cards, gpu.HARDWARE)
-        measure("what there is, and the verdicts", 8, gpu.COMPACT)
-        measure("everything", 8, gpu.SUBSETS)
+            rounds = measure("what there is", cards, gpu_facts.HARDWARE)
+        measure("what there is, and the verdicts", 8, gpu_facts.COMPACT)
+        measure("everything", 8, gpu_facts.SUBSETS)
         host.scenario["faults"] = THROUGHPUT
-        measure("what there is, PCIe throughput in 20 ms", 8, gpu.HARDWARE, delayed=True)
-        measure("what there is, and the verdicts, PCIe throughput in 20 ms", 8, gpu.COMPACT, delayed=True)
+        measure("what there is, PCIe throughput in 20 ms", 8, gpu_facts.HARDWARE, delayed=True)
+        measure("what there is, and the verdicts, PCIe throughput in 20 ms", 8, gpu_facts.COMPACT, delayed=True)
         rows += _starts(rounds)
     return rows

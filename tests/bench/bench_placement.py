@@ -12,7 +12,8 @@ from itertools import combinations
 from rich.console import Console
 from rich.table import Table
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import placement_links, topology
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import topology
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import links as placement_links
 from tests.bench import openb
 from tests.bench.harness import Comparison
 

@@ -19,7 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from tests.bench.harness import Figure, NotHere, Row
 from tests.bench.lab_run import lab
 from tests.bench.site_run import run_site

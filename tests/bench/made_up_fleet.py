@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet_file
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 
 
 class Model(NamedTuple):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.placement import Card, Cluster, Node, Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.placement_fragmentation import GPU, counted
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.fragmentation import GPU, counted
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.place import Card, Cluster, Node, Request
 from tests.bench import harness
 
 VARIABLE = "OPENB_TRACE"

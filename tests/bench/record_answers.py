@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.progress import FINISHED
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.run import FINISHED
 from tests.bench.harness import ROOT
 from tests.bench.site_run import run_site
 

@@ -98,7 +98,7 @@ class WatchedHost:
         self._log = os.open(log, os.O_RDWR | os.O_CLOEXEC)
         self._sequence = 0
         program = self.place / "gpuops"
-        program.write_text(bundle.bundle("node_command"), encoding="utf-8")
+        program.write_text(bundle.bundle("agent.command"), encoding="utf-8")
         config = self.place / "agent.json"
         settings = {"state_directory": str(self.place / "state"), "kernel_log": str(log)}
         told = {"settings": settings, "textfile": "/run/textfile/gpu.prom", **self.more}

@@ -26,7 +26,7 @@ class Node:
 
     def __init__(self, place: Path) -> None:
         self.program = place / "gpuops"
-        self.program.write_text(bundle.bundle("node_command"), encoding="utf-8")
+        self.program.write_text(bundle.bundle("agent.command"), encoding="utf-8")
         self.published = place / "gpu.json"
         self.config = place / "agent.json"
         settings = {"state_directory": str(place), "socket": str(place / "agent.sock"), "interval_s": 1.0}

@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, cuda_driver, devices, query, query_runtime
+from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import cuda_driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import query as verify_query
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import runtime as verify_runtime
 
 SOURCE = Path(__file__).resolve().parents[2] / "roles" / "gpu_verify" / "files" / "device_query.cu"
 
@@ -68,16 +72,16 @@ def test_query_and_facts_are_about_the_same_cards(asked, facts):
 
 
 def test_the_counts_agree(asked, facts):
-    counts, causes = query.compare_counts(asked["state"], facts["devices"], asked["query"])
+    counts, causes = verify_query.compare_counts(asked["state"], facts["devices"], asked["query"])
     assert causes == []
     assert counts["pci"] == counts["nvml"] == len(facts["devices"])
 
 
 def test_the_cuda_runtime_sees_and_computes_the_same(asked, tmp_path):
-    nvcc = query_runtime.find_nvcc()
+    nvcc = verify_runtime.find_nvcc()
     if nvcc is None:
         pytest.skip("no CUDA toolkit here")
-    answer = query_runtime.run_all(
+    answer = verify_runtime.run_all(
         SOURCE.read_text(),
         cuda_driver.Options(),
         asked["state"],
@@ -92,9 +96,11 @@ def test_the_cuda_runtime_sees_and_computes_the_same(asked, tmp_path):
 
 
 def test_device_nodes_have_the_numbers_that_the_driver_asks_for():
-    wrong = [problem for problem in devices.compare(devices.expected_nodes()) if problem.kind == "wrong_number"]
+    wrong = [
+        problem for problem in device_nodes.compare(device_nodes.expected_nodes()) if problem.kind == "wrong_number"
+    ]
     assert wrong == []
-    paths = {node.path for node in devices.expected_nodes()}
+    paths = {node.path for node in device_nodes.expected_nodes()}
     assert {str(path) for path in Path("/dev").glob("nvidia[0-9]*")} <= paths
 
 

@@ -72,8 +72,10 @@ QUESTIONS = (
 def both_ways(machine: str, questions: Sequence[tuple[dict[str, Any], str]]) -> list[Any]:
     """What a cluster answers to each [options of Ceph, words]: by the library, and by the program `ceph`."""
     folder = "/tmp/both-ways"
-    ssh(machine, f"rm -rf {folder} && mkdir -p {folder}/asking && touch {folder}/asking/__init__.py")
-    files = {f"asking/{name}.py": UTILS / f"{name}.py" for name in ("ceph", "ceph_library", "host_run")}
+    # Python makes packages of directories without __init__.py, too.
+    package = "ansible_collections/baremetal/gpu/plugins/module_utils"
+    files = {f"{package}/{name}": UTILS / name for name in ("ceph/client.py", "ceph/library.py", "host/run.py")}
+    ssh(machine, f"rm -rf {folder} && mkdir -p {folder}/{package}/ceph {folder}/{package}/host")
     for name, path in {**files, BOTH_WAYS.name: BOTH_WAYS}.items():
         ssh(machine, f"cat > {folder}/{name} <<'END_OF_FILE'\n{path.read_text()}END_OF_FILE")
     asked = "\n".join(json.dumps([options, words.split()]) for options, words in questions)

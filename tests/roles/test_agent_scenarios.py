@@ -2,7 +2,7 @@
 """Every fault scenario on a machine of the lab: the real agent as a unit of systemd, the real pynvml, one fault after
 the other, each with its verdict, evidence and remedy, and the way back.
 
-The faults and what is expected of them are those of tests/unit/plugins/module_utils/test_health_scenarios.py; here the
+The faults and what is expected of them are those of tests/unit/plugins/module_utils/health/test_scenarios.py; here the
 driver's files, the bus and the kernel's log are a whole machine's.
 """
 
@@ -18,7 +18,7 @@ import pytest
 
 from tests.roles.conftest import DEBIAN_13, ROOT, Role
 from tests.simulators import generate
-from tests.unit.plugins.module_utils import test_health_scenarios as expected
+from tests.unit.plugins.module_utils.health import test_scenarios as expected
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 

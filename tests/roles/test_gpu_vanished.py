@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet, schedulable
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import allocatable
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 from tests.roles.conftest import DEBIAN_13, INVENTORY, ROOT, Role, ssh
 from tests.site import plays
 from tests.site.plays import KERNEL_LOG
@@ -93,7 +94,7 @@ def test_a_gpu_off_the_bus_is_fatal_for_everybody(watched: str, tmp_path: Path) 
     told = facts(tmp_path)
     assert (told["health"]["source"], told["health"]["verdict"]) == ("agent", "fatal"), told["health"]
     assert fleet.UNHEALTHY in fleet.groups(told)
-    feed = schedulable.feed(told, told["health"], keep=[row["uuid"] for row in scenario["devices"]])
+    feed = allocatable.feed(told, told["health"], keep=[row["uuid"] for row in scenario["devices"]])
     assert gone not in [gpu["uuid"] for gpu in feed["gpus"]]
     assert len(feed["gpus"]) == 1
 

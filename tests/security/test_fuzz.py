@@ -20,28 +20,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    agent_orders,
-    agent_result,
-    agent_zookeeper,
-    boot,
-    facts_health,
-    health,
-    kernel_log,
-    merge_record,
-    mesos_agent_state,
-    mesos_operator,
-    node_command,
-    reconciler_rows,
-    reconciler_settings,
-)
-from ansible_collections.baremetal.gpu.plugins.module_utils.health_codes import VERDICTS
-from ansible_collections.baremetal.gpu.plugins.module_utils.outside_json import Malformed
-from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_client import Failure
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import command as agent_command
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import orders as agent_orders
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeeper as agent_zookeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.config import record as config_record
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import VERDICTS
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import records as kernel_log
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import agent_state as mesos_agent_state
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import rows as reconciler_rows
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import Failure
 from gpuops import records
 from tests.unit.plugins.health_host import Host, address, uuid
-from tests.unit.plugins.module_utils.test_agent_fuzz import SICK, changed
-from tests.unit.plugins.module_utils.test_agent_result import result
+from tests.unit.plugins.module_utils.agent.test_fuzz import SICK, changed
+from tests.unit.plugins.module_utils.health.test_agent_result import result
 
 FEW, MANY = 60, 3000
 
@@ -154,24 +152,24 @@ def is_result(path: Path) -> None:
     where = directory / agent_result.RESULT.lstrip("/")
     where.parent.mkdir(parents=True)
     path.rename(where)
-    found, why = facts_health.of_agent(str(directory))
+    found, why = health_facts.of_agent(str(directory))
     assert (found is None) == (why is not None)
     if found is None:
         assert why is not None
         assert why.isprintable()
         assert len(why) < 1000
     else:
-        told = facts_health.by_agent(found, found["health"], details=False)
+        told = health_facts.by_agent(found, found["health"], details=False)
         assert told["verdict"] in VERDICTS
-        assert len(told["problems"]) <= facts_health.PROBLEMS_MOST
+        assert len(told["problems"]) <= health_facts.PROBLEMS_MOST
         assert abs(agent_result.age_s(found)) <= agent_result.STALE_AFTER * agent_result.INTERVAL_MOST_S
         json.dumps(told)
     config = {"result": str(where), "settings": {"root": str(directory)}}
     for as_json in (False, True):
-        code = node_command.status(config, as_json)
+        code = agent_command.status(config, as_json)
         # Nothing that facts do not rely on is well for gpuops.
         assert found is not None or code != 0
-    node_command.fact(config)
+    agent_command.fact(config)
 
 
 def is_secret(path: Path) -> None:
@@ -182,9 +180,9 @@ def is_secret(path: Path) -> None:
 
 
 def is_record(path: Path) -> None:
-    record = merge_record.Record(str(path.parent), "x")
+    record = config_record.Record(str(path.parent), "x")
     path.rename(record.path)
-    with contextlib.suppress(merge_record.Unreadable):
+    with contextlib.suppress(config_record.Unreadable):
         record.load()
         json.loads(record.text())
         record.settle("x")

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import kernel_log
+from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import records as kernel_log
 from tests.unit.plugins.health_host import Host, address, uuid
 from tests.unit.plugins.service_account import NOBODY, Account, needs_root
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet_file
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 from gpuops.cli import app
 from tests.bench import made_up_fleet
 

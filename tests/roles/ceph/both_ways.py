@@ -2,7 +2,7 @@
 """Ask a cluster by its library and by the program `ceph`: what each answers, as JSON lines.
 
 Standard input has one question a line, [options of Ceph, words]. It runs on a machine of a cluster, beside the modules
-of the collection that do the asking (the package `asking`).
+of the collection that do the asking.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import sys
 
-from asking import ceph_library, host_run
-from asking.ceph import Ceph, CephError
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import library as ceph_library
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def asked(ceph: Ceph, words: list[str]) -> list[object]:

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from gpuops import doctor
 from tests.unit.gpuops.conftest import DEAD, HERE
 from tests.unit.project.tree import ROOT

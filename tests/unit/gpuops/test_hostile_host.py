@@ -13,7 +13,8 @@ from ansible.errors import AnsibleActionFail
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.baremetal.gpu.plugins.action.gpu_verify_report import write
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet, fleet_file
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 from gpuops import outside
 from gpuops.init import answers, command, discover, files
 from gpuops.inventory import snapshot

@@ -12,7 +12,7 @@ import yaml
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.dataloader import DataLoader
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
 from gpuops.init import answers, discover, files
 from tests.unit.gpuops.conftest import DEAD
 from tests.unit.project.tree import BIN, load_yaml, role_names, try_run

@@ -13,13 +13,11 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    fleet,
-    fleet_file,
-    outside_document,
-    progress,
-    progress_text,
-)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from gpuops import doctor, outside, plan, screen, status, status_text, told
 from gpuops.feed import Feed
 from gpuops.inventory import snapshot
@@ -215,7 +213,7 @@ def test_what_json_cannot_hold_is_left_out():
         value.append([])
         value = value[0]
     odd = {"a": float("nan"), "b": float("inf"), "c": 10**400, "d": deep, "e": {"x" * 1000: "y"}, "f": "z" * 10**6}
-    found = outside_document.cleaned(odd)
+    found = untrusted_document.cleaned(odd)
     text = json.dumps(found, allow_nan=False)
     assert (found["a"], found["b"], found["c"]) == (None, None, None)
     assert len(text) < 300_000

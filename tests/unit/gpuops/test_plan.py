@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress, progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from gpuops import plan
 from gpuops.records import Record
 from tests.unit.gpuops.conftest import DEAD, HERE

@@ -13,7 +13,7 @@ import re
 import jsonschema
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from gpuops import status, status_text
 from tests.bench import made_up_fleet
 from tests.unit.gpuops.conftest import DEAD, HERE

@@ -8,7 +8,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import probe as health_probe
 from gpuops.cli import app
 from tests.unit.plugins.health_host import Host, error, uuid
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import fleet_file
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 from tests.bench import made_up_fleet
 from tests.unit.project.tree import BIN, try_run
 from tests.unit.sites import members

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
 
 DIRECTORY = Path(__file__).parent / "ceph_captured"
 VERSIONS = ("16.2.15", "18.2.7")

@@ -8,7 +8,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import health, kernel_log
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
+from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import records as kernel_log
 
 BOOT = 1_790_000_000.0
 

@@ -22,7 +22,9 @@ MAJOR, UVM_MAJOR = 195, 511
 # Each line it is given is a question as JSON, see Looker.
 LOOKER = """
 import json, os, sys, time, pynvml
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml, nvml_session, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import session as nvml_session
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import snapshot
 reader, ahead, missing = None, 0.0, ()
 uptime, clock = snapshot.uptime, time.time
 snapshot.uptime = lambda: uptime() + ahead

@@ -15,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_run, mesos_operator, mesos_watch
-from ansible_collections.baremetal.gpu.plugins.module_utils.certificates import Authority
-from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import Marathon
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos_plan import plan
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.certificates import Authority
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.api import Marathon
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch as mesos_watch
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
 from tests.local_zookeeper import LocalZooKeeper, NotHere, free_port
 from tests.unit.plugins.mesos_asked import SECRETS, agent, card, gpu, marathon, master, node
 from tests.unit.simulators.mesos_cluster import until

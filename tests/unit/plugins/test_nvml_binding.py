@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import nvml_binding
 
 LOOK = """
 import json, os, pathlib, sys
-from ansible_collections.baremetal.gpu.plugins.module_utils import gpu, nvml, pci, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import snapshot
 root = os.environ["SIMULATED_ROOT"]
 lib = nvml.load_binding(pathlib.Path(sys.argv[1]).read_text())
 look = snapshot.Reader(lib, root).read(slow=True)

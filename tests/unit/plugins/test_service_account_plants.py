@@ -17,23 +17,20 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    agent_publish,
-    agent_state,
-    ceph_daemon,
-    ceph_monitor,
-    ceph_noout,
-    ceph_osd,
-    ceph_probe,
-    ceph_purge,
-    host_look,
-    host_unit,
-    merge_record,
-    mesos_tls,
-    secret_file,
-    zookeeper_node,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import daemon as ceph_daemon
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import noout as ceph_noout
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import probe as ceph_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import purge as ceph_purge
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mon import store as ceph_monitor
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import activate as ceph_osd
+from ansible_collections.baremetal.gpu.plugins.module_utils.config import record as config_record
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import secret_file
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
 from ansible_collections.baremetal.gpu.plugins.modules import ceph_daemon_key, config_merge
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import tls as mesos_tls
 from tests.unit.plugins.service_account import NOBODY, SECRET, is_untouched, needs_root
 
 pytestmark = [needs_root, pytest.mark.usefixtures("user_ceph")]
@@ -56,8 +53,8 @@ def merged(path: str, capsys: pytest.CaptureFixture[str], state_dir: Path) -> di
 
 
 WRITERS: dict[str, Callable[[str], object]] = {
-    "state of the agent": lambda path: agent_state.write_atomically(path, "x"),
-    "metrics": lambda path: agent_publish.write_atomically(path, "x"),
+    "state of the agent": lambda path: host_files.write(path, "x"),
+    "metrics": lambda path: host_files.write(path, "x", durable=False),
     "secret": lambda path: secret_file.write(path, "x", 0, 0, 0o600),
     "key of a daemon": lambda path: ceph_daemon_key.write(path, "x"),
     "lease of noout": lambda path: ceph_noout._write(path, "x"),
@@ -111,14 +108,14 @@ def test_a_merge_into_a_file_of_its_own_keeps_mode_and_owner(account, tmp_path, 
     assert merged(str(path), capsys, tmp_path / "records")["changed"] is True
     assert json.loads(path.read_text()) == {"b": 2, "a": 1}
     assert (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode)) == (NOBODY, 0o604)
-    assert merge_record.Record(str(tmp_path / "records"), str(path)).claims is None
+    assert config_record.Record(str(tmp_path / "records"), str(path)).claims is None
 
 
 @pytest.mark.parametrize("name", ["readers", "stamps"])
 def test_a_pipe_in_the_place_of_a_stamp_stops_nobody(account, name):
     account.does(lambda: os.mkfifo("started"))
     path = str(account.directory / "started")
-    found = host_look.read(path) if name == "readers" else str(host_unit.is_due(["/etc/hostname"], path))
+    found = host_net.read(path) if name == "readers" else str(host_units.is_due(["/etc/hostname"], path))
     assert found == ("" if name == "readers" else "True")
 
 
@@ -205,27 +202,27 @@ def test_the_directory_for_tls_is_roots_since_keys_are_copied_there():
 # Where a file is opened to be written, or renamed over another one. Each of these is on the controller, in /dev, in a
 # directory of its own that root has just made, or appends.
 KNOWN = {
-    "module_utils/host_write.py",
-    "module_utils/outside_text.py",
+    "module_utils/host/files.py",
+    "module_utils/host/untrusted_text.py",
     # On the controller.
     "action/gpu_preflight_info.py",
     "action/gpu_verify_report.py",
-    "module_utils/certificates.py",
-    "module_utils/fleet_file.py",
-    "module_utils/mesos_agent_state.py",
+    "module_utils/host/certificates.py",
+    "plugin_utils/fleet/file.py",
+    "module_utils/mesos/agent_state.py",
     "modules/ceph_secrets.py",
     # In memory; a device; a directory; a scratch directory, a lock, a journal or a link of root's.
-    "module_utils/query_container.py",
+    "module_utils/verify/container.py",
     "modules/host_files.py",
-    "module_utils/ceph_monitor.py",
-    "module_utils/ceph_osd.py",
-    "module_utils/ceph_probe.py",
-    "module_utils/ceph_scratch.py",
-    "module_utils/devices.py",
-    "module_utils/mesos_libraries.py",
-    "module_utils/node_orders.py",
-    "module_utils/query_runtime.py",
-    "module_utils/reconciler_journal.py",
+    "module_utils/ceph/mon/store.py",
+    "module_utils/ceph/osd/activate.py",
+    "module_utils/ceph/probe.py",
+    "module_utils/ceph/scratch_mount.py",
+    "module_utils/gpu/device_nodes.py",
+    "module_utils/mesos/libraries.py",
+    "module_utils/agent/node_orders.py",
+    "module_utils/verify/runtime.py",
+    "module_utils/reconciler/journal.py",
     "modules/config_merge.py",
     "modules/container_check.py",
     "modules/nvcc_check.py",
@@ -237,4 +234,4 @@ WRITES = re.compile(
 
 def test_no_other_place_writes_files_by_hand():
     found = {str(path.relative_to(PLUGINS)) for path in PLUGINS.rglob("*.py") if WRITES.search(path.read_text("utf-8"))}
-    assert found <= KNOWN, f"these write files without host_write: {sorted(found - KNOWN)}"
+    assert found <= KNOWN, f"these write files without host_files: {sorted(found - KNOWN)}"

@@ -207,8 +207,8 @@ def codes_made(path: Path) -> set[str]:
 
 
 def test_preflight_codes_are_all_documented():
-    parts = ROOT.joinpath("plugins", "module_utils").glob("preflight*.py")
-    sources = [path.relative_to(ROOT) for path in parts] + [Path("plugins/module_utils/compatibility.py")]
+    parts = ROOT.joinpath("plugins", "module_utils", "preflight").glob("*.py")
+    sources = [path.relative_to(ROOT) for path in parts] + [Path("plugins/module_utils/gpu/compatibility.py")]
     made = set().union(*map(codes_made, sources))
     readme = (ROOT / "roles" / "gpu_preflight" / "README.md").read_text().split("## Codes")[1].split("## ")[0]
     named = {code for row in re.findall(r"^\| (`.+?) \|", readme, re.MULTILINE) for code in re.findall(r"`(\w+)`", row)}

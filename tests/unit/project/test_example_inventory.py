@@ -12,8 +12,8 @@ import pytest
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from jinja2 import Environment, PackageLoader
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_osd_rows import rows
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph_users import homes
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.osd_rows import rows
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import homes
 from tests.unit.project.tree import BIN, ROOT, load_yaml, role_names, run, tracked
 
 EXAMPLE = ROOT / "inventories" / "example"

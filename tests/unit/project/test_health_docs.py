@@ -7,7 +7,9 @@ import json
 import re
 import sys
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import data_xid, health_codes, policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import codes as health_codes
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import xid_table
 from tests.unit.project.tree import ROOT, run
 
 CODES = (ROOT / "docs" / "health-codes.md").read_text()
@@ -30,7 +32,7 @@ def test_every_code_is_explained_with_all_that_one_needs():
 
 
 def test_every_xid_is_in_the_table():
-    assert [int(number) for number in re.findall(r"^\| (\d+) \|", CODES, re.MULTILINE)] == list(data_xid.XIDS)
+    assert [int(number) for number in re.findall(r"^\| (\d+) \|", CODES, re.MULTILINE)] == list(xid_table.XIDS)
 
 
 def test_every_threshold_named_by_a_code_is_one_of_the_policy():

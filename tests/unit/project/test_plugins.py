@@ -99,8 +99,8 @@ def test_plugins_need_nothing_but_ansible_and_the_standard_library(path: Path):
     """The target needs Python and nothing else; pynvml travels with the module that needs it. The reconciler's masters
     have kazoo; hosts with the program `ceph` may have its libraries for this Python, and do without."""
     roots = {name.split(".")[0] for name in imported(path)} - {"__future__", "ansible", "ansible_collections", "pynvml"}
-    had = {"reconciler_store.py": {"kazoo"}, "ceph_library.py": {"ceph_argparse", "rados"}}
-    assert not roots - sys.stdlib_module_names - had.get(path.name, set()), path
+    had = {"reconciler/store.py": {"kazoo"}, "ceph/library.py": {"ceph_argparse", "rados"}}
+    assert not roots - sys.stdlib_module_names - had.get(f"{path.parent.name}/{path.name}", set()), path
 
 
 @pytest.mark.parametrize("path", tracked("plugins", ".py"), ids=str)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.action.gpu_verify_report import is_read
-from tests.unit.plugins.module_utils.test_query import CARD, OTHER, answer, device, facts
+from tests.unit.plugins.module_utils.verify.test_query import CARD, OTHER, answer, device, facts
 from tests.unit.project.tree import BIN, ROOT, try_run
 
 HOST = "gpu1"

@@ -19,16 +19,16 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NodeExistsError, NoNodeError
 from kazoo.security import make_acl, make_digest_acl
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import agent_zookeeper
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent_zookeeper import Settings, ZooKeeper
-from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_client import Failure
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeeper as agent_zookeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent.zookeeper import Settings, ZooKeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import Failure
 from tests.local_zookeeper import ROOT, LocalZooKeeper, free_port
 from tests.unit.reconcile import places
 from tests.unit.simulators.mesos_cluster import until
 
 AGENT = """
 import sys, time
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent_zookeeper import Settings, ZooKeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent.zookeeper import Settings, ZooKeeper
 one = ZooKeeper(Settings(["127.0.0.1:" + sys.argv[1]], "n1", sys.argv[2]), lambda told: told)
 one.publish({"verdict": "ok"})
 print(one.process, flush=True)

@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import SECRETS
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import SECRETS
 from tests.local_zookeeper import ROOT, LocalEnsemble, LocalZooKeeper, NotHere
 from tests.unit.reconcile import places
 from tests.unit.reconcile.site import ISOLATION, Site

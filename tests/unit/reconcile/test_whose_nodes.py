@@ -14,7 +14,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NoNodeError
 from kazoo.security import make_acl, make_digest_acl, make_digest_acl_credential
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import agent_zookeeper, reconcile
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeeper as agent_zookeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import decide as reconcile
 from tests.unit.reconcile import places
 from tests.unit.reconcile.site import ISOLATION, Site
 from tests.unit.reconcile.test_reconcile_command import WAY

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler_settings import settings_of
-from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper_client import digest_id
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import settings_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import digest_id
 from tests.unit.project.tree import ROOT
 
 PLAY = """

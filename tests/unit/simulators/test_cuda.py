@@ -452,7 +452,7 @@ def query(built, **environment):
     done = subprocess.run(
         [
             sys.executable,
-            ROOT / "plugins/module_utils/cuda_driver.py",
+            ROOT / "plugins/module_utils/verify/cuda_driver.py",
             *("--library", built / "libcuda.so.1", "--copy-mib", "1", "--elements", "10000"),
         ],
         env={**os.environ, **environment},

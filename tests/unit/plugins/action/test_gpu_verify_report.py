@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.plugins.module_utils.test_query import CARD, OTHER, STATE, answer, device, facts
+from tests.unit.plugins.module_utils.verify.test_query import CARD, OTHER, STATE, answer, device, facts
 
 PLAY = """
 - hosts: node1

@@ -7,11 +7,9 @@ import re
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    cdi,
-    ceph_snapshots,
-    health,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import snapshots as ceph_snapshots
+from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
 
 UUID = "GPU-8f6cd1ee-5b3d-4c0a-9e3f-2b1f0d6c7a10"
 GRAMMARS = [

@@ -8,17 +8,14 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import (
-    agent_publish,
-    devices,
-    fleet,
-    gpu,
-    health,
-    health_probe,
-    query,
-    schedulable,
-    snapshot,
-)
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import publish as agent_publish
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes, snapshot
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import probe as health_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import query as verify_query
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import allocatable
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 from gpuops.init import discover
 from tests.unit.plugins.driver_host import driver_loaded
 
@@ -43,7 +40,7 @@ def facts_of(host: Any) -> dict[str, Any]:
     def probe(*_args: Any) -> dict[str, Any]:
         return {"error": None, "cuda": "12.4", "devices": [{"index": 0, "pci_address": OURS[0]}], "topology": None}
 
-    return gpu.gather(root=host.path, kernel="6.12.1", probe=probe)
+    return gpu_facts.gather(root=host.path, kernel="6.12.1", probe=probe)
 
 
 def test_facts(host: Any) -> None:
@@ -63,18 +60,18 @@ def test_groups_of_the_inventory(host: Any) -> None:
 
 
 def test_verification(host: Any) -> None:
-    state = query.host_state(host.path, "6.12.1")
+    state = verify_query.host_state(host.path, "6.12.1")
     assert [card["address"] for card in state["cards"]] == OURS
     assert state["nvswitches"] == 0
 
 
 def test_device_nodes(host: Any) -> None:
-    assert sorted(devices.gpu_minors(host.path)) == OURS
+    assert sorted(device_nodes.gpu_minors(host.path)) == OURS
 
 
 def test_placement_and_the_first_inventory_file(host: Any) -> None:
     facts = facts_of(host)
-    assert schedulable.feed(facts)["attributes"]["gpu_count_class"] == 2
+    assert allocatable.feed(facts)["attributes"]["gpu_count_class"] == 2
     assert len(discover.read({"gpu": facts}).cards) == 2
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_osd
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import activate as ceph_osd
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the lock of OSDs belongs to root; run it as root")
 

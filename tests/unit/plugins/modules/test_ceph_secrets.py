@@ -8,7 +8,7 @@ import json
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
 from ansible_collections.baremetal.gpu.plugins.modules import ceph_secrets
 
 FSID = "5c3a1f2e-8f6b-4c1d-9e2a-000000000001"

@@ -11,7 +11,7 @@ import time
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import merge_record
+from ansible_collections.baremetal.gpu.plugins.module_utils.config import record as config_record
 from ansible_collections.baremetal.gpu.plugins.modules import config_merge
 
 ADDED = {"gid", "group", "mode", "owner", "size", "state", "uid", "invocation"}
@@ -510,9 +510,9 @@ def test_a_file_of_another_service_that_has_become_malformed_is_left_alone(host)
     ],
 )
 def test_a_record_that_was_changed_is_made_anew_and_said(tmp_path, text):
-    record = merge_record.Record(str(tmp_path), "/etc/docker/daemon.json")
+    record = config_record.Record(str(tmp_path), "/etc/docker/daemon.json")
     with open(record.path, "wb") as file:
         file.write(text)
-    with pytest.raises(merge_record.Unreadable):
+    with pytest.raises(config_record.Unreadable):
         record.load()
     assert (record.claims, record.pending) == (None, None)

@@ -10,7 +10,7 @@ import stat
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import devices
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
 from ansible_collections.baremetal.gpu.plugins.modules import gpu_device_nodes
 from tests.unit.plugins.driver_host import driver_loaded, needs_nodes
 
@@ -20,11 +20,11 @@ __all__ = ["needs_nodes"]
 @pytest.fixture
 def module(fake_host, monkeypatch, capsys):
     for name in ("expected_nodes", "may_modify", "module_problems", "loaded_modules", "boot_modules"):
-        real = getattr(devices, name)
-        monkeypatch.setattr(devices, name, lambda root=fake_host.path, real=real: real(root))
+        real = getattr(device_nodes, name)
+        monkeypatch.setattr(device_nodes, name, lambda root=fake_host.path, real=real: real(root))
     for name in ("compare", "create"):
-        real = getattr(devices, name)
-        monkeypatch.setattr(devices, name, lambda nodes, root=fake_host.path, real=real: real(nodes, root))
+        real = getattr(device_nodes, name)
+        monkeypatch.setattr(device_nodes, name, lambda nodes, root=fake_host.path, real=real: real(nodes, root))
 
     def run(check_mode=False, **arguments):
         with (
@@ -70,7 +70,7 @@ def test_nodes_that_are_not_ours_to_make_are_an_error(fake_host, module):
 def test_modules_are_not_loaded_in_check_mode(fake_host, module, monkeypatch):
     driver_loaded(fake_host)
     calls = []
-    monkeypatch.setattr(devices, "load_modules", lambda: calls.append(1) or [])
+    monkeypatch.setattr(device_nodes, "load_modules", lambda: calls.append(1) or [])
     module(check_mode=True, load_modules=True)
     assert calls == []
 
@@ -79,11 +79,11 @@ def test_modules_are_not_loaded_in_check_mode(fake_host, module, monkeypatch):
 def test_modules_of_a_boot_that_cannot_be_loaded_are_no_error(fake_host, module, monkeypatch):
     """A kernel for clouds has no DRM, and computes all the same."""
     driver_loaded(fake_host)
-    monkeypatch.setattr(devices, "load_modules", list)
+    monkeypatch.setattr(device_nodes, "load_modules", list)
     fake_host.write("proc/modules", "nvidia_uvm 4960256 0 - Live 0x0\nnvidia 62767104 1 nvidia_uvm, Live 0x0\n")
     fake_host.write("etc/modules-load.d/nvidia.conf", "nvidia-drm\nnvidia-uvm\n")
     called = []
-    monkeypatch.setattr(devices, "_call", lambda *words: called.append(words) or ["modprobe: Unknown symbol"])
+    monkeypatch.setattr(device_nodes, "_call", lambda *words: called.append(words) or ["modprobe: Unknown symbol"])
     answer = module(load_modules=True)
     assert called == [("modprobe", "--use-blacklist", "nvidia_drm")]
     assert (answer.get("failed", False), answer["loaded"]) == (False, True)
@@ -92,7 +92,7 @@ def test_modules_of_a_boot_that_cannot_be_loaded_are_no_error(fake_host, module,
 def test_modules_that_are_not_there_after_loading_are_an_error(fake_host, module, monkeypatch):
     # As where `install nvidia /bin/true` in modprobe.d has modprobe say that all is well.
     fake_host.write("proc/devices", "Character devices:\n\nBlock devices:\n")
-    monkeypatch.setattr(devices, "load_modules", list)
+    monkeypatch.setattr(device_nodes, "load_modules", list)
     answer = module(load_modules=True)
     assert (answer["failed"], answer["loaded"]) == (True, False)
     assert "run the role nvidia_driver, or set gpu_device_nodes_start: false" in answer["msg"]
@@ -101,7 +101,7 @@ def test_modules_that_are_not_there_after_loading_are_an_error(fake_host, module
 
 def test_modules_that_cannot_be_loaded_are_an_error(fake_host, module, monkeypatch):
     fake_host.write("proc/devices", "Character devices:\n\nBlock devices:\n")
-    monkeypatch.setattr(devices, "load_modules", lambda: ["modprobe nvidia: FATAL: Module nvidia not found"])
+    monkeypatch.setattr(device_nodes, "load_modules", lambda: ["modprobe nvidia: FATAL: Module nvidia not found"])
     answer = module(load_modules=True)
     assert answer["failed"] is True
     assert "FATAL: Module nvidia not found" in answer["msg"]

@@ -75,16 +75,16 @@ def test_no_network_is_asked_without_leave(capsys, monkeypatch):
     def never(*arguments, **options):
         raise AssertionError("the network was asked")
 
-    monkeypatch.setattr(gpu_preflight_info.osinfo, "reach", never)
-    monkeypatch.setattr(gpu_preflight_info.osinfo.socket, "getaddrinfo", never)
+    monkeypatch.setattr(gpu_preflight_info.reach, "reach", never)
+    monkeypatch.setattr(gpu_preflight_info.addresses.socket, "getaddrinfo", never)
     assert run(gpu_preflight_info, capsys, {"urls": {"a_url": "http://mirror.invalid/"}})["rc"] == 0
 
 
 def test_what_cannot_be_reached_is_a_problem(capsys, monkeypatch):
-    monkeypatch.setattr(gpu_preflight_info.osinfo, "repositories", lambda root: [])
+    monkeypatch.setattr(gpu_preflight_info.gather, "repositories", lambda root: [])
     arguments = {"urls": {"a_url": "http://127.0.0.1:1/"}, "check_network": True}
     # This machine may have the engine already, and then nothing is to be installed.
-    monkeypatch.setattr(gpu_preflight_info.osinfo, "packages", lambda root, run: {})
+    monkeypatch.setattr(gpu_preflight_info.gather, "packages", lambda root, run: {})
     answer = run(gpu_preflight_info, capsys, arguments)
     (row,) = [row for row in answer["problems"] if row["code"] == "unreachable"]
     assert row["value"] == "http://127.0.0.1:1/"
@@ -179,5 +179,5 @@ def test_what_is_set_for_the_roles_is_judged_with_all_else(play):
 
 def test_what_runs_on_a_host_is_python_3_9():
     plugins = ROOT / "plugins"
-    for path in [*plugins.glob("module_utils/*.py"), *plugins.glob("modules/*.py")]:
+    for path in [*plugins.glob("module_utils/**/*.py"), *plugins.glob("modules/*.py")]:
         ast.parse(path.read_text(), feature_version=(3, 9))

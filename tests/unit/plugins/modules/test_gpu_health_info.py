@@ -8,7 +8,8 @@ import json
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import facts_health, health_probe
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import probe as health_probe
 from ansible_collections.baremetal.gpu.plugins.modules import gpu_health_info
 from tests.unit.plugins.health_host import Host
 
@@ -76,11 +77,11 @@ def agent_says(monkeypatch, verdict, cards, error=None):
         for row, one in zip(Host(cards=3).devices, cards, strict=False)
     ]
     result = None if error else {"health": {"verdict": verdict, "devices": devices}}
-    monkeypatch.setattr(facts_health, "of_agent", lambda: (result, error))
+    monkeypatch.setattr(health_facts, "of_agent", lambda: (result, error))
 
 
 def test_a_host_without_an_agent_has_its_look_only(capsys, host, monkeypatch):
-    monkeypatch.setattr(facts_health, "of_agent", lambda: (None, None))
+    monkeypatch.setattr(health_facts, "of_agent", lambda: (None, None))
     answer = run(capsys, {"kernel_log": False})
     assert (answer["health"]["verdict"], answer["agent"]) == ("ok", None)
 

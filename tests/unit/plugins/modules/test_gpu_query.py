@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cuda_driver, query
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import cuda_driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import query as verify_query
 from ansible_collections.baremetal.gpu.plugins.modules import gpu_query
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -51,7 +52,7 @@ def test_the_runtime_needs_its_source(capsys):
 
 
 def test_a_missing_toolkit_is_an_error_only_where_it_is_required(capsys, monkeypatch):
-    monkeypatch.setattr(gpu_query.query_runtime, "find_nvcc", lambda root="/": None)
+    monkeypatch.setattr(gpu_query.verify_runtime, "find_nvcc", lambda root="/": None)
     arguments = {"library": "libnothing.so.1", "cuda_runtime_source": "x"}
     codes = {
         wanted: [cause["code"] for cause in run(capsys, cuda_runtime=wanted, **arguments)["causes"]]
@@ -93,7 +94,7 @@ def test_two_simulated_cards_as_ansible_runs_the_module(tmp_path, cuda_library):
 
 def test_the_state_is_read_before_the_library_can_mend_it(capsys, monkeypatch):
     order = []
-    monkeypatch.setattr(query, "host_state", lambda: order.append("state") or EMPTY)
+    monkeypatch.setattr(verify_query, "host_state", lambda: order.append("state") or EMPTY)
     monkeypatch.setattr(cuda_driver, "run", lambda options: order.append("query") or RESULT)
     run(capsys)
     assert order == ["state", "query"]

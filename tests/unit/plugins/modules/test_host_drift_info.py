@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import drift
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift import compare as drift
 from ansible_collections.baremetal.gpu.plugins.modules import host_drift_info
 
 

@@ -9,7 +9,10 @@ import os
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, devices, drift, drift_devices
+from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift import compare as drift
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift import device_nodes as drift_devices
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
 from ansible_collections.baremetal.gpu.plugins.modules import config_merge, host_drift_info, nvidia_cdi
 
 
@@ -231,7 +234,7 @@ def test_device_nodes_differ_as_long_as_their_module_would_make_one(call, monkey
     assert "the nvidia module is not loaded" in differing()["/dev/nvidiactl"]
     (host / "proc/devices").write_text("Character devices:\n195 nvidia\n510 nvidia-uvm\n")
     assert differing()["/dev/nvidiactl"] == "is nothing, must be character device 195:255"
-    devices.create(devices.expected_nodes(str(host)), str(host))
+    device_nodes.create(device_nodes.expected_nodes(str(host)), str(host))
     assert differing() == {}
     (host / "dev/nvidia-uvm").chmod(0o600)
     assert differing() == {"/dev/nvidia-uvm": "is 0600, must be 0666"}

@@ -10,7 +10,8 @@ import stat
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import drift_system, host_write
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift import system as drift_system
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_write
 from ansible_collections.baremetal.gpu.plugins.modules import host_files
 from tests.unit.plugins.service_account import NOBODY, SECRET, is_untouched, needs_root
 

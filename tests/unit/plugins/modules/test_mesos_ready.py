@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host_unit import Unit
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Unit
 from ansible_collections.baremetal.gpu.plugins.modules import mesos_ready_info
 from tests.unit.simulators.mesos_cluster import Cluster, Program, free_port, until
 

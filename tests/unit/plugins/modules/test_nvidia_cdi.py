@@ -9,7 +9,7 @@ import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import cdi, cdi_search
+from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi, cdi_search
 from ansible_collections.baremetal.gpu.plugins.modules import nvidia_cdi
 
 UUID = "GPU-c18f9569-83a8-5313-9d05-77b2d6e79883"

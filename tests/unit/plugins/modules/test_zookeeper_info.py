@@ -8,7 +8,7 @@ import json
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.module_utils import zookeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import four_letter_words as zookeeper
 from ansible_collections.baremetal.gpu.plugins.modules import zookeeper_info
 from tests.unit.plugins.zookeeper_words import Ensemble, Words
 

@@ -1,0 +1,235 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where the agent's findings go. A publisher has `publish(result)` and `close()`, and may raise OSError.
+
+`result` is what Agent.result() returns: {schema, time (Unix seconds), uptime (seconds since boot), boot_id, interval_s,
+agent: {probe_error, probe_seconds, probe_time, stuck, problems, log_error, state_saved, xids}, snapshot (see
+snapshot.py), health (see health.py)}.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts_schema, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+
+SIZE_AT_MOST = 16 << 20
+VERDICTS = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
+NVLINK_ERRORS = {"crc_errors": "crc", "replay_errors": "replay", "recovery_errors": "recovery"}
+
+# name -> (type, help). Names and units as Prometheus' conventions want them: base units, counters end in _total.
+METRICS: dict[str, tuple[str, str]] = {
+    "gpu_info": ("gauge", "Identity of a card; the value is always 1."),
+    "gpu_count": ("gauge", "Cards by who counts them."),
+    "gpu_node_health_status": ("gauge", "Verdict on the node: 0 ok, 1 degraded, 2 fatal, 3 unknown."),
+    "gpu_health_status": ("gauge", "Verdict on a card: 0 ok, 1 degraded, 2 fatal, 3 unknown."),
+    "gpu_health_reason": ("gauge", "A reason for a verdict that is not ok; the value is the reason's own verdict."),
+    "gpu_xid_errors_total": ("counter", "Xids of a card since the host booted."),
+    "gpu_xid_last_timestamp_seconds": ("gauge", "When a card had an Xid last."),
+    "gpu_temperature_celsius": ("gauge", "Temperature."),
+    "gpu_power_watts": ("gauge", "Power draw."),
+    "gpu_power_limit_watts": ("gauge", "Power limit that is enforced."),
+    "gpu_utilization_ratio": ("gauge", "Share of time in which the unit was busy."),
+    "gpu_ecc_errors_total": ("counter", "Memory errors that error correction has counted."),
+    "gpu_ecc_sram_threshold_exceeded": ("gauge", "Whether the SRAM has had too many errors."),
+    "gpu_remapped_rows": ("gauge", "Rows of memory that were remapped."),
+    "gpu_row_remap_pending": ("gauge", "Whether a remapping waits for a reset."),
+    "gpu_row_remap_failed": ("gauge", "Whether a row could not be remapped."),
+    "gpu_retired_pages": ("gauge", "Pages of memory that were retired."),
+    "gpu_retired_pages_pending": ("gauge", "Whether a retirement waits for a reboot."),
+    "gpu_pcie_link_generation": ("gauge", "Generation of the PCIe link."),
+    "gpu_pcie_link_width": ("gauge", "Lanes of the PCIe link."),
+    "gpu_pcie_replay_total": ("counter", "PCIe packets that were sent again."),
+    "gpu_nvlink_up": ("gauge", "Whether an NVLink is up."),
+    "gpu_nvlink_errors_total": ("counter", "Errors of an NVLink."),
+    "gpu_persistence_mode": ("gauge", "Whether persistence mode is on."),
+    "gpu_ecc_mode": ("gauge", "Whether error correction is on."),
+    "gpu_mig_mode": ("gauge", "Whether MIG is on."),
+    "gpu_inforom_valid": ("gauge", "Whether the InfoROM is intact."),
+    "gpu_compute_processes": ("gauge", "Processes that compute on a card."),
+    "gpu_probe_success": ("gauge", "Whether the last look at the cards succeeded."),
+    "gpu_probe_duration_seconds": ("gauge", "How long the last look took that succeeded."),
+    "gpu_probe_last_success_timestamp_seconds": ("gauge", "When a look succeeded last."),
+    "gpu_probe_hung": ("gauge", "Processes that hang in a call to the driver."),
+}
+
+Sample = tuple[str, dict[str, Any], float]
+
+
+def _escaped(value: Any) -> str:
+    return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def exposition(samples: Iterable[Sample]) -> str:
+    """The text format of Prometheus, grouped by metric as it wants it."""
+    by_name: dict[str, list[str]] = {}
+    for name, labels, value in samples:
+        inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items() if text is not None)
+        number = int(value) if float(value).is_integer() else value
+        by_name.setdefault(name, []).append(f"{name}{{{inner}}} {number}\n" if inner else f"{name} {number}\n")
+    return "".join(
+        f"# HELP {name} {text}\n# TYPE {name} {kind}\n{''.join(by_name[name])}"
+        for name, (kind, text) in METRICS.items()
+        if name in by_name
+    )
+
+
+def _device_samples(device: dict[str, Any]) -> Iterator[Sample]:
+    """What one card's readings say. A reading that failed or does not apply has no series."""
+    labels = {"uuid": device.get("uuid"), "gpu": device.get("index")}
+    values = {key: row["value"] for key, row in device.get("readings", {}).items() if row.get("value") is not None}
+
+    def one(name: str, key: str, **more: Any) -> Iterator[Sample]:
+        if key in values:
+            yield name, {**labels, **more}, float(values[key])
+
+    def each(name: str, key: str, label: str, parts: dict[str, str], scale: float = 1.0) -> Iterator[Sample]:
+        for part, text in parts.items():
+            value = values.get(key, {}).get(part)
+            if value is not None:
+                yield name, {**labels, label: text}, float(value) * scale
+
+    yield from one("gpu_temperature_celsius", "temperature_c", sensor="gpu")
+    yield from one("gpu_temperature_celsius", "memory_temperature_c", sensor="memory")
+    yield from one("gpu_power_watts", "power_w")
+    yield from one("gpu_power_limit_watts", "power_limit_w")
+    yield from each("gpu_utilization_ratio", "utilization_percent", "unit", {"gpu": "gpu", "memory": "memory"}, 0.01)
+    for scope in ("volatile", "aggregate"):
+        for kind in ("corrected", "uncorrected"):
+            value = values.get(f"ecc_{scope}", {}).get(kind)
+            if value is not None:
+                yield "gpu_ecc_errors_total", {**labels, "type": kind, "scope": scope}, float(value)
+    for name, key, part in (
+        ("gpu_ecc_sram_threshold_exceeded", "ecc_sram", "threshold_exceeded"),
+        ("gpu_row_remap_pending", "remapped_rows", "pending"),
+        ("gpu_row_remap_failed", "remapped_rows", "failure"),
+        ("gpu_retired_pages_pending", "retired_pages", "pending"),
+        ("gpu_ecc_mode", "ecc_mode", "enabled"),
+        ("gpu_mig_mode", "mig", "enabled"),
+    ):
+        value = values.get(key, {}).get(part)
+        if value is not None:
+            yield name, dict(labels), float(value)
+    yield from each(
+        "gpu_remapped_rows",
+        "remapped_rows",
+        "cause",
+        {"correctable": "correctable", "uncorrectable": "uncorrectable"},
+    )
+    yield from each("gpu_retired_pages", "retired_pages", "cause", {"single_bit": "sbe", "double_bit": "dbe"})
+    yield from each("gpu_pcie_link_generation", "pcie", "which", {"generation": "current", "generation_max": "max"})
+    yield from each("gpu_pcie_link_width", "pcie", "which", {"width": "current", "width_max": "max"})
+    yield from one("gpu_pcie_replay_total", "pcie_replays")
+    for link in values.get("nvlinks", ()):
+        yield "gpu_nvlink_up", {**labels, "link": link["link"]}, float(link["active"])
+        for key, kind in NVLINK_ERRORS.items():
+            if link.get(key) is not None:
+                yield "gpu_nvlink_errors_total", {**labels, "link": link["link"], "type": kind}, float(link[key])
+    yield from one("gpu_persistence_mode", "persistence_mode")
+    yield from one("gpu_inforom_valid", "inforom_valid")
+    if "processes" in values:
+        yield "gpu_compute_processes", dict(labels), float(len(values["processes"]))
+
+
+def samples(result: dict[str, Any]) -> Iterator[Sample]:
+    """Everything that a result says in numbers."""
+    look, agent = result["snapshot"], result["agent"]
+    health = result["health"] or {}
+    driver = look.get("driver") or {}
+    for device in look.get("devices", ()):
+        keys = ("uuid", "index", "minor", "pci_address", "name", "architecture")
+        names = {"index": "gpu", "name": "model"}
+        yield (
+            "gpu_info",
+            {
+                **{names.get(key, key): device.get(key) for key in keys},
+                "driver_version": driver.get("loaded"),
+                "cuda_version": driver.get("cuda"),
+            },
+            1.0,
+        )
+        yield from _device_samples(device)
+    if look.get("pci") is not None:
+        yield "gpu_count", {"source": "pci"}, float(len(pci.gpus(look["pci"])))
+    yield "gpu_count", {"source": "nvml"}, float(sum(not row.get("error") for row in look.get("devices", ())))
+    if health:
+        yield "gpu_node_health_status", {}, float(VERDICTS[health["verdict"]])
+        for reason in health.get("reasons", ()):
+            yield "gpu_health_reason", {"code": reason["code"]}, float(VERDICTS[reason["verdict"]])
+        for row in health.get("devices", ()):
+            labels = {"uuid": row.get("uuid"), "gpu": row.get("index"), "pci_address": row.get("pci_address")}
+            yield "gpu_health_status", labels, float(VERDICTS[row["verdict"]])
+            for reason in row.get("reasons", ()):
+                yield "gpu_health_reason", {**labels, "code": reason["code"]}, float(VERDICTS[reason["verdict"]])
+    for row in agent.get("xids", ()):
+        labels = {"uuid": row.get("uuid"), "pci_address": row["pci_address"], "xid": row["xid"]}
+        yield "gpu_xid_errors_total", labels, float(row["count"])
+        yield "gpu_xid_last_timestamp_seconds", labels, float(row["last"])
+    yield "gpu_probe_success", {}, float(agent["probe_error"] is None)
+    if agent["probe_seconds"] is not None:
+        yield "gpu_probe_duration_seconds", {}, float(agent["probe_seconds"])
+        yield "gpu_probe_last_success_timestamp_seconds", {}, float(agent["probe_time"])
+    yield "gpu_probe_hung", {}, float(agent["stuck"])
+
+
+def facts(result: dict[str, Any]) -> dict[str, Any]:
+    """The value of `ansible_local.gpu`: what gpu_facts tells, from the last look, with the health of the cards."""
+    look = result["snapshot"]
+    bus, driver = look.get("pci"), look.get("driver")
+    devices = [gpu_facts.device_facts(row, details=False) for row in look.get("devices", ())]
+    return {
+        "schema": facts_schema.SCHEMA,
+        "present": None if bus is None else bool(pci.gpus(bus)),
+        "reason": gpu_facts.why_not(bus, (driver or {}).get("nvml_error"), devices),
+        "pci": bus or [],
+        "driver": driver,
+        "devices": devices,
+        "health": health_facts.by_agent(result, result["health"], details=False),
+    }
+
+
+class ResultFile:
+    """The result as JSON, for `gpuops status`, for facts and for whoever else reads it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def last(self) -> dict[str, Any]:
+        """What was published here last, by this agent or the one before it. Raises OSError or Malformed."""
+        try:
+            return bounded_json.parse_object(host_files.read(self.path, SIZE_AT_MOST))
+        except FileNotFoundError:
+            return {}
+
+    def publish(self, result: dict[str, Any]) -> None:
+        told = {key: row for key, row in result.items() if key != "snapshot"}
+        host_files.write(
+            self.path, json.dumps({**told, "facts": facts(result)}, separators=(",", ":")) + "\n", durable=False
+        )
+
+    def close(self) -> None:
+        """The last result stays; its time says how old it is."""
+
+
+class Textfile:
+    """Metrics for the textfile collector of Prometheus' node_exporter."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def publish(self, result: dict[str, Any]) -> None:
+        host_files.write(self.path, exposition(samples(result)), durable=False)
+
+    def close(self) -> None:
+        """Without an agent there is nobody to keep the series true, so they end."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)

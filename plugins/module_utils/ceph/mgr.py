@@ -1,0 +1,45 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Modules of Ceph's manager: what is wanted of them against 'mgr module ls'."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step
+
+
+def is_on(found: Mapping[str, Any], name: str) -> bool:
+    """Whether a module is on, by itself or always."""
+    return name in found["enabled_modules"] or name in found["always_on_modules"]
+
+
+def plan(found: Mapping[str, Any], names: Sequence[str], enabled: bool) -> list[Step]:
+    """What switches the modules on or off.
+
+    :raises Refused: for a module that is not there, cannot be loaded, or is always on.
+    """
+    others = {module["name"]: module for module in found["disabled_modules"]}
+    steps = []
+    for name in names:
+        if is_on(found, name) == enabled:
+            continue
+        if not enabled:
+            if name in found["always_on_modules"]:
+                raise Refused(f"the module {name} is always on. To do: leave it")
+            steps.append(Step(f"switch the module {name} off", ("mgr", "module", "disable", name)))
+            continue
+        module = others.get(name)
+        if not module:
+            raise Refused(
+                f"the manager has no module {name}. To do: install the package that brings it to all managers"
+            )
+        if not module["can_run"]:
+            raise Refused(
+                f"the manager cannot load the module {name}: {module['error_string']}. To do: install what it misses "
+                "on all managers and restart them"
+            )
+        steps.append(Step(f"switch the module {name} on", ("mgr", "module", "enable", name)))
+    return steps

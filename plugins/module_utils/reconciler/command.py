@@ -1,0 +1,139 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The reconciler's commands, as `gpuops` on the controller and as one file on the masters have them."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.service import Service
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import CONFIG, Wrong
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import MODES
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.status import overview, table
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import UNREACHABLE, NotOurs, Store
+
+FAILED, USAGE_ERROR = 1, 64
+STOP = (signal.SIGTERM, signal.SIGINT)
+_AWAY: tuple[type[Exception], ...] = (Failed, NotOurs, *UNREACHABLE)
+
+
+def _complain(why: object) -> None:
+    sys.stderr.write(f"gpuops: {why}\n")
+
+
+def _stop_when_told(service: Service) -> None:
+    signal.sigwait(STOP)
+    service.stop()
+
+
+def run(config: Path, mode: str | None, once: bool) -> int:
+    """Lead, or wait to lead, until SIGTERM; with `once` look at all nodes once. The exit status."""
+    try:
+        settings = reconciler_settings.load(config, mode)
+        if not once:
+            # Before there are threads, which take the mask over: only the one that waits for them is to get them.
+            signal.pthread_sigmask(signal.SIG_BLOCK, STOP)
+        service = Service(settings, reconciler_settings.secrets(settings))
+        if once:
+            if service.once():
+                return 0
+            _complain("another reconciler leads, so nothing was done here")
+            return FAILED
+        threading.Thread(target=_stop_when_told, args=(service,), daemon=True).start()
+        service.run()
+    except Wrong as why:
+        _complain(why)
+        return USAGE_ERROR
+    except _AWAY as why:
+        _complain(f"{type(why).__name__}: {why}")
+        return FAILED
+    return 0
+
+
+def _ask(config: Path, request: dict[str, Any]) -> str | None:
+    settings = reconciler_settings.load(config)
+    store = Store(settings, reconciler_settings.secrets(settings))
+    store.open()
+    try:
+        if request["kind"] == "clear" and request["host"] not in store.hosts():
+            raise Wrong(f"{request['host']} is no node that was ever heard of. To do: see gpuops reconcile --status")
+        store.ask(request)
+        return store.leader()
+    finally:
+        store.close()
+
+
+def clear(config: Path, node: str | None, breaker: bool) -> int:
+    """Ask whoever leads to take a node, or NODE:UUID, as mended, or to let go of the breaker. The exit status."""
+    request: dict[str, Any] = {"by": f"{getpass.getuser()}@{socket.gethostname()}", "kind": "permit"}
+    try:
+        if (node is None) == (not breaker):
+            raise Wrong("give NODE, NODE:UUID or --breaker")
+        if node is not None:
+            host, _colon, uuid = node.partition(":")
+            request.update(kind="clear", host=host, uuid=uuid or None)
+        leader = _ask(config, request)
+    except Wrong as why:
+        _complain(why)
+        return USAGE_ERROR
+    except UNREACHABLE as why:
+        _complain(f"{type(why).__name__}: {why}")
+        return FAILED
+    sys.stdout.write(f"asked {leader}\n" if leader else "asked; nobody leads now, and whoever leads next will do it\n")
+    return 0
+
+
+def status(config: Path, as_json: bool) -> int:
+    """Show what is known of every node. The exit status."""
+    try:
+        settings = reconciler_settings.load(config)
+        store = Store(settings, reconciler_settings.secrets(settings))
+        store.open()
+        try:
+            found = overview(store)
+        finally:
+            store.close()
+    except Wrong as why:
+        _complain(why)
+        return USAGE_ERROR
+    except UNREACHABLE as why:
+        _complain(f"{type(why).__name__}: {why}")
+        return FAILED
+    sys.stdout.write((json.dumps(found, indent=2) if as_json else table(found)) + "\n")
+    return 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="gpuops-reconciler", description="Keeps tasks away from fatal cards.")
+    parser.add_argument("--config", type=Path, default=CONFIG, help="(default: %(default)s)")
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("run", help="lead, or wait to lead; systemd does this")
+    one.add_argument("--mode", choices=MODES, help="instead of the policy's; only act changes anything")
+    one.add_argument("--once", action="store_true", help="look at all nodes once, and end")
+    one = commands.add_parser("status", help="show what is known of every node")
+    one.add_argument("--json", action="store_true", help="as JSON")
+    one = commands.add_parser("clear", help="say that a node or a card was mended, or let go of the fleet breaker")
+    one.add_argument("node", nargs="?", help="NODE, or NODE:UUID for one card")
+    one.add_argument("--breaker", action="store_true", help="permit what the fleet breaker holds back")
+    asked = parser.parse_args(words)
+    if asked.command == "run":
+        return run(asked.config, asked.mode, asked.once)
+    if asked.command == "status":
+        return status(asked.config, asked.json)
+    return clear(asked.config, asked.node, asked.breaker)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

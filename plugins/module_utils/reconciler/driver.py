@@ -1,0 +1,321 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Takes the steps that reconcile.py decides: written down, taken, written down."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import (
+    Published,
+    Unusable,
+    agent_id_text,
+    host_text,
+    in_the_future,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import number, object_of, or_null, text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed, Operator
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import decide as reconcile
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import fleet as reconcile_fleet
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import Node, Policy, Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal import Journal
+
+LAST = 20
+_AGENT = object_of(
+    {
+        "id": agent_id_text,
+        "hostname": host_text,
+        "ip": text(at_most=100),
+        "state": text(r"[a-z]{1,30}"),
+        "resources": object_of({"gpus": number(0, 1e6)}),
+    },
+    {"grace_s": or_null(number()), "drain_since": or_null(number())},
+)
+# A node is looked at again at once after a step, but not for ever: the others wait.
+STEPS_IN_A_ROW = 6
+
+
+class Places(Protocol):
+    """Where the driver writes; see reconciler_store.py."""
+
+    def save_node(self, host: str, row: dict[str, Any]) -> None: ...
+
+    def save_fleet(self, row: dict[str, Any]) -> None: ...
+
+    def send(self, host: str, document: dict[str, Any]) -> None: ...
+
+    def sent(self, host: str) -> dict[str, Any]: ...
+
+
+class Driver:
+    """One turn after the other, all in one thread. `stop` is asked between two steps; `news` brings `verdicts` up to
+    date, so that a step is taken on what is known when it is taken. `apart` are hosts of which nobody knows what was
+    done, and why; they are left as they are until an operator clears them."""
+
+    def __init__(
+        self,
+        store: Places,
+        operator: Operator,
+        policy: Policy,
+        journal: Journal,
+        fleet: Mapping[str, Any] | None,
+        rows: Mapping[str, Mapping[str, Any]],
+        stop: Callable[[], bool] = lambda: False,
+        news: Callable[[Driver], None] = lambda _driver: None,
+        clock: Callable[[], float] = time.time,
+        apart: Mapping[str, str] | None = None,
+    ) -> None:
+        self.store, self.operator, self.policy, self.journal = store, operator, policy, journal
+        self.stop, self.news, self.clock = stop, news, clock
+        self.memories = {host: {**reconcile.empty(host), **row["memory"]} for host, row in rows.items()}
+        self.last = {host: list(row.get("last", [])) for host, row in rows.items()}
+        self.clears: dict[str, dict[str, Any]] = {host: row["clear"] for host, row in rows.items() if row.get("clear")}
+        self.fleet = reconcile_fleet.rebuilt(self.memories) if fleet is None else {**reconcile_fleet.empty(), **fleet}
+        self.apart = dict(apart or {})
+        for host in self.apart:
+            self.memories[host] = reconcile.empty(host)
+        self.verdicts: dict[str, Published] = {}
+        self.nodes: dict[str, Node] = {}
+        self._unsent = set(self.memories) - set(self.apart)
+        self.told: dict[str, str] = {}
+        self.held = ""
+
+    # What there is.
+
+    def look(self) -> None:
+        """Take in what was published, and ask Mesos for its agents. Raises Failed."""
+        self.news(self)
+        self._send_again()
+        out = any(row["fenced"] or row["ours"] or row["order"] or row["intent"] for row in self.memories.values())
+        by_host = self._agents(out)
+        # The machine of an agent that is not registered may be in the schedule as well.
+        scheduled = self._scheduled() if out or set(self.verdicts) - set(by_host) else set()
+        self.nodes = {}
+        for host in sorted({*by_host, *self.verdicts, *self.memories}):
+            found = by_host.get(host, [])
+            one = found[0] if len(found) == 1 else None
+            # Mesos compares names without case.
+            name = host.lower()
+            planned = (name, one["ip"]) in scheduled if one else any(name == row[0] for row in scheduled)
+            verdict, problem = self._verdict(host)
+            if len(found) > 1:
+                problem = f"agents {', '.join(row['id'] for row in found)} have this hostname, so none is touched"
+            problem = self.apart.get(host, "") or problem
+            self.nodes[host] = Node(host, verdict, one, planned, problem)
+
+    def _agents(self, with_tasks: bool) -> dict[str, list[dict[str, Any]]]:
+        """Hostname -> its agents, with their tasks. What Mesos tells of a host may be the host's own words."""
+        state = self.operator.get("/state" if with_tasks else "/slaves")
+        tasks: dict[str, list[str]] = {}
+        by_host: dict[str, list[dict[str, Any]]] = {}
+        try:
+            for task in mesos_operator.tasks_of(state) if with_tasks else ():
+                tasks.setdefault(task["agent_id"], []).append(one_line(task["id"]))
+            rows = list(state["slaves"])
+        except (KeyError, TypeError, ValueError, AttributeError) as why:
+            raise Failed(f"the master's answer cannot be read: {type(why).__name__} {one_line(why)}") from why
+        for row in rows:
+            agent = self._agent(row)
+            if agent is not None:
+                # Where they were not asked for, there may be some.
+                agent["tasks"] = tasks.get(agent["id"], []) if with_tasks else ["not asked for"]
+                by_host.setdefault(agent["hostname"], []).append(agent)
+        return by_host
+
+    def _agent(self, row: Any) -> dict[str, Any] | None:
+        """An agent of Mesos; None for one that cannot be told of, which is named."""
+        try:
+            # One that is not connected can be taken out all the same.
+            agent = {**mesos_operator.agent_of(row), "state": mesos_operator.commanded(row)}
+            agent["resources"] = {"gpus": agent["resources"].get("gpus", 0)}
+            return dict(_AGENT(agent, "it"))
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
+            why = f"{type(wrong).__name__} {one_line(wrong)}"
+        name = one_line(row.get("id"), 100) if isinstance(row, dict) else "?"
+        self._say(f"agent {name}", f"Mesos' word of it is passed over: {why}")
+        return None
+
+    def _verdict(self, host: str) -> tuple[Mapping[str, Any] | None, str]:
+        """(what a node publishes, None where that cannot be used, and why it cannot)."""
+        found = self.verdicts.get(host)
+        if found is None:
+            return None, ""
+        why = found.why if isinstance(found, Unusable) else in_the_future(found, self.clock())
+        return (None, f"its verdict is passed over: {why}") if isinstance(found, Unusable) or why else (found, "")
+
+    def _scheduled(self) -> set[tuple[str, str]]:
+        windows = self.operator.schedule().get("windows", [])
+        return {
+            (str(row.get("hostname", "")).lower(), row.get("ip", ""))
+            for window in windows
+            for row in window["machine_ids"]
+        }
+
+    # What is done.
+
+    def turn(self, hosts: set[str] | None = None) -> None:
+        """All nodes, or these first to last, each as far as it goes. Raises Failed, or what the store raises."""
+        self.look()
+        self._observe()
+        todo = sorted(self.nodes if hosts is None else hosts & set(self.nodes))
+        # A node that may get a task comes before those that are out.
+        todo.sort(key=lambda host: (self.nodes[host].agent or {}).get("state") != "active")
+        for host in todo:
+            for _number in range(STEPS_IN_A_ROW):
+                if self.stop() or not self._go(host):
+                    break
+                self.look()
+                self._observe()
+
+    def _observe(self) -> None:
+        now = self.clock()
+        for host, node in self.nodes.items():
+            before = self.memories.get(host) or reconcile.empty(host)
+            self.memories[host] = before
+            if host in self.apart:
+                continue
+            after = self._judged(host, functools.partial(self._seen, before, node, now))
+            if after is None:
+                self.memories[host] = before
+                continue
+            self.memories[host] = after
+            if reconcile.lasting(after) != reconcile.lasting(before):
+                self._save(host)
+        wait = reconcile_fleet.waiting(self.memories, self.nodes.values(), self.policy, now)
+        fleet = reconcile_fleet.after(reconcile_fleet.set_back(self.fleet, now), wait, self.memories)
+        if fleet != self.fleet:
+            self._save_fleet(fleet)
+        # Without an agent or a verdict, a node is none of those that could fail.
+        number = sum(node.agent is not None and node.verdict is not None for node in self.nodes.values())
+        held = reconcile_fleet.held(self.fleet, wait, number, self.policy, now)
+        if held != self.held:
+            self.journal.write("*", "breaker", why=held or "it lets go", waiting=wait)
+        self.held = held
+
+    def _seen(self, before: Mapping[str, Any], node: Node, now: float) -> dict[str, Any]:
+        after = reconcile.observe(before, node, self.policy, now)
+        # All that is made of a node later on, so that what cannot be made of it is found here.
+        reconcile_fleet.waiting({node.host: after}, [node], self.policy, now)
+        reconcile.decide(after, node, self.policy, "", now)
+        return after
+
+    def _judged(self, host: str, judge: Callable[[], Any]) -> Any:
+        """What `judge` says, which only thinks; None where it fails. One host that nobody can make anything of keeps
+        nobody else waiting."""
+        try:
+            return judge()
+        except Exception as why:
+            told = f"nothing can be made of what it publishes: {type(why).__name__} {one_line(why)}"
+            self.nodes[host] = dataclasses.replace(self.nodes[host], verdict=None, problem=told)
+            return None
+
+    def _go(self, host: str) -> bool:
+        """One step of a node; whether there may be another."""
+        node, memory, now = self.nodes[host], self.memories[host], self.clock()
+        decision = reconcile.decide(memory, node, self.policy, self.held, now)
+        step = decision.step
+        if step is None:
+            self._say(host, decision.why)
+            return False
+        if self.policy.mode != "act":
+            self._say(host, f"would {step.kind}: {step.why}", step.told())
+            return False
+        self.told.pop(host, None)
+        memory = self.memories[host] = reconcile.begin(memory, step, now)
+        row = self.journal.write(host, "begin", number=memory["number"], **memory["intent"]["step"])
+        self._save(host, row)
+        if (step.kind == "deactivate" and not step.for_others) or step.unregistered:
+            self._save_fleet(reconcile_fleet.fenced(self.fleet, host, self.policy, now))
+        started = time.monotonic()
+        error, refused = self._perform(host, step)
+        memory = self.memories[host] = reconcile.end(memory, error, self.clock(), refused)
+        row = self.journal.write(
+            host,
+            "end",
+            number=memory["number"],
+            kind=step.kind,
+            result="failed" if error else "done",
+            why=error or "",
+            seconds=round(time.monotonic() - started, 4),
+        )
+        self._save(host, row)
+        return error is None
+
+    def _perform(self, host: str, step: Step) -> tuple[str | None, bool]:
+        """(why it failed, whether nothing can have come of it)."""
+        try:
+            if step.kind == "deactivate":
+                self.operator.deactivate(step.agent_id)
+            elif step.kind == "drain":
+                self.operator.drain(step.agent_id, step.grace_s)
+            elif step.kind == "reactivate":
+                self.operator.reactivate(step.agent_id)
+            elif step.kind in ("order", "withdraw"):
+                self.send(host)
+        except Failed as why:
+            return str(why), not isinstance(why.__cause__, OSError)
+        return None, False
+
+    def send(self, host: str) -> None:
+        """What the node has to know: its order, and what an operator says is mended."""
+        self.store.send(host, {"order": self.memories[host]["order"], "clear": self.clears.get(host)})
+
+    def _send_again(self) -> None:
+        """Once: what is no more where the node looks for it, such as after somebody else could write there."""
+        todo, self._unsent = self._unsent, set()
+        for host in sorted(todo) if self.policy.mode == "act" else ():
+            document = {"order": self.memories[host]["order"], "clear": self.clears.get(host)}
+            if any(document.values()) and self.store.sent(host) != document:
+                self.store.send(host, document)
+
+    def request(self, name: str, asked: Mapping[str, Any]) -> None:
+        """What an operator asks. It is safe to do twice."""
+        if asked.get("kind") == "permit":
+            wait = reconcile_fleet.waiting(self.memories, self.nodes.values(), self.policy, self.clock())
+            self._save_fleet(reconcile_fleet.permit(self.fleet, wait))
+            self.journal.write("*", "permit", hosts=wait, by=asked.get("by"))
+        elif asked.get("kind") == "clear" and asked.get("host"):
+            host, uuid = str(asked["host"]), asked.get("uuid")
+            if host in self.apart and uuid is not None:
+                self._say(host, f"the whole host has to be cleared, not {uuid} alone: {self.apart[host]}")
+                return
+            self.apart.pop(host, None)
+            self.memories[host] = reconcile.clear(self.memories.get(host) or reconcile.empty(host), uuid)
+            self.clears[host] = {"id": name, "device": uuid}
+            row = self.journal.write(host, "clear", uuid=uuid, by=asked.get("by"))
+            self._save(host, row)
+            self.send(host)
+
+    # What is written.
+
+    def _save(self, host: str, row: dict[str, Any] | None = None) -> None:
+        if self.policy.mode != "act":
+            return
+        last = self.last.setdefault(host, [])
+        if row is not None:
+            last.append({key: value for key, value in row.items() if key != "host"})
+            del last[:-LAST]
+        kept = {"memory": self.memories[host], "last": last, "clear": self.clears.get(host)}
+        self.store.save_node(host, kept)
+
+    def _save_fleet(self, fleet: dict[str, Any]) -> None:
+        self.fleet = fleet
+        if self.policy.mode == "act":
+            self.store.save_fleet(fleet)
+
+    def _say(self, host: str, why: str, step: dict[str, Any] | None = None) -> None:
+        """What is waited for, once. A dry run tells it and keeps nothing."""
+        # What counts the time is the same each time.
+        if self.told.get(host, "") == why:
+            return
+        self.told[host] = why
+        self.journal.write(
+            host, "would" if step else "wait" if why else "well", why=why, **({"step": step} if step else {})
+        )

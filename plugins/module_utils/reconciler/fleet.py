@@ -1,0 +1,99 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The fleet breaker: where too many nodes fail at once, the fault is more likely in what they share, or in us.
+
+It counts the nodes that wait to be fenced together with those that were fenced within the window, whether they are
+back or not. While that is more than the limit, no node is taken out. It closes when fewer are left, or when an operator
+permits those that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import floor
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import unregistered
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.gpus import look
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Node, Policy
+
+SCHEMA = 1
+
+
+def empty() -> dict[str, Any]:
+    """The memory of the fleet: when which node was fenced, and which an operator permits."""
+    return {"schema": SCHEMA, "fences": [], "permitted": []}
+
+
+def waiting(memories: Mapping[str, Mapping[str, Any]], nodes: Iterable[Node], policy: Policy, now: float) -> list[str]:
+    """The nodes that want to be fenced and are not."""
+    found = []
+    for node in nodes:
+        memory = memories[node.host]
+        if memory["fenced"] or node.problem:
+            continue
+        if node.agent is None:
+            if not memory["order"] and unregistered(memory, node, policy, now)[0] is not None:
+                found.append(node.host)
+            continue
+        if node.agent["state"] != "active":
+            continue
+        silent = (
+            node.verdict is None
+            and memory["known"]
+            and policy.silent == "deactivate"
+            and memory["silent"] is not None
+            and now - memory["silent"] >= policy.suspect_s
+        )
+        if silent or look(node.verdict, node.agent, memory["cards"]).bad:
+            found.append(node.host)
+    return sorted(found)
+
+
+def set_back(fleet: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """After the clock was set back, a fence that seems to lie ahead counts from now on, and not until then."""
+    return {**fleet, "fences": [[min(at, now), host] for at, host in fleet["fences"]]}
+
+
+def limit(nodes: int, policy: Policy) -> int:
+    """How many nodes may be fenced within the window, of so many."""
+    return max(policy.breaker_count, floor(policy.breaker_share * nodes))
+
+
+def held(fleet: Mapping[str, Any], wait: Iterable[str], nodes: int, policy: Policy, now: float) -> str:
+    """Why no node may be taken out now; empty if it may."""
+    permitted = set(fleet["permitted"])
+    recent = {host for at, host in fleet["fences"] if now - at < policy.breaker_window_s}
+    load = (set(wait) | recent) - permitted
+    most = limit(nodes, policy)
+    if len(load) <= most:
+        return ""
+    return (
+        f"{len(load)} of {nodes} nodes fail within {policy.breaker_window_s:g} s, and {most} may. "
+        "To do: look for what they share; `gpuops clear --breaker` permits them"
+    )
+
+
+def fenced(fleet: Mapping[str, Any], host: str, policy: Policy, now: float) -> dict[str, Any]:
+    """The memory with one more node that is fenced."""
+    fences = [[at, name] for at, name in fleet["fences"] if now - at < policy.breaker_window_s and name != host]
+    return {**fleet, "fences": [*fences, [now, host]]}
+
+
+def rebuilt(memories: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The memory of a fleet that was lost, from what is known of the nodes."""
+    fences = sorted([row["fenced"]["at"], host] for host, row in memories.items() if row["fenced"])
+    return {**empty(), "fences": fences}
+
+
+def permit(fleet: Mapping[str, Any], wait: Iterable[str]) -> dict[str, Any]:
+    """An operator permits the nodes that wait, and counts from nothing."""
+    return {**fleet, "fences": [], "permitted": sorted(wait)}
+
+
+def after(fleet: Mapping[str, Any], wait: Iterable[str], memories: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Without permits of nodes that are well again: the next fault of theirs counts."""
+    wait = set(wait)
+    kept = [host for host in fleet["permitted"] if host in wait or (memories.get(host) or {}).get("fenced")]
+    return {**fleet, "permitted": kept}

@@ -1,0 +1,168 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which cards of a node its scheduler's agent ought to list, and what to do about the others.
+
+What a node publishes is {schema, host, boot_id, time, verdict, reasons, devices: [{uuid, index, pci_address, verdict,
+reasons}], listed, held_back, order}. A reason is {code, verdict, action, text}. `listed` are the UUIDs that the agent
+of the scheduler was started with, null where nobody wrote them down; `held_back` are those that it is never to list, by
+the operator's word or for their MIG mode. `order` is the node's answer to the last one: {id, state:
+running|done|failed, error, end_boot_id}, with the boot in which it ended. `mesos` is the Mesos agent as the host sees
+it: {agent_id, unit, executors}, with the id that it would come back with, how its unit stands (see
+health/published.py, which reads all of this), and how many executors live, null where that cannot be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Policy
+
+# From the mildest to the last.
+LADDER = ("reset_gpu", "reboot", "rma")
+# The state of an agent that the host has, and Mesos does not.
+UNREGISTERED = "unregistered"
+
+
+@dataclass
+class Cards:
+    """`bad` are listed cards, or the node, that must get no task, with the codes. `wanted` is the list as it ought to
+    be, `change` says why it is not, empty if it is. `reset` and `reboot` are cards to be repaired that way now."""
+
+    bad: dict[str, list[str]] = field(default_factory=dict)
+    fatal: dict[str, list[str]] = field(default_factory=dict)
+    well: list[str] = field(default_factory=list)
+    beyond: list[str] = field(default_factory=list)
+    listed: list[str] | None = None
+    wanted: list[str] = field(default_factory=list)
+    change: str = ""
+    advice: dict[str, str] = field(default_factory=dict)
+    reset: list[str] = field(default_factory=list)
+    reboot: list[str] = field(default_factory=list)
+    told: dict[str, Any] = field(default_factory=dict)
+
+    def evidence(self) -> dict[str, Any]:
+        """For the journal and the log."""
+        return {**self.told, "listed": self.listed, "wanted": self.wanted, "fatal": self.fatal, "advice": self.advice}
+
+    def advice_text(self) -> str:
+        """What an operator has to do about cards that nobody gives out; empty for nothing."""
+        return "; ".join(f"{uuid} is not given out: {action}" for uuid, action in sorted(self.advice.items()))
+
+
+def look(
+    verdict: Mapping[str, Any] | None,
+    agent: Mapping[str, Any] | None,
+    counts: Mapping[str, Mapping[str, Any]],
+    well_since: Mapping[str, float] | None = None,
+    policy: Policy | None = None,
+    now: float = 0.0,
+) -> Cards:
+    """The cards by what the node publishes. `counts` are the repairs so far, `well_since` when each was seen well.
+
+    Without a policy, only `fatal`, `well`, `beyond`, `bad` and `listed` mean anything.
+    """
+    cards = Cards()
+    if verdict is None:
+        return cards
+    cards.told = {key: verdict.get(key) for key in ("boot_id", "time")}
+    rows = list(verdict.get("devices") or ())
+    node = [row["code"] for row in verdict.get("reasons") or () if row["verdict"] == "fatal"]
+    kept_out = {uuid for uuid, row in counts.items() if row.get("quarantine")}
+    for row in rows:
+        key = row.get("uuid") or row.get("pci_address") or "unknown"
+        if row["verdict"] == "fatal":
+            cards.fatal[key] = [reason["code"] for reason in row["reasons"] if reason["verdict"] == "fatal"]
+        elif row["verdict"] != "unknown" and row.get("uuid"):
+            cards.well.append(row["uuid"])
+    if node:
+        cards.fatal["node"] = node
+    cards.listed = _listed(verdict, agent)
+    cards.bad = _bad(cards, rows, kept_out, agent)
+    for row in rows:
+        if row["verdict"] == "fatal" and row.get("uuid"):
+            cards.advice[row["uuid"]] = _advice(row, counts.get(row["uuid"], {}), policy, now)
+    cards.beyond = sorted(uuid for uuid, action in cards.advice.items() if action == "rma")
+    cards.advice.update(dict.fromkeys(sorted(kept_out), "rma"))
+    if policy is not None:
+        kept_out |= set(verdict.get("held_back") or ())
+        _want(cards, rows, kept_out, well_since or {}, policy, now, bool(node))
+    return cards
+
+
+def _listed(verdict: Mapping[str, Any], agent: Mapping[str, Any] | None) -> list[str] | None:
+    """The list that the agent runs with; None where it is not known, as when Mesos tells another number of cards."""
+    told = verdict.get("listed")
+    if told is None or agent is None or len(told) != int(agent.get("resources", {}).get("gpus", 0)):
+        return None
+    return sorted(told)
+
+
+def _bad(
+    cards: Cards, rows: list[Mapping[str, Any]], kept_out: set[str], agent: Mapping[str, Any] | None
+) -> dict[str, list[str]]:
+    if agent is not None and not agent.get("resources", {}).get("gpus", 0):
+        return {}
+    bad = {key: codes for key, codes in cards.fatal.items() if cards.listed is None or key in [*cards.listed, "node"]}
+    bad.update({uuid: ["quarantine"] for uuid in kept_out & set(cards.listed or ()) if uuid not in bad})
+    unregistered = agent is not None and agent["state"] == UNREGISTERED
+    nameless = any(not row.get("uuid") for row in rows if row["verdict"] == "fatal")
+    if cards.listed is not None and (nameless or (unregistered and rows)):
+        # A card that cannot tell who it is may be one that is listed and not told of. No agent starts without it.
+        missing = set(cards.listed) - {row.get("uuid") for row in rows}
+        bad.update({uuid: ["not_told_of"] for uuid in missing})
+    return bad
+
+
+def _advice(row: Mapping[str, Any], counts: Mapping[str, Any], policy: Policy | None, now: float) -> str:
+    actions = [reason.get("action", "none") for reason in row["reasons"] if reason["verdict"] == "fatal"]
+    for last in ("rma", "inspect"):
+        if last in actions:
+            return last
+    first = max((LADDER.index(action) for action in actions if action in LADDER), default=0)
+    if policy is None:
+        return LADDER[first]
+    if counts.get("resets", 0) + counts.get("reboots", 0) and now - counts["at"] < policy.proof_s:
+        return "repaired"
+    limits = {"reset_gpu": policy.resets - counts.get("resets", 0), "reboot": policy.reboots - counts.get("reboots", 0)}
+    return next((action for action in LADDER[first:] if limits.get(action, 1) > 0), "rma")
+
+
+def _want(
+    cards: Cards,
+    rows: list[Mapping[str, Any]],
+    kept_out: set[str],
+    well_since: Mapping[str, float],
+    policy: Policy,
+    now: float,
+    node: bool,
+) -> None:
+    listed = cards.listed
+    for row in rows:
+        uuid = row.get("uuid")
+        if not uuid or row["verdict"] == "fatal" or uuid in kept_out:
+            continue
+        settled = uuid in well_since and now - well_since[uuid] >= policy.settle_s
+        # What cannot be told stays as it was.
+        if listed is None or uuid in listed or settled:
+            cards.wanted.append(uuid)
+    cards.wanted.sort()
+    repairs = {action: sorted(key for key, what in cards.advice.items() if what == action) for action in LADDER}
+    if "reboot" in policy.repairs:
+        cards.reboot = [uuid for uuid in repairs["reboot"] if uuid not in kept_out]
+    if "reset_gpu" in policy.repairs and listed is not None:
+        cards.reset = [uuid for uuid in repairs["reset_gpu"] if uuid not in listed and uuid not in kept_out]
+    if node or not cards.wanted:
+        # With nothing that could be listed, nothing is gained by another list.
+        return
+    if cards.bad:
+        cards.change = f"without {', '.join(sorted(cards.bad))}"
+    elif listed is not None and cards.wanted != listed:
+        more, less = sorted(set(cards.wanted) - set(listed)), sorted(set(listed) - set(cards.wanted))
+        cards.change = "; ".join(
+            text for text in (more and f"with {', '.join(more)}", less and f"without {', '.join(less)}") if text
+        )
+    elif cards.reboot:
+        cards.change = f"reboot for {', '.join(cards.reboot)}"

@@ -1,0 +1,196 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the reconciler is told by its file, and the secrets in the other one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import HOST
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal import FILE_BYTES, FILES
+
+CONFIG = Path("/etc/baremetal-gpu/reconciler.json")
+# `former`: what the reconciler had before. `agents`: what hosts share that have no login of their own yet.
+SECRETS = (
+    "zookeeper_user",
+    "zookeeper_password",
+    "zookeeper_former_user",
+    "zookeeper_former_password",
+    "zookeeper_agents_user",
+    "zookeeper_agents_password",
+    "mesos_principal",
+    "mesos_secret",
+)
+
+
+class Wrong(Exception):
+    """A setting that cannot be used; the text names file, value and remedy."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`zookeeper` is host:port,…; `path` the node under which all is kept; `masters` are the URLs of Mesos' masters.
+
+    `credentials` names a JSON file of mode 0600 with some of `SECRETS`, `logins` one with host -> its login in the
+    words of an ACL (user:checksum), which is read again when it changes. The journal is `journal_files` files of
+    `journal_bytes` at most. Times are in seconds.
+    """
+
+    zookeeper: str
+    masters: tuple[str, ...]
+    path: str = "/baremetal-gpu"
+    credentials: str | None = None
+    logins: str | None = None
+    ca_file: str | None = None
+    journal: str = "/var/lib/baremetal-gpu/reconciler/journal.jsonl"
+    journal_bytes: int = FILE_BYTES
+    journal_files: int = FILES
+    poll_s: float = 2.0
+    request_timeout_s: float = 5.0
+    session_s: float = 10.0
+    policy: Policy = field(default_factory=Policy)
+
+
+def load(path: Path, mode: str | None = None) -> Settings:
+    """The settings in a JSON file; `mode` takes the place of the policy's. Raises Wrong."""
+    return settings_of(_object(path), str(path), mode)
+
+
+def settings_of(told: Mapping[str, Any], path: str, mode: str | None = None) -> Settings:
+    """The settings as the file `path` has them. Raises Wrong."""
+    try:
+        return _settings_of(told, path, mode)
+    except (AttributeError, TypeError, ValueError) as why:
+        raise Wrong(
+            f"{path} has a value of the wrong kind: {one_line(why)}. To do: run the role gpu_reconciler"
+        ) from why
+
+
+def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settings:
+    told = dict(told)
+    policy = dict(told.pop("policy", {}))
+    if mode is not None:
+        policy["mode"] = mode
+    if isinstance(policy.get("repairs"), list):
+        policy["repairs"] = tuple(policy["repairs"])
+    try:
+        known = _known(path, "", told, Settings)
+        settings = Settings(**{**known, "policy": Policy(**_known(path, "policy.", policy, Policy))})
+    except TypeError as why:
+        raise Wrong(f"{path}: {why}. To do: give zookeeper and masters") from why
+    if isinstance(settings.masters, str) or not settings.masters or not settings.zookeeper:
+        raise Wrong(f"{path}: masters is {settings.masters!r} and zookeeper {settings.zookeeper!r}. To do: give both")
+    if not settings.path.startswith("/") or settings.path.endswith("/"):
+        raise Wrong(f"{path}: path is {settings.path!r}. To do: begin with a slash and end with a name")
+    for name, least in (("journal_bytes", 4096), ("journal_files", 2)):
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise Wrong(f"{path}: {name} is {value!r}. To do: give {least} or more")
+    problems = settings.policy.problems()
+    if problems:
+        raise Wrong(f"{path}: policy: {'; '.join(problems)}")
+    return settings
+
+
+def secrets(settings: Settings) -> dict[str, str]:
+    """The secrets; none without a file. Raises Wrong where others than the owner could read them, and where there is no
+    login for what needs one: whoever reaches ZooKeeper could give orders in the reconciler's place."""
+    told = _secrets(settings)
+    if settings.policy.mode == "act" and not (told.get("zookeeper_user") and told.get("zookeeper_password")):
+        raise Wrong(
+            "mode is act, and there is no login for ZooKeeper, where anybody could then give orders to the hosts. "
+            "To do: give zookeeper_user and zookeeper_password in the file of credentials, or use mode record"
+        )
+    return told
+
+
+def _secrets(settings: Settings) -> dict[str, str]:
+    if settings.credentials is None:
+        return {}
+    path = _private(settings.credentials)
+    told = _object(path)
+    unknown = sorted(set(told) - set(SECRETS))
+    if unknown or not all(isinstance(value, str) and value for value in told.values()):
+        raise Wrong(f"{path} is not a mapping of {', '.join(SECRETS)} to text. To do: correct {', '.join(unknown)}")
+    return told
+
+
+def _private(name: str) -> Path:
+    path = Path(name)
+    try:
+        found = path.stat()
+    except OSError as why:
+        raise Wrong(f"{path} cannot be read: {why.strerror}. To do: run the role gpu_reconciler again") from why
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or found.st_uid != os.geteuid():
+        mode = stat.S_IMODE(found.st_mode)
+        raise Wrong(
+            f"{path} has mode {mode:04o} and owner {found.st_uid}, and holds secrets. "
+            f"To do: chmod 0600 and give it to user {os.geteuid()}"
+        )
+    return path
+
+
+class Logins:
+    """The hosts' logins, `rows`: host -> user:checksum. Raises Wrong for a file that cannot be used."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self.rows: dict[str, str] = {}
+        self._seen: tuple[int, ...] = ()
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read the file where it is another than it was; whether it is. Raises Wrong, and then keeps what it had."""
+        if self.path is None:
+            return False
+        path = _private(self.path)
+        found = path.stat()
+        seen = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if seen == self._seen:
+            return False
+        told = _object(path)
+        wrong = [name for name, login in told.items() if not _is_login(name, login)]
+        if wrong:
+            raise Wrong(
+                f"{path}: {one_line(wrong[0])} is not a host with user:checksum. To do: run gpu_reconciler again"
+            )
+        self._seen, self.rows = seen, told
+        return True
+
+
+def _is_login(host: str, login: Any) -> bool:
+    return bool(
+        re.fullmatch(HOST, host) and isinstance(login, str) and re.fullmatch(r"[^\s:]{1,300}:[A-Za-z0-9+/]{27}=", login)
+    )
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as why:
+        raise Wrong(f"{path} cannot be read: {why.strerror}. To do: run the role gpu_reconciler") from why
+    except (ValueError, RecursionError) as why:
+        # Not the reason: it would show a part of the content.
+        raise Wrong(f"{path} is not JSON. To do: write it anew with the role gpu_reconciler") from why
+    if not isinstance(told, dict):
+        raise Wrong(f"{path} is not a JSON object. To do: write it anew with the role gpu_reconciler")
+    return told
+
+
+def _known(path: str, prefix: str, told: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    names = [one.name for one in fields(kind)]
+    unknown = sorted(set(told) - set(names))
+    if unknown:
+        listed = ", ".join(prefix + name for name in unknown)
+        raise Wrong(f"{path}: {listed} not known. To do: use {', '.join(names)}")
+    return {key: tuple(value) if key == "masters" and isinstance(value, list) else value for key, value in told.items()}

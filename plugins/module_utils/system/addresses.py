@@ -1,0 +1,72 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The addresses of a host, and whether its name leads to one of them."""
+
+from __future__ import annotations
+
+import re
+import socket
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import child
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
+
+
+def own_addresses(root: str = "/") -> set[str]:
+    addresses = set(
+        re.findall(r"\|-- (\d+\.\d+\.\d+\.\d+)\n\s+/32 host LOCAL", read_text(below(root, "proc/net/fib_trie")))
+    )
+    for line in read_text(below(root, "proc/net/if_inet6")).splitlines():
+        digits = line.split(" ", 1)[0]
+        if len(digits) == 32:
+            addresses.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
+    return addresses
+
+
+def hostname(
+    root: str = "/",
+    name: str | None = None,
+    resolver: Callable[[str], list[str]] | None = None,
+) -> dict[str, Any]:
+    """Whether the host's name has an address and whether that is the host's own.
+
+    /etc/hosts is read first; a resolver, which may ask the network, only where one is given.
+    """
+    name = name or socket.gethostname()
+    addresses = []
+    for line in read_text(below(root, "etc/hosts")).splitlines():
+        fields = line.split("#")[0].split()
+        if name in fields[1:]:
+            addresses.append(fields[0])
+    switch = re.search(r"^hosts:(.*)$", read_text(below(root, "etc/nsswitch.conf")), re.M)
+    built_in = bool(switch and "myhostname" in switch.group(1).split())
+    if not addresses and not built_in and resolver is not None:
+        addresses = resolver(name)
+        resolves: bool | None = bool(addresses)
+    else:
+        resolves = True if addresses or built_in else None
+    own = own_addresses(root)
+    loopback = [address for address in addresses if address.startswith("127.") or address == "::1"]
+    return {
+        "name": name,
+        "addresses": addresses,
+        "resolves": resolves,
+        "own": bool(set(addresses) & own or loopback) if addresses and own else None,
+    }
+
+
+def resolve(name: str, deadline_s: float = 5.0) -> list[str]:
+    """The addresses of a name; none where there are none, or the resolver does not answer in time."""
+
+    def ask() -> dict[str, Any]:
+        try:
+            return {"addresses": sorted({str(row[4][0]) for row in socket.getaddrinfo(name, None)})}
+        except OSError:
+            return {"addresses": []}
+
+    try:
+        found: list[str] = child.answer(ask, deadline_s)["addresses"]
+    except child.Failed:
+        return []
+    return found

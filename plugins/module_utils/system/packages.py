@@ -1,0 +1,38 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The packages that are installed on a host, as far as they matter to the driver and the container engines."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import Run, below, read_text, run_command
+
+# The rest of the package database is skipped over.
+PACKAGES_OF_INTEREST = re.compile(
+    r"^(nvidia|libnvidia|libcuda1|cuda|xserver-xorg-video-nvidia|kmod-nvidia|docker|podman|containerd|moby|cri-o|dkms|"
+    r"linux-(modules|objects)-nvidia)"
+)
+
+
+def packages(root: str = "/", run: Run = run_command) -> dict[str, dict[str, str]]:
+    """The installed packages that matter here: name -> version and vendor."""
+    found = {}
+    status = read_text(below(root, "var/lib/dpkg/status"))
+    if status:
+        for paragraph in status.split("\n\n"):
+            name = paragraph[len("Package: ") :].split("\n", 1)[0]
+            if not PACKAGES_OF_INTEREST.match(name) or "\nStatus: " not in paragraph:
+                continue
+            fields = dict(re.findall(r"^(Status|Version|Maintainer): (.*)$", paragraph, re.M))
+            if fields.get("Status", "").endswith(" installed"):
+                found[name] = {"version": fields.get("Version", ""), "vendor": fields.get("Maintainer", "")}
+    elif os.path.isdir(below(root, "var/lib/rpm")) or os.path.isdir(below(root, "usr/lib/sysimage/rpm")):
+        command = ["rpm", "--root", root, "-qa", "--qf", "%{NAME}\\t%{VERSION}-%{RELEASE}\\t%{VENDOR}\\n"]
+        for line in run(command)[1].splitlines():
+            name, version, vendor = [*line.split("\t"), "", ""][:3]
+            if PACKAGES_OF_INTEREST.match(name):
+                found[name] = {"version": version, "vendor": vendor}
+    return found

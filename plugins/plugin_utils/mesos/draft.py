@@ -1,0 +1,77 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the settings and files of one program of Mesos on one host are put together in; see plan.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import render as mesos_render
+
+Row = dict[str, Any]
+
+AGENT, MARATHON, OPERATOR = "mesos-agent", "marathon", "operator"
+# Before the names of those who log in to Marathon, among the principals.
+HTTP = "http:"
+
+
+class Draft:
+    """What the functions of plan.py and plan_agent.py put together."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        self.asked, self.host = asked, str(asked["host"])
+        self.settings: dict[str, Any] = {}
+        # Flags that come from variables of the role, with the variable's name.
+        self.owned: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
+        self.libprocess: dict[str, Any] = {}
+        self.problems: list[str] = []
+        self.remarks: list[str] = []
+        self.files: list[Row] = []
+        self.joining: list[str] = []
+
+    def attempt(self, make: Callable[[], Any]) -> Any:
+        """What it makes, None where it refuses; why is among the problems then."""
+        try:
+            return make()
+        except (mesos_render.Refused, ValueError) as why:
+            text = str(why)
+            self.problems.append(text if text.startswith(f"{self.host}: ") else f"{self.host}: {text}")
+            return None
+
+    def set(self, name: str, value: Any, owner: str) -> None:
+        self.settings[name] = value
+        self.owned[name] = owner
+
+    def file(self, path: str, content: str, mode: str, secret: bool) -> None:
+        user = self.asked["user"]
+        item = {"path": path, "content": content, "mode": mode, "owner": user, "group": user}
+        self.files.append({**item, "sensitive": True} if secret else item)
+
+    def refuse(self, text: str) -> None:
+        self.problems.append(f"{self.host}: {text}")
+
+
+def zookeeper(draft: Draft, chroot: str, login: Mapping[str, str], what: str) -> str:
+    """The URL of a chroot. Raises mesos.Refused, which begins with `what` of the variables is wrong."""
+    user, password = login.get("user") or None, login.get("password") or None
+    try:
+        return mesos_render.zk_url(draft.asked["zookeeper"], chroot, user, password)
+    except mesos_render.Refused as why:
+        raise mesos_render.Refused(f"{what}: {why}") from why
+
+
+def set_master(draft: Draft, chroot: str) -> None:
+    """Where the leading master is found. Whoever looks for it reads its node, and must not be able to write there."""
+    draft.set("master", zookeeper(draft, chroot, {}, "mesos_common_zookeeper"), "mesos_common_zookeeper")
+
+
+def set_address(draft: Draft, hostname: str, owner: str) -> None:
+    """Without `ip` a program announces what its host's name stands for, which may be 127.0.1.1."""
+    asked = draft.asked
+    draft.set("hostname", hostname, owner)
+    draft.set("port", asked["port"], f"{asked['prefix']}_port")
+    if not {"ip", "ip_discovery_command"} & set(asked["flags"]):
+        draft.settings["ip"] = asked["node"]["own_ip"].get(asked["address"])

@@ -1,0 +1,184 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""TLS of Mesos in two passes: what libprocess is told of it, and when a host must not go there. Pure functions.
+
+With `downgrade` a program speaks TLS where the other side does, and does without where it does not; with `required` it
+speaks nothing else. So a program with `required` and one with `off` know nothing of each other, and nobody goes from
+the one to the other in one step. Source: https://mesos.apache.org/documentation/latest/ssl/.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import tls_mode
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.render import Refused
+
+Row = dict[str, Any]
+
+MODES = ("off", "downgrade", "required")
+OPPOSITE = {"off": "required", "required": "off"}
+# With whom a program talks. Agents do not talk to each other.
+PEERS = {"master": ("master", "agent", "marathon"), "agent": ("master",), "marathon": ("master",)}
+NODES = {"master": "mesos_master_node", "agent": "mesos_agent_node", "marathon": "marathon_node"}
+# Those that libprocess offers by itself are refused by today's clients, Python's and browsers among them.
+CIPHERS = ":".join(
+    f"ECDHE-{kind}-{cipher}" for cipher in ("AES256-GCM-SHA384", "AES128-GCM-SHA256") for kind in ("ECDSA", "RSA")
+)
+# The authority is beside the directory, for everybody.
+CA, CERTIFICATE, KEY = "-ca.pem", "certificate.pem", "key.pem"
+EXECUTOR = "executor-"
+# What the operator may still say by the role's variable for libprocess.
+FREE = ("LIBPROCESS_SSL_CIPHERS",)
+FLAG = "executor_environment_variables"
+
+
+def libprocess(mode: str, directory: str, version: str, prefix: str = "") -> dict[str, str]:
+    """Variables of a program or, with the prefix of their files, of the executors of an agent."""
+    if mode == "off":
+        return {}
+    found = {
+        "LIBPROCESS_SSL_ENABLED": "true",
+        "LIBPROCESS_SSL_SUPPORT_DOWNGRADE": "true" if mode == "downgrade" else "false",
+        "LIBPROCESS_SSL_CERT_FILE": os.path.join(directory, prefix + CERTIFICATE),
+        "LIBPROCESS_SSL_KEY_FILE": os.path.join(directory, prefix + KEY),
+        "LIBPROCESS_SSL_CA_FILE": directory + CA,
+        "LIBPROCESS_SSL_CIPHERS": CIPHERS,
+    }
+    if mode == "required":
+        # As long as both are spoken, whoever is in between has only to break TLS.
+        verify = "VERIFY_CERT" if mesos_flags.is_older(version, (1, 10)) else "VERIFY_SERVER_CERT"
+        found[f"LIBPROCESS_SSL_{verify}"] = "true"
+        # Programs know each other by address.
+        found["LIBPROCESS_SSL_VERIFY_IPADD"] = "true"
+        found["LIBPROCESS_SSL_HOSTNAME_VALIDATION_SCHEME"] = "openssl"
+    return found
+
+
+def executor_variables(mode: str, directory: str, version: str) -> str:
+    """The flag by which an agent gives executors their variables: they inherit none of its own."""
+    return json.dumps(libprocess(mode, directory, version, EXECUTOR), sort_keys=True)
+
+
+def files(program: str, tls: Mapping[str, Any], certificates: Mapping[str, Any], user: str, host: str) -> list[Row]:
+    """Items of a desired document. Tasks of the group `tls.group` may read what is for executors."""
+    group = tls["group"] if program == "agent" else user
+    directory = tls["directory"]
+    own = {"owner": user, "group": user}
+    authority = certificates["authority"]
+    items: list[Row] = [
+        # Root's, since others write here: who owns a directory can lead its names elsewhere.
+        {"path": directory, "state": "directory", "mode": "0750", "owner": "root", "group": group},
+        {
+            "path": directory + CA,
+            "source": authority["path"],
+            "sha256": authority["sha256"],
+            "mode": "0644",
+            "owner": "root",
+            "group": "root",
+        },
+    ]
+    pairs = [("", host, {**own, "mode": "0600"})]
+    if program == "agent":
+        pairs.append((EXECUTOR, f"{host}-executor", {"owner": user, "group": group, "mode": "0640"}))
+    for prefix, name, rights in pairs:
+        if name not in certificates["certificates"]:
+            raise Refused(f"{name} has no certificate. To do: add the host to the group mesos_agents")
+        told = certificates["certificates"][name]
+        items.append(_file(directory, prefix + CERTIFICATE, told["certificate"], told["certificate_sha256"], rights))
+        key = _file(directory, prefix + KEY, told["key"], told["key_sha256"], rights)
+        items.append({**key, "sensitive": True})
+    return items
+
+
+def _file(directory: str, name: str, source: str, sha256: str, rights: Mapping[str, str]) -> Row:
+    return {"path": os.path.join(directory, name), "source": source, "sha256": sha256, **rights}
+
+
+def given_twice(variables: Iterable[str], flags: Mapping[str, Any], tls: Mapping[str, Any]) -> list[str]:
+    """What the operator says himself and follows from mesos_common_tls, or has to; each with the remedy."""
+    if tls["mode"] == "off":
+        return []
+    wanted = libprocess(tls["mode"], tls["directory"], tls["version"])
+    found = [
+        f"{name} follows from mesos_common_tls. To do: take it out of the variables for libprocess"
+        for name in sorted(set(variables) & set(wanted) - set(FREE))
+    ]
+    if FLAG in flags:
+        try:
+            told = flags[FLAG] if isinstance(flags[FLAG], Mapping) else json.loads(str(flags[FLAG]))
+            missing = sorted(set(wanted) - set(told))
+        except (ValueError, TypeError):
+            missing = sorted(wanted)
+        if missing:
+            found.append(
+                f"the flag {FLAG} has no {', '.join(missing)}, without which no executor reaches its agent. To do: add "
+                f"them, with files that tasks may read, such as {tls['directory']}/{EXECUTOR}{KEY}"
+            )
+    return found
+
+
+def _against(mode: str, node: Mapping[str, Any]) -> str:
+    """Why a program that was found so, and one with `mode`, must not meet; empty if they may."""
+    if mode not in OPPOSITE or not node.get("running"):
+        return ""
+    told = tls_mode(node.get("environment") or {})
+    if told == OPPOSITE[mode]:
+        return f"runs with {told}"
+    # Its settings allow it, but the program was started with others.
+    return "was not restarted since its settings changed" if told != mode and node.get("stale") else ""
+
+
+def problems(
+    program: str,
+    host: str,
+    tls: Mapping[str, Any],
+    node: Mapping[str, Any],
+    variables: Mapping[str, Mapping[str, Any]],
+) -> list[str]:
+    """Why the host must not have this `mode` now; each with the remedy.
+
+    :param tls: ``mode``; ``hosts``, those of each program; and ``whole``, whether all hosts have been looked at.
+    :param node: how the host was found, as mesos_node_info tells it.
+    :param variables: of all hosts, for how the others were found.
+    """
+    mode, before = tls["mode"], tls_mode(node.get("environment") or {})
+    if mode not in OPPOSITE:
+        return []
+    way = f"To do: set mesos_common_tls: downgrade, run scheduler.yml on all hosts, then set {mode}"
+    found = []
+    why = _against(mode, node)
+    if why:
+        found.append(f"mesos_common_tls is {mode}, and {program} {why}. {way}")
+    lost = (node.get("executors") or {}).get(OPPOSITE[mode], 0)
+    if program == "agent" and lost and before != mode:
+        found.append(
+            f"mesos_common_tls is {mode}, and {lost} executors were started with {OPPOSITE[mode]}: the agent would "
+            "lose their tasks. To do: drain the agent, or let these tasks end, then run again"
+        )
+    moves = bool(node.get("running")) and before != mode
+    if not moves and (mode == "off" or node.get("running")):
+        return found
+    unknown, others = [], []
+    for kind in PEERS[program]:
+        for name in tls["hosts"].get(kind) or []:
+            if (kind, name) == (program, host):
+                continue
+            other = (variables.get(name) or {}).get(NODES[kind])
+            if other is None:
+                unknown.append(name)
+            elif _against(mode, other):
+                others.append(f"{kind} on {name} {_against(mode, other)}")
+    if others:
+        found.append(f"mesos_common_tls is {mode}, and {'; '.join(others)}. {way}")
+    if unknown and moves and tls["whole"]:
+        found.append(
+            f"mesos_common_tls is {mode}, and nobody has looked how {', '.join(sorted(set(unknown)))} runs. To do: run "
+            "scheduler.yml on all hosts, without --limit, or take a host that is gone out of its groups"
+        )
+    return found

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host keeps, and that a restart never takes the quorum.
+
+Systemd and /proc are hand-made here; the words of four letters come from a server.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import four_letter_words as zookeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
+from tests.unit.plugins.zookeeper_words import Ensemble
+
+UNIT = "zookeeper.service"
+
+
+class Host:
+    """The host of one server: its files, and a systemd that starts and stops the server of the words."""
+
+    def __init__(self, base: Path, ensemble: Ensemble, number: int) -> None:
+        self.config = base / "zoo.cfg"
+        self.config.write_text("tickTime=2000\n")
+        self.stamp = base / "started"
+        self.ensemble, self.number = ensemble, number
+        self.member = ensemble.members[number - 1]
+        self.done: list[str] = []
+        self.runs, self.comes_back = True, True
+        self.write_stamp()
+
+    def write_stamp(self) -> None:
+        """As the unit does it, by the real program."""
+        done = subprocess.run(["sha256sum", str(self.config)], capture_output=True, text=True, check=False)
+        self.stamp.write_text(done.stdout)
+
+    def run(self, argv: list[str], _stdin: str | None, _timeout: float) -> tuple[int, str, str]:
+        if argv[:2] == ["systemctl", "is-active"]:
+            return (0 if self.runs else 3), "", ""
+        if argv[0] == "journalctl":
+            return 0, "the end of the log", ""
+        assert argv[0] == "systemctl"
+        assert argv[2] == UNIT
+        self.done.append(argv[1])
+        self.runs = True
+        self.write_stamp()
+        if not self.comes_back:
+            self.member.mode = None
+        return 0, "", ""
+
+    def step(self, only: str = "any", join: bool = False, check: bool = False, numbers: tuple[int, ...] = ()):
+        rows = self.ensemble.rows(*numbers)
+        server = zookeeper_node.Server(UNIT, rows, self.number, 0.0, self.run, self.wait)
+        return zookeeper_node.step(server, only, join, [str(self.config)], str(self.stamp), check)
+
+    @staticmethod
+    def wait(_done, rows, _seconds):
+        """Nothing here changes by waiting."""
+        return zookeeper.survey(rows)
+
+
+@pytest.fixture
+def ensemble():
+    one = Ensemble()
+    yield one
+    one.stop()
+
+
+@pytest.fixture
+def follower(tmp_path, ensemble):
+    return Host(tmp_path, ensemble, 1)
+
+
+@pytest.fixture
+def leader(tmp_path, ensemble):
+    return Host(tmp_path, ensemble, 2)
+
+
+def test_a_server_that_has_its_files_is_left_alone(follower):
+    assert follower.step()[:2] == ("", False)
+    assert follower.done == []
+
+
+def test_a_server_that_does_not_run_is_started(follower):
+    follower.runs = False
+    assert follower.step(check=True)[:2] == ("start", False)
+    assert follower.done == []
+    assert follower.step()[:2] == ("start", False)
+    assert follower.done == ["start"]
+
+
+def test_a_changed_file_restarts_a_follower_while_all_serve(follower):
+    follower.config.write_text("tickTime=3000\n")
+    assert follower.step("follower", check=True)[:2] == ("restart", False)
+    assert follower.done == []
+    assert follower.step("follower")[:2] == ("restart", False)
+    assert follower.done == ["restart"]
+    assert follower.step("follower")[:2] == ("", False)
+
+
+def test_a_file_that_came_or_went_is_a_change(follower):
+    follower.config.unlink()
+    assert follower.step()[0] == "restart"
+
+
+def test_without_a_stamp_nobody_knows_what_it_was_started_with(follower):
+    follower.stamp.unlink()
+    assert follower.step()[0] == "restart"
+
+
+def test_the_leader_is_left_for_later(leader):
+    leader.config.write_text("tickTime=3000\n")
+    assert leader.step("idle")[:2] == ("", True)
+    assert leader.step("follower")[:2] == ("", True)
+    assert leader.done == []
+    assert leader.step("any")[:2] == ("restart", False)
+
+
+def test_a_server_that_serves_is_not_restarted_while_another_is_missing(ensemble, follower):
+    ensemble.members[2].mode = None
+    follower.config.write_text("tickTime=3000\n")
+    with pytest.raises(host_units.Refused, match=r"not done, since the ensemble is not complete: .* is electing"):
+        follower.step()
+    assert follower.done == []
+
+
+def test_a_server_that_does_not_come_back_is_told_with_its_log(follower):
+    follower.config.write_text("tickTime=3000\n")
+    follower.comes_back = False
+    with pytest.raises(host_units.Refused, match=r"has not joined: .*No other server .* the end of the log"):
+        follower.step()
+
+
+def test_a_server_that_serves_nobody_may_be_restarted_whatever_the_others_do(ensemble, follower):
+    for member in ensemble.members[:2]:
+        member.mode = None
+    follower.config.write_text("tickTime=3000\n")
+    assert follower.step("idle")[:2] == ("restart", False)
+
+
+def test_a_server_that_does_not_tell_whether_it_serves_is_not_restarted(follower):
+    follower.member.allowed = ["ruok"]
+    follower.config.write_text("tickTime=3000\n")
+    with pytest.raises(host_units.Refused, match=r"4lw.commands.whitelist .* by hand"):
+        follower.step("idle")
+    assert follower.done == []
+
+
+def test_a_standalone_server_that_is_to_be_one_of_three_serves_nobody(ensemble, follower):
+    follower.member.mode = "standalone"
+    follower.config.write_text("server.1=a:1:2\n")
+    assert follower.step("idle")[:2] == ("restart", False)
+
+
+def test_a_server_alone_is_restarted_last_and_without_a_gate(ensemble, tmp_path):
+    alone = Host(tmp_path, ensemble, 1)
+    alone.member.mode = "standalone"
+    alone.config.write_text("tickTime=3000\n")
+    assert alone.step("idle", numbers=(1,))[:2] == ("", True)
+    assert alone.step("any", numbers=(1,))[:2] == ("restart", False)
+
+
+def test_an_empty_server_must_have_joined_before_the_next_one(follower):
+    follower.runs = False
+    follower.comes_back = False
+    with pytest.raises(host_units.Refused, match="has not joined"):
+        follower.step("idle", join=True)
+    # Nor is it passed over when the run is repeated.
+    with pytest.raises(host_units.Refused, match="has not joined"):
+        follower.step("idle", join=True)
+    assert follower.done == ["start"]
+
+
+def test_the_id_and_the_data_that_a_host_keeps(tmp_path):
+    assert zookeeper_node.kept_id(str(tmp_path)) is None
+    (tmp_path / "myid").write_text("replace this text with the cluster-unique zookeeper's instance id (1-255)\n")
+    assert zookeeper_node.kept_id(str(tmp_path)) is None
+    (tmp_path / "myid").write_text("42\n")
+    assert zookeeper_node.kept_id(str(tmp_path)) == 42
+    assert not zookeeper_node.has_data(str(tmp_path), "")
+    (tmp_path / "version-2").mkdir()
+    assert not zookeeper_node.has_data(str(tmp_path), "")
+    (tmp_path / "version-2" / "log.100000001").touch()
+    assert zookeeper_node.has_data("/nonexistent", str(tmp_path))
+
+
+def test_who_else_holds_a_port_is_told_and_our_own_unit_is_not(tmp_path):
+    def proc(path: str, text: str) -> None:
+        file = tmp_path / "proc" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    columns = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    line = "   0: 00000000:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1\n"
+    proc(
+        "net/tcp", columns + line.format(port=2181, state="0A", inode=91) + line.format(port=2888, state="01", inode=92)
+    )
+    proc("net/tcp6", columns + line.format(port=3888, state="0A", inode=93))
+    for pid, inode, unit in ((815, 91, "other.service"), (816, 93, UNIT)):
+        proc(f"{pid}/comm", "java\n")
+        proc(f"{pid}/cgroup", f"0::/system.slice/{unit}\n")
+        (tmp_path / f"proc/{pid}/fd").mkdir()
+        (tmp_path / f"proc/{pid}/fd/5").symlink_to(f"socket:[{inode}]")
+    # 2888 is only a connection, and 3888 is ours.
+    assert host_net.held_ports([2181, 2888, 3888], UNIT, str(tmp_path)) == {2181: "java (pid 815)"}
+
+
+def test_memory_is_that_of_the_host(tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       24595912 kB\nMemFree: 1 kB\n")
+    assert host_net.memory_mib(str(tmp_path)) == 24019

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who may import whom: the contracts of pyproject.toml hold, and each of them is broken by what it is there for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.project.tree import ROOT
+
+PLUGINS = "ansible_collections.baremetal.gpu.plugins"
+LAYERS = "What runs on hosts is in layers"
+ALONE = "What runs on hosts knows neither Ansible, nor the controller, nor gpuops"
+CONTROLLER = "The collection does not know gpuops"
+
+
+def lint(tree: Path) -> subprocess.CompletedProcess[str]:
+    """lint-imports over a tree that has the collection under the name that Ansible gives it."""
+    program = Path(sys.executable).with_name("lint-imports")
+    environment = {**os.environ, "PYTHONPATH": f"{tree}:{tree}/collections", "NO_COLOR": "1", "COLUMNS": "200"}
+    return subprocess.run(
+        [program, "--config", tree / "pyproject.toml", "--no-cache"],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    names = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "gpuops", tmp_path / "gpuops", ignore=names)
+    shutil.copytree(ROOT / "plugins", tmp_path / "collections/ansible_collections/baremetal/gpu/plugins", ignore=names)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+def test_the_contracts_hold(tree: Path) -> None:
+    done = lint(tree)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for contract in (LAYERS, ALONE, CONTROLLER):
+        assert f"{contract} KEPT" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "contract"),
+    [
+        ("module_utils/host/files.py", f"{PLUGINS}.module_utils.config.merge", LAYERS),
+        ("module_utils/config/merge.py", f"{PLUGINS}.module_utils.system.kernels", LAYERS),
+        ("module_utils/system/kernels.py", f"{PLUGINS}.module_utils.gpu.driver", LAYERS),
+        ("module_utils/kernel_log/xid.py", f"{PLUGINS}.module_utils.gpu.pci", LAYERS),
+        ("module_utils/mesos/flags.py", f"{PLUGINS}.module_utils.marathon.app_schema", LAYERS),
+        ("module_utils/health/rules.py", f"{PLUGINS}.module_utils.ceph.client", LAYERS),
+        ("module_utils/drift/packages.py", f"{PLUGINS}.module_utils.preflight.report", LAYERS),
+        ("module_utils/health/codes.py", f"{PLUGINS}.module_utils.agent.state", LAYERS),
+        ("module_utils/agent/state.py", f"{PLUGINS}.module_utils.reconciler.store", LAYERS),
+        ("module_utils/reconciler/store.py", f"{PLUGINS}.module_utils.agent.state", LAYERS),
+        ("module_utils/gpu/facts.py", "ansible.module_utils.basic", ALONE),
+        ("module_utils/gpu/facts.py", f"{PLUGINS}.plugin_utils.allocatable", ALONE),
+        ("module_utils/gpu/facts.py", "gpuops", ALONE),
+        ("plugin_utils/mesos/plan.py", "gpuops.cli", CONTROLLER),
+    ],
+)
+def test_an_import_against_them_is_found(tree: Path, importer: str, imported: str, contract: str) -> None:
+    path = tree / "collections/ansible_collections/baremetal/gpu/plugins" / importer
+    package, _dot, name = imported.rpartition(".")
+    # Where nobody looks: in a function.
+    line = f"from {package} import {name}" if package else f"import {name}"
+    path.write_text(f"{path.read_text()}\n\ndef _late() -> None:\n    {line}\n")
+    done = lint(tree)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{contract} BROKEN" in done.stdout
+
+
+def test_a_package_without_a_layer_is_found(tree: Path) -> None:
+    package = tree / "collections/ansible_collections/baremetal/gpu/plugins/module_utils/cards"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    done = lint(tree)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{LAYERS} BROKEN" in done.stdout or "cards" in done.stdout + done.stderr
