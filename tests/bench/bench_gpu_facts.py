@@ -47,8 +47,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml
 if "health" in sys.argv[2]:
     # The file tree has no device files.
     from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
-    devices.is_right = lambda node, root: True
-facts = gpu.gather(sys.argv[2].split(","), nvml.unpack(sys.stdin.read()), 60.0, sys.argv[1], verdicts=gpu_verdicts)
+    device_nodes.is_right = lambda node, root: True
+facts = gpu_facts.gather(sys.argv[2].split(","), nvml.unpack(sys.stdin.read()), 60.0, sys.argv[1], verdicts=gpu_verdicts)
 json.dump(facts, sys.stdout)
 """
 XML = f"""{MODULE}

@@ -20,7 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import snapshot
 root = os.environ["SIMULATED_ROOT"]
 lib = nvml.load_binding(pathlib.Path(sys.argv[1]).read_text())
 look = snapshot.Reader(lib, root).read(slow=True)
-facts = gpu.probe(None, 20.0, root, pci.scan(root), (*gpu.HARDWARE, "details"))
+facts = gpu_facts.probe(None, 20.0, root, pci.scan(root), (*gpu_facts.HARDWARE, "details"))
 print(json.dumps([look["devices"], look["driver"], facts]))
 """
 

@@ -100,7 +100,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import snapshot
 root = os.environ["SIMULATED_ROOT"]
 look = snapshot.Reader(nvml.load_binding(None), root).read(slow=True)
 told = agent_publish.facts({"snapshot": look, "health": health.judge_once(look, [])})
-gathered = gpu.gather(gpu.COMPACT, root=root, verdicts=gpu_verdicts)
+gathered = gpu_facts.gather(gpu_facts.COMPACT, root=root, verdicts=gpu_verdicts)
 print(json.dumps([json.loads(json.dumps(told)), gathered]))
 """
 
