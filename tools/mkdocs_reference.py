@@ -6,6 +6,7 @@ from its DOCUMENTATION, EXAMPLES and RETURN. On the other pages it puts
 
 - `<!-- section: roles/x/README.md # Title -->`: that section of a README, without its heading,
 - `<!-- systems -->`: the operating systems of the collection's own table,
+- `<!-- stages -->`: the stages of a run, of the collection's own list,
 - `<!-- examined -->`: what each role's README says of where it was run.
 """
 
@@ -20,6 +21,8 @@ import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import STAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -227,6 +230,18 @@ def systems() -> str:
     supported = constants_of(ROOT / "plugins" / "module_utils" / "system" / "distributions.py")["SUPPORTED"]
     rows = [f"| {row['name']} | {levels[row['level']]} |" for row in supported.values()]
     return "\n".join(["| operating system | level |", "| --- | --- |", *rows])
+
+
+def stages() -> str:
+    """The stages of a run, with their tags and who goes through them."""
+    rows = []
+    for stage in STAGES:
+        tags = ", ".join(f"`{tag}`" for tag in stage.tags)
+        groups = ", ".join(f"`{group}`" for group in stage.groups)
+        rows.append(f"| {stage.name} | {tags} | {groups} | {in_cell(stage.loss)} |")
+    return "\n".join(
+        ["| stage | tags | hosts of | a host that fails it is without |", "| --- | --- | --- | --- |", *rows]
+    )
 
 
 def examined() -> str:
