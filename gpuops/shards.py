@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import NAMES, STAGES
 from gpuops.runner import SITE_PLAYBOOK
 
 # What one process and its workers keep busy, and how many hosts are worth the start of another one.
@@ -24,12 +25,12 @@ CORES, FEWEST_HOSTS = 4, 50
 # Of more than these, some wait for their turn.
 MOST_HOSTS = 100
 
-# The tags of the site's playbook under which no host waits for another or reads what was found out about it.
-APART = ("preflight", "driver", "cuda", "containers", "verify", "agent", "gpu_agent")
+# The tags of the site's playbook for stages whose hosts can be divided.
+DIVISIBLE_TAGS = tuple(tag for stage in STAGES if stage.independent for tag in stage.tags)
 # Those of them before which all hosts go through preflight.
-CHECKED = ("driver", "cuda", "containers")
+TAGS_AFTER_PREFLIGHT = tuple(tag for stage in STAGES if stage.after_preflight for tag in stage.tags)
 # These come before anything is changed anywhere, as in the site's playbook. The hosts of the first are those that have
-# something to do under APART.
+# something to do under DIVISIBLE_TAGS.
 PREFLIGHT, STORAGE_PREFLIGHT = "baremetal.gpu.preflight", "baremetal.gpu.storage_preflight"
 
 
@@ -54,10 +55,10 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     if playbook != SITE_PLAYBOOK:
         return [Leg(playbook, tags, divided=True)]
     named = [name.strip() for name in tags.split(",") if name.strip()]
-    apart = [name for name in named if name in APART] if named else APART
-    together = [name for name in named if name not in APART]
+    apart = [name for name in named if name in DIVISIBLE_TAGS] if named else DIVISIBLE_TAGS
+    together = [name for name in named if name not in DIVISIBLE_TAGS]
     found = []
-    if any(name in CHECKED for name in apart):
+    if any(name in TAGS_AFTER_PREFLIGHT for name in apart):
         # What it finds out about a host lasts as long as its process, so that the next leg has it again.
         found.append(Leg(PREFLIGHT, divided=True))
     if apart and (not named or "storage" in together):
@@ -67,7 +68,7 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     if together:
         found.append(Leg(playbook, ",".join(together)))
     elif not named:
-        found.append(Leg(playbook, options=("--skip-tags", ",".join(APART))))
+        found.append(Leg(playbook, options=("--skip-tags", ",".join(DIVISIBLE_TAGS))))
     return found
 
 
@@ -142,7 +143,7 @@ class Whole(progress.Run):
         super().__init__(*given)
         self._shards: list[progress.Run] = []
         self._listed: list[str] = []
-        self._order = list(progress.ORDER)
+        self._order = list(NAMES)
 
     def divide(self, parts: Sequence[Sequence[str]]) -> list[progress.Run]:
         """A Run for each part of the hosts. What is known of them from before stays known."""

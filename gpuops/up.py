@@ -10,13 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import TAGS
 from gpuops import drive, records, runner, screen
 from gpuops.site import InventoryOption, Site, SiteError, find
 
 LimitOption = Annotated[str, typer.Option("--limit", "-l", help="Only these hosts or groups.")]
-TagsOption = Annotated[
-    str, typer.Option("--tags", "-t", help="Only these stages: preflight, driver, cuda, containers, verify, …")
-]
+TagsOption = Annotated[str, typer.Option("--tags", "-t", help=f"Only these stages: {', '.join(TAGS)}.")]
 WordsArgument = Annotated[
     list[str] | None,
     typer.Argument(metavar="-- OPTIONS", help="Further options of ansible-playbook, after --.", show_default=False),

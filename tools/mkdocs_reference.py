@@ -6,6 +6,7 @@ from its DOCUMENTATION, EXAMPLES and RETURN. On the other pages it puts
 
 - `<!-- section: roles/x/README.md # Title -->`: that section of a README, without its heading,
 - `<!-- systems -->`: the operating systems of the collection's own table,
+- `<!-- stages -->`: the stages of a run, of the collection's own list,
 - `<!-- examined -->`: what each role's README says of where it was run.
 """
 
@@ -21,13 +22,16 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import STAGES
+
 ROOT = Path(__file__).resolve().parents[1]
 
+# A module of the collection, as a link from a page of the reference.
+MODULE_LINK = (re.compile(r"\bM\(baremetal\.gpu\.(\w+)\)"), r"[\1](../modules/\1.md)")
 # Ansible's semantic markup, as far as it is used here, in Markdown.
 MARKUP = [
     (re.compile(r"\b[CVE]\(((?:[^()\\]|\\.|\([^()]*\))*)\)"), r"`\1`"),
     (re.compile(r"\b(?:O|RV)\((?:[\w.#]+:)?((?:[^()\\]|\\.|\([^()]*\))*)\)"), r"`\1`"),
-    (re.compile(r"\bM\(baremetal\.gpu\.(\w+)\)"), r"[\1](../modules/\1.md)"),
     (re.compile(r"\b[MP]\(([^()#]+)(?:#\w+)?\)"), r"`\1`"),
     (re.compile(r"\bB\(([^()]*)\)"), r"**\1**"),
     (re.compile(r"\bI\(([^()]*)\)"), r"*\1*"),
@@ -36,10 +40,13 @@ MARKUP = [
 ]
 
 
-def prose(text: str | list[str], separator: str = "\n\n") -> str:
-    """A description as Markdown."""
+def prose(text: str | list[str], separator: str = "\n\n", links: bool = True) -> str:
+    """A description as Markdown.
+
+    :param links: to the pages of modules; otherwise these are named.
+    """
     joined = separator.join([text] if isinstance(text, str) else text)
-    for pattern, replacement in MARKUP:
+    for pattern, replacement in [*([MODULE_LINK] if links else []), *MARKUP]:
         joined = pattern.sub(replacement, joined)
     return joined.strip()
 
@@ -60,13 +67,13 @@ def type_of(spec: dict[str, Any]) -> str:
     return f"{spec.get('type', 'str')}{elements}"
 
 
-def options_table(options: dict[str, Any], defaults: dict[str, Any], prefix: str = "") -> list[str]:
+def options_table(options: dict[str, Any], defaults: dict[str, Any], prefix: str = "", links: bool = True) -> list[str]:
     """Rows for options and, below each, for those inside it."""
     rows = []
     for name, spec in options.items():
         if name.startswith("_") and name != "_input":
             continue  # between an action plugin and its module
-        about = prose(spec.get("description", ""), " ")
+        about = prose(spec.get("description", ""), " ", links)
         if "choices" in spec:
             about += " One of " + ", ".join(value(choice) for choice in spec["choices"]) + "."
         if spec.get("required"):
@@ -77,15 +84,18 @@ def options_table(options: dict[str, Any], defaults: dict[str, Any], prefix: str
             given = value(spec["default"]) if "default" in spec else ""
         rows.append(f"| `{prefix}{name}` | {type_of(spec)} | {given} | {in_cell(about)} |")
         inside = spec.get("options") or spec.get("suboptions") or {}
-        rows += options_table(inside, {}, f"{prefix}{name}." if spec.get("type") == "dict" else f"{prefix}{name}[].")
+        inner = f"{prefix}{name}." if spec.get("type") == "dict" else f"{prefix}{name}[]."
+        rows += options_table(inside, {}, inner, links)
     return rows
+
+
+TABLE_HEAD = ["| name | type | default | meaning |", "| --- | --- | --- | --- |"]
 
 
 def table(options: dict[str, Any], defaults: dict[str, Any] | None = None) -> str:
     if not options:
         return "None.\n"
-    head = ["| name | type | default | meaning |", "| --- | --- | --- | --- |"]
-    return "\n".join([*head, *options_table(options, defaults or {})]) + "\n"
+    return "\n".join([*TABLE_HEAD, *options_table(options, defaults or {})]) + "\n"
 
 
 def readme_of(role: Path) -> str:
@@ -94,10 +104,19 @@ def readme_of(role: Path) -> str:
     return re.sub(r"^## Variables\n.*?(?=^## |\Z)", "", text, flags=re.MULTILINE | re.DOTALL).strip()
 
 
+def defaults_of(role: Path) -> dict[str, Any]:
+    path = role / "defaults" / "main.yml"
+    return (yaml.safe_load(path.read_text()) if path.exists() else None) or {}
+
+
+def entry_points_of(role: Path) -> dict[str, dict[str, Any]]:
+    """The role's argument specifications by entry point."""
+    found: dict[str, dict[str, Any]] = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())
+    return found["argument_specs"]
+
+
 def role_page(role: Path) -> str:
-    specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
-    defaults_file = role / "defaults" / "main.yml"
-    defaults = (yaml.safe_load(defaults_file.read_text()) if defaults_file.exists() else None) or {}
+    specs, defaults = entry_points_of(role), defaults_of(role)
     page = [f"# Role {role.name}\n", readme_of(role) + "\n"]
     for name, entry in specs.items():
         page.append("## Variables\n" if name == "main" else f"## Variables of the entry point {name}\n")
@@ -183,8 +202,7 @@ def plugins(kind: str) -> list[Path]:
 
 
 def short(role: Path) -> str:
-    specs = yaml.safe_load((role / "meta" / "argument_specs.yml").read_text())["argument_specs"]
-    return str(next(iter(specs.values())).get("short_description", ""))
+    return str(next(iter(entry_points_of(role).values())).get("short_description", ""))
 
 
 def index_page() -> str:
@@ -227,6 +245,18 @@ def systems() -> str:
     supported = constants_of(ROOT / "plugins" / "module_utils" / "system" / "distributions.py")["SUPPORTED"]
     rows = [f"| {row['name']} | {levels[row['level']]} |" for row in supported.values()]
     return "\n".join(["| operating system | level |", "| --- | --- |", *rows])
+
+
+def stages() -> str:
+    """The stages of a run, with their tags and who goes through them."""
+    rows = []
+    for stage in STAGES:
+        tags = ", ".join(f"`{tag}`" for tag in stage.tags)
+        groups = ", ".join(f"`{group}`" for group in stage.groups)
+        rows.append(f"| {stage.name} | {tags} | {groups} | {in_cell(stage.loss)} |")
+    return "\n".join(
+        ["| stage | tags | hosts of | a host that fails it is without |", "| --- | --- | --- | --- |", *rows]
+    )
 
 
 def examined() -> str:

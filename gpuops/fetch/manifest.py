@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.system import distributions
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.repositories import parse_deb822
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
 from gpuops import outside
@@ -294,9 +295,8 @@ def _release(system: dict[str, Any]) -> Release:
 
 def _components(repositories: list[dict[str, Any]]) -> set[str]:
     """The components of the archive that repositories in the form of deb822 add to what a host has."""
-    contents = (str(row.get("content") or "") for row in repositories)
-    found = (re.findall(r"^Components: (.*)$", content, re.MULTILINE) for content in contents)
-    return {component for stanzas in found for stanza in stanzas for component in stanza.split()}
+    stanzas = (stanza for row in repositories for stanza in parse_deb822(str(row.get("content") or "")))
+    return {component for stanza in stanzas for component in stanza.get("components", "").split()}
 
 
 def _package(row: dict[str, Any]) -> str:

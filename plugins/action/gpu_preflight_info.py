@@ -19,25 +19,17 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.variables 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import options_of, unsuitable
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import ROLES_OF_A_NODE
 
 # The role whose arguments become this module's.
 OWN = "gpu_preflight"
-# Those that a host goes through, and what they share.
-ROLES_OF_A_NODE = (
-    "common",
-    "nouveau",
-    "nvidia_driver",
-    "gpu_device_nodes",
-    "cuda",
-    "container_runtime",
-    "gpu_verify",
-    "gpu_agent",
-)
+# What those that a host goes through share, and they.
+JUDGED_ROLES = ("common", *ROLES_OF_A_NODE)
 # Every variable of the other roles that holds a URL, whatever it is called.
 _URL = re.compile(r"(nvidia_driver|cuda|container_runtime)_.*_(url|uri)$")
 
 # What their variables are like is read once and not for each host.
-for role in (OWN, *ROLES_OF_A_NODE):
+for role in (OWN, *JUDGED_ROLES):
     options_of(role)
 # The stages that follow ask the host by this module; this one does not.
 before_forks.prepare_while_hosts_answer("baremetal.gpu.host_drift_info")
@@ -73,7 +65,7 @@ class ActionModule(BindingAction):
             self.take_own(arguments, variables)
             self.take_from_host(arguments, variables)
             # The module judges the others, with what is in the host.
-            arguments["_unsuitable"] = unsuitable(ROLES_OF_A_NODE, variables, self._templar.template, DEFAULTS)
+            arguments["_unsuitable"] = unsuitable(JUDGED_ROLES, variables, self._templar.template, DEFAULTS)
         self.check_runfile(arguments)
 
     def take_own(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:

@@ -18,6 +18,8 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import packages, system
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.versions import version_key
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.repositories import apt_sources
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import read_text
 
 PENDING = "/var/lib/baremetal-gpu/pending"
 DRAINED = "drained"
@@ -91,7 +93,7 @@ def repository_file(repository: Item, root: str, manager: str) -> Item:
     if yum:
         return {**item, "content": packages.render_yum(repository, key_path(repository, manager))}
     if repository.get("extend"):
-        sources = packages.read_sources(root, without=os.path.basename(path))
+        sources = [stanza for _path, stanza in apt_sources(root, without=os.path.basename(path))]
         stanzas = packages.missing_components(sources, repository["extend"], repository.get("components") or ())
         content = packages.render_components(stanzas)
         return {**item, "content": content} if content else {**item, "state": "absent"}
@@ -253,9 +255,7 @@ def read_pending(root: str = "/") -> dict[str, str]:
     except OSError:
         return {}
     # A name that begins with a dot is a file that is still being written.
-    return {
-        name: packages.read_text(os.path.join(directory, name)).strip() for name in names if not name.startswith(".")
-    }
+    return {name: read_text(os.path.join(directory, name)).strip() for name in names if not name.startswith(".")}
 
 
 def _recorded(record: str, changes: list[str], pending: dict[str, str], what: str) -> Item:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What package managers have on disk: dpkg's status file, apt's sources and preferences, rpm's list and its locks."""
+"""What package managers have on disk: the packages of dpkg and of rpm with its locks, and files for apt and dnf."""
 
 from __future__ import annotations
 
@@ -13,40 +13,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.dpkg import STATUS, parse_dpkg
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import read_text
+
 Runner = Callable[[Sequence[str]], "tuple[int, str]"]
 
 # States of dpkg in which a package is neither there nor gone, in dpkg's own words.
 INCOMPLETE = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
-
-_DPKG_FIELD = re.compile(r"^(Package|Status|Version|Architecture|Provides): (.*)$", re.MULTILINE)
-
-
-def read_text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""
-
-
-def parse_dpkg(text: str) -> list[dict[str, Any]]:
-    """The stanzas of a dpkg status file, only with the fields that matter here."""
-    found: list[dict[str, Any]] = []
-    for match in _DPKG_FIELD.finditer(text):
-        field, value = match.groups()
-        if field == "Package":
-            found.append({"name": value, "want": "unknown", "flag": "ok", "state": "not-installed"})
-        elif not found:
-            continue
-        elif field == "Status":
-            words = value.split()
-            if len(words) == 3:
-                found[-1].update(want=words[0], flag=words[1], state=words[2])
-        elif field == "Provides":
-            found[-1]["provides"] = [entry.split("(")[0].strip().split(":")[0] for entry in value.split(",")]
-        else:
-            found[-1][field.lower()] = value
-    return found
 
 
 def read_conffiles(text: str, name: str) -> dict[str, str]:
@@ -121,7 +94,7 @@ class Packages:
         """Configuration files of a package that are not as it brought them. Of rpm none: it keeps those itself."""
         if self.manager != "apt":
             return []
-        shipped = read_conffiles(read_text(os.path.join(self._root, "var/lib/dpkg/status")), name)
+        shipped = read_conffiles(read_text(os.path.join(self._root, STATUS)), name)
         return sorted(path for path, digest in shipped.items() if _md5(self._root, path) not in (None, digest))
 
     def versions(self, name: str) -> list[str]:
@@ -258,7 +231,7 @@ def read_rpm(root: str, run: Runner) -> Packages:
 
 
 def read_packages(root: str, run: Runner) -> Packages:
-    if os.path.exists(os.path.join(root, "var/lib/dpkg/status")):
+    if os.path.exists(os.path.join(root, STATUS)):
         return read_dpkg(root)
     return read_rpm(root, run)
 
@@ -289,56 +262,6 @@ def policy_command(names: Sequence[str]) -> list[str]:
 # --- sources ---------------------------------------------------------------------------------------------------------
 
 BANNER = "# Written by baremetal.gpu; changes are overwritten.\n"
-
-
-def parse_deb822(text: str) -> list[dict[str, str]]:
-    """Stanzas of a deb822 file, keys in lower case, continued lines joined by a newline."""
-    stanzas: list[dict[str, str]] = []
-    current: dict[str, str] = {}
-    key = ""
-    for line in [*text.splitlines(), ""]:
-        if not line.strip():
-            if current:
-                stanzas.append(current)
-            current, key = {}, ""
-        elif line.startswith("#"):
-            continue
-        elif line[0].isspace() and key:
-            current[key] += "\n" + line.rstrip()
-        elif ":" in line:
-            key, _colon, value = line.partition(":")
-            key = key.strip().lower()
-            current[key] = value.strip()
-    return stanzas
-
-
-def parse_one_line(text: str) -> list[dict[str, str]]:
-    """Entries of a sources.list in the form of deb822 stanzas."""
-    stanzas = []
-    for line in text.splitlines():
-        match = re.match(r"^\s*(deb|deb-src)\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)([^#]*)", line)
-        if not match:
-            continue
-        kind, options, uri, suite, components = match.groups()
-        stanza = {"types": kind, "uris": uri, "suites": suite, "components": components.strip()}
-        for option in (options or "").split():
-            name, _equals, value = option.partition("=")
-            name = {"arch": "architectures", "signed-by": "signed-by"}.get(name, name)
-            stanza[name] = value.replace(",", " ")
-        stanzas.append(stanza)
-    return stanzas
-
-
-def read_sources(root: str = "/", without: str = "") -> list[dict[str, str]]:
-    """Every enabled apt source of the host, as stanzas; `without` leaves one file out."""
-    directory = os.path.join(root, "etc/apt/sources.list.d")
-    stanzas = parse_one_line(read_text(os.path.join(root, "etc/apt/sources.list")))
-    for path in sorted(glob.glob(os.path.join(directory, "*.list"))):
-        stanzas += parse_one_line(read_text(path))
-    for path in sorted(glob.glob(os.path.join(directory, "*.sources"))):
-        if os.path.basename(path) != without:
-            stanzas += parse_deb822(read_text(path))
-    return [stanza for stanza in stanzas if stanza.get("enabled", "yes").lower() not in ("no", "false", "0")]
 
 
 def missing_components(

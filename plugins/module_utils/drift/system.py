@@ -17,9 +17,10 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.drift.packages import Runner, read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift.packages import Runner
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import read_text
 
 # Answers of `systemctl is-enabled` with exit status 0, and what an alias of an enabled unit says.
 ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "generated", "alias", "linked", "linked-runtime")

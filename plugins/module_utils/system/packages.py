@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.dpkg import STATUS, parse_dpkg
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import Run, below, read_text, run_command
 
 # The rest of the package database is skipped over.
@@ -20,15 +21,11 @@ PACKAGES_OF_INTEREST = re.compile(
 def packages(root: str = "/", run: Run = run_command) -> dict[str, dict[str, str]]:
     """The installed packages that matter here: name -> version and vendor."""
     found = {}
-    status = read_text(below(root, "var/lib/dpkg/status"))
+    status = read_text(below(root, STATUS))
     if status:
-        for paragraph in status.split("\n\n"):
-            name = paragraph[len("Package: ") :].split("\n", 1)[0]
-            if not PACKAGES_OF_INTEREST.match(name) or "\nStatus: " not in paragraph:
-                continue
-            fields = dict(re.findall(r"^(Status|Version|Maintainer): (.*)$", paragraph, re.M))
-            if fields.get("Status", "").endswith(" installed"):
-                found[name] = {"version": fields.get("Version", ""), "vendor": fields.get("Maintainer", "")}
+        for row in parse_dpkg(status, PACKAGES_OF_INTEREST.match):
+            if row["state"] == "installed":
+                found[row["name"]] = {"version": row.get("version", ""), "vendor": row.get("vendor", "")}
     elif os.path.isdir(below(root, "var/lib/rpm")) or os.path.isdir(below(root, "usr/lib/sysimage/rpm")):
         command = ["rpm", "--root", root, "-qa", "--qf", "%{NAME}\\t%{VERSION}-%{RELEASE}\\t%{VENDOR}\\n"]
         for line in run(command)[1].splitlines():

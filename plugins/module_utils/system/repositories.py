@@ -5,69 +5,90 @@
 
 from __future__ import annotations
 
-import configparser
 import glob
 import os
 import re
-from typing import Any, Callable
+from collections.abc import Iterator
+from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
 
 
-def _deb822(path: str, text: str) -> list[dict[str, Any]]:
-    entries = []
-    for paragraph in re.split(r"\n\s*\n", text):
-        fields: dict[str, str] = {}
-        key = ""
-        for line in paragraph.splitlines():
-            if line.startswith("#"):
+def parse_deb822(text: str) -> list[dict[str, str]]:
+    """Stanzas of a deb822 file, keys in lower case, continued lines joined by a newline."""
+    stanzas: list[dict[str, str]] = []
+    current: dict[str, str] = {}
+    key = ""
+    for line in [*text.splitlines(), ""]:
+        if not line.strip():
+            if current:
+                stanzas.append(current)
+            current, key = {}, ""
+        elif line.startswith("#"):
+            continue
+        elif line[0].isspace() and key:
+            current[key] += "\n" + line.rstrip()
+        elif ":" in line:
+            key, _colon, value = line.partition(":")
+            key = key.strip().lower()
+            current[key] = value.strip()
+    return stanzas
+
+
+def parse_one_line(text: str) -> list[dict[str, str]]:
+    """Entries of a sources.list in the form of deb822 stanzas."""
+    stanzas = []
+    for line in text.splitlines():
+        match = re.match(r"^\s*(deb|deb-src)\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)([^#]*)", line)
+        if not match:
+            continue
+        kind, options, uri, suite, components = match.groups()
+        stanza = {"types": kind, "uris": uri, "suites": suite, "components": components.strip()}
+        for option in (options or "").split():
+            name, _equals, value = option.partition("=")
+            name = {"arch": "architectures", "signed-by": "signed-by"}.get(name, name)
+            stanza[name] = value.replace(",", " ")
+        stanzas.append(stanza)
+    return stanzas
+
+
+def apt_sources(root: str = "/", without: str = "") -> Iterator[tuple[str, dict[str, str]]]:
+    """Every enabled source of apt: the path of its file and its stanza. `without` leaves one file out."""
+    readers = (
+        ("etc/apt/sources.list", parse_one_line),
+        ("etc/apt/sources.list.d/*.list", parse_one_line),
+        ("etc/apt/sources.list.d/*.sources", parse_deb822),
+    )
+    for pattern, parse in readers:
+        for path in sorted(glob.glob(below(root, pattern))):
+            if parse is parse_deb822 and os.path.basename(path) == without:
                 continue
-            if line[:1] in (" ", "\t"):
-                fields[key] = f"{fields.get(key, '')}\n{line.strip()}"
-            elif ":" in line:
-                key, value = line.split(":", 1)
-                key = key.strip().lower()
-                fields[key] = value.strip()
-        if "uris" not in fields or fields.get("enabled", "yes").lower() in ("no", "false", "0"):
-            continue
-        if "deb" not in fields.get("types", "").split():
-            continue
-        entries += [
-            {
+            for stanza in parse(read_text(path)):
+                if stanza.get("enabled", "yes").lower() not in ("no", "false", "0"):
+                    yield "/" + os.path.relpath(path, root), stanza
+
+
+def _rows_of_apt(path: str, stanza: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """A stanza with packages that are built, one row per URI and suite."""
+    if "deb" not in stanza.get("types", "").split():
+        return
+    # Keys are separated by commas or by spaces. One in the file itself has lines that do not matter here.
+    signed_by = "\n".join(line.strip() for line in stanza.get("signed-by", "").replace(",", " ").splitlines()).strip()
+    for uri in stanza.get("uris", "").split():
+        for suite in stanza.get("suites", "").split():
+            yield {
                 "file": path,
                 "uri": uri,
                 "suite": suite,
-                "components": fields.get("components", "").split(),
-                # A key in the file itself starts with an empty line; its lines do not matter here.
-                "signed_by": fields.get("signed-by", "").strip(),
+                "components": stanza.get("components", "").split(),
+                "signed_by": signed_by,
             }
-            for uri in fields["uris"].split()
-            for suite in fields.get("suites", "").split()
-        ]
-    return entries
-
-
-def _one_line(path: str, text: str) -> list[dict[str, Any]]:
-    entries = []
-    for line in text.splitlines():
-        match = re.match(
-            r"^deb\s+(?:\[(?P<options>[^\]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)(?P<rest>.*)$", line.strip()
-        )
-        if match:
-            options = dict(part.split("=", 1) for part in (match["options"] or "").split() if "=" in part)
-            entries.append(
-                {
-                    "file": path,
-                    "uri": match["uri"],
-                    "suite": match["suite"],
-                    "components": match["rest"].split("#")[0].split(),
-                    "signed_by": options.get("signed-by", ""),
-                }
-            )
-    return entries
 
 
 def _yum(path: str, text: str) -> list[dict[str, Any]]:
+    # Of use here alone, and slow to load.
+    import configparser
+
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read_string(text)
@@ -85,14 +106,7 @@ def _yum(path: str, text: str) -> list[dict[str, Any]]:
 
 def repositories(root: str = "/") -> list[dict[str, Any]]:
     """Every enabled package source, one row per URI and suite."""
-    readers: tuple[tuple[str, Callable[[str, str], list[dict[str, Any]]]], ...] = (
-        ("etc/apt/sources.list", _one_line),
-        ("etc/apt/sources.list.d/*.list", _one_line),
-        ("etc/apt/sources.list.d/*.sources", _deb822),
-        ("etc/yum.repos.d/*.repo", _yum),
-    )
-    rows = []
-    for pattern, reader in readers:
-        for path in sorted(glob.glob(below(root, pattern))):
-            rows += reader("/" + os.path.relpath(path, root), read_text(path))
+    rows = [row for path, stanza in apt_sources(root) for row in _rows_of_apt(path, stanza)]
+    for path in sorted(glob.glob(below(root, "etc/yum.repos.d/*.repo"))):
+        rows += _yum("/" + os.path.relpath(path, root), read_text(path))
     return rows

@@ -12,35 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-# The stage that a role belongs to. What is not here is a stage of its own.
-STAGES = {
-    "gpu_preflight": "preflight",
-    "nouveau": "driver",
-    "nvidia_driver": "driver",
-    "gpu_device_nodes": "driver",
-    "cuda": "cuda",
-    "container_runtime": "containers",
-    "gpu_verify": "verify",
-    "gpu_agent": "agent",
-    "zookeeper": "scheduler",
-    "mesos_common": "scheduler",
-    "mesos_master": "scheduler",
-    "mesos_agent": "scheduler",
-    "marathon": "scheduler",
-    "marathon_apps": "scheduler",
-    "gpu_reconciler": "reconciler",
-    "ceph_common": "storage",
-    "ceph_mon": "storage",
-    "ceph_mgr": "storage",
-    "ceph_osd": "storage",
-    "ceph_mds": "storage",
-    "cephfs_client": "storage",
-    "cephfs_homes": "storage",
-}
-ORDER = ("preflight", "driver", "cuda", "containers", "verify", "agent", "storage", "scheduler", "reconciler")
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import stages
 
-# They work for other roles, so what they do belongs to the stage that is under way.
-SHARED_ROLES = ("common", "mesos_operator")
 # This one rescues what fails in it, and tells why afterwards.
 EXPLAINING_ROLE = "common"
 
@@ -204,7 +177,7 @@ class Run:
             return
         cells = (self.hosts.get(name) or self._met(name)).cells
         for role in roles:
-            stage = STAGES.get(role) if isinstance(role, str) else None
+            stage = stages.NAME_OF_ROLE.get(role) if isinstance(role, str) else None
             if stage is None:
                 continue
             cells.setdefault(stage, OK)
@@ -255,8 +228,8 @@ class Run:
             seen.update(dict.fromkeys(host.cells))
         if self.stage:
             seen[self.stage] = None
-        known = [name for name in ORDER if name in seen]
-        return known + [name for name in seen if name and name not in ORDER]
+        known = [name for name in stages.NAMES if name in seen]
+        return known + [name for name in seen if name and name not in stages.NAMES]
 
     def cell(self, name: str, stage: str) -> str:
         """What became of a host at a stage, or running; empty if it has not come to it."""
@@ -312,9 +285,9 @@ class Run:
 
     def _stage_of(self, role: str) -> str:
         name = short(role)
-        if name and name not in SHARED_ROLES:
-            stage = STAGES.get(name, name)
-            if stage in ORDER:
+        if name and name not in stages.SHARED_ROLES:
+            stage = stages.NAME_OF_ROLE.get(name, name)
+            if stage in stages.NAMES:
                 self._last_known = stage
             return stage
         if self.stage or self.play in QUIET_PLAYS:

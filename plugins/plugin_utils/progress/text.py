@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import SHORT_TITLES
 
 Line = list[tuple[str, str]]
 
@@ -28,9 +29,6 @@ SYMBOLS = {
 }
 # For terminals that have ASCII only.
 ASCII = {"✓": "+", "±": "c", "▸": ">", "✗": "X", "·": ".", "…": "~", "↻": "R"}
-
-# Stages where there is little room.
-_BRIEF = {"preflight": "check", "containers": "engine", "storage": "store", "scheduler": "sched"}
 
 # Between the cause and the remedy in what the roles and modules of the collection say.
 _MARKER = re.compile(r"\s*\b(?:Remedy|To do):\s*")
@@ -209,7 +207,7 @@ def matrix(run: progress.Run, stages: list[str], names: list[str], now: float, w
     """Hosts and stages, and what each host is doing or where it ended."""
     first = min(max(len(name) for name in names), max(8, width // 4))
     wide = first + sum(max(len(stage), 8) + 2 for stage in stages) + 30 <= width
-    titles = stages if wide else [_BRIEF.get(stage, stage)[:6] for stage in stages]
+    titles = stages if wide else [SHORT_TITLES.get(stage, stage)[:6] for stage in stages]
     columns = [max(len(title), 8) if wide else len(title) for title in titles]
     gap = "  " if wide else " "
     header = " " * first + "".join(gap + title.ljust(size) for title, size in zip(titles, columns, strict=True))

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 from typing import Any
 
 import pytest
 
-from tests.unit.project.tree import ROOT, load_yaml, role_names, tracked
+from tests.unit.project.tree import ROOT, load_yaml, role_names, tracked, try_run
 
 TYPES = {"str", "list", "dict", "bool", "int", "float", "path", "raw", "jsonarg", "json", "bytes", "bits"}
 
@@ -118,6 +120,58 @@ def test_readme_names_every_variable(role):
     readme = (ROOT / "roles" / role / "README.md").read_text()
     missing = [name for name in options_of(role) if f"`{name}`" not in readme]
     assert not missing, f"roles/{role}/README.md does not name: {missing}"
+
+
+@roles
+def test_description_tells_a_default_that_is_computed(role):
+    """The tables of variables leave the expression out."""
+    untold = [
+        name
+        for name, value in defaults_of(role).items()
+        if is_computed(value) and "default" not in str(options_of(role)[name]["description"])
+    ]
+    assert not untold, f"the description does not say what the default is: {untold}"
+
+
+def test_readmes_have_the_tables_of_the_specifications():
+    """Names, types, defaults and descriptions stand in the specifications and the defaults alone."""
+    done = try_run((sys.executable, ROOT / "tools" / "role_tables.py", "--check"))
+    assert done.returncode == 0, f"run tools/role_tables.py:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize(
+    ("there", "instead"),
+    [
+        ("| `cephfs_homes_size` | str |", "| `cephfs_homes_size` | int |"),
+        ("| `50G` |", "| `40G` |"),
+        ("| Mode of a home. |", "| The mode. |"),
+        ("| `cephfs_homes_shares[].path` |", ""),
+    ],
+    ids=["type", "default", "description", "row"],
+)
+def test_a_readme_that_says_something_else_is_shown_and_mended(tmp_path, there, instead):
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    shutil.copytree(ROOT / "roles" / "cephfs_homes", tmp_path / "roles" / "cephfs_homes")
+    readme = tmp_path / "roles" / "cephfs_homes" / "README.md"
+    good = readme.read_text()
+    (row,) = [line for line in good.splitlines() if there in line]
+    readme.write_text(good.replace(f"{row}\n", f"{row.replace(there, instead)}\n" if instead else ""))
+    tool = (sys.executable, tmp_path / "tools" / "role_tables.py")
+    done = try_run((*tool, "--check"))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"+{row}\n" in done.stdout
+    assert try_run(tool).returncode == 0
+    assert readme.read_text() == good
+
+
+def test_a_variable_that_no_table_has_is_named(tmp_path):
+    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    shutil.copytree(ROOT / "roles" / "ceph_mon", tmp_path / "roles" / "ceph_mon")
+    readme = tmp_path / "roles" / "ceph_mon" / "README.md"
+    readme.write_text(readme.read_text().replace("| `ceph_mon_quorum_wait` |", "See `ceph_mon_quorum_wait`. |"))
+    done = try_run((sys.executable, tmp_path / "tools" / "role_tables.py", "--check"))
+    assert done.returncode == 1, done.stderr
+    assert "no table has ceph_mon_quorum_wait" in done.stdout
 
 
 @roles

@@ -8,20 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import packages
-
-
-def test_dpkg_status():
-    text = (
-        "Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nMulti-Arch: same\nVersion: 2.41-12\n"
-        "Provides: libc6-amd64 (= 2.41), libc\nDescription: C library\n Package: no field\n\n"
-        "Package: held\nStatus: hold ok installed\nArchitecture: all\nVersion: 1:2\n\n"
-        "Package: broken\nStatus: install reinstreq half-installed\nVersion: 3\n"
-    )
-    libc, held, broken = packages.parse_dpkg(text)
-    assert libc["provides"] == ["libc6-amd64", "libc"]
-    assert (libc["want"], libc["state"], libc["version"]) == ("install", "installed", "2.41-12")
-    assert (held["want"], held["version"]) == ("hold", "1:2")
-    assert (broken["flag"], broken["state"]) == ("reinstreq", "half-installed")
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.repositories import parse_deb822
 
 
 def test_the_native_architecture_counts_whatever_comes_first():
@@ -69,46 +56,6 @@ def test_asking_apt_writes_no_cache():
     assert "Dir::Cache::srcpkgcache=" in command
 
 
-def test_one_line_sources():
-    text = (
-        "# deb http://old.example/ trixie main\n"
-        "deb [arch=amd64,arm64 signed-by=/k.gpg] http://m.example/debian trixie main contrib # ours\n"
-        "deb-src http://m.example/debian trixie main\n"
-        "deb http://flat.example/repo/ ./\n"
-    )
-    first, source, flat = packages.parse_one_line(text)
-    assert first == {
-        "types": "deb",
-        "uris": "http://m.example/debian",
-        "suites": "trixie",
-        "components": "main contrib",
-        "architectures": "amd64 arm64",
-        "signed-by": "/k.gpg",
-    }
-    assert source["types"] == "deb-src"
-    assert (flat["suites"], flat["components"]) == ("./", "")
-
-
-def test_deb822_sources():
-    text = (
-        "# a comment\nTypes: deb\nURIs: http://a.example/\n http://b.example/\nSuites: x\n# inside\n"
-        "Signed-By:\n -----BEGIN\n .\n\n\nTypes: deb\nEnabled: no\n"
-    )
-    first, second = packages.parse_deb822(text)
-    assert first["uris"].split() == ["http://a.example/", "http://b.example/"]
-    assert first["signed-by"] == "\n -----BEGIN\n ."
-    assert second == {"types": "deb", "enabled": "no"}
-
-
-def test_disabled_sources_and_ones_own_do_not_count(tmp_path):
-    directory = tmp_path / "etc/apt/sources.list.d"
-    directory.mkdir(parents=True)
-    (directory / "a.sources").write_text("Types: deb\nURIs: u\nSuites: s\nEnabled: no\n")
-    (directory / "own.sources").write_text("Types: deb\nURIs: own\nSuites: s\n")
-    (directory / "b.list").write_text("deb b s main\n")
-    assert [row["uris"] for row in packages.read_sources(str(tmp_path), without="own.sources")] == ["b"]
-
-
 def source(**fields):
     return {"types": "deb", "uris": "http://m.example/debian", "suites": "s", "components": "main", **fields}
 
@@ -139,7 +86,7 @@ def test_what_was_added_is_not_missing_any_more(have, wanted):
     """Rendering what is missing and reading it again leaves nothing missing, and names nothing twice."""
     sources = [source(components=" ".join(components)) for components in have]
     missing = packages.missing_components(sources, ["s"], wanted)
-    rendered = packages.parse_deb822(packages.render_components(missing))
+    rendered = parse_deb822(packages.render_components(missing))
     assert packages.missing_components(sources + rendered, ["s"], wanted) == []
     offered = [name for row in sources + rendered for name in row["components"].split()]
     added = [name for row in rendered for name in row["components"].split()]
@@ -149,7 +96,7 @@ def test_what_was_added_is_not_missing_any_more(have, wanted):
 @given(st.text(alphabet="abc./:-_ ", min_size=1, max_size=20).map(str.strip).filter(bool))
 def test_a_rendered_repository_reads_back(uri):
     text = packages.render_deb822({"name": "n", "uris": [uri], "suites": ["/"], "options": {"Trusted": True}}, "/k")
-    (stanza,) = packages.parse_deb822(text)
+    (stanza,) = parse_deb822(text)
     assert (stanza["uris"], stanza["suites"], stanza["signed-by"], stanza["trusted"]) == (uri, "/", "/k", "yes")
 
 

@@ -57,7 +57,7 @@ def test_the_variables_of_all_roles_of_a_node_are_judged():
         for task in block.get("block", [block])
         if "ansible.builtin.import_role" in task
     ]
-    assert list(gpu_preflight_info.ROLES_OF_A_NODE) == ["common", *imported]
+    assert list(gpu_preflight_info.JUDGED_ROLES) == ["common", *imported]
 
 
 def test_every_choice_has_a_default_among_it():

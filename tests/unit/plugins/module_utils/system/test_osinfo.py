@@ -49,7 +49,7 @@ def no_command(arguments):
 
 
 @pytest.mark.parametrize(
-    ("release", "key", "family", "level"),
+    ("distribution", "key", "family", "level"),
     [
         ("debian12", "debian12", "debian", "ci"),
         ("debian13", "debian13", "debian", "ci"),
@@ -58,8 +58,8 @@ def no_command(arguments):
         ("debian11", None, None, None),
     ],
 )
-def test_system(fake_host, release, key, family, level):
-    fake_host.os(release)
+def test_system(fake_host, distribution, key, family, level):
+    fake_host.os(distribution)
     about = release.system(fake_host.path, "x86_64")
     assert (about["key"], about["family"], about["level"]) == (key, family, level)
     assert about["name"]

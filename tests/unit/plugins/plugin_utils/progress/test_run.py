@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import stages
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from tests.unit.project.tree import role_names
@@ -91,8 +92,8 @@ def test_a_stage_is_what_several_roles_do():
 
 def test_every_role_has_a_place_among_the_stages():
     """A new role is a column of its own until somebody says where it belongs."""
-    assert set(role_names()) - set(progress.SHARED_ROLES) <= set(progress.STAGES)
-    assert set(progress.STAGES.values()) == set(progress.ORDER)
+    assert set(role_names()) - set(stages.SHARED_ROLES) <= set(stages.NAME_OF_ROLE)
+    assert set(stages.NAME_OF_ROLE.values()) == set(stages.NAMES)
 
 
 def test_a_play_without_roles_is_a_stage_and_one_that_only_sorts_is_none():

@@ -1,0 +1,152 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The stages of a run of playbooks/site.yml, in the order in which a host goes through them.
+
+The only list of them: what is written in Python takes it from here, and a test holds the playbooks to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Groups that a run makes itself, of the hosts in the inventory's group gpu_cluster.
+GPU_PRESENT, GPU_ABSENT = "gpu_present", "gpu_absent"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage.
+
+    :ivar name: what tables, records and reports call it.
+    :ivar short_title: the same where there is little room, in six characters at most.
+    :ivar tag: what confines a run of the site's playbook to it.
+    :ivar roles: what does it, in order.
+    :ivar groups: whose hosts go through it.
+    :ivar loss: what a host that fails it is without. It is left out of the stages after it, too.
+    :ivar further_roles: what belongs to it, but is run in parts, by these roles, or by playbooks of a site's own.
+    :ivar tag_by_role: whether the name of each role is a tag besides.
+    :ivar independent: whether no host waits for another or reads what was found out about it.
+    :ivar after_preflight: whether its tag brings preflight along. A host that is as all stages of this kind want it
+        leaves the play before any task of theirs.
+    """
+
+    name: str
+    short_title: str
+    tag: str
+    roles: tuple[str, ...]
+    groups: tuple[str, ...]
+    loss: str
+    further_roles: tuple[str, ...] = ()
+    tag_by_role: bool = False
+    independent: bool = False
+    after_preflight: bool = False
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return (self.tag, *(self.roles if self.tag_by_role else ()))
+
+
+STAGES = (
+    Stage(
+        name="preflight",
+        short_title="check",
+        tag="preflight",
+        roles=("gpu_preflight",),
+        groups=("gpu_cluster",),
+        loss="everything: nothing is changed on it",
+        independent=True,
+    ),
+    Stage(
+        name="driver",
+        short_title="driver",
+        tag="driver",
+        roles=("nouveau", "nvidia_driver", "gpu_device_nodes"),
+        groups=(GPU_PRESENT,),
+        loss="its GPUs: no program can use them",
+        independent=True,
+        after_preflight=True,
+    ),
+    Stage(
+        name="cuda",
+        short_title="cuda",
+        tag="cuda",
+        roles=("cuda",),
+        groups=(GPU_PRESENT,),
+        loss="the CUDA toolkits",
+        independent=True,
+        after_preflight=True,
+    ),
+    Stage(
+        name="containers",
+        short_title="engine",
+        tag="containers",
+        roles=("container_runtime",),
+        groups=(GPU_PRESENT, GPU_ABSENT),
+        loss="containers, or GPUs in them",
+        independent=True,
+        after_preflight=True,
+    ),
+    Stage(
+        name="verify",
+        short_title="verify",
+        tag="verify",
+        roles=("gpu_verify",),
+        groups=(GPU_PRESENT,),
+        loss="the proof that its GPUs work",
+        independent=True,
+    ),
+    Stage(
+        name="agent",
+        short_title="agent",
+        tag="agent",
+        roles=("gpu_agent",),
+        groups=(GPU_PRESENT,),
+        loss="verdicts on its GPUs",
+        tag_by_role=True,
+        independent=True,
+    ),
+    Stage(
+        name="storage",
+        short_title="store",
+        tag="storage",
+        roles=("ceph_mon", "ceph_mgr", "ceph_osd", "ceph_mds", "cephfs_homes", "cephfs_client"),
+        groups=("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss", "ceph_clients"),
+        loss="its part in the storage, or the homes and what else is mounted",
+        further_roles=("ceph_common",),
+    ),
+    Stage(
+        name="scheduler",
+        short_title="sched",
+        tag="scheduler",
+        roles=("zookeeper", "mesos_master", "mesos_agent", "marathon"),
+        groups=("zookeeper", "mesos_masters", "mesos_agents", "marathon"),
+        loss="its part in the scheduler, or jobs",
+        further_roles=("mesos_common", "marathon_apps"),
+        tag_by_role=True,
+    ),
+    Stage(
+        name="reconciler",
+        short_title="reconc",
+        tag="scheduler",
+        roles=("gpu_reconciler",),
+        groups=("gpu_reconcilers",),
+        loss="the reconciler: GPUs with a fatal verdict stay with the scheduler",
+        tag_by_role=True,
+    ),
+)
+
+# They work for other roles, so what they do belongs to the stage that is under way.
+SHARED_ROLES = ("common", "mesos_operator")
+
+NAMES = tuple(stage.name for stage in STAGES)
+# Name -> short title.
+SHORT_TITLES = {stage.name: stage.short_title for stage in STAGES}
+# Role -> name.
+NAME_OF_ROLE = {role: stage.name for stage in STAGES for role in stage.roles + stage.further_roles}
+# One for each stage, or for several that only come together.
+TAGS = tuple(dict.fromkeys(stage.tag for stage in STAGES))
+# What a host goes through by itself, after preflight.
+ROLES_OF_A_NODE = tuple(
+    role for stage in STAGES if stage.independent and stage.name != "preflight" for role in stage.roles
+)
