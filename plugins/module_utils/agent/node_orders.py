@@ -27,7 +27,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent.orders import 
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Refused, Replacement, Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Replacement, Run
 
 KINDS = ("replace", "reset", "reboot")
 COMMAND_S = 300

@@ -27,6 +27,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi_search
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes, driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 KIND = "nvidia.com/gpu"
 FILE = "/etc/cdi/nvidia.yaml"
@@ -80,10 +81,6 @@ HOOK_NAMES = ("prestart", "createRuntime", "createContainer", "startContainer", 
 
 class CannotTell(Exception):
     """The host does not show what the specification needs."""
-
-
-class Refused(Exception):
-    """An engine would not take the specification."""
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,9 @@ import re
 import time
 from collections.abc import Sequence
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import read
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
-
-
-class Refused(Exception):
-    """A start or restart that must not be done, or did not succeed; its text says why and what to do."""
 
 
 def _sha256(path: str) -> str:

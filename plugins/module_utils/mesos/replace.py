@@ -22,6 +22,7 @@ from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 # Runs a program: (exit status, what it said).
 Run = Callable[[Iterable[str]], "tuple[int, str]"]
@@ -30,10 +31,6 @@ UUIDS = "BAREMETAL_GPU_UUIDS"
 # Cards that no agent lists, whatever their health: the operator's own, and those in MIG mode.
 HELD_BACK = "BAREMETAL_GPU_HELD_BACK"
 _GPUS = re.compile(r"(^|;)\s*gpus(\([^)]*\))?\s*:[^;]*")
-
-
-class Refused(Exception):
-    """Nothing was changed, or it was put back; the text says why and what to do."""
 
 
 @dataclass

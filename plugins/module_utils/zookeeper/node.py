@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import read, read_kept
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Refused, Unit, is_due
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Unit, is_due
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import conf as zookeeper_conf
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import four_letter_words as zookeeper
 

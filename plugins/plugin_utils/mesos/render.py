@@ -13,14 +13,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+
 # Isolators that every host gets, and those that come with the cards. Without filesystem/linux the agent says so,
 # without cgroups/devices it aborts.
 ISOLATION = ("cgroups/cpu", "cgroups/mem", "disk/du", "filesystem/linux", "docker/runtime")
 GPU_ISOLATION = ("cgroups/devices", "gpu/nvidia")
-
-
-class Refused(ValueError):
-    """A setting that must not be written; the text names host, value and remedy."""
 
 
 def attribute(text: Any) -> str:

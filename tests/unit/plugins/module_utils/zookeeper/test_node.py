@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import four_letter_words as zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
 from tests.unit.plugins.zookeeper_words import Ensemble
@@ -123,7 +123,7 @@ def test_the_leader_is_left_for_later(leader):
 def test_a_server_that_serves_is_not_restarted_while_another_is_missing(ensemble, follower):
     ensemble.members[2].mode = None
     follower.config.write_text("tickTime=3000\n")
-    with pytest.raises(host_units.Refused, match=r"not done, since the ensemble is not complete: .* is electing"):
+    with pytest.raises(Refused, match=r"not done, since the ensemble is not complete: .* is electing"):
         follower.step()
     assert follower.done == []
 
@@ -131,7 +131,7 @@ def test_a_server_that_serves_is_not_restarted_while_another_is_missing(ensemble
 def test_a_server_that_does_not_come_back_is_told_with_its_log(follower):
     follower.config.write_text("tickTime=3000\n")
     follower.comes_back = False
-    with pytest.raises(host_units.Refused, match=r"has not joined: .*No other server .* the end of the log"):
+    with pytest.raises(Refused, match=r"has not joined: .*No other server .* the end of the log"):
         follower.step()
 
 
@@ -145,7 +145,7 @@ def test_a_server_that_serves_nobody_may_be_restarted_whatever_the_others_do(ens
 def test_a_server_that_does_not_tell_whether_it_serves_is_not_restarted(follower):
     follower.member.allowed = ["ruok"]
     follower.config.write_text("tickTime=3000\n")
-    with pytest.raises(host_units.Refused, match=r"4lw.commands.whitelist .* by hand"):
+    with pytest.raises(Refused, match=r"4lw.commands.whitelist .* by hand"):
         follower.step("idle")
     assert follower.done == []
 
@@ -167,10 +167,10 @@ def test_a_server_alone_is_restarted_last_and_without_a_gate(ensemble, tmp_path)
 def test_an_empty_server_must_have_joined_before_the_next_one(follower):
     follower.runs = False
     follower.comes_back = False
-    with pytest.raises(host_units.Refused, match="has not joined"):
+    with pytest.raises(Refused, match="has not joined"):
         follower.step("idle", join=True)
     # Nor is it passed over when the run is repeated.
-    with pytest.raises(host_units.Refused, match="has not joined"):
+    with pytest.raises(Refused, match="has not joined"):
         follower.step("idle", join=True)
     assert follower.done == ["start"]
 
