@@ -20,13 +20,13 @@ import re
 import shutil
 import stat
 import struct
-import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi_search
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes, driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 KIND = "nvidia.com/gpu"
@@ -160,12 +160,12 @@ def ldconfig(root: str = "/") -> str:
     program = next((path for path in ("/sbin/ldconfig", "/usr/sbin/ldconfig") if os.path.exists(path)), "ldconfig")
     command = [program, "-p"] if root == "/" else [program, "-r", root, "-p"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        status, stdout, stderr = host_run.execute(command, 60)
+    except (OSError, host_run.TimedOut) as error:
         raise CannotTell(f"the loader cache cannot be read: {error}") from None
-    if done.returncode:
-        raise CannotTell(f"the loader cache cannot be read: {done.stderr.strip()}")
-    return done.stdout
+    if status:
+        raise CannotTell(f"the loader cache cannot be read: {host_run.text(stderr).strip()}")
+    return host_run.text(stdout)
 
 
 def parse_ldconfig(text: str) -> dict[str, str]:
@@ -351,8 +351,8 @@ def find_hook() -> Hook | None:
     for name, prefix in (("nvidia-cdi-hook", ()), ("nvidia-ctk", ("hook",))):
         path = shutil.which(name, path="/usr/local/bin:/usr/bin")
         if path:
-            done = subprocess.run([path, *prefix, "--help"], capture_output=True, text=True, timeout=30, check=False)
-            commands = tuple(re.findall(r"^\s+([a-z][a-z-]+)", done.stdout, re.MULTILINE))
+            _status, said, _error = host_run.execute([path, *prefix, "--help"], 30)
+            commands = tuple(re.findall(r"^\s+([a-z][a-z-]+)", host_run.text(said), re.MULTILINE))
             return Hook(path, (name, *prefix), commands)
     return None
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import packages, system
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.versions import version_key
 
 PENDING = "/var/lib/baremetal-gpu/pending"
@@ -413,7 +414,7 @@ def left_drained(pending: dict[str, str]) -> list[Item]:
 
 def inspect(
     desired: Item,
-    run: packages.Runner,
+    run: Call,
     root: str = "/",
     kernel: str = "",
     diff: bool = False,

@@ -11,9 +11,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable
+from typing import Any
 
-Runner = Callable[[Sequence[str]], "tuple[int, str]"]
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 
 # States of dpkg in which a package is neither there nor gone, in dpkg's own words.
 INCOMPLETE = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
@@ -248,7 +248,7 @@ def lock_name(lock: str) -> str:
     return lock.rsplit("-", 2)[0]
 
 
-def read_rpm(root: str, run: Runner) -> Packages:
+def read_rpm(root: str, run: Call) -> Packages:
     code, out = run(RPM_QUERY)
     out = out if code == 0 else ""
     locks = []
@@ -257,7 +257,7 @@ def read_rpm(root: str, run: Runner) -> Packages:
     return Packages("dnf", parse_rpm(out, locks), locked=map(lock_name, locks))
 
 
-def read_packages(root: str, run: Runner) -> Packages:
+def read_packages(root: str, run: Call) -> Packages:
     if os.path.exists(os.path.join(root, "var/lib/dpkg/status")):
         return read_dpkg(root)
     return read_rpm(root, run)

@@ -17,9 +17,10 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.drift.packages import Runner, read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift.packages import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 
 # Answers of `systemctl is-enabled` with exit status 0, and what an alias of an enabled unit says.
 ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "generated", "alias", "linked", "linked-runtime")
@@ -219,7 +220,7 @@ def unit_name(name: str) -> str:
     return name if "." in name else f"{name}.service"
 
 
-def read_units(names: Iterable[str], run: Runner) -> dict[str, dict[str, str]]:
+def read_units(names: Iterable[str], run: Call) -> dict[str, dict[str, str]]:
     wanted = sorted({unit_name(name) for name in names})
     if not wanted:
         return {}

@@ -23,9 +23,8 @@ from typing import Any, Callable
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 
-# Runs a program: (exit status, what it said).
-Run = Callable[[Iterable[str]], "tuple[int, str]"]
 # How the role mesos_agent names the cards beside their indices.
 UUIDS = "BAREMETAL_GPU_UUIDS"
 # Cards that no agent lists, whatever their health: the operator's own, and those in MIG mode.
@@ -223,7 +222,7 @@ def living(work_dir: str, agent_id: str | None, proc: str = "/proc") -> list[int
     return sorted(set(found))
 
 
-def standing(place: Place, run: Run) -> dict[str, Any]:
+def standing(place: Place, run: Call) -> dict[str, Any]:
     """The agent as this host sees it, for one that Mesos may not know: {agent_id, unit, executors}.
 
     `agent_id` is what it would come back with; `unit` how its unit stands, `held` for one that waits for a condition;
@@ -241,7 +240,7 @@ def standing(place: Place, run: Run) -> dict[str, Any]:
     return told
 
 
-def _unit(place: Place, run: Run) -> str:
+def _unit(place: Place, run: Call) -> str:
     status, said = run(["systemctl", "show", "--property=ActiveState,Result", place.unit])
     rows = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
     state = rows.get("ActiveState", "")
@@ -270,7 +269,7 @@ class Replacement:
         agent_id: str | None,
         uuids: Iterable[str],
         devices: Iterable[Mapping[str, Any]],
-        run: Run,
+        run: Call,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.place, self.agent_id, self.run, self.sleep = place, agent_id, run, sleep

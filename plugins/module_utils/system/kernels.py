@@ -10,9 +10,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.versions import version_key
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.archives import archive_packages
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import Run, below, run_command
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below
 
 
 def installed_kernels(root: str = "/") -> list[str]:
@@ -36,9 +37,7 @@ def kernels_to_check(choice: Any, running: str, installed: list[str]) -> list[st
     return [str(kernel) for kernel in choice]
 
 
-def headers(
-    kernels: Iterable[str], root: str = "/", family: str | None = "debian", run: Run = run_command
-) -> dict[str, str]:
+def headers(kernels: Iterable[str], root: str = "/", family: str | None = "debian", run: Call = ask) -> dict[str, str]:
     """Per kernel whether its headers are `installed`, `available`, `missing`, or it is `unknown`."""
     answer = {}
     for kernel in kernels:

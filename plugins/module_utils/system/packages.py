@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import re
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import Run, below, read_text, run_command
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
 
 # The rest of the package database is skipped over.
 PACKAGES_OF_INTEREST = re.compile(
@@ -17,7 +18,7 @@ PACKAGES_OF_INTEREST = re.compile(
 )
 
 
-def packages(root: str = "/", run: Run = run_command) -> dict[str, dict[str, str]]:
+def packages(root: str = "/", run: Call = ask) -> dict[str, dict[str, str]]:
     """The installed packages that matter here: name -> version and vendor."""
     found = {}
     status = read_text(below(root, "var/lib/dpkg/status"))

@@ -6,28 +6,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from typing import Callable
-
-# Argument vector; exit status and standard output.
-Run = Callable[[list[str]], "tuple[int, str]"]
-
-
-def run_command(arguments: list[str]) -> tuple[int, str]:
-    """Exit status and standard output; status 127 where there is no such command."""
-    try:
-        done = subprocess.run(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=60,
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return 127, ""
-    return done.returncode, done.stdout.decode("utf-8", "replace")
 
 
 def read_text(path: str) -> str:
