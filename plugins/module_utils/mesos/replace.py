@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.indices import index_by_uuid
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
@@ -71,12 +72,8 @@ class Place:
 
 def settings(path: str) -> dict[str, str]:
     """The variables of the agent's environment file; none where it cannot be read."""
-    try:
-        # A byte that is no UTF-8 spoils its own line, and not all that the host has to tell.
-        with open(path, encoding="utf-8", errors="replace") as file:
-            rows = [line.rstrip("\n").partition("=") for line in file if not line.startswith("#")]
-    except OSError:
-        return {}
+    # A byte that is no UTF-8 spoils its own line, and not all that the host has to tell.
+    rows = [line.partition("=") for line in host_files.read_text(path).split("\n") if not line.startswith("#")]
     return {name: value.strip("'\"") for name, sign, value in rows if sign}
 
 
@@ -160,7 +157,7 @@ def _resources(value: str, gpus: int) -> str:
 
 def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> dict[int, str]:
     """Today's index -> UUID of the cards. Raises Refused for one that does not answer."""
-    today = {row["uuid"]: int(row["index"]) for row in devices if row.get("uuid") and row.get("index") is not None}
+    today = index_by_uuid(devices)
     missing = sorted(set(uuids) - set(today))
     if missing:
         raise Refused(f"{', '.join(missing)} have no index now. To do: look at `gpuops status` on the host")

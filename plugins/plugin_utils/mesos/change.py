@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.indices import index_by_uuid
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import cards_of
@@ -74,7 +75,7 @@ def as_before(node: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]) -> 
     listed = cards_of(before)
     if not node["agent_id"] or not listed:
         return None
-    today = {row["uuid"]: row["index"] for row in devices if row.get("uuid") and row.get("index") is not None}
+    today = index_by_uuid(devices)
     if set(listed) <= set(today):
         return sorted(({"uuid": uuid, "index": today[uuid]} for uuid in listed), key=lambda card: card["index"])
     known = [int(index) for index in before.get("MESOS_NVIDIA_GPU_DEVICES", "").split(",") if index.isdecimal()]
