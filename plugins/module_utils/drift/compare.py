@@ -17,6 +17,8 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import packages, system
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.versions import version_key
 
@@ -152,7 +154,7 @@ def expand_packages(wanted: list[Item], installed: packages.Packages, root: str,
     for item in wanted:
         rest = {key: value for key, value in item.items() if key not in ("kernels", "follows")}
         if item.get("kernels"):
-            kernels = system.choose_kernels(item["kernels"], root, running)
+            kernels = system.dkms_kernels(item, root, running)
             found += [{**rest, "name": item["name"].replace("{kernel}", kernel)} for kernel in kernels]
         elif item.get("follows"):
             found += [{**rest, "name": match.expand(item["name"])} for match in installed.following(item["follows"])]
@@ -248,15 +250,13 @@ def pending_name(kind: str, name: str = "") -> str:
 
 def read_pending(root: str = "/") -> dict[str, str]:
     """What a run that was cut has left to do: name of the record -> why."""
-    directory = system.under(root, PENDING)
+    directory = below(root, PENDING)
     try:
         names = sorted(os.listdir(directory))
     except OSError:
         return {}
     # A name that begins with a dot is a file that is still being written.
-    return {
-        name: packages.read_text(os.path.join(directory, name)).strip() for name in names if not name.startswith(".")
-    }
+    return {name: read_text(os.path.join(directory, name)).strip() for name in names if not name.startswith(".")}
 
 
 def _recorded(record: str, changes: list[str], pending: dict[str, str], what: str) -> Item:

@@ -13,20 +13,13 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 
 # States of dpkg in which a package is neither there nor gone, in dpkg's own words.
 INCOMPLETE = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
 
 _DPKG_FIELD = re.compile(r"^(Package|Status|Version|Architecture|Provides): (.*)$", re.MULTILINE)
-
-
-def read_text(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""
 
 
 def parse_dpkg(text: str) -> list[dict[str, Any]]:
