@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run a program of the host.
 
-`execute` raises what kept a program from its end; with `run` and `ask` an exit status tells it, as in a shell. Code that
-runs programs takes a `Run` or a `Call` from its caller, so that a test can answer in a program's place.
+`execute` raises what kept a program from its end; with `run` and `ask` an exit status tells it, as in a shell. Code
+that runs programs takes a `Run` or a `Call` from its caller, so that a test can answer in a program's place.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, s
 
 
 def ask(argv: Sequence[str]) -> tuple[int, str]:
-    """Exit status and standard output of a command that only tells something; 127 if it is not there, or does not end."""
+    """Exit status and standard output of a command that only tells something; 127 if there is none, or no end."""
     try:
         status, stdout, _stderr = execute(argv, ASK_S, environment={"LC_ALL": "C"})
     except (TimedOut, OSError):

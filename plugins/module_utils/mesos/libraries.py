@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import read
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import NOT_FOUND, Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flag_table as mesos_flag_table
@@ -211,7 +211,7 @@ def is_shown(home: str, chosen: dict[str, str], shown: str = SHOWN, config: str 
     """Whether nothing is left to do until a unit starts."""
     if not chosen:
         return links(home) == {}
-    return links(home) == wanted_links(home, chosen) and read(config) == f"{shown}\n" and os.path.islink(shown)
+    return links(home) == wanted_links(home, chosen) and read_text(config) == f"{shown}\n" and os.path.islink(shown)
 
 
 def show(home: str, chosen: dict[str, str], run: Run, shown: str = SHOWN, config: str = CONFIG) -> None:
@@ -235,7 +235,7 @@ def show(home: str, chosen: dict[str, str], run: Run, shown: str = SHOWN, config
     if not os.path.exists(shown):
         # Later the unit of a program sets it, when its program starts.
         _link(directory, shown)
-    if read(config) != f"{shown}\n":
+    if read_text(config) != f"{shown}\n":
         host_files.write(config, f"{shown}\n", 0o644, durable=False)
     code, out, error = run(["ldconfig"], None, 120)
     if code:

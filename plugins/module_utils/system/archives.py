@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.proxies import opener_for
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below
 
 # Of an index that comes in pieces this much is kept of what a piece may have cut: the longest Provides are some 20 KB.
 REST_MOST = 1 << 17

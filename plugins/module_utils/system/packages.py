@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import re
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
 
 # The rest of the package database is skipped over.
 PACKAGES_OF_INTEREST = re.compile(

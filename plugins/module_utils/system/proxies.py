@@ -10,8 +10,9 @@ import re
 import urllib.parse
 import urllib.request
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
 
 
 def apt_proxies(run: Call = ask) -> dict[str, str]:

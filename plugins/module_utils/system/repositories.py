@@ -11,7 +11,8 @@ import os
 import re
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 
 def _deb822(path: str, text: str) -> list[dict[str, Any]]:

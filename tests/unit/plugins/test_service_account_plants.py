@@ -25,7 +25,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mon import stor
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import activate as ceph_osd
 from ansible_collections.baremetal.gpu.plugins.module_utils.config import record as config_record
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import secret_file
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
@@ -116,7 +115,7 @@ def test_a_merge_into_a_file_of_its_own_keeps_mode_and_owner(account, tmp_path, 
 def test_a_pipe_in_the_place_of_a_stamp_stops_nobody(account, name):
     account.does(lambda: os.mkfifo("started"))
     path = str(account.directory / "started")
-    found = host_net.read(path) if name == "readers" else str(host_units.is_due(["/etc/hostname"], path))
+    found = host_files.read_text(path) if name == "readers" else str(host_units.is_due(["/etc/hostname"], path))
     assert found == ("" if name == "readers" else "True")
 
 

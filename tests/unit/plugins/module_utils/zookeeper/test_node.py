@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import four_letter_words as zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
@@ -186,30 +185,3 @@ def test_the_id_and_the_data_that_a_host_keeps(tmp_path):
     assert not zookeeper_node.has_data(str(tmp_path), "")
     (tmp_path / "version-2" / "log.100000001").touch()
     assert zookeeper_node.has_data("/nonexistent", str(tmp_path))
-
-
-def test_who_else_holds_a_port_is_told_and_our_own_unit_is_not(tmp_path):
-    def proc(path: str, text: str) -> None:
-        file = tmp_path / "proc" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    columns = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    line = "   0: 00000000:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1\n"
-    proc(
-        "net/tcp", columns + line.format(port=2181, state="0A", inode=91) + line.format(port=2888, state="01", inode=92)
-    )
-    proc("net/tcp6", columns + line.format(port=3888, state="0A", inode=93))
-    for pid, inode, unit in ((815, 91, "other.service"), (816, 93, UNIT)):
-        proc(f"{pid}/comm", "java\n")
-        proc(f"{pid}/cgroup", f"0::/system.slice/{unit}\n")
-        (tmp_path / f"proc/{pid}/fd").mkdir()
-        (tmp_path / f"proc/{pid}/fd/5").symlink_to(f"socket:[{inode}]")
-    # 2888 is only a connection, and 3888 is ours.
-    assert host_net.held_ports([2181, 2888, 3888], UNIT, str(tmp_path)) == {2181: "java (pid 815)"}
-
-
-def test_memory_is_that_of_the_host(tmp_path):
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal:       24595912 kB\nMemFree: 1 kB\n")
-    assert host_net.memory_mib(str(tmp_path)) == 24019
