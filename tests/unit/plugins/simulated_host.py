@@ -30,7 +30,7 @@ uptime, clock = snapshot.uptime, time.time
 snapshot.uptime = lambda: uptime() + ahead
 time.time = lambda: clock() + ahead
 # The file tree is a plain user's, who can make no device files.
-snapshot.devices.is_right = lambda node, root: node.path not in missing
+snapshot.device_nodes.is_right = lambda node, root: node.path not in missing
 for line in sys.stdin:
     asked = json.loads(line)
     ahead, missing, nvml_session.RETRY_S = asked["ahead_s"], asked["missing"], asked["retry_s"]
