@@ -61,7 +61,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import config as ceph_config
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def main() -> None:

@@ -99,8 +99,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import key as ceph_key
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import secret_file
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def owner_of(module: AnsibleModule) -> tuple[int, int, int]:

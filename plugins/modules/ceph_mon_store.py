@@ -77,6 +77,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import daemon as ceph_daemon
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mon import store as ceph_monitor
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def main() -> None:
@@ -115,7 +116,7 @@ def main() -> None:
                 given["monitors"],
                 ceph_conf.keyring(given["keys"]),
             )
-        except (ceph_monitor.MonitorError, KeyError, OSError) as wrong:
+        except (Refused, KeyError, OSError) as wrong:
             module.fail_json(msg=f"the store of the monitor {given['name']} cannot be made: {wrong}")
     before, after = ("nothing\n", f"a store for {given['fsid']}\n") if changed else ("", "")
     diff = {"before_header": path, "after_header": path, "before": before, "after": after}

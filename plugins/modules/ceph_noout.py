@@ -63,8 +63,9 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import noout as ceph_noout
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, act
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import act
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def main() -> None:

@@ -89,6 +89,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import CephError
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import activate as ceph_osd
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def main() -> None:
@@ -97,7 +98,7 @@ def main() -> None:
     try:
         with ceph_osd.alone_unless(module.check_mode):
             bring_up(module, osds, module.params["devices"])
-    except ceph_osd.OsdError as busy:
+    except Refused as busy:
         module.fail_json(msg=str(busy))
 
 
@@ -117,7 +118,7 @@ def bring_up(module: AnsibleModule, osds: ceph_osd.Osds, devices: list[dict[str,
                 after.append(f"{device['path']}: {', '.join(steps)}")
             if number is not None:
                 numbers.append(number)
-    except (ceph_osd.OsdError, CephError, OSError, KeyError) as wrong:
+    except (Refused, CephError, OSError, KeyError) as wrong:
         module.fail_json(msg=f"{device['path']}: {wrong}", changed=bool(before) or bool(after), devices=verdicts)
     diff = {
         "before_header": "OSDs",

@@ -88,7 +88,8 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import leaving as ceph_osd_leaving
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import OsdError, alone_unless
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import alone_unless
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def main() -> None:
@@ -110,7 +111,7 @@ def main() -> None:
     try:
         with alone_unless(module.check_mode):
             steps = ceph_osd_leaving.work(leaving, given["state"], given["devices"], given["wipe"], module.check_mode)
-    except (OsdError, OSError) as wrong:
+    except (Refused, OSError) as wrong:
         module.fail_json(msg=str(wrong))
     listed = "".join(f"{step}\n" for step in steps)
     there = [path for path in given["wipe"] if os.path.lexists(path)]

@@ -83,7 +83,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import removal as ceph_osd_removal
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step, act
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, act
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 INTERVAL_S = 5
 # The mgr hears of a placement group every five seconds, and tells the monitors as often.

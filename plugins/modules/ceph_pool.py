@@ -100,7 +100,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import config a
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import pool as ceph_pool
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, size_in_bytes
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import size_in_bytes
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 WANTED = ("size", "min_size", "crush_rule", "application", "autoscale", "pg_num", "bulk", "target_size_ratio")
 

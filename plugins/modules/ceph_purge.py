@@ -56,8 +56,9 @@ plan:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import purge as ceph_purge
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import OsdError, alone_unless
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import alone_unless
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def main() -> None:
@@ -74,7 +75,7 @@ def main() -> None:
     try:
         with alone_unless(module.check_mode):
             steps = purge.work(module.check_mode)
-    except (ceph_purge.PurgeError, OsdError, OSError) as wrong:
+    except (Refused, OSError) as wrong:
         module.fail_json(msg=str(wrong))
     listed = "".join(f"{step}\n" for step in steps)
     module.exit_json(changed=bool(steps), plan=steps, diff={"before": listed, "after": ""})

@@ -96,7 +96,6 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import tarfile
 import tempfile
 import time
@@ -105,6 +104,7 @@ from collections.abc import Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 # Made as they are on the host: a link into /usr, or a directory onto which the host's is mounted.
@@ -146,22 +146,16 @@ class Engine:
 
     def call(self, *command: str, stdin: bytes = b"", accept: tuple[int, ...] = (0,)) -> tuple[int, str]:
         try:
-            done = subprocess.run(
-                command,
-                input=stdin,
-                capture_output=True,
-                timeout=self.timeout,
-                check=False,
-            )
+            status, stdout, stderr = host_run.execute(command, self.timeout, stdin=stdin)
         except FileNotFoundError:
             raise Trouble(f"the command {command[0]} is not installed; install the engine first") from None
-        except subprocess.TimeoutExpired:
+        except host_run.TimedOut:
             raise Trouble(f"`{' '.join(command)}` did not end within {self.timeout} s") from None
-        out = done.stdout.decode("utf-8", "replace")
-        if done.returncode not in accept:
-            error = done.stderr.decode("utf-8", "replace").strip() or out.strip()
-            raise Trouble(f"`{' '.join(command)}` ended with {done.returncode}: {error}")
-        return done.returncode, out
+        out = host_run.text(stdout)
+        if status not in accept:
+            error = host_run.text(stderr).strip() or out.strip()
+            raise Trouble(f"`{' '.join(command)}` ended with {status}: {error}")
+        return status, out
 
     def tree(self) -> bytes:
         """A tar of empty directories and the host's links between them."""

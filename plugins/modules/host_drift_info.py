@@ -518,30 +518,24 @@ drift:
   type: dict
 """
 
-import os
-import subprocess
 from collections.abc import Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import compare as drift
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 
 def run(command: Sequence[str]) -> tuple[int, str]:
-    """Status and output of a command that only reads; a missing program is a status of 127."""
+    """Status and output of a command that only reads; a missing program is a status of 127.
+
+    One that does not end is an error: what it did not list would count as missing.
+    """
     try:
-        done = subprocess.run(
-            list(command),
-            env={**os.environ, "LC_ALL": "C", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=120,
-            check=False,
-        )
+        status, out, _error = host_run.execute(command, 120, environment={"LC_ALL": "C", "PATH": host_run.SYSTEM_PATH})
     except OSError:
-        return 127, ""
-    return done.returncode, done.stdout.decode("utf-8", "replace")
+        return host_run.NOT_FOUND, ""
+    return status, host_run.text(out)
 
 
 def listed(**options: dict) -> dict:

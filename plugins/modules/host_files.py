@@ -118,13 +118,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import system
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import KEEP, Place
 
 Item = dict[str, Any]
-
-
-class Refused(Exception):
-    """It cannot be brought into its state; the words go behind the path and a colon."""
 
 
 def words(path: str, error: Exception) -> str:

@@ -95,8 +95,9 @@ resumed:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.node_orders import alone, run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import replace as mesos_replace
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Refused, Replacement
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Replacement
 
 
 def main() -> None:

@@ -109,7 +109,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import certificates
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.certificates import DAY_S, Authority, Pair, Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.certificates import DAY_S, Authority, Pair
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def given(rows: list[dict[str, Any]], authority: str, renew_s: int, warn: Any) -> dict[str, Pair]:
@@ -199,7 +200,7 @@ def main() -> None:
             pairs, why = made(own, rows, params, module.check_mode)
             if own.is_there() and own.ends_within(params["days"] * DAY_S):
                 module.warn(f"the authority {own.certificate} ends within {params['days']} days")
-    except (OSError, ValueError) as wrong:
+    except (OSError, ValueError, Refused) as wrong:
         module.fail_json(msg=f"{params['path']} cannot be used: {wrong}")
     path = params["authority"] or own.certificate
     module.exit_json(

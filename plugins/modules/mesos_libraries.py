@@ -68,6 +68,7 @@ shown:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import libraries as mesos_libraries
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.libraries import Needs
 
@@ -109,7 +110,7 @@ def main() -> None:
             after = mesos_libraries.wanted_links(home, chosen)
             if changed and not module.check_mode:
                 mesos_libraries.show(home, chosen, host_run.run)
-    except mesos_libraries.Failed as wrong:
+    except Refused as wrong:
         module.fail_json(msg=str(wrong))
     except OSError as wrong:
         module.fail_json(msg=f"{wrong.filename}: {wrong.strerror}. To do: look at the file system")

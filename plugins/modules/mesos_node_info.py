@@ -142,6 +142,8 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.memory import memory_mib
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 
 
@@ -159,7 +161,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    environment = mesos_node.environment(host_net.read(given["environment_file"]))
+    environment = mesos_node.environment(read_text(given["environment_file"]))
     work_dir = environment.get("MESOS_WORK_DIR") or given["work_dir"]
     resolved = {name: host_net.resolve(name) for name in given["names"]}
     running = host_units.Unit(given["unit"], host_run.run).is_running()
@@ -174,7 +176,7 @@ def main() -> None:
         has_log=mesos_node.has_log(work_dir),
         cgroups=mesos_node.cgroups(),
         cpus=os.cpu_count() or 1,
-        memory_mib=host_net.memory_mib(),
+        memory_mib=memory_mib(),
         disk_mib=mesos_node.disk_mib(work_dir or "/"),
         resolved=resolved,
         own_ip=mesos_node.own_addresses(resolved, host_net.local_addresses()),

@@ -80,13 +80,13 @@ toolkits:
 
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify.runtime import architecture_flags
 
 # Uses the compiler, the linker, the runtime library and its headers, which is what a broken installation lacks.
@@ -125,29 +125,19 @@ SHELLS = ("/bin/bash", "/bin/sh")
 
 def call(command: Sequence[str], timeout: float, directory: str) -> tuple[str, str | None]:
     """Output of a command, and what went wrong."""
-    environment = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TMPDIR": directory}
+    environment = {"PATH": host_run.SYSTEM_PATH, "TMPDIR": directory}
     try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            cwd=directory,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            check=False,
-        )
+        status, stdout, stderr = host_run.execute(command, timeout, environment=environment, directory=directory)
     except FileNotFoundError:
         return "", f"{command[0]} is not there"
     except OSError as error:
         return "", f"{command[0]}: {error.strerror}"
-    except subprocess.TimeoutExpired:
+    except host_run.TimedOut:
         return "", f"{command[0]} did not end within {timeout:g} s"
-    if done.returncode:
-        words = (done.stderr or done.stdout).strip()[-1500:]
-        return done.stdout, f"{command[0]} ended with {done.returncode}: {words or 'it said nothing'}"
-    return done.stdout, None
+    if status:
+        words = host_run.text(stderr or stdout).strip()[-1500:]
+        return host_run.text(stdout), f"{command[0]} ended with {status}: {words or 'it said nothing'}"
+    return host_run.text(stdout), None
 
 
 def try_toolkit(compiler: str, capabilities: Sequence[str], run: bool, timeout: float) -> dict[str, Any]:

@@ -131,6 +131,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
@@ -187,7 +188,7 @@ def main() -> None:
                 result["notes"].append(f"{error}; in a real run the driver comes first")
                 module.exit_json(**{**result, "changed": before is None})
             module.fail_json(msg=f"the specification of the cards cannot be written: {error}")
-        except cdi.Refused as error:
+        except Refused as error:
             module.fail_json(msg=str(error))
         after = cdi.render(spec)
         result["notes"] += found.notes

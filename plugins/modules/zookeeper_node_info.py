@@ -99,6 +99,7 @@ memory_mib:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.memory import memory_mib
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
 
 
@@ -127,7 +128,7 @@ def main() -> None:
         resolved={name: host_net.resolve(name) for name in given["names"]},
         addresses=sorted(host_net.local_addresses()),
         held_ports=host_net.held_ports(given["ports"], given["unit"]),
-        memory_mib=host_net.memory_mib(),
+        memory_mib=memory_mib(),
     )
 
 

@@ -111,7 +111,7 @@ ensemble:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
 
 
@@ -146,7 +146,7 @@ def main() -> None:
         action, due, ensemble = zookeeper_node.step(
             server, given["only"], given["join"], given["files"], given["stamp"], module.check_mode
         )
-    except host_units.Refused as wrong:
+    except Refused as wrong:
         module.fail_json(msg=f"{given['unit']}: {wrong}")
     done = {"start": "started\n", "restart": "restarted\n", "": ""}[action]
     module.exit_json(

@@ -48,7 +48,8 @@ if "health" in sys.argv[2]:
     # The file tree has no device files.
     from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
     device_nodes.is_right = lambda node, root: True
-facts = gpu_facts.gather(sys.argv[2].split(","), nvml.unpack(sys.stdin.read()), 60.0, sys.argv[1], verdicts=gpu_verdicts)
+subset, binding = sys.argv[2].split(","), nvml.unpack(sys.stdin.read())
+facts = gpu_facts.gather(subset, binding, 60.0, sys.argv[1], verdicts=gpu_verdicts)
 json.dump(facts, sys.stdout)
 """
 XML = f"""{MODULE}

@@ -12,8 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,7 +26,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent.orders import 
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Refused, Replacement, Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Replacement
 
 KINDS = ("replace", "reset", "reboot")
 COMMAND_S = 300
@@ -44,23 +45,15 @@ class Settings:
     root: str = "/"
 
 
-def run(argv: Iterable[str]) -> tuple[int, str]:
+def run(argv: Sequence[str]) -> tuple[int, str]:
     """Run a program: (exit status, output)."""
     try:
-        done = subprocess.run(
-            list(argv),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=COMMAND_S,
-        )
-    except subprocess.TimeoutExpired:
-        return 124, f"not done after {COMMAND_S} s"
+        status, said, _nothing = host_run.execute(argv, COMMAND_S, merged=True)
+    except host_run.TimedOut:
+        return host_run.TIMED_OUT, f"not done after {COMMAND_S} s"
     except OSError as why:
-        return 127, str(why)
-    return done.returncode, done.stdout
+        return host_run.NOT_FOUND, str(why)
+    return status, host_run.text(said)
 
 
 @contextmanager
@@ -74,7 +67,7 @@ def alone(place: Place) -> Iterator[None]:
         yield
 
 
-def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: Run = run) -> dict[str, Any]:
+def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: host_run.Call = run) -> dict[str, Any]:
     """Carry out the order that lies there, if it has no answer yet.
 
     Gives the answer {id, state, error, boot_id, end_boot_id}: the boots of the host in which it was begun and ended.
@@ -134,7 +127,11 @@ def _leave(settings: Settings, answer: Mapping[str, Any]) -> None:
 
 
 def _do(
-    settings: Settings, order: Mapping[str, Any], devices: list[Mapping[str, Any]], runner: Run, rebooted: bool
+    settings: Settings,
+    order: Mapping[str, Any],
+    devices: list[Mapping[str, Any]],
+    runner: host_run.Call,
+    rebooted: bool,
 ) -> None:
     kind, reboot = order.get("kind"), bool(order.get("reboot"))
     for needed in [kind, *(["reboot"] if reboot else [])]:

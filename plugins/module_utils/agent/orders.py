@@ -12,16 +12,16 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import (
     HELD_BACK,
     Place,
-    Run,
     listed,
     standing,
 )
@@ -61,7 +61,7 @@ def read(path: str) -> dict[str, Any]:
 
 
 def describe(
-    host: str, place: Place, result: Mapping[str, Any], answer: str = ANSWER, run: Run | None = None
+    host: str, place: Place, result: Mapping[str, Any], answer: str = ANSWER, run: host_run.Call | None = None
 ) -> dict[str, Any]:
     """What is published of the agent's result; see reconciler/gpus.py. `place` is that of the host's Mesos agent,
     `answer` the file with the answer to the last order."""
@@ -100,18 +100,13 @@ def _does_not_answer(cards: list[str], devices: list[Mapping[str, Any]]) -> bool
     return bool(devices) and not set(cards) <= {row["uuid"] for row in devices if row["verdict"] != "fatal"}
 
 
-def _run(argv: Iterable[str]) -> tuple[int, str]:
+def _run(argv: Sequence[str]) -> tuple[int, str]:
     """A program of the host's, which is not to keep the agent from its work."""
-    # The agent always runs, and seldom needs it.
-    import subprocess
-
     try:
-        done = subprocess.run(
-            list(argv), capture_output=True, text=True, errors="replace", check=False, timeout=COMMAND_S
-        )
-    except (OSError, subprocess.TimeoutExpired) as why:
-        return 127, str(why)
-    return done.returncode, done.stdout
+        status, out, _error = host_run.execute(argv, COMMAND_S)
+    except (OSError, host_run.TimedOut) as why:
+        return host_run.NOT_FOUND, str(why)
+    return status, host_run.text(out)
 
 
 def _reason(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, shown
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import shown
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 @dataclass(frozen=True)

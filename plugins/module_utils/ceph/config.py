@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step, find, size_in_bytes
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, find, size_in_bytes
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 TRUE, FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 # Seconds in each unit that an option of a period may be written with.

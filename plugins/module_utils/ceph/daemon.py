@@ -14,7 +14,7 @@ import struct
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import read, read_kept
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_foreign_text, read_text
 
 SOCKETS = "/var/run/ceph"
 FSID = re.compile(r"^\s*fsid\s*=\s*(\S+)", re.MULTILINE)
@@ -57,7 +57,7 @@ def mon_status(cluster: str, name: str) -> dict[str, Any] | None:
 def traces(cluster: str = "ceph", etc: str = "/etc/ceph", lib: str = "/var/lib/ceph") -> list[dict[str, str]]:
     """Which clusters this host belongs to: [{fsid, where}]; the fsid is empty where it cannot be told."""
     found = []
-    text = read(f"{etc}/{cluster}.conf")
+    text = read_text(f"{etc}/{cluster}.conf")
     match = FSID.search(text)
     if match:
         found.append({"fsid": match[1], "where": f"{etc}/{cluster}.conf"})
@@ -72,7 +72,7 @@ def traces(cluster: str = "ceph", etc: str = "/etc/ceph", lib: str = "/var/lib/c
 
 def _fsid_in(path: str) -> str:
     """Ceph's own account keeps it, which could have put anything there."""
-    text = read_kept(path).strip()
+    text = read_foreign_text(path).strip()
     return text if ceph_conf.is_fsid(text) else ""
 
 

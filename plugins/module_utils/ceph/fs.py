@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 # Bit of mdsmap's flags; see CEPH_MDSMAP_ALLOW_STANDBY_REPLAY in Ceph's include/ceph_fs.h.
 STANDBY_REPLAY = 1 << 5

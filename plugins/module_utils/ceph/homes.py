@@ -14,8 +14,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import fs as ce
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import key as ceph_key
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import subvolume as ceph_subvolume
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step, act, size_in_bytes
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, act, size_in_bytes
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.subvolume import Found, Place
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 PRESENT, ARCHIVED, ABSENT = STATES = ("present", "archived", "absent")
 ARCHIVE_SNAPSHOT = "archived"

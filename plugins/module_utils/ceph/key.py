@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step, find
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, find
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def grants(capability: str) -> tuple[str, ...]:

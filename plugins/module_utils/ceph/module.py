@@ -12,8 +12,9 @@ from typing import Any, Protocol
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import library as ceph_library
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step, converge
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, converge
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 CONNECTION: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "default": "ceph"},

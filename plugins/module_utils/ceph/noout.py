@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 
 UNITS = "/etc/systemd/system"
@@ -61,11 +62,7 @@ class Lease:
 
     def held(self) -> list[int]:
         """The OSDs that it is for; none where there is no lease."""
-        try:
-            with open(self.service, encoding="utf-8") as file:
-                text = file.read()
-        except OSError:
-            return []
+        text = read_text(self.service)
         if not os.path.exists(self.timer):
             return []
         line = next((line for line in text.splitlines() if f"unset-group {FLAG}" in line), "")

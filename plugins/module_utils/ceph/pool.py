@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 # Where the modules write it -> how 'osd pool set' names it.
 SETTINGS = {

@@ -18,6 +18,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import acti
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import devices as ceph_devices
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.leaving import Leaving
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 
 LIB = "/var/lib/ceph"
@@ -30,10 +31,6 @@ UNITS = (
     "/usr/libexec/baremetal-gpu/ceph-osd-activate",
     "/etc/systemd/system/ceph-mds@.service.d/10-restart.conf",
 )
-
-
-class PurgeError(Exception):
-    """What speaks against it, with what to do."""
 
 
 def strangers(fsid: str, cluster: str = "ceph") -> list[str]:
@@ -58,11 +55,11 @@ class Purge:
     def work(self, pretend: bool) -> list[str]:
         """What was done, or if only pretended would be.
 
-        :raises PurgeError: before anything is changed, where the host has something of another cluster.
+        :raises Refused: before anything is changed, where the host has something of another cluster.
         """
         wrong = strangers(self.fsid, self.cluster)
         if wrong:
-            raise PurgeError(
+            raise Refused(
                 f"{'; '.join(wrong)}, not to {self.fsid}. To do: type the UUID of the one that is to go. Nothing was "
                 "changed"
             )
@@ -134,7 +131,7 @@ class Purge:
     def _must(self, argv: list[str]) -> None:
         rc, stdout, stderr = self.run(argv, None, 600)
         if rc != 0:
-            raise PurgeError(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}. To do: run it again")
+            raise Refused(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}. To do: run it again")
 
 
 def _remove_unit(path: str) -> None:
@@ -149,4 +146,4 @@ def _remove(path: str) -> None:
     try:
         host_files.remove(path)
     except host_files.Unsafe as wrong:
-        raise PurgeError(str(wrong)) from None
+        raise Refused(str(wrong)) from None

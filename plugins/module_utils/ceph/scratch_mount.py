@@ -19,6 +19,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import mounts as ceph_mounts
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import probe as ceph_probe
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.probe import Failed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
 # One place, so that a run finds what one before it that was cut has left.
 PLACE = "/run/baremetal-gpu-cephfs-scratch"
@@ -80,8 +81,8 @@ def _give_back(place: str, where: str) -> None:
     for words in (["umount", where], ["umount", "-l", where]):
         # By the kernel's table: a look at the directory itself would hang with the mount.
         if where in ceph_probe.mounted():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=GONE, check=False)
+            with contextlib.suppress(host_run.TimedOut):
+                host_run.execute(words, GONE)
     with contextlib.suppress(FileNotFoundError):
         os.rmdir(where)
     shutil.rmtree(place, ignore_errors=True)

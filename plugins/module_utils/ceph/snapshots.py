@@ -15,7 +15,8 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import mgr as ceph_mgr
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError, is_late
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step, find
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, find
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 REPEAT = re.compile(r"^[1-9][0-9]*[mhdwMy]\Z")
 # The manager's module that takes the snapshots, and how a command of a module ends that is not loaded: ENOTSUP.

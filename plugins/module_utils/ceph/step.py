@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 NOT_FOUND = 2
-
-
-class Refused(Exception):
-    """What is asked for would lose data or cannot work; the text says why and what to do."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step, find, shown
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, find, shown
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 # Commands of Ceph that run side by side.
 AT_ONCE = 4

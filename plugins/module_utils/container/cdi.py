@@ -20,13 +20,16 @@ import re
 import shutil
 import stat
 import struct
-import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi_search
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes, driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 KIND = "nvidia.com/gpu"
 FILE = "/etc/cdi/nvidia.yaml"
@@ -82,10 +85,6 @@ class CannotTell(Exception):
     """The host does not show what the specification needs."""
 
 
-class Refused(Exception):
-    """An engine would not take the specification."""
-
-
 @dataclass(frozen=True)
 class Gpu:
     index: int
@@ -130,10 +129,6 @@ class Hook:
 # -- gather -----------------------------------------------------------------------------------------------------------
 
 
-def _under(root: str, path: str) -> str:
-    return os.path.join(root, path.lstrip("/"))
-
-
 def real_path(root: str, path: str) -> str:
     """The path without links, where links are read as they are meant within root."""
     pending = [part for part in path.split("/") if part]
@@ -148,7 +143,7 @@ def real_path(root: str, path: str) -> str:
             done = os.path.dirname(done)
             continue
         try:
-            target = os.readlink(_under(root, f"{done}/{part}"))
+            target = os.readlink(below(root, f"{done}/{part}"))
         except OSError:
             done = f"{done}/{part}"
             continue
@@ -163,12 +158,12 @@ def ldconfig(root: str = "/") -> str:
     program = next((path for path in ("/sbin/ldconfig", "/usr/sbin/ldconfig") if os.path.exists(path)), "ldconfig")
     command = [program, "-p"] if root == "/" else [program, "-r", root, "-p"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        status, stdout, stderr = host_run.execute(command, 60)
+    except (OSError, host_run.TimedOut) as error:
         raise CannotTell(f"the loader cache cannot be read: {error}") from None
-    if done.returncode:
-        raise CannotTell(f"the loader cache cannot be read: {done.stderr.strip()}")
-    return done.stdout
+    if status:
+        raise CannotTell(f"the loader cache cannot be read: {host_run.text(stderr).strip()}")
+    return host_run.text(stdout)
 
 
 def parse_ldconfig(text: str) -> dict[str, str]:
@@ -222,12 +217,8 @@ def find_gpus(root: str = "/", given: Iterable[dict[str, Any]] | None = None) ->
         return [Gpu(int(row["index"]), int(row["minor"]), row["pci_address"], row.get("uuid")) for row in rows]
     found = []
     for index, (address, minor) in enumerate(sorted(device_nodes.gpu_minors(root).items())):
-        try:
-            path = _under(root, f"proc/driver/nvidia/gpus/{address}/information")
-            with open(path, encoding="utf-8", errors="replace") as stream:
-                uuid = device_nodes.parse_fields(stream.read()).get("GPU UUID", "")
-        except OSError:
-            uuid = ""
+        text = read_text(below(root, f"proc/driver/nvidia/gpus/{address}/information"))
+        uuid = device_nodes.parse_fields(text).get("GPU UUID", "")
         found.append(Gpu(index, minor, address, uuid if UUID.match(uuid) else None))
     return found
 
@@ -252,7 +243,7 @@ def find_libraries(root: str, version: str, cache: dict[str, str]) -> list[Libra
     directories = {os.path.dirname(path) for path in owner.values() if path.endswith(suffix)}
     directories |= {os.path.join(directory, "vdpau") for directory in directories}
     for directory in sorted(directories):
-        for found in sorted(glob.glob(_under(root, f"{directory}/*{suffix}"))):
+        for found in sorted(glob.glob(below(root, f"{directory}/*{suffix}"))):
             path = "/" + os.path.relpath(found, root)
             claim(soname(found) or os.path.basename(path), real_path(root, path))
     for path in sorted(set(owner.values())):
@@ -265,16 +256,11 @@ def find_libraries(root: str, version: str, cache: dict[str, str]) -> list[Libra
 
 def find_firmware(root: str, version: str, kernel: str) -> list[str]:
     """The GSP's firmware, from the first place in which the kernel would look for it."""
-    places = []
-    try:
-        with open(_under(root, "sys/module/firmware_class/parameters/path"), encoding="utf-8") as stream:
-            places.append(stream.read().strip())
-    except OSError:
-        pass
     base = "/lib/firmware"
+    places = [read_text(below(root, "sys/module/firmware_class/parameters/path")).strip()]
     places += [f"{base}/updates/{kernel}", f"{base}/updates", f"{base}/{kernel}", base]
     for place in filter(None, places):
-        found = glob.glob(_under(root, f"{place}/nvidia/{version}/gsp*.bin"))
+        found = glob.glob(below(root, f"{place}/nvidia/{version}/gsp*.bin"))
         if found:
             return ["/" + os.path.relpath(path, root) for path in sorted(found)]
     return []
@@ -312,7 +298,7 @@ def gather(
         if not _is_device(root, required):
             raise CannotTell(f"{required} is not there; start baremetal-gpu-device-nodes.service")
     for gpu in gpus:
-        drm = os.listdir(path) if os.path.isdir(path := _under(root, f"sys/bus/pci/devices/{gpu.address}/drm")) else []
+        drm = os.listdir(path) if os.path.isdir(path := below(root, f"sys/bus/pci/devices/{gpu.address}/drm")) else []
         nodes = [f"/dev/dri/{name}" for name in sorted(drm) if re.match(r"^(card|renderD)\d+$", name)]
         found.drm_nodes[gpu.index] = [path for path in nodes if _is_device(root, path)]
 
@@ -326,7 +312,7 @@ def gather(
             (
                 f"{place}/{name}"
                 for place in PROGRAM_DIRECTORIES
-                if os.path.exists(_under(root, real_path(root, f"{place}/{name}")))
+                if os.path.exists(below(root, real_path(root, f"{place}/{name}")))
             ),
             "",
         )
@@ -334,16 +320,16 @@ def gather(
     )
     files = [path for path in programs if path]
     files += find_firmware(root, version, kernel or os.uname().release)
-    files += [path for path in GRAPHICS_FILES if os.path.exists(_under(root, path))]
+    files += [path for path in GRAPHICS_FILES if os.path.exists(below(root, path))]
     found.files = {path: real_path(root, path) for path in files}
-    found.sockets = [path for path in SOCKETS if os.path.exists(_under(root, path))]
+    found.sockets = [path for path in SOCKETS if os.path.exists(below(root, path))]
     return found
 
 
 def _is_device(root: str, path: str) -> bool:
     """In a tree that a test made, a plain file stands for a device, which only root could make."""
     try:
-        mode = os.stat(_under(root, path)).st_mode
+        mode = os.stat(below(root, path)).st_mode
     except OSError:
         return False
     return stat.S_ISCHR(mode) or root != "/"
@@ -354,8 +340,8 @@ def find_hook() -> Hook | None:
     for name, prefix in (("nvidia-cdi-hook", ()), ("nvidia-ctk", ("hook",))):
         path = shutil.which(name, path="/usr/local/bin:/usr/bin")
         if path:
-            done = subprocess.run([path, *prefix, "--help"], capture_output=True, text=True, timeout=30, check=False)
-            commands = tuple(re.findall(r"^\s+([a-z][a-z-]+)", done.stdout, re.MULTILINE))
+            _status, said, _error = host_run.execute([path, *prefix, "--help"], 30)
+            commands = tuple(re.findall(r"^\s+([a-z][a-z-]+)", host_run.text(said), re.MULTILINE))
             return Hook(path, (name, *prefix), commands)
     return None
 

@@ -20,7 +20,8 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.config import merge
 from ansible_collections.baremetal.gpu.plugins.module_utils.container.engines import ENGINE_CONFIGS
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 SUFFIXES = (".json", ".yaml")
@@ -50,10 +51,6 @@ class Specification:
         return not self.names or name in self.names
 
 
-def _under(root: str, path: str) -> str:
-    return os.path.join(root, path.lstrip("/"))
-
-
 # -- directories ------------------------------------------------------------------------------------------------------
 
 
@@ -66,7 +63,7 @@ def directories(engine: str, root: str = "/") -> list[str]:
 def _of_docker(root: str) -> list[Any]:
     """From its file, or from the command line in its unit and what lies over that."""
     try:
-        data = merge.parse_json(host_net.read(_under(root, ENGINE_CONFIGS["docker"])))
+        data = merge.parse_json(read_text(below(root, ENGINE_CONFIGS["docker"])))
     except merge.Malformed:
         data = {}
     found = data.get("cdi-spec-dirs")
@@ -76,20 +73,20 @@ def _of_docker(root: str) -> list[Any]:
         path
         for place in UNIT_PLACES
         for path in (
-            _under(root, f"{place}/systemd/system/docker.service"),
-            *sorted(glob.glob(_under(root, f"{place}/systemd/system/docker.service.d/*.conf"))),
+            below(root, f"{place}/systemd/system/docker.service"),
+            *sorted(glob.glob(below(root, f"{place}/systemd/system/docker.service.d/*.conf"))),
         )
     ]
     flags: list[str] = []
     for path in units:
-        flags = re.findall(r"--cdi-spec-dir[= ]\"?([^\s\"]+)", host_net.read(path)) or flags
+        flags = re.findall(r"--cdi-spec-dir[= ]\"?([^\s\"]+)", read_text(path)) or flags
     return flags
 
 
 def _of_podman(root: str) -> list[Any]:
     found: list[Any] = []
     for pattern in PODMAN_FILES:
-        for path in sorted(glob.glob(_under(root, pattern))):
+        for path in sorted(glob.glob(below(root, pattern))):
             value = merge.get(_toml(path), ("engine", "cdi_spec_dirs"))
             found = value if isinstance(value, list) and value else found
     return found
@@ -98,13 +95,13 @@ def _of_podman(root: str) -> list[Any]:
 def _of_containerd(root: str) -> list[Any]:
     """From its file and from what that imports, whose settings lie over its own."""
     main_path = ENGINE_CONFIGS["containerd"]
-    main = _toml(_under(root, main_path))
+    main = _toml(below(root, main_path))
     imports = main.get("imports")
     paths = [
         path
         for pattern in (imports if isinstance(imports, list) else [])
         # One that is not absolute begins where the file lies that names it.
-        for path in sorted(glob.glob(_under(root, os.path.join(os.path.dirname(main_path), str(pattern)))))
+        for path in sorted(glob.glob(below(root, os.path.join(os.path.dirname(main_path), str(pattern)))))
     ]
     found: list[Any] = []
     for data in (main, *map(_toml, paths)):
@@ -119,7 +116,7 @@ def _toml(path: str) -> dict[str, Any]:
     from ansible_collections.baremetal.gpu.plugins.module_utils.config import toml
 
     try:
-        return toml.parse(host_net.read(path))
+        return toml.parse(read_text(path))
     except merge.Malformed:
         return {}
 
@@ -129,7 +126,7 @@ def _toml(path: str) -> dict[str, Any]:
 
 def read(path: str, place: int, kind: str) -> Specification | None:
     """What a file says of a kind of devices; None where it says nothing of it, or nothing that an engine could read."""
-    text = host_net.read(path)
+    text = read_text(path)
     try:
         found = _of_data(json.loads(text), kind)
     except (ValueError, RecursionError):

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.config import merge, toml
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 ENGINE_CONFIGS = {
     "docker": "/etc/docker/daemon.json",

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 
 def specification(item: dict[str, Any]) -> tuple[str | None, list[str]]:
@@ -28,6 +29,6 @@ def specification(item: dict[str, Any]) -> tuple[str | None, list[str]]:
         return "is not there", []
     try:
         spec, found, _hook = cdi.specify(path, item["devices"], engine=item.get("engine") or "")
-    except (cdi.CannotTell, cdi.Refused) as error:
+    except (cdi.CannotTell, Refused) as error:
         return str(error), []
     return None if cdi.render(spec) == text else "is not that of the cards and the driver there are", found.notes

@@ -17,9 +17,11 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import packages, system
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.versions import version_key
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.repositories import apt_sources
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import read_text
 
 PENDING = "/var/lib/baremetal-gpu/pending"
 DRAINED = "drained"
@@ -153,7 +155,7 @@ def expand_packages(wanted: list[Item], installed: packages.Packages, root: str,
     for item in wanted:
         rest = {key: value for key, value in item.items() if key not in ("kernels", "follows")}
         if item.get("kernels"):
-            kernels = system.choose_kernels(item["kernels"], root, running)
+            kernels = system.dkms_kernels(item, root, running)
             found += [{**rest, "name": item["name"].replace("{kernel}", kernel)} for kernel in kernels]
         elif item.get("follows"):
             found += [{**rest, "name": match.expand(item["name"])} for match in installed.following(item["follows"])]
@@ -249,7 +251,7 @@ def pending_name(kind: str, name: str = "") -> str:
 
 def read_pending(root: str = "/") -> dict[str, str]:
     """What a run that was cut has left to do: name of the record -> why."""
-    directory = system.under(root, PENDING)
+    directory = below(root, PENDING)
     try:
         names = sorted(os.listdir(directory))
     except OSError:
@@ -413,7 +415,7 @@ def left_drained(pending: dict[str, str]) -> list[Item]:
 
 def inspect(
     desired: Item,
-    run: packages.Runner,
+    run: Call,
     root: str = "/",
     kernel: str = "",
     diff: bool = False,

@@ -11,12 +11,11 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable
+from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.dpkg import STATUS, parse_dpkg
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import read_text
-
-Runner = Callable[[Sequence[str]], "tuple[int, str]"]
 
 # States of dpkg in which a package is neither there nor gone, in dpkg's own words.
 INCOMPLETE = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
@@ -221,7 +220,7 @@ def lock_name(lock: str) -> str:
     return lock.rsplit("-", 2)[0]
 
 
-def read_rpm(root: str, run: Runner) -> Packages:
+def read_rpm(root: str, run: Call) -> Packages:
     code, out = run(RPM_QUERY)
     out = out if code == 0 else ""
     locks = []
@@ -230,7 +229,7 @@ def read_rpm(root: str, run: Runner) -> Packages:
     return Packages("dnf", parse_rpm(out, locks), locked=map(lock_name, locks))
 
 
-def read_packages(root: str, run: Runner) -> Packages:
+def read_packages(root: str, run: Call) -> Packages:
     if os.path.exists(os.path.join(root, STATUS)):
         return read_dpkg(root)
     return read_rpm(root, run)

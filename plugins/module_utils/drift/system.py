@@ -17,10 +17,12 @@ import stat
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.drift.packages import Runner
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.kernels import installed_kernels, kernels_to_check
 
 # Answers of `systemctl is-enabled` with exit status 0, and what an alias of an enabled unit says.
 ENABLED = ("enabled", "enabled-runtime", "static", "indirect", "generated", "alias", "linked", "linked-runtime")
@@ -29,10 +31,6 @@ MASKED = ("masked", "masked-runtime")
 # larger, and nobody reads its 7000 lines once per host.
 LARGE = 104_448
 UNIT_PROPERTIES = ("Id", "Names", "LoadState", "ActiveState", "UnitFileState", "NeedDaemonReload")
-
-
-def under(root: str, path: str) -> str:
-    return os.path.join(root, path.lstrip("/"))
 
 
 def sha256(data: bytes) -> str:
@@ -103,7 +101,7 @@ def _content(item: dict[str, Any], there: host_files.Place) -> str | None:
 
 def file_drift(item: dict[str, Any], root: str = "/") -> str | None:
     """Why a file, directory or link is not as wanted; None if it is."""
-    path, state = under(root, item["path"]), item.get("state") or "file"
+    path, state = below(root, item["path"]), item.get("state") or "file"
     try:
         # What a link of root's leads to counts: an operator may keep the file elsewhere.
         with host_files.place(path, follow=state in ("file", "directory")) as there:
@@ -141,7 +139,7 @@ def _drift(item: dict[str, Any], state: str, there: host_files.Place) -> str | N
 def file_diff(item: dict[str, Any], root: str = "/") -> dict[str, str]:
     """Before and after of a drifted file; ``prepared`` instead, the differing lines alone, where it is large."""
     state = item.get("state") or "file"
-    before = _shown_now(item, under(root, item["path"]))
+    before = _shown_now(item, below(root, item["path"]))
     wanted = _shown_wanted(item)
     after = before if wanted is None else wanted
     if state == "file" and before == after and before:
@@ -220,7 +218,7 @@ def unit_name(name: str) -> str:
     return name if "." in name else f"{name}.service"
 
 
-def read_units(names: Iterable[str], run: Runner) -> dict[str, dict[str, str]]:
+def read_units(names: Iterable[str], run: Call) -> dict[str, dict[str, str]]:
     wanted = sorted({unit_name(name) for name in names})
     if not wanted:
         return {}
@@ -277,7 +275,7 @@ def read_kernel_modules(root: str = "/", kernel: str = "") -> tuple[dict[str, li
     """Loaded modules with what holds each, and the names of what is built in."""
     loaded = {}
     # What is built in has a directory here too, but no state.
-    for state in glob.glob(under(root, "/sys/module/*/initstate")):
+    for state in glob.glob(below(root, "/sys/module/*/initstate")):
         directory = os.path.dirname(state)
         try:
             holders = sorted(os.listdir(os.path.join(directory, "holders")))
@@ -287,7 +285,7 @@ def read_kernel_modules(root: str = "/", kernel: str = "") -> tuple[dict[str, li
         loaded[os.path.basename(directory)] = holders or ([f"{users} users"] if users not in ("", "0", "-1") else [])
     builtin = {
         os.path.basename(line).split(".")[0].replace("-", "_")
-        for line in read_text(under(root, f"/lib/modules/{kernel}/modules.builtin")).splitlines()
+        for line in read_text(below(root, f"/lib/modules/{kernel}/modules.builtin")).splitlines()
     }
     return loaded, builtin
 
@@ -300,7 +298,7 @@ def device_users(patterns: Iterable[str], units: Iterable[str] = (), root: str =
     """Processes that have device files open, as `name (pid N)`; those of the given units do not count."""
     patterns, own = list(patterns), [f"/{unit_name(unit)}" for unit in units]
     users = []
-    for directory in glob.glob(under(root, "/proc/[0-9]*")):
+    for directory in glob.glob(below(root, "/proc/[0-9]*")):
         try:
             targets = {os.readlink(path) for path in glob.glob(os.path.join(directory, "fd", "*"))}
         except OSError:
@@ -350,26 +348,16 @@ def kernel_module_drift(
 # --- DKMS ------------------------------------------------------------------------------------------------------------
 
 
-def installed_kernels(root: str = "/") -> list[str]:
-    """Releases of the kernels that are installed; a directory that only has leftovers of a module is none."""
-    lists = glob.glob(under(root, "/lib/modules/*/modules.builtin"))
-    return sorted(os.path.basename(os.path.dirname(path)) for path in lists)
-
-
-def choose_kernels(wanted: Any, root: str = "/", running: str = "") -> list[str]:
-    """The kernels that `installed`, `running` or a list of releases stands for."""
-    if isinstance(wanted, (list, tuple)):
-        return [str(one) for one in wanted]
-    if wanted == "running":
-        return [running]
-    return installed_kernels(root)
+def dkms_kernels(item: dict[str, Any], root: str = "/", running: str = "") -> list[str]:
+    """The kernels that DKMS is to have built an item for."""
+    return kernels_to_check(item.get("kernels") or "installed", running, installed_kernels(root))
 
 
 def _dkms_known(
     item: dict[str, Any], kernels: list[str], root: str
 ) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
     """The driver's modules and versions in DKMS' tree, and whatever else there has a name of the pattern."""
-    tree = under(root, "/var/lib/dkms")
+    tree = below(root, "/var/lib/dkms")
     # A version that is known to DKMS has a link to its source; a failed build may leave directories without one.
     paths = sorted(glob.glob(os.path.join(tree, item["name"], "*", "source")))
     known = [(path.split(os.sep)[-3], path.split(os.sep)[-2]) for path in paths]
@@ -393,22 +381,22 @@ def _dkms_source(path: str, root: str) -> bool:
         target = os.readlink(path)
     except OSError:
         return os.path.isdir(path)
-    return os.path.isdir(under(root, target) if target.startswith("/") else os.path.join(os.path.dirname(path), target))
+    return os.path.isdir(below(root, target) if target.startswith("/") else os.path.join(os.path.dirname(path), target))
 
 
 def _dkms_installed(name: str, version: str, kernel: str, root: str) -> bool:
-    links = glob.glob(under(root, f"/var/lib/dkms/{glob.escape(name)}/kernel-{glob.escape(kernel)}-*"))
+    links = glob.glob(below(root, f"/var/lib/dkms/{glob.escape(name)}/kernel-{glob.escape(kernel)}-*"))
     return any(os.path.islink(link) and os.readlink(link).split("/")[0] == version for link in links)
 
 
 def dkms_notes(item: dict[str, Any], root: str = "/", running: str = "") -> list[str]:
     """What in DKMS' tree is not the driver's and does not build, which is nothing that a role has to mend."""
-    kernels = choose_kernels(item.get("kernels"), root, running)
+    kernels = dkms_kernels(item, root, running)
     _own, strangers = _dkms_known(item, kernels, root)
     notes = []
     for name, version in strangers:
         remove = f"`dkms remove {name}/{version} --all`"
-        if not _dkms_source(under(root, f"/var/lib/dkms/{name}/{version}/source"), root):
+        if not _dkms_source(below(root, f"/var/lib/dkms/{name}/{version}/source"), root):
             notes.append(f"DKMS knows {name} {version}, whose source is gone; forget it with {remove}")
         elif not all(_dkms_installed(name, version, kernel, root) for kernel in kernels):
             notes.append(
@@ -420,8 +408,8 @@ def dkms_notes(item: dict[str, Any], root: str = "/", running: str = "") -> list
 
 def dkms_drift(item: dict[str, Any], root: str = "/", running: str = "") -> list[dict[str, Any]]:
     """For which kernels the driver's module is not installed by DKMS, with the end of the log of its build."""
-    tree = under(root, "/var/lib/dkms")
-    kernels = choose_kernels(item.get("kernels"), root, running)
+    tree = below(root, "/var/lib/dkms")
+    kernels = dkms_kernels(item, root, running)
     versions, _strangers = _dkms_known(item, kernels, root)
     found = []
     for kernel in kernels:
@@ -469,7 +457,7 @@ def parse_alternatives(text: str) -> dict[str, int]:
 def alternative_drift(item: dict[str, Any], root: str = "/") -> str | None:
     database = ""
     for directory in ("/var/lib/dpkg/alternatives", "/var/lib/alternatives"):
-        database = database or read_text(under(root, f"{directory}/{item['name']}"))
+        database = database or read_text(below(root, f"{directory}/{item['name']}"))
     registered = parse_alternatives(database)
     if (item.get("state") or "present") == "absent":
         return "is registered" if item["path"] in registered else None
@@ -478,12 +466,12 @@ def alternative_drift(item: dict[str, Any], root: str = "/") -> str | None:
     if item.get("priority") is not None and registered[item["path"]] != item["priority"]:
         return f"has priority {registered[item['path']]}, not {item['priority']}"
     try:
-        chosen = os.readlink(under(root, f"/etc/alternatives/{item['name']}"))
+        chosen = os.readlink(below(root, f"/etc/alternatives/{item['name']}"))
     except OSError:
         return "has no link in /etc/alternatives"
     if chosen != item["path"]:
         return f"{chosen} is chosen"
-    if item.get("link") and not os.path.islink(under(root, item["link"])):
+    if item.get("link") and not os.path.islink(below(root, item["link"])):
         return f"{item['link']} is missing"
     return None
 
@@ -500,6 +488,6 @@ INITRAMFS_TOOLS: Sequence[tuple[str, tuple[str, ...]]] = (
 def initramfs_command(root: str = "/") -> list[str] | None:
     """What rebuilds the initramfs of every installed kernel; None where no tool for it is installed."""
     for path, command in INITRAMFS_TOOLS:
-        if os.path.exists(under(root, path)):
+        if os.path.exists(below(root, path)):
             return list(command)
     return None

@@ -13,6 +13,7 @@ import re
 import struct
 from typing import Any, BinaryIO
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.versions import version_key
 
 VERSION = re.compile(r"(?<![\d.])(\d{3}\.\d{2,3}(?:\.\d{2,3})?)(?![\d.])")
@@ -49,14 +50,6 @@ def branch_of(version: str | None) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read()
-    except OSError:
-        return ""
-
-
 def parse_proc_version(text: str) -> tuple[str | None, str | None]:
     """Version and flavour from /proc/driver/nvidia/version."""
     for line in text.splitlines():
@@ -69,15 +62,15 @@ def parse_proc_version(text: str) -> tuple[str | None, str | None]:
 
 def loaded(root: str = "/") -> tuple[str | None, str | None]:
     """Version and flavour of the module in the kernel; (None, None) where none is."""
-    version, flavour = parse_proc_version(_read(os.path.join(root, "proc/driver/nvidia/version")))
+    version, flavour = parse_proc_version(read_text(os.path.join(root, "proc/driver/nvidia/version")))
     if version is None:
-        match = VERSION.search(_read(os.path.join(root, "sys/module/nvidia/version")))
+        match = VERSION.search(read_text(os.path.join(root, "sys/module/nvidia/version")))
         version = match.group(1) if match else None
     return version, flavour
 
 
 def loaded_modules(root: str = "/") -> list[str]:
-    return [line.split(" ", 1)[0] for line in _read(os.path.join(root, "proc/modules")).splitlines() if line]
+    return [line.split(" ", 1)[0] for line in read_text(os.path.join(root, "proc/modules")).splitlines() if line]
 
 
 def modinfo(stream: BinaryIO) -> dict[str, str]:
@@ -120,7 +113,7 @@ def _modinfo_of_file(path: str) -> dict[str, str]:
 
 def card(address: str, root: str = "/") -> dict[str, Any]:
     """What the driver has written down of a card, {uuid, minor, name}, even if the card answers no more."""
-    text = _read(os.path.join(root, f"proc/driver/nvidia/gpus/{address}/information"))
+    text = read_text(os.path.join(root, f"proc/driver/nvidia/gpus/{address}/information"))
     fields = {key.strip(): value.strip() for key, _colon, value in (line.partition(":") for line in text.splitlines())}
     found: dict[str, Any] = {}
     # A card that was never opened has question marks in its UUID.

@@ -23,6 +23,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.models import (
     NVSWITCH_RANGES,
     TOO_OLD_RANGES,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.pci_address import normal_address
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
@@ -56,12 +57,8 @@ class BusUnreadable(Exception):
     """The host shows no PCI bus, so whether it has GPUs cannot be told."""
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as stream:
-            return stream.read(_ATTRIBUTE_MOST).strip()
-    except OSError:
-        return ""
+def _attribute(path: str) -> str:
+    return read_text(path, _ATTRIBUTE_MOST).strip()
 
 
 def _hexadecimal(text: str) -> str:
@@ -70,12 +67,12 @@ def _hexadecimal(text: str) -> str:
 
 def _id(path: str) -> str:
     """A vendor's or device's id; empty where the file holds none."""
-    found = _hexadecimal(_read(path))
+    found = _hexadecimal(_attribute(path))
     return found if _ID.fullmatch(found) else ""
 
 
 def _class(path: str) -> str:
-    found = _hexadecimal(_read(path))
+    found = _hexadecimal(_attribute(path))
     return found[:4] if _CLASS.fullmatch(found) else ""
 
 
@@ -233,7 +230,7 @@ def _row(name: str, device: str) -> dict[str, Any] | None:
     else:
         return None
     if row["driver"] is None:
-        aside = one_line(_read(os.path.join(device, "driver_override")), 64)
+        aside = one_line(_attribute(os.path.join(device, "driver_override")), 64)
         # Until somebody uses it, such a device has no driver, and NVIDIA's will not get it.
         if gives_away(aside):
             row["driver_override"] = aside
@@ -246,7 +243,7 @@ def _may_have_bridges(rows: list[dict[str, Any]]) -> bool:
 
 
 def _is_bridge(device: str) -> bool:
-    if BRIDGE_MARK.decode() in _read(os.path.join(device, "label")):
+    if BRIDGE_MARK.decode() in _attribute(os.path.join(device, "label")):
         return True
     path = os.path.join(device, "vpd")
     try:
@@ -263,7 +260,7 @@ def _is_bridge(device: str) -> bool:
 
 def numa_node(address: str, root: str = "/") -> int | None:
     """The NUMA node that sysfs names for a device; None where the machine has no such thing."""
-    text = _read(os.path.join(root, DEVICES, address, "numa_node"))
+    text = _attribute(os.path.join(root, DEVICES, address, "numa_node"))
     try:
         node = int(text)
     except ValueError:
@@ -273,4 +270,4 @@ def numa_node(address: str, root: str = "/") -> int | None:
 
 def cpus(address: str, root: str = "/") -> str | None:
     """The CPUs that are nearest to a device, as a list such as 0-15,64-79."""
-    return _read(os.path.join(root, DEVICES, address, "local_cpulist")) or None
+    return _attribute(os.path.join(root, DEVICES, address, "local_cpulist")) or None

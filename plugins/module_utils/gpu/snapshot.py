@@ -24,6 +24,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import compatibi
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.readings import QUICK, SLOW, Question
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.session import Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.boot import boot_id as boot_id
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 
 SCHEMA = 1
 FABRIC_MANAGER_PID = "run/nvidia-fabricmanager/nv-fabricmanager.pid"
@@ -46,9 +47,8 @@ def _fabric_manager(bus: list[dict[str, Any]] | None, root: str) -> dict[str, An
     if not pci.needs_fabric_manager(bus):
         return {"needed": False, "running": None}
     try:
-        with open(os.path.join(root, FABRIC_MANAGER_PID), encoding="ascii") as file:
-            pid = int(file.read())
-    except (OSError, ValueError):
+        pid = int(read_text(os.path.join(root, FABRIC_MANAGER_PID)))
+    except ValueError:
         return {"needed": True, "running": False}
     return {"needed": True, "running": os.path.exists(os.path.join(root, "proc", str(pid)))}
 

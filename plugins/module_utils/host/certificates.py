@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import secret_file
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 
 BITS = 3072
@@ -42,10 +43,6 @@ authorityKeyIdentifier = keyid
 """
 # What cannot be said in openssl's configuration, or means something there.
 _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+", re.ASCII)
-
-
-class Refused(ValueError):
-    """A certificate that cannot be used or made; the text says why and what to do."""
 
 
 def alternative(name: str) -> str:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How files of a host are written, removed and given away, also in a directory that somebody else owns.
+"""How files of a host are read, written, removed and given away, also in a directory that somebody else owns.
 
 A service account owns the directory that its program writes to. Whoever takes the account over can put a link there,
 `myid -> /etc/shadow`, and wait for root to write or read through it. So a path is walked one directory after another,
@@ -15,6 +15,9 @@ each held open, and a directory that others than root can change makes all below
 
 Root's own links are followed, as an operator may keep things elsewhere. Whoever runs this counts as root here, if it is
 somebody else. A file is made under a name that cannot be guessed, and takes its place when it is whole.
+
+To read, `read` takes this care and raises what is wrong; `read_foreign_text` does so for what a service keeps, and is
+empty instead. `read_text` and `read_bytes` follow every link: they are for files that only root and the kernel write.
 """
 
 from __future__ import annotations
@@ -30,6 +33,8 @@ from typing import Any, Callable
 
 DRAFT = ".baremetal-gpu-"
 LINKS_AT_MOST = 40
+# What a service keeps in its own directory is a number or a line.
+FOREIGN_AT_MOST = 64 << 10
 KEEP = -1
 _WALK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -362,6 +367,38 @@ def read(path: str, at_most: int | None = None) -> bytes:
     """The content of a plain file. Root's own links are followed. Raises OSError, Unsafe among them."""
     with place(path, follow=True) as there:
         return there.read(at_most)
+
+
+def read_foreign_text(path: str) -> str:
+    """The text of a small file that a service keeps in its own directory, where somebody may have planted another
+    file's name; empty if it cannot be read, or may not be what it seems."""
+    try:
+        return read(path, FOREIGN_AT_MOST).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def read_text(path: str, at_most: int = -1) -> str:
+    """The text of a plain file, or the first `at_most` characters of it; empty if it cannot be read, or is none: a pipe
+    in its place would never end."""
+    try:
+        with open(path, encoding="utf-8", errors="replace", opener=_without_waiting) as file:
+            return file.read(at_most) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else ""
+    except OSError:
+        return ""
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a plain file; empty as that of `read_text`."""
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            return file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+    except OSError:
+        return b""
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def remove(path: str) -> None:

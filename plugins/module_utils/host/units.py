@@ -10,12 +10,9 @@ import re
 import time
 from collections.abc import Sequence
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import read
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
-
-
-class Refused(Exception):
-    """A start or restart that must not be done, or did not succeed; its text says why and what to do."""
 
 
 def _sha256(path: str) -> str:
@@ -34,7 +31,7 @@ def parse_stamp(text: str) -> dict[str, str]:
 def is_due(files: Sequence[str], stamp: str) -> bool:
     """Whether files are others than those that the server was started with."""
     now = {path: _sha256(path) for path in files}
-    return parse_stamp(read(stamp)) != {path: checksum for path, checksum in now.items() if checksum}
+    return parse_stamp(read_text(stamp)) != {path: checksum for path, checksum in now.items() if checksum}
 
 
 class Unit:

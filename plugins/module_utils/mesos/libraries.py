@@ -22,7 +22,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import read
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import NOT_FOUND, Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flag_table as mesos_flag_table
@@ -35,10 +36,6 @@ LINKS = "baremetal-gpu-lib"
 ENVIRONMENT = ("LC_ALL=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 PROGRAMS = ("mesos-master", "mesos-agent", "mesos-execute")
 OWN = re.compile(r"lib(mesos|process|stout)\b.*\.so[.0-9]*")
-
-
-class Failed(Exception):
-    """What cannot be found out or changed; the text says why and what to do."""
 
 
 @dataclass
@@ -107,7 +104,7 @@ def parse(out: str, error: str) -> Needs:
 def needs(files: Iterable[str], run: Run, shown: str = "") -> Needs:
     """What the loader says of these files to whom it is started as a task is; with `shown` as a place to look at.
 
-    :raises Failed: without ldd.
+    :raises Refused: without ldd.
     """
     told = Needs()
     more = [f"LD_LIBRARY_PATH={shown}"] if shown else []
@@ -116,7 +113,7 @@ def needs(files: Iterable[str], run: Run, shown: str = "") -> Needs:
             continue
         code, out, error = run(["env", "-i", *ENVIRONMENT, *more, "ldd", path], None, 60)
         if code == NOT_FOUND:
-            raise Failed("ldd cannot be run. To do: install libc-bin (Debian, Ubuntu) or glibc-common (EL)")
+            raise Refused("ldd cannot be run. To do: install libc-bin (Debian, Ubuntu) or glibc-common (EL)")
         one = parse(out, error)
         told.versions += [text for text in one.versions if text not in told.versions]
         for name, place in one.found.items():
@@ -203,7 +200,7 @@ def links(home: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as why:
-        raise Failed(f"{directory} is not what this module made: {why.strerror}. To do: move it away") from why
+        raise Refused(f"{directory} is not what this module made: {why.strerror}. To do: move it away") from why
 
 
 def wanted_links(home: str, chosen: dict[str, str]) -> dict[str, str]:
@@ -214,13 +211,13 @@ def is_shown(home: str, chosen: dict[str, str], shown: str = SHOWN, config: str 
     """Whether nothing is left to do until a unit starts."""
     if not chosen:
         return links(home) == {}
-    return links(home) == wanted_links(home, chosen) and read(config) == f"{shown}\n" and os.path.islink(shown)
+    return links(home) == wanted_links(home, chosen) and read_text(config) == f"{shown}\n" and os.path.islink(shown)
 
 
 def show(home: str, chosen: dict[str, str], run: Run, shown: str = SHOWN, config: str = CONFIG) -> None:
     """Makes the links, and has the loader look at them. Each part may be done twice.
 
-    :raises Failed: where ldconfig does not succeed.
+    :raises Refused: where ldconfig does not succeed.
     """
     directory, wanted = os.path.join(home, LINKS), wanted_links(home, chosen)
     there = links(home)
@@ -238,11 +235,11 @@ def show(home: str, chosen: dict[str, str], run: Run, shown: str = SHOWN, config
     if not os.path.exists(shown):
         # Later the unit of a program sets it, when its program starts.
         _link(directory, shown)
-    if read(config) != f"{shown}\n":
+    if read_text(config) != f"{shown}\n":
         host_files.write(config, f"{shown}\n", 0o644, durable=False)
     code, out, error = run(["ldconfig"], None, 120)
     if code:
-        raise Failed(f"ldconfig ended with {code}: {one_line(error or out)}")
+        raise Refused(f"ldconfig ended with {code}: {one_line(error or out)}")
 
 
 def _link(target: str, path: str) -> None:

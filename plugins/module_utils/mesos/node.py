@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import read
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import replace as mesos_replace
 
@@ -42,7 +42,7 @@ def environment(text: str) -> dict[str, str]:
 
 def is_stale(environment_file: str, stamp: str) -> bool:
     """Whether the unit was started with another environment file than is there; so too if it did not tell."""
-    told = host_units.parse_stamp(read(stamp)).get(environment_file)
+    told = host_units.parse_stamp(read_text(stamp)).get(environment_file)
     with contextlib.suppress(OSError), open(environment_file, "rb") as file:
         return told != hashlib.sha256(file.read()).hexdigest()
     return True
@@ -62,19 +62,19 @@ def executors(work_dir: str, agent_id: str | None, proc: str = "/proc") -> dict[
 
 
 def _environ(proc: str, pid: int) -> dict[str, str]:
-    rows = read(os.path.join(proc, str(pid), "environ")).split("\0")
+    rows = read_text(os.path.join(proc, str(pid), "environ")).split("\0")
     return {name: value for name, _sign, value in (row.partition("=") for row in rows)}
 
 
 def _children(proc: str, pid: int) -> list[int]:
-    told = read(os.path.join(proc, str(pid), "task", str(pid), "children"))
+    told = read_text(os.path.join(proc, str(pid), "task", str(pid), "children"))
     return [int(one) for one in told.split() if one.isdigit()]
 
 
 def cgroups(root: str = "/") -> str:
     """How cgroups are mounted: v1, v2, hybrid (a hierarchy of v2 beside those of v1), or none."""
     kinds = set()
-    for line in read(os.path.join(root, "proc/self/mountinfo")).splitlines():
+    for line in read_text(os.path.join(root, "proc/self/mountinfo")).splitlines():
         before, _dash, after = line.partition(" - ")
         place, kind = before.split()[4], after.split()[0]
         if place.startswith("/sys/fs/cgroup") and kind in ("cgroup", "cgroup2"):
@@ -91,7 +91,7 @@ def checkpoint(work_dir: str, root: str = "/") -> dict[str, Any]:
         agent_id = os.path.basename(os.readlink(os.path.join(meta, "slaves", "latest")))
     except OSError:
         agent_id = None
-    then = read(os.path.join(meta, "boot_id")).strip()
+    then = read_text(os.path.join(meta, "boot_id")).strip()
     now = boot.boot_id(root) or ""
     return {"agent_id": agent_id, "rebooted": bool(then) and then != now}
 

@@ -20,20 +20,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.indices import index_by_uuid
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import boot
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 
-# Runs a program: (exit status, what it said).
-Run = Callable[[Iterable[str]], "tuple[int, str]"]
 # How the role mesos_agent names the cards beside their indices.
 UUIDS = "BAREMETAL_GPU_UUIDS"
 # Cards that no agent lists, whatever their health: the operator's own, and those in MIG mode.
 HELD_BACK = "BAREMETAL_GPU_HELD_BACK"
 _GPUS = re.compile(r"(^|;)\s*gpus(\([^)]*\))?\s*:[^;]*")
-
-
-class Refused(Exception):
-    """Nothing was changed, or it was put back; the text says why and what to do."""
 
 
 @dataclass
@@ -75,12 +72,8 @@ class Place:
 
 def settings(path: str) -> dict[str, str]:
     """The variables of the agent's environment file; none where it cannot be read."""
-    try:
-        # A byte that is no UTF-8 spoils its own line, and not all that the host has to tell.
-        with open(path, encoding="utf-8", errors="replace") as file:
-            rows = [line.rstrip("\n").partition("=") for line in file if not line.startswith("#")]
-    except OSError:
-        return {}
+    # A byte that is no UTF-8 spoils its own line, and not all that the host has to tell.
+    rows = [line.partition("=") for line in host_files.read_text(path).split("\n") if not line.startswith("#")]
     return {name: value.strip("'\"") for name, sign, value in rows if sign}
 
 
@@ -164,7 +157,7 @@ def _resources(value: str, gpus: int) -> str:
 
 def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> dict[int, str]:
     """Today's index -> UUID of the cards. Raises Refused for one that does not answer."""
-    today = {row["uuid"]: int(row["index"]) for row in devices if row.get("uuid") and row.get("index") is not None}
+    today = index_by_uuid(devices)
     missing = sorted(set(uuids) - set(today))
     if missing:
         raise Refused(f"{', '.join(missing)} have no index now. To do: look at `gpuops status` on the host")
@@ -226,7 +219,7 @@ def living(work_dir: str, agent_id: str | None, proc: str = "/proc") -> list[int
     return sorted(set(found))
 
 
-def standing(place: Place, run: Run) -> dict[str, Any]:
+def standing(place: Place, run: Call) -> dict[str, Any]:
     """The agent as this host sees it, for one that Mesos may not know: {agent_id, unit, executors}.
 
     `agent_id` is what it would come back with; `unit` how its unit stands, `held` for one that waits for a condition;
@@ -244,7 +237,7 @@ def standing(place: Place, run: Run) -> dict[str, Any]:
     return told
 
 
-def _unit(place: Place, run: Run) -> str:
+def _unit(place: Place, run: Call) -> str:
     status, said = run(["systemctl", "show", "--property=ActiveState,Result", place.unit])
     rows = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
     state = rows.get("ActiveState", "")
@@ -273,7 +266,7 @@ class Replacement:
         agent_id: str | None,
         uuids: Iterable[str],
         devices: Iterable[Mapping[str, Any]],
-        run: Run,
+        run: Call,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.place, self.agent_id, self.run, self.sleep = place, agent_id, run, sleep

@@ -18,8 +18,9 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Refused, Unit, is_due
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Unit, is_due
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed, Operator, Transport
 

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 
 def installed_method(

@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container.engines import ENGINE_CONFIGS, engine_config
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.driver_origin import installed_method
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.addresses import hostname
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.clock import time_synchronised
@@ -23,7 +24,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.system.kernels impor
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.packages import packages
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.release import system
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.repositories import repositories
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import Run, run_command
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.secure_boot import secure_boot
 
 
@@ -34,7 +34,7 @@ def gather(
     root: str = "/",
     running: str | None = None,
     machine: str | None = None,
-    run: Run = run_command,
+    run: Call = ask,
     resolver: Callable[[str], list[str]] | None = None,
     clock: Callable[[], int | None] | None = None,
     host: str | None = None,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The addresses of a host, and whether its name leads to one of them."""
+"""Whether the name of a host leads to one of its addresses."""
 
 from __future__ import annotations
 
@@ -10,18 +10,9 @@ import socket
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import child
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
-
-
-def own_addresses(root: str = "/") -> set[str]:
-    addresses = set(
-        re.findall(r"\|-- (\d+\.\d+\.\d+\.\d+)\n\s+/32 host LOCAL", read_text(below(root, "proc/net/fib_trie")))
-    )
-    for line in read_text(below(root, "proc/net/if_inet6")).splitlines():
-        digits = line.split(" ", 1)[0]
-        if len(digits) == 32:
-            addresses.add(socket.inet_ntop(socket.AF_INET6, bytes.fromhex(digits)))
-    return addresses
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import local_addresses
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 
 def hostname(
@@ -46,7 +37,7 @@ def hostname(
         resolves: bool | None = bool(addresses)
     else:
         resolves = True if addresses or built_in else None
-    own = own_addresses(root)
+    own = local_addresses(root)
     loopback = [address for address in addresses if address.startswith("127.") or address == "::1"]
     return {
         "name": name,

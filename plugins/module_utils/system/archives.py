@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.proxies import opener_for
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import Run, below, run_command
 
 # Of an index that comes in pieces this much is kept of what a piece may have cut: the longest Provides are some 20 KB.
 REST_MOST = 1 << 17
@@ -25,7 +26,7 @@ def _archive_lists(root: str) -> list[str]:
     return sorted(path for path in paths if not path.endswith((".diff", ".IndexDiff")))
 
 
-def _list_content(path: str, run: Run) -> bytes | None:
+def _list_content(path: str, run: Call) -> bytes | None:
     """The content of an index as apt keeps it on disk, None where it cannot be read."""
     openers: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
     suffix = os.path.splitext(path)[1]
@@ -62,7 +63,7 @@ def _known(content: bytes, wanted: dict[str, re.Pattern[bytes]]) -> set[str]:
     return {name for name, pattern in wanted.items() if name.encode() in content and pattern.search(content)}
 
 
-def archive_packages(names: Iterable[str], root: str = "/", run: Run = run_command) -> set[str] | None:
+def archive_packages(names: Iterable[str], root: str = "/", run: Call = ask) -> set[str] | None:
     """Which of these packages the apt indices on disk know; None where there is no readable index.
 
     The files are searched instead of asking apt-cache, which would write its cache.

@@ -10,7 +10,7 @@ import os
 import struct
 from typing import Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 
 def time_synchronised(root: str = "/", clock: Callable[[], int | None] | None = None) -> bool | None:

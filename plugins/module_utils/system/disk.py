@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 
 def disk(paths: Iterable[str], root: str = "/") -> dict[str, dict[str, Any]]:

@@ -10,21 +10,20 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.versions import version_key
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.archives import archive_packages
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import Run, below, run_command
 
 
 def installed_kernels(root: str = "/") -> list[str]:
-    """The kernels that could be booted, oldest first. What DKMS left behind for a removed one is none."""
-    kernels = {
-        os.path.basename(os.path.dirname(path))
-        for pattern in ("kernel", "vmlinuz")
-        for path in glob.glob(below(root, f"lib/modules/*/{pattern}"))
-    }
-    images = {os.path.basename(path)[len("vmlinuz-") :] for path in glob.glob(below(root, "boot/vmlinuz-*"))}
-    kernels |= {name for name in images if "rescue" not in name}
-    return sorted(kernels, key=version_key)
+    """The kernels that a driver must be built for, oldest first: those whose own package brought its list of modules.
+
+    Neither a directory of modules nor an image makes a kernel. DKMS and NVIDIA's installer leave modules of a removed
+    kernel behind, also in its directory `kernel`. And images without modules are in /boot: a rescue image, a copy that
+    `make install` or dpkg put aside. No driver can be built for any of these.
+    """
+    lists = glob.glob(below(root, "lib/modules/*/modules.builtin"))
+    return sorted((os.path.basename(os.path.dirname(path)) for path in lists), key=version_key)
 
 
 def kernels_to_check(choice: Any, running: str, installed: list[str]) -> list[str]:
@@ -36,9 +35,7 @@ def kernels_to_check(choice: Any, running: str, installed: list[str]) -> list[st
     return [str(kernel) for kernel in choice]
 
 
-def headers(
-    kernels: Iterable[str], root: str = "/", family: str | None = "debian", run: Run = run_command
-) -> dict[str, str]:
+def headers(kernels: Iterable[str], root: str = "/", family: str | None = "debian", run: Call = ask) -> dict[str, str]:
     """Per kernel whether its headers are `installed`, `available`, `missing`, or it is `unknown`."""
     answer = {}
     for kernel in kernels:
@@ -59,6 +56,9 @@ def headers(
         answer[kernel] = "installed" if there else "unknown"
     missing = [kernel for kernel, state in answer.items() if state == "unknown"]
     if missing and family == "debian":
+        # Python compiles on the host, at every execution, whatever a module imports.
+        from ansible_collections.baremetal.gpu.plugins.module_utils.system.archives import archive_packages
+
         names = {headers_package(kernel, family): kernel for kernel in missing}
         known = archive_packages(names, root, run)
         if known is not None:

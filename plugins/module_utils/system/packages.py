@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import re
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.dpkg import STATUS, parse_dpkg
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import Run, below, read_text, run_command
 
 # The rest of the package database is skipped over.
 PACKAGES_OF_INTEREST = re.compile(
@@ -18,7 +20,7 @@ PACKAGES_OF_INTEREST = re.compile(
 )
 
 
-def packages(root: str = "/", run: Run = run_command) -> dict[str, dict[str, str]]:
+def packages(root: str = "/", run: Call = ask) -> dict[str, dict[str, str]]:
     """The installed packages that matter here: name -> version and vendor."""
     found = {}
     status = read_text(below(root, STATUS))

@@ -10,10 +10,12 @@ import re
 import urllib.parse
 import urllib.request
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import Run, below, read_text, run_command
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
 
 
-def apt_proxies(run: Run = run_command) -> dict[str, str]:
+def apt_proxies(run: Call = ask) -> dict[str, str]:
     """The proxies that apt goes through: scheme, or scheme::host, -> proxy; empty for a direct connection.
 
     A direct connection may be impossible where the proxy works, so a check has to go the same way.
@@ -38,7 +40,7 @@ def dnf_proxies(root: str = "/") -> dict[str, str]:
     return {} if proxy in ("", "_none_") else {"http": proxy, "https": proxy}
 
 
-def proxies(family: str | None, root: str = "/", run: Run = run_command) -> dict[str, str]:
+def proxies(family: str | None, root: str = "/", run: Call = ask) -> dict[str, str]:
     """The proxies of the package manager of a family of systems."""
     return dnf_proxies(root) if family == "redhat" else apt_proxies(run)
 

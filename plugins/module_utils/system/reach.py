@@ -14,8 +14,8 @@ import urllib.request
 from collections.abc import Iterable
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.proxies import opener_for
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below
 
 
 def url_problem(value: str) -> str | None:

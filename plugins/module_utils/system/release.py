@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.distributions import IDS, SUPPORTED
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
 
 
 def os_release(root: str = "/") -> dict[str, str]:

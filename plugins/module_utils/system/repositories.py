@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 
 def parse_deb822(text: str) -> list[dict[str, str]]:

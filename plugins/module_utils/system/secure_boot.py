@@ -9,7 +9,8 @@ import glob
 import os
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.system.root import below, read_bytes
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_bytes
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 GLOBAL_VARIABLE = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 SHIM_VARIABLE = "605dab50-e046-4300-abb6-3dd810dd8b23"

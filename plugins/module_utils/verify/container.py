@@ -15,7 +15,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -24,6 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi, cdi_search
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify import query as verify_query
 
 # The number changes with the image's content.
@@ -50,12 +50,11 @@ class Request:
 
 def run_command(command: list[str], stdin: bytes, timeout_s: float) -> tuple[int, bytes, bytes]:
     try:
-        done = subprocess.run(command, input=stdin, capture_output=True, timeout=timeout_s, check=False)
+        return host_run.execute(command, timeout_s, stdin=stdin)
     except FileNotFoundError:
         raise EngineError(f"{command[0]} is not installed") from None
-    except subprocess.TimeoutExpired:
+    except host_run.TimedOut:
         raise EngineError(f"'{' '.join(command[:3])}' did not end within {timeout_s:g} s") from None
-    return done.returncode, done.stdout, done.stderr
 
 
 def image_tar() -> bytes:

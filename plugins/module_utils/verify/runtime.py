@@ -9,11 +9,11 @@ import glob
 import hashlib
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterable
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify import cuda_driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify import query as verify_query
 
@@ -61,22 +61,13 @@ def compile_program(
             stream.write(source)
         output = os.path.join(build, "device_query")
         command = [nvcc, "-O2", "-Wno-deprecated-gpu-targets", *flags, "-o", output, path]
-        environment = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8", "TMPDIR": build}
+        environment = {"PATH": host_run.SYSTEM_PATH, "TMPDIR": build}
         try:
-            done = subprocess.run(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
+            status, stdout, stderr = host_run.execute(command, timeout_s, environment=environment)
+        except (OSError, host_run.TimedOut) as error:
             return program, str(error)
-        if done.returncode:
-            return program, (done.stderr or done.stdout).strip()[-1500:] or f"status {done.returncode}"
+        if status:
+            return program, host_run.text(stderr or stdout).strip()[-1500:] or f"status {status}"
         os.chmod(output, 0o755)
         os.rename(output, program)
     return program, None

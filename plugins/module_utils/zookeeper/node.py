@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import read, read_kept
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_foreign_text, read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Refused, Unit, is_due
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Unit, is_due
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import conf as zookeeper_conf
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import four_letter_words as zookeeper
 
@@ -29,7 +30,7 @@ Wait = Callable[[Callable[[Seen], bool], list[Seen], float], Seen]
 
 def kept_id(data_dir: str) -> int | None:
     """The id in a data directory; None where there is none, or the text of a package's example."""
-    text = read_kept(os.path.join(data_dir, "myid")).strip()
+    text = read_foreign_text(os.path.join(data_dir, "myid")).strip()
     return int(text) if re.fullmatch("[0-9]{1,10}", text) else None
 
 
@@ -46,7 +47,7 @@ def has_data(*directories: str) -> bool:
 def current(paths: Iterable[str]) -> dict[str, Any]:
     """The configuration that the server has now, from the first file that is there; empty without one."""
     for path in paths:
-        text = read(path)
+        text = read_text(path)
         if text:
             return {**zookeeper_conf.parse(text), "path": path}
     return {}

@@ -16,9 +16,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.indices import index_by_uuid
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import cards_of
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import render as mesos_render
 
 _PORTS = r"ports:(\[[^]]*\])"
 SCALARS = ("cpus", "mem", "disk")
@@ -45,10 +46,10 @@ def attributes(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def span(text: Any) -> tuple[int, int]:
-    """(low, high) of low-high. Raises mesos.Refused."""
+    """(low, high) of low-high. Raises Refused."""
     found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", str(text), re.ASCII)
     if not found:
-        raise mesos_render.Refused(f"mesos_agent_ports has {text!r}. To do: give ranges as in 31000-32000")
+        raise Refused(f"mesos_agent_ports has {text!r}. To do: give ranges as in 31000-32000")
     return int(found[1]), int(found[2])
 
 
@@ -74,7 +75,7 @@ def as_before(node: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]) -> 
     listed = cards_of(before)
     if not node["agent_id"] or not listed:
         return None
-    today = {row["uuid"]: row["index"] for row in devices if row.get("uuid") and row.get("index") is not None}
+    today = index_by_uuid(devices)
     if set(listed) <= set(today):
         return sorted(({"uuid": uuid, "index": today[uuid]} for uuid in listed), key=lambda card: card["index"])
     known = [int(index) for index in before.get("MESOS_NVIDIA_GPU_DEVICES", "").split(",") if index.isdecimal()]

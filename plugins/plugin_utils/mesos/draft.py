@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import render as mesos_render
 
 Row = dict[str, Any]
@@ -36,7 +37,7 @@ class Draft:
         """What it makes, None where it refuses; why is among the problems then."""
         try:
             return make()
-        except (mesos_render.Refused, ValueError) as why:
+        except (Refused, ValueError) as why:
             text = str(why)
             self.problems.append(text if text.startswith(f"{self.host}: ") else f"{self.host}: {text}")
             return None
@@ -55,12 +56,12 @@ class Draft:
 
 
 def zookeeper(draft: Draft, chroot: str, login: Mapping[str, str], what: str) -> str:
-    """The URL of a chroot. Raises mesos.Refused, which begins with `what` of the variables is wrong."""
+    """The URL of a chroot. Raises Refused, which begins with `what` of the variables is wrong."""
     user, password = login.get("user") or None, login.get("password") or None
     try:
         return mesos_render.zk_url(draft.asked["zookeeper"], chroot, user, password)
-    except mesos_render.Refused as why:
-        raise mesos_render.Refused(f"{what}: {why}") from why
+    except Refused as why:
+        raise Refused(f"{what}: {why}") from why
 
 
 def set_master(draft: Draft, chroot: str) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import cards_of
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import change as mesos_change
@@ -228,7 +229,7 @@ def _membership(draft: Draft, variables: Mapping[str, Mapping[str, Any]]) -> Non
         before = [one for one in nodes[name].get("environment", {}).get(MEMBERS, "").split(",") if one]
         try:
             mesos_render.membership_change(before, names, bool(draft.asked["confirmed"]))
-        except mesos_render.Refused as why:
+        except Refused as why:
             draft.refuse(str(why).replace("confirm the change for this run", _CONFIRM))
             return
     kept = len(with_log)

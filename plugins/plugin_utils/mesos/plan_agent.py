@@ -9,6 +9,7 @@ import re
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import HELD_BACK, UUIDS, cards_of
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import allocatable
@@ -112,18 +113,18 @@ def _left_to_the_reconciler(draft: Draft, cards: list[Row]) -> list[Row]:
 
 
 def _number(name: str, value: Any) -> float:
-    """Also of text, which a template makes. Raises mesos.Refused."""
+    """Also of text, which a template makes. Raises Refused."""
     if not re.fullmatch(r"\d+(\.\d+)?", str(value), re.ASCII):
-        raise mesos_render.Refused(f"{name} is {value!r}. To do: give a number from 0 on")
+        raise Refused(f"{name} is {value!r}. To do: give a number from 0 on")
     return float(value)
 
 
 def _slots(value: Any) -> int | None:
-    """None for what was published before. Raises mesos.Refused."""
+    """None for what was published before. Raises Refused."""
     if value == "auto":
         return None
     if not re.fullmatch(r"\d{1,3}", str(value), re.ASCII):
-        raise mesos_render.Refused(f"mesos_agent_gpu_slots is {value!r}. To do: give auto, or the number of cards")
+        raise Refused(f"mesos_agent_gpu_slots is {value!r}. To do: give auto, or the number of cards")
     return int(value)
 
 

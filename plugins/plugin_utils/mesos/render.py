@@ -13,14 +13,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.indices import index_by_uuid
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+
 # Isolators that every host gets, and those that come with the cards. Without filesystem/linux the agent says so,
 # without cgroups/devices it aborts.
 ISOLATION = ("cgroups/cpu", "cgroups/mem", "disk/du", "filesystem/linux", "docker/runtime")
 GPU_ISOLATION = ("cgroups/devices", "gpu/nvidia")
-
-
-class Refused(ValueError):
-    """A setting that must not be written; the text names host, value and remedy."""
 
 
 def attribute(text: Any) -> str:
@@ -62,7 +61,7 @@ def attributes(host: str, values: Mapping[str, Any]) -> str:
 
 def indices(host: str, uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> list[int]:
     """Today's NVML indices of cards that are known by UUID, in growing order. Indices can move at a reboot."""
-    today = {row["uuid"]: int(row["index"]) for row in devices if row.get("uuid") and row.get("index") is not None}
+    today = index_by_uuid(devices)
     wanted = list(uuids)
     missing = [uuid for uuid in wanted if uuid not in today]
     if missing:

@@ -15,9 +15,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import tls_mode
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.render import Refused
 
 Row = dict[str, Any]
 

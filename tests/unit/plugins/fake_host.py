@@ -108,7 +108,7 @@ class FakeHost:
         self.write("proc/driver/nvidia/version", PROC_VERSION[flavour].format(version=version))
 
     def kernel(self, release: str, headers: bool = True) -> None:
-        (self.root / f"lib/modules/{release}/kernel").mkdir(parents=True)
+        self.write(f"lib/modules/{release}/modules.builtin", "")
         self.write(f"boot/vmlinuz-{release}", "")
         if headers:
             self.write(f"usr/src/linux-headers-{release}/Makefile", "")

@@ -19,9 +19,10 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.certificates import Authority
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.arguments import members
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import http_transport, tls_first
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Refused, tasks_of_agent
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import tasks_of_agent
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import tls as mesos_tls
 from tests.unit.simulators.mesos_cluster import Program, free_port, until
 

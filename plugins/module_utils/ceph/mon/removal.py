@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 # With fewer than this, the first one that fails takes the cluster down.
 FEWEST = 3

@@ -16,15 +16,12 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 
 IN_QUORUM = ("leader", "peon")
 # Tickets of cephx live for an hour; far below that, monitors already warn and elections are lost.
 CLOCK_TOLERANCE_S = 5.0
-
-
-class MonitorError(Exception):
-    """A monitor whose store cannot be made, with what to do."""
 
 
 def store_of(cluster: str, name: str) -> str:
@@ -47,7 +44,7 @@ def make_store(
             host_files.remove(draft)
         host_files.make_directories(draft, 0o750, ceph.pw_uid, ceph.pw_gid)
     except host_files.Unsafe as wrong:
-        raise MonitorError(str(wrong)) from None
+        raise Refused(str(wrong)) from None
     # Ceph's user has to read both, and nobody else; and it must not be able to lead these writes elsewhere.
     scratch = tempfile.mkdtemp(prefix="baremetal-gpu-monitor-")
     keys, monmap = f"{scratch}/keyring", f"{scratch}/monmap"
@@ -77,7 +74,7 @@ def _must(run: Run, argv: list[str]) -> None:
     rc, stdout, stderr = run(argv, None, 120)
     if rc != 0:
         said = " / ".join((stderr or stdout).strip().splitlines()[-3:])
-        raise MonitorError(f"'{argv[0]}' ended with {rc}: {said}. To do: read what it said, then run again")
+        raise Refused(f"'{argv[0]}' ended with {rc}: {said}. To do: read what it said, then run again")
 
 
 def is_complete(status: Mapping[str, Any] | None, expected: Iterable[str]) -> bool:

@@ -26,6 +26,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import devi
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import label as ceph_label
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import volumes as ceph_volumes
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run, run
 
 RECORDS = "/var/lib/baremetal-gpu/ceph-osd"
@@ -57,10 +58,6 @@ ARGUMENTS = {
     "fsid": {"type": "str", "required": True},
     "devices": {"type": "list", "elements": "dict", "required": True, "options": DEVICE},
 }
-
-
-class OsdError(Exception):
-    """An OSD that cannot be made or activated, with what to do."""
 
 
 class Osds:
@@ -180,7 +177,7 @@ class Osds:
 
         :param device: path, method, device_class, db, wal, dmcrypt, replaces (number of a destroyed OSD, or None).
         :return: the record of the OSD.
-        :raises OsdError, CephError: if a command fails.
+        :raises Refused, CephError: if a command fails.
         """
         if device["method"] == "lvm":
             return self._prepare_lvm(device, wipe)
@@ -253,7 +250,7 @@ class Osds:
         self._must(command, "read /var/log/ceph/ceph-volume.log; run again")
         verdict = ceph_devices.judge(ceph_devices.look(device["path"], self.run), self.fsid, method="lvm")
         if verdict["action"] != ceph_devices.ACTIVATE:
-            raise OsdError(
+            raise Refused(
                 f"{device['path']}: ceph-volume ended well but left no OSD; see /var/log/ceph/ceph-volume.log"
             )
         record = self.record_of(device, verdict["osd_id"], verdict["osd_uuid"])
@@ -291,7 +288,7 @@ class Osds:
     def activate(self, record: Mapping[str, Any]) -> bool:
         """Fill the directory of an OSD from its device; whether there was anything to do.
 
-        :raises OsdError: if the device is not the one that was written down.
+        :raises Refused: if the device is not the one that was written down.
         """
         if self.is_active(record):
             return False
@@ -316,13 +313,13 @@ class Osds:
             with open(record["device"], "rb") as device:
                 label = ceph_label.parse(device.read(ceph_label.LABEL_BYTES))
         except (OSError, ceph_label.LabelError) as wrong:
-            raise OsdError(
+            raise Refused(
                 f"osd.{record['id']}: its device {record['device']} cannot be read: {wrong}. To do: see whether the "
                 "disk is still there ('ls -l /dev/disk/by-id', 'dmesg')"
             ) from None
         if not label or label["osd_uuid"] != record["osd_uuid"]:
             there = f"the OSD {label['osd_uuid']}" if label else "no OSD"
-            raise OsdError(
+            raise Refused(
                 f"osd.{record['id']}: its device {record['device']} should hold {record['osd_uuid']} and holds "
                 f"{there}. Nothing was written. To do: put the disk back, or replace the OSD"
             )
@@ -335,7 +332,7 @@ class Osds:
             host_files.check(directory)
             host_files.make_directories(directory)
         except OSError as wrong:
-            raise OsdError(f"osd.{number}: {wrong}") from None
+            raise Refused(f"osd.{number}: {wrong}") from None
         if not os.path.ismount(directory):
             self._must(["mount", "-t", "tmpfs", "-o", "mode=0755", "tmpfs", directory], "read what it said")
         return directory
@@ -350,7 +347,7 @@ class Osds:
         rc, stdout, stderr = self.run(argv, stdin, self.command_s)
         if rc != 0:
             said = " / ".join((stderr or stdout).strip().splitlines()[-3:])
-            raise OsdError(f"'{' '.join(argv[:6])} ...' ended with {rc}: {said}. To do: {remedy}")
+            raise Refused(f"'{' '.join(argv[:6])} ...' ended with {rc}: {said}. To do: {remedy}")
         return stdout
 
 
@@ -358,7 +355,7 @@ class Osds:
 def alone(path: str = LOCK, patience_s: float = COMMAND_S) -> Iterator[None]:
     """Nobody else makes or takes away OSDs here meanwhile: what a run that was cut had started may still be at work.
 
-    :raises OsdError: if it does not end.
+    :raises Refused: if it does not end.
     """
     deadline = time.monotonic() + patience_s
     with open(path, "w", encoding="utf-8") as file:
@@ -368,7 +365,7 @@ def alone(path: str = LOCK, patience_s: float = COMMAND_S) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise OsdError(
+                    raise Refused(
                         f"another run has been at work on OSDs here for {patience_s:.0f} s. To do: see what it waits "
                         "for ('ps -ef | grep ceph-'), then run again"
                     ) from None
@@ -415,7 +412,7 @@ def main() -> int:
         return 1
     try:
         Osds(record["fsid"], cluster, command_s=ATTEMPT_S).activate(record)
-    except OsdError as wrong:
+    except Refused as wrong:
         sys.stderr.write(f"{wrong}\n")
         if record["method"] == "lvm":
             try_later(number)

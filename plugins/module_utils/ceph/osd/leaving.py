@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import devices as ceph_devices
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import RECORDS, OsdError, Osds
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import RECORDS, Osds
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run, run
 
 
@@ -117,7 +118,7 @@ class Leaving:
     def _must(self, argv: list[str], remedy: str) -> None:
         rc, stdout, stderr = self.run(argv, None, 600)
         if rc != 0:
-            raise OsdError(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}. To do: {remedy}")
+            raise Refused(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}. To do: {remedy}")
 
 
 def work(leaving: Leaving, state: str, wanted: Sequence[str], wipe: Sequence[str], pretend: bool) -> list[str]:
@@ -125,7 +126,7 @@ def work(leaving: Leaving, state: str, wanted: Sequence[str], wipe: Sequence[str
 
     :param state: stopped, or absent.
     :param wanted: devices that the inventory has OSDs on.
-    :raises OsdError: with everything that speaks against it.
+    :raises Refused: with everything that speaks against it.
     """
     rows = [row for row in leaving.found() if leaving.is_leaving(row["id"], row["osd_uuid"])]
     wiped, wrong = leaving.judge(wipe)
@@ -142,7 +143,7 @@ def work(leaving: Leaving, state: str, wanted: Sequence[str], wipe: Sequence[str
         if row["device"] in wipe and row["method"] == "lvm"
     ]
     if wrong:
-        raise OsdError("; ".join(wrong) + ". Nothing was changed")
+        raise Refused("; ".join(wrong) + ". Nothing was changed")
     steps = []
     for row in rows:
         steps += leaving.stop(row, pretend)

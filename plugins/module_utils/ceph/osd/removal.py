@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step, shown
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, shown
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 OUT, DRAINED, DESTROYED, ABSENT = "out", "drained", "destroyed", "absent"
 # The OSD comes back on another disk, so its number and its place in the map are kept.

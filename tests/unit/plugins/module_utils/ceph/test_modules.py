@@ -19,7 +19,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import step as ceph_step
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import subvolume as ceph_subvolume
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import CephError
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused, Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from tests.unit.plugins.ceph_answers import VERSIONS, ceph
 
 GIB = 1 << 30

@@ -19,8 +19,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import C
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mon import removal as ceph_mon_removal
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import leaving as ceph_osd_leaving
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import removal as ceph_osd_removal
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import OsdError
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.modules import ceph_osd_state
 from tests.unit.plugins.ceph_answers import Answers
 
@@ -266,7 +265,7 @@ def test_a_record_that_another_run_takes_away_meanwhile_is_passed_over(tmp_path)
 
 def test_an_osd_that_the_inventory_still_wants_is_refused(tmp_path):
     going, _systemd = leaving(tmp_path)
-    with pytest.raises(OsdError, match="take it out of the list first"):
+    with pytest.raises(Refused, match="take it out of the list first"):
         ceph_osd_leaving.work(going, "absent", ["/dev/disk/by-id/x"], [], pretend=True)
 
 

@@ -249,3 +249,16 @@ def test_a_directory_that_an_access_list_opens_to_a_service_is_foreign(tmp_path)
         host_files.read(str(there / "myid"))
     host_files.write(str(there / "myid"), "7", follow=True)
     assert (tmp_path / "secret").read_text() == "root's own"
+
+
+@pytest.mark.parametrize(("read", "nothing"), [(host_files.read_text, ""), (host_files.read_bytes, b"")])
+def test_what_is_no_plain_file_reads_as_nothing(tmp_path, read, nothing):
+    os.mkfifo(tmp_path / "pipe")
+    assert [read(str(tmp_path / name)) for name in ("pipe", "missing", "")] == [nothing] * 3
+
+
+def test_text_that_is_read_need_not_be_utf_8_nor_all(tmp_path):
+    (tmp_path / "text").write_bytes(b"GPU \xe9\r\nreset\n")
+    assert host_files.read_text(str(tmp_path / "text")) == "GPU \ufffd\nreset\n"
+    assert host_files.read_text(str(tmp_path / "text"), 5) == "GPU \ufffd"
+    assert host_files.read_bytes(str(tmp_path / "text")) == b"GPU \xe9\r\nreset\n"

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import node_orders
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import replace as mesos_replace
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place
 
 ENVIRONMENT = """BAREMETAL_GPU_UUIDS=GPU-0,GPU-1,GPU-2
 MESOS_ISOLATION=cgroups/devices,filesystem/linux,gpu/nvidia

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Reply
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.watch import Cluster, Masters, Service, asked
 

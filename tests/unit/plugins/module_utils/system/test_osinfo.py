@@ -13,6 +13,7 @@ import threading
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container import engines
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift import system as drift_system
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight import driver_origin, gather
 from ansible_collections.baremetal.gpu.plugins.module_utils.system import (
     addresses,
@@ -75,6 +76,27 @@ def test_kernels_that_dkms_left_behind_are_none(host):
     host.write("lib/modules/6.1.0-8-amd64/updates/dkms/nvidia.ko", "")
     host.write("boot/vmlinuz-0-rescue-5a", "")
     assert kernels.installed_kernels(host.path) == ["6.1.0-9-amd64", "6.1.0-40-amd64"]
+
+
+@pytest.mark.parametrize(
+    "leftover",
+    [
+        # Where NVIDIA's installer puts a module, and DKMS on a system that it does not know.
+        "lib/modules/6.1.0-8-amd64/kernel/drivers/video/nvidia.ko",
+        # dpkg was cut, and `make install` keeps what was there before.
+        "boot/vmlinuz-6.1.0-9-amd64.dpkg-new",
+        "boot/vmlinuz-6.1.0-9-amd64.old",
+        "boot/vmlinuz-6.1.0-8-amd64",
+    ],
+)
+def test_what_no_driver_can_be_built_for_is_no_kernel(host, leftover):
+    host.kernel("6.1.0-9-amd64")
+    host.write(leftover, "")
+    assert kernels.installed_kernels(host.path) == ["6.1.0-9-amd64"]
+    assert gather.gather(root=host.path, running="6.1.0-9-amd64", run=no_command, find_headers=False)["kernels"][
+        "installed"
+    ] == ["6.1.0-9-amd64"]
+    assert drift_system.dkms_kernels({"kernels": "installed"}, host.path) == ["6.1.0-9-amd64"]
 
 
 @pytest.mark.parametrize(
@@ -253,12 +275,6 @@ FIB_TRIE = """Main:
      |-- 192.0.2.255
         /32 link BROADCAST
 """
-
-
-def test_own_addresses(host):
-    host.write("proc/net/fib_trie", FIB_TRIE)
-    host.write("proc/net/if_inet6", "20010db8000000000000000000000031 02 40 00 80     eth0\n")
-    assert addresses.own_addresses(host.path) == {"127.0.0.1", "192.0.2.31", "2001:db8::31"}
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import four_letter_words as zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
 from tests.unit.plugins.zookeeper_words import Ensemble
@@ -123,7 +122,7 @@ def test_the_leader_is_left_for_later(leader):
 def test_a_server_that_serves_is_not_restarted_while_another_is_missing(ensemble, follower):
     ensemble.members[2].mode = None
     follower.config.write_text("tickTime=3000\n")
-    with pytest.raises(host_units.Refused, match=r"not done, since the ensemble is not complete: .* is electing"):
+    with pytest.raises(Refused, match=r"not done, since the ensemble is not complete: .* is electing"):
         follower.step()
     assert follower.done == []
 
@@ -131,7 +130,7 @@ def test_a_server_that_serves_is_not_restarted_while_another_is_missing(ensemble
 def test_a_server_that_does_not_come_back_is_told_with_its_log(follower):
     follower.config.write_text("tickTime=3000\n")
     follower.comes_back = False
-    with pytest.raises(host_units.Refused, match=r"has not joined: .*No other server .* the end of the log"):
+    with pytest.raises(Refused, match=r"has not joined: .*No other server .* the end of the log"):
         follower.step()
 
 
@@ -145,7 +144,7 @@ def test_a_server_that_serves_nobody_may_be_restarted_whatever_the_others_do(ens
 def test_a_server_that_does_not_tell_whether_it_serves_is_not_restarted(follower):
     follower.member.allowed = ["ruok"]
     follower.config.write_text("tickTime=3000\n")
-    with pytest.raises(host_units.Refused, match=r"4lw.commands.whitelist .* by hand"):
+    with pytest.raises(Refused, match=r"4lw.commands.whitelist .* by hand"):
         follower.step("idle")
     assert follower.done == []
 
@@ -167,10 +166,10 @@ def test_a_server_alone_is_restarted_last_and_without_a_gate(ensemble, tmp_path)
 def test_an_empty_server_must_have_joined_before_the_next_one(follower):
     follower.runs = False
     follower.comes_back = False
-    with pytest.raises(host_units.Refused, match="has not joined"):
+    with pytest.raises(Refused, match="has not joined"):
         follower.step("idle", join=True)
     # Nor is it passed over when the run is repeated.
-    with pytest.raises(host_units.Refused, match="has not joined"):
+    with pytest.raises(Refused, match="has not joined"):
         follower.step("idle", join=True)
     assert follower.done == ["start"]
 
@@ -186,30 +185,3 @@ def test_the_id_and_the_data_that_a_host_keeps(tmp_path):
     assert not zookeeper_node.has_data(str(tmp_path), "")
     (tmp_path / "version-2" / "log.100000001").touch()
     assert zookeeper_node.has_data("/nonexistent", str(tmp_path))
-
-
-def test_who_else_holds_a_port_is_told_and_our_own_unit_is_not(tmp_path):
-    def proc(path: str, text: str) -> None:
-        file = tmp_path / "proc" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-
-    columns = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    line = "   0: 00000000:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000 0 0 {inode} 1\n"
-    proc(
-        "net/tcp", columns + line.format(port=2181, state="0A", inode=91) + line.format(port=2888, state="01", inode=92)
-    )
-    proc("net/tcp6", columns + line.format(port=3888, state="0A", inode=93))
-    for pid, inode, unit in ((815, 91, "other.service"), (816, 93, UNIT)):
-        proc(f"{pid}/comm", "java\n")
-        proc(f"{pid}/cgroup", f"0::/system.slice/{unit}\n")
-        (tmp_path / f"proc/{pid}/fd").mkdir()
-        (tmp_path / f"proc/{pid}/fd/5").symlink_to(f"socket:[{inode}]")
-    # 2888 is only a connection, and 3888 is ours.
-    assert host_net.held_ports([2181, 2888, 3888], UNIT, str(tmp_path)) == {2181: "java (pid 815)"}
-
-
-def test_memory_is_that_of_the_host(tmp_path):
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text("MemTotal:       24595912 kB\nMemFree: 1 kB\n")
-    assert host_net.memory_mib(str(tmp_path)) == 24019

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import render as mesos_render
 
@@ -62,7 +63,7 @@ def test_a_host_whose_cards_are_all_held_back_looks_for_none():
 def test_cards_are_found_by_uuid_wherever_their_index_has_moved():
     today = [{"uuid": "GPU-b", "index": 0}, {"uuid": "GPU-a", "index": 3}]
     assert mesos_render.indices("gpu1", ["GPU-a", "GPU-b"], today) == [0, 3]
-    with pytest.raises(mesos_render.Refused, match=r"gpu1: cards GPU-c are not on this host"):
+    with pytest.raises(Refused, match=r"gpu1: cards GPU-c are not on this host"):
         mesos_render.indices("gpu1", ["GPU-c"], today)
 
 
@@ -96,7 +97,7 @@ def test_attributes_are_cleaned(values, text):
     ],
 )
 def test_attributes_that_would_change_their_meaning_are_refused(values, message):
-    with pytest.raises(mesos_render.Refused, match=f"gpu1: .*{message}.*To do: "):
+    with pytest.raises(Refused, match=f"gpu1: .*{message}.*To do: "):
         mesos_render.attributes("gpu1", values)
 
 
@@ -105,7 +106,7 @@ def test_attributes_that_would_change_their_meaning_are_refused(values, message)
     [{"reserve": {"cpus": 64}}, {"reserve": {"gpus": 1}}, {"ports": [(2, 1)]}, {"ports": [(1, 5), (5, 9)]}],
 )
 def test_reserves_and_ports_that_cannot_be_are_refused(wrong):
-    with pytest.raises(mesos_render.Refused, match=r"gpu1: .* To do: "):
+    with pytest.raises(Refused, match=r"gpu1: .* To do: "):
         mesos_render.resources("gpu1", **{**CAPACITY, **wrong})
 
 
@@ -125,13 +126,13 @@ def test_the_quorum_is_a_majority(count, quorum):
     ],
 )
 def test_other_quorums_are_refused(masters, quorum, why):
-    with pytest.raises(mesos_render.Refused, match=f"{why}.*To do: "):
+    with pytest.raises(Refused, match=f"{why}.*To do: "):
         mesos_render.quorum(masters, quorum)
 
 
 def test_old_masters_know_the_new_quorum_before_a_new_master_starts():
     three, five = ["m1", "m2", "m3"], ["m1", "m2", "m3", "m4", "m5"]
-    with pytest.raises(mesos_render.Refused, match="corrupt"):
+    with pytest.raises(Refused, match="corrupt"):
         mesos_render.membership_change(three, five)
     assert mesos_render.membership_change(three, five, confirmed=True) == [
         "restart m1 with quorum 3",
@@ -143,7 +144,7 @@ def test_old_masters_know_the_new_quorum_before_a_new_master_starts():
     assert mesos_render.membership_change(five, three, confirmed=True)[:2] == ["stop m4 for good", "stop m5 for good"]
     assert mesos_render.membership_change(three, reversed(three)) == []
     for impossible in (["m1"], ["n1", "n2", "n3"]):
-        with pytest.raises(mesos_render.Refused, match="To do: "):
+        with pytest.raises(Refused, match="To do: "):
             mesos_render.membership_change(impossible, three, confirmed=True)
 
 
@@ -151,7 +152,7 @@ def test_zk_urls():
     assert mesos_render.zk_url(["a:2181", "b:2181"], "/mesos") == "zk://a:2181,b:2181/mesos"
     assert mesos_render.zk_url(["a:2181"], "/mesos", "u", "p") == "zk://u:p@a:2181/mesos"
     for wrong in (([], "/m"), (["a"], "/m"), (["a:1"], "/"), (["a:1"], "/m", "u", "p@"), (["a:1"], "/m", "u")):
-        with pytest.raises(mesos_render.Refused, match="To do: "):
+        with pytest.raises(Refused, match="To do: "):
             mesos_render.zk_url(*wrong)
 
 
@@ -159,7 +160,7 @@ def test_credentials_have_the_one_shape_that_each_side_takes():
     assert json.loads(mesos_render.credentials({"a": "s"})) == {"credentials": [{"principal": "a", "secret": "s"}]}
     assert json.loads(mesos_render.credential("a", "s")) == {"principal": "a", "secret": "s"}
     for empty in ({}, {"a": ""}):
-        with pytest.raises(mesos_render.Refused):
+        with pytest.raises(Refused):
             mesos_render.credentials(empty)
 
 
@@ -173,5 +174,5 @@ def test_what_an_acl_lists_is_nobody_elses():
         ],
         "mark_agents_gone": [{"principals": {"type": "ANY"}, "agents": {"type": "NONE"}}],
     }
-    with pytest.raises(mesos_render.Refused, match="no ACL drain_agent"):
+    with pytest.raises(Refused, match="no ACL drain_agent"):
         mesos_render.acls({"drain_agent": ["ops"]})

@@ -16,6 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import C
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import activate as ceph_osd
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import devices as ceph_devices
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import label as ceph_label
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from tests.unit.plugins.module_utils.ceph.ceph_captured import CAPTURED_LABEL, CLUSTER, META, OSD_UUID, found, label
 
 OTHER = "11111111-2222-4333-8444-555555555555"
@@ -427,7 +428,7 @@ def test_an_osd_that_was_cut_is_forgotten_by_the_cluster_before_its_volumes_go(t
     osds = ceph_osd.Osds(CLUSTER, records=str(tmp_path), run=volumes_are({**ON_THEM, "vg/log": [log]}, said=said))
     (tmp_path / "begun-dev-disk-by-id-data.json").write_text(json.dumps({"fsid": CLUSTER, "osd_uuid": OSD_UUID}))
     # The devices are made up, so there is nothing where it then looks for the OSD that was made.
-    with pytest.raises(ceph_osd.OsdError, match="left no OSD"):
+    with pytest.raises(Refused, match="left no OSD"):
         osds.prepare(UNDONE, wipe=False)
     words = [" ".join(argv) for argv in said]
     places = [next(place for place, text in enumerate(words) if part in text) for part in ("purge-new 7", "zap")]
@@ -456,7 +457,7 @@ def test_who_makes_osds_waits_for_whoever_does_already(tmp_path):
     lock = str(tmp_path / "lock")
     with (
         ceph_osd.alone(lock),
-        pytest.raises(ceph_osd.OsdError, match="another run has been at work"),
+        pytest.raises(Refused, match="another run has been at work"),
         ceph_osd.alone(lock, patience_s=0),
     ):
         pass
