@@ -69,7 +69,8 @@ SILENT = {"nvml-hang-init", "nvml-unknown-error"}
 
 def well_for(row: dict[str, Any]) -> dict[str, Any]:
     """The host before the fault."""
-    change = {key: value for key, value in row["change"].items() if key.endswith(".pci.address")}
+    # What is no part of the fault: a card does not move, and no other driver comes, while the host runs.
+    change = {k: value for k, value in row["change"].items() if k.endswith(".pci.address") or k == "driver.version"}
     return generate.faulty(
         {"name": f"well-{row['of']}", "of": row["of"], "imitates": "a host that is well", "change": change}
     )

@@ -275,10 +275,13 @@ def _set(
         if since is None:
             since = pending["since"] if pending else clock.wall(clock.uptime)
         fault = one["faults"][code] = {"since": since, "boot": None}
+    action = finding.action or settings["action"]
     if fault["boot"] != clock.boot:
-        action = finding.action or settings["action"]
         escalates = settings["verdict"] == "fatal"
         fault["action"] = _escalated(one, code, action, "rma", clock, policy) if escalates else action
+    elif ACTIONS.index(action) > ACTIONS.index(fault["action"]):
+        fault["action"] = action
+    own = finding.remedy or row.remedy
     fault.update(
         boot=clock.boot,
         good=0,
@@ -286,7 +289,7 @@ def _set(
         value=finding.value,
         threshold=finding.threshold,
         text=finding.text,
-        remedy=finding.remedy or row.remedy,
+        remedy=own if fault["action"] == action else xid.remedy(fault["action"]),
     )
 
 

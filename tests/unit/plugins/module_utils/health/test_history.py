@@ -348,6 +348,36 @@ def test_the_same_fault_after_two_reboots_is_the_hardwares(host):
     assert host.codes() == []
 
 
+def test_the_remedy_is_that_of_the_action_when_it_has_grown(host):
+    """An operator who reads the remedy does what the scheduler is told, and not the reset that has not helped."""
+    host.read("recovery_action", 3)
+    host.look()
+    reason = host.reason("gpu_recovery_action")
+    assert (reason["action"], reason["remedy"].split(" and ")[0]) == ("reset_gpu", "drain the card")
+    host.read("recovery_action", 0)
+    host.look(10)
+    assert host.codes() == []
+    host.read("recovery_action", 3)
+    host.look()
+    reason = host.reason("gpu_recovery_action")
+    assert (reason["action"], reason["remedy"]) == ("reboot", "drain the host and reboot it")
+
+
+def test_a_driver_that_asks_for_more_while_a_fault_lasts_is_followed(host):
+    host.read("recovery_action", 1)
+    host.look()
+    assert host.reason("gpu_recovery_action")["action"] == "reset_gpu"
+    host.read("recovery_action", 2)
+    host.look()
+    reason = host.reason("gpu_recovery_action")
+    assert (reason["action"], reason["remedy"]) == ("reboot", "drain the host and reboot it")
+    # And one that asks for less afterwards is not: the reboot is still due.
+    host.read("recovery_action", 1)
+    host.look()
+    reason = host.reason("gpu_recovery_action")
+    assert (reason["action"], reason["remedy"]) == ("reboot", "drain the host and reboot it")
+
+
 def test_a_boot_without_the_fault_begins_anew(host):
     for fault in (True, True, False, True):
         if fault:
@@ -363,8 +393,10 @@ def test_a_card_that_stays_lost_over_reboots_is_the_hardwares(host):
     for _boot in range(3):
         host.look(3)
         actions.append(host.reason("gpu_lost")["action"])
+        remedy = host.reason("gpu_lost")["remedy"]
         host.reboot()
     assert actions == ["reboot", "reboot", "rma"]
+    assert remedy.startswith("have the card replaced")
 
 
 def test_faults_of_two_kinds_do_not_add_up(host):
