@@ -21,9 +21,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health import verdic
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import snapshot
 root = os.environ["SIMULATED_ROOT"]
 # The file tree is a plain user's, who can make no device files.
-snapshot.devices.is_right = lambda node, root: True
+snapshot.device_nodes.is_right = lambda node, root: True
 source = pathlib.Path(root, "binding.py").read_text()
-facts = gpu.gather(sys.argv[1:], source, 20.0, root, verdicts=gpu_verdicts)
+facts = gpu_facts.gather(sys.argv[1:], source, 20.0, root, verdicts=gpu_verdicts)
 """
 TELL = f"{GATHER}print(json.dumps(facts))"
 LOADED = f"{GATHER}print(json.dumps([name for name in sys.modules if 'health' in name]))"

@@ -16,7 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
 root = os.environ["SIMULATED_ROOT"]
 source = pathlib.Path(root, "binding.py").read_text()
-print(json.dumps(gpu.probe(source, float(sys.argv[1]), root, pci.scan(root), (*gpu.HARDWARE, "details"))))
+print(json.dumps(gpu_facts.probe(source, float(sys.argv[1]), root, pci.scan(root), (*gpu_facts.HARDWARE, "details"))))
 """
 
 
