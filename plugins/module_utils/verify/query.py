@@ -10,7 +10,6 @@ import os
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes, driver, pci
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_bytes
 
 SCHEMA = 1
 
@@ -78,8 +77,10 @@ def cause(code: str, text: str) -> dict[str, str]:
 
 def secure_boot(root: str = "/") -> bool | None:
     """Whether the firmware enforces signatures; None where it cannot be told (no EFI, or no efivarfs)."""
-    data = read_bytes(os.path.join(root, SECURE_BOOT_VARIABLE))
-    if not data:
+    try:
+        with open(os.path.join(root, SECURE_BOOT_VARIABLE), "rb") as stream:
+            data = stream.read()
+    except OSError:
         return None
     # Four bytes of attributes, then the value.
     return data[4:5] == b"\x01"
