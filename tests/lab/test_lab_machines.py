@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab import cgroups, images
-from gpuops.lab.machine import Machine
-from gpuops.lab.state import Lab
+from tests.lab.machines import cgroups, images
+from tests.lab.machines.machine import Machine
+from tests.lab.machines.state import Lab
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "bare1"
@@ -44,7 +44,7 @@ class Bench:
 
     def gpuops(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "gpuops", "lab", *words],
+            [sys.executable, "-m", "tests.lab.machines", *words],
             cwd=ROOT,
             env={**os.environ, "GPUOPS_LAB_ID": self.id},
             capture_output=True,
@@ -320,7 +320,7 @@ def test_clean_removes_what_nobody_wrote_down(bench: Bench) -> None:
     lab.file.write_text("not JSON")
     refused = crashed.gpuops("status", check=False)
     assert refused.returncode == 1
-    assert "gpuops lab clean" in refused.stderr
+    assert "tools/lab clean" in refused.stderr
     crashed.gpuops("clean")
     assert crashed.traces() == []
     assert bench.ssh("true") == ""

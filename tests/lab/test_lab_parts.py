@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab import aptcache, changes, inventory, mirrors, needs, network, state
-from gpuops.lab.system import LabError
+from tests.lab.machines import aptcache, changes, inventory, mirrors, needs, network, state
+from tests.lab.machines.system import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make these files")
@@ -172,13 +172,13 @@ def test_inventory(lab: state.Lab) -> None:
 def test_a_file_that_cannot_be_read_names_the_way_out(lab: state.Lab) -> None:
     lab.save()
     lab.file.write_text("{")
-    with pytest.raises(LabError, match="gpuops lab clean"):
+    with pytest.raises(LabError, match="tools/lab clean"):
         state.Lab("parts")
 
 
 def run_lab(*words: str, env: dict[str, str], through: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
-    argv = [*through, sys.executable, "-m", "gpuops", "lab", *words]
+    argv = [*through, sys.executable, "-m", "tests.lab.machines", *words]
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab.vm import Vm
+from tests.lab.machines.vm import Vm
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / ".cache" / "tests"
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.slow
 
 
 def gpuops(*words: str) -> subprocess.CompletedProcess[str]:
-    """`gpuops lab vm ...`; a failure shows what it said."""
-    argv = [sys.executable, "-m", "gpuops", "lab", "vm", *words]
+    """`tools/lab vm ...`; a failure shows what it said."""
+    argv = [sys.executable, "-m", "tests.lab.machines", "vm", *words]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
     return done

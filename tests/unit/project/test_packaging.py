@@ -140,7 +140,7 @@ def test_installed_wheel_works(wheel, tmp_path):
     )
     assert "Usage: gpuops" in found.stdout + found.stderr
     lab = subprocess.run(
-        [sys.executable, "-m", "gpuops", "lab", "up"],
+        [sys.executable, "-m", "tests.lab.machines", "up"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(target)},
         capture_output=True,
