@@ -128,7 +128,7 @@ class SharedLab:
     def up(self) -> None:
         if not self.was_begun:
             self.was_begun = True
-            done = self._gpuops_lab("up")
+            done = self._run_lab("up")
             if done.returncode != 0:
                 self.failure = f"tools/lab up ended with {done.returncode}:\n{done.stdout[-6000:]}"
         if self.failure:
@@ -136,9 +136,9 @@ class SharedLab:
 
     def down(self) -> None:
         if not os.environ.get("GPUOPS_KEEP_LAB"):
-            self._gpuops_lab("down")
+            self._run_lab("down")
 
-    def _gpuops_lab(self, verb: str) -> subprocess.CompletedProcess[str]:
+    def _run_lab(self, verb: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "tests.lab.machines", verb],
             cwd=ROOT,
