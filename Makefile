@@ -9,10 +9,12 @@ setup: ## install what the checkout needs into .venv
 	tools/setup
 
 lab: setup ## boot the lab's machines and take them from bare to verified
-	tools/lab
+	tools/lab up
+	.venv/bin/gpuops up -i inventories/lab
+	.venv/bin/gpuops status -i inventories/lab
 
 lab-down: setup ## stop the lab's machines and leave nothing of them behind
-	.venv/bin/gpuops lab down
+	tools/lab down
 
 test: setup ## everything but the slow tests
 	tests/run

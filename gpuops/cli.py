@@ -6,7 +6,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,8 +13,6 @@ from typer.core import TyperGroup
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from gpuops import __version__
-
-CHECKOUT = Path(__file__).resolve().parents[1]
 
 # Each with its function, or its Typer, and the module of it.
 COMMANDS = {
@@ -34,8 +31,6 @@ COMMANDS = {
     "restore": "gpuops.drain:restore",
     "reconcile": "gpuops.reconcile:reconcile",
     "clear": "gpuops.reconcile:clear",
-    # The lab builds its machines' simulated cards from the sources, so it belongs to a checkout.
-    "lab": "gpuops.lab.cli:app" if CHECKOUT.joinpath("tests", "simulators").is_dir() else "gpuops.no_lab:app",
 }
 
 # As sysexits.h has it: a fault of the program, not of how it was called.

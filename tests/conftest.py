@@ -118,7 +118,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class SharedLab:
-    """`gpuops lab up` before the first test that asks, `gpuops lab down` after the last."""
+    """`tools/lab up` before the first test that asks, `tools/lab down` after the last."""
 
     def __init__(self, unit: str) -> None:
         self.id = os.environ["GPUOPS_LAB_ID"] if LAB_IS_GIVEN else f"{PREFIX}-{unit}"
@@ -128,19 +128,19 @@ class SharedLab:
     def up(self) -> None:
         if not self.was_begun:
             self.was_begun = True
-            done = self._gpuops_lab("up")
+            done = self._run_lab("up")
             if done.returncode != 0:
-                self.failure = f"gpuops lab up ended with {done.returncode}:\n{done.stdout[-6000:]}"
+                self.failure = f"tools/lab up ended with {done.returncode}:\n{done.stdout[-6000:]}"
         if self.failure:
             pytest.fail(self.failure, pytrace=False)
 
     def down(self) -> None:
         if not os.environ.get("GPUOPS_KEEP_LAB"):
-            self._gpuops_lab("down")
+            self._run_lab("down")
 
-    def _gpuops_lab(self, verb: str) -> subprocess.CompletedProcess[str]:
+    def _run_lab(self, verb: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "gpuops", "lab", verb],
+            [sys.executable, "-m", "tests.lab.machines", verb],
             cwd=ROOT,
             env={**os.environ, "GPUOPS_LAB_ID": self.id},
             stdin=subprocess.DEVNULL,

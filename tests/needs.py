@@ -10,8 +10,8 @@ import os
 import sys
 
 from gpuops.fetch import debian
-from gpuops.lab import needs
-from gpuops.lab.system import LabError
+from tests.lab.machines import needs
+from tests.lab.machines.system import LabError
 
 # For ZooKeeper's server (tests/local_zookeeper.py), the manual page, certificates, repositories that are signed, and
 # the mirror of a site without a way out.

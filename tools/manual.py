@@ -19,9 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from gpuops import __version__
 from gpuops.cli import app
 
-# The lab belongs to a checkout, and has a page of its own.
-LEFT_OUT = ("lab",)
-
 FILES = (
     ("ansible.cfg", "In the current directory, or named by ANSIBLE_CONFIG: names the inventory, as for Ansible."),
     (".gpuops/runs/", "Beside the inventory: output, events and times of the last 20 runs, for their owner alone."),
@@ -86,7 +83,7 @@ def page() -> str:
         *options(root),
     ]
     for name, command in root.commands.items():
-        if name in LEFT_OUT or command.hidden:
+        if command.hidden:
             continue
         lines += [f".SH GPUOPS {roff(name.upper())}", *paragraphs(command.help or ""), *options(command)]
     for title, rows in (("FILES", FILES), ("ENVIRONMENT", ENVIRONMENT)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inventory script of the lab: the machines that `gpuops lab up` made for this checkout (or GPUOPS_LAB_ID)."""
+"""Inventory script of the lab: the machines that `tools/lab up` made for this checkout (or GPUOPS_LAB_ID)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+# Not as tests.lab.machines: the Python that runs this may have another package of the name tests.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "lab"))
 
-from gpuops.lab.inventory import inventory
-from gpuops.lab.state import Lab
-from gpuops.lab.system import LabError
+from machines.inventory import inventory
+from machines.state import Lab
+from machines.system import LabError
 
 if __name__ == "__main__":
     try:

@@ -19,8 +19,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from gpuops.lab.state import lab_id
 from tests.bench.harness import WALL, NotHere, Row, Sample, compare, paired
+from tests.lab.machines.state import lab_id
 from tests.roles.ceph_site import CLIENT, HOME, Site
 from tests.site.plays import ssh
 

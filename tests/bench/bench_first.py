@@ -20,10 +20,10 @@ import time
 from collections import defaultdict
 from typing import Any
 
-from gpuops.lab.images import SHORTCUTS
 from tests.bench.harness import Figure, Row
 from tests.bench.lab_run import MACHINE, lab, machine
 from tests.bench.site_run import run_site
+from tests.lab.machines.images import SHORTCUTS
 
 RUNS = 2
 GOAL_PERCENT = 20.0

@@ -22,9 +22,9 @@ BIN = Path(sys.executable).parent
 
 
 def lab(*words: str) -> str:
-    done = subprocess.run([BIN / "gpuops", "lab", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run([ROOT / "tools" / "lab", *words], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NotHere(f"gpuops lab {' '.join(words)} ended with {done.returncode}: {done.stdout}{done.stderr}".strip())
+        raise NotHere(f"tools/lab {' '.join(words)} ended with {done.returncode}: {done.stdout}{done.stderr}".strip())
     return done.stdout
 
 

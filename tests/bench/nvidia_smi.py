@@ -14,9 +14,9 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from gpuops.lab import mirrors
-from gpuops.lab.system import LabError
 from tests.bench.harness import RESULTS
+from tests.lab.machines import mirrors
+from tests.lab.machines.system import LabError
 
 # The last release whose nvidia-smi was seen to run on the simulated library.
 SUITE = "bookworm"

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab import cgroups, images
-from gpuops.lab.machine import Machine
-from gpuops.lab.state import Lab
+from tests.lab.machines import cgroups, images
+from tests.lab.machines.machine import Machine
+from tests.lab.machines.state import Lab
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "bare1"
@@ -42,9 +42,9 @@ class Bench:
         self.id = f"{os.environ['GPUOPS_LAB_ID'][:16]}-{suffix}"
         self.suite = "trixie"
 
-    def gpuops(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def run_lab(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            [sys.executable, "-m", "gpuops", "lab", *words],
+            [sys.executable, "-m", "tests.lab.machines", *words],
             cwd=ROOT,
             env={**os.environ, "GPUOPS_LAB_ID": self.id},
             capture_output=True,
@@ -58,8 +58,8 @@ class Bench:
     def up(self) -> subprocess.CompletedProcess[str]:
         """Made by its whole description, later by name alone."""
         if NAME in Lab(self.id).machines:
-            return self.gpuops("up", "--machine", NAME)
-        return self.gpuops("up", "--machine", f"{NAME}:{self.suite}:no-gpu")
+            return self.run_lab("up", "--machine", NAME)
+        return self.run_lab("up", "--machine", f"{NAME}:{self.suite}:no-gpu")
 
     def ssh(self, command: str, check: bool = True) -> str:
         return self.machine.ssh(command, check=check).stdout.strip()
@@ -68,10 +68,10 @@ class Bench:
         return self.ssh("cat /proc/sys/kernel/random/boot_id")
 
     def changes(self) -> list[str]:
-        return self.gpuops("changes", NAME).stdout.splitlines()
+        return self.run_lab("changes", NAME).stdout.splitlines()
 
     def traffic(self, *words: str) -> dict[str, dict[str, int]]:
-        counted: dict[str, dict[str, int]] = json.loads(self.gpuops("traffic", NAME, *words).stdout)
+        counted: dict[str, dict[str, int]] = json.loads(self.run_lab("traffic", NAME, *words).stdout)
         return counted
 
     @property
@@ -103,11 +103,11 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
     bench = Bench("m")
-    bench.gpuops("clean")
+    bench.run_lab("clean")
     assert bench.traces() == []
     bench.up()
     yield bench
-    bench.gpuops("down")
+    bench.run_lab("down")
     assert bench.traces() == []
 
 
@@ -137,13 +137,13 @@ def test_each_machine_has_control_groups_of_its_own(bench: Bench) -> None:
 
 
 def test_changes_and_reset(bench: Bench) -> None:
-    bench.gpuops("reset", NAME)
+    bench.run_lab("reset", NAME)
     assert bench.changes() == []
     bench.ssh("echo 1 | sudo tee /etc/new; sudo rm /etc/debian_version; sudo chmod 0700 /etc/apt")
     bench.ssh("echo 1 | sudo tee /var/lib/docker/kept /var/log/volatile")
     assert bench.changes() == ["M /etc/apt", "D /etc/debian_version", "A /etc/new"]
     started = time.monotonic()
-    bench.gpuops("reset", NAME)
+    bench.run_lab("reset", NAME)
     assert time.monotonic() - started < 30
     assert bench.changes() == []
     assert bench.ssh("ls /etc/debian_version /etc/new /var/lib/docker/kept 2>/dev/null", check=False) == (
@@ -175,11 +175,11 @@ def test_power_cut(bench: Bench) -> None:
     bench.ssh("echo 1 | sudo tee /etc/survivor")
     cable = ["ip", "link", "show", f"vb-{NAME}-{Lab(bench.id).tag}"]
     assert subprocess.run(cable, capture_output=True, check=False).returncode == 0
-    bench.gpuops("power-cut", NAME)
+    bench.run_lab("power-cut", NAME)
     # Where it is left, the next boot fails on a busy host.
     assert subprocess.run(cable, capture_output=True, check=False).returncode != 0
-    assert "stopped" in bench.gpuops("status").stdout
-    assert bench.gpuops("ssh", NAME, "--", "true", check=False).returncode != 0
+    assert "stopped" in bench.run_lab("status").stdout
+    assert bench.run_lab("ssh", NAME, "--", "true", check=False).returncode != 0
     bench.up()
     assert bench.boot_id() != before
     assert bench.ssh("cat /etc/survivor") == "1"
@@ -212,7 +212,7 @@ def test_egress_and_traffic(bench: Bench) -> None:
         assert counted["apt"]["packets"] > 0
         assert counted["host"]["packets"] == counted["forwarded"]["packets"] == 0
 
-        bench.gpuops("egress", NAME, "closed")
+        bench.run_lab("egress", NAME, "closed")
         assert connect(lab.gateway, lab.apt_port) == "connected"
         assert connect("198.51.100.1", 80) == "refused"
         assert connect(own, 22) == "refused"
@@ -220,11 +220,11 @@ def test_egress_and_traffic(bench: Bench) -> None:
         assert counted["forwarded"]["packets"] > 0
         assert counted["host"]["packets"] > 0
 
-        bench.gpuops("egress", NAME, "isolated")
+        bench.run_lab("egress", NAME, "isolated")
         assert connect(lab.gateway, lab.apt_port) == "refused"
-        assert "isolated" in bench.gpuops("status").stdout
+        assert "isolated" in bench.run_lab("status").stdout
     finally:
-        bench.gpuops("egress", NAME, "open")
+        bench.run_lab("egress", NAME, "open")
     assert connect(lab.gateway, lab.apt_port) == "connected"
 
 
@@ -306,7 +306,7 @@ def test_machine_without_its_supervisor_is_booted_anew(bench: Bench) -> None:
     listed = subprocess.run(["pgrep", "-f", f"supervisor {machine.directory}$"], capture_output=True, text=True)
     os.kill(int(listed.stdout), signal.SIGKILL)
     old = set(machine.processes())
-    assert "stopped" in bench.gpuops("status").stdout
+    assert "stopped" in bench.run_lab("status").stdout
     bench.up()
     assert bench.boot_id() != before
     assert not old & set(machine.processes())
@@ -318,10 +318,10 @@ def test_clean_removes_what_nobody_wrote_down(bench: Bench) -> None:
     crashed.up()
     lab = Lab(crashed.id)
     lab.file.write_text("not JSON")
-    refused = crashed.gpuops("status", check=False)
+    refused = crashed.run_lab("status", check=False)
     assert refused.returncode == 1
-    assert "gpuops lab clean" in refused.stderr
-    crashed.gpuops("clean")
+    assert "tools/lab clean" in refused.stderr
+    crashed.run_lab("clean")
     assert crashed.traces() == []
     assert bench.ssh("true") == ""
 
@@ -335,7 +335,7 @@ def test_down_gives_loop_devices_back(bench: Bench) -> None:
     other.ssh(attach, check=False)
     assert other.ssh(f"sudo losetup --find --show {image}").startswith("/dev/loop")
     assert any(line.startswith("loop device") for line in other.traces())
-    other.gpuops("down")
+    other.run_lab("down")
     assert other.traces() == []
 
 
@@ -349,11 +349,11 @@ def test_two_labs_side_by_side(bench: Bench) -> None:
         assert len(subnets) == 3
         assert [each.ssh("sed -n s/^VERSION_CODENAME=//p /etc/os-release") for each in others] == ["trixie", "bookworm"]
         before = others[1].boot_id()
-        others[0].gpuops("down")
+        others[0].run_lab("down")
         assert others[0].traces() == []
         assert others[1].boot_id() == before
         assert bench.ssh("true") == ""
     finally:
         for each in others:
-            each.gpuops("clean")
+            each.run_lab("clean")
     assert [each.traces() for each in others] == [[], []]

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
+import shlex
 import shutil
 import stat
 import subprocess
@@ -13,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab import aptcache, changes, inventory, mirrors, needs, network, state
-from gpuops.lab.system import LabError
+from tests.lab.machines import aptcache, changes, inventory, mirrors, needs, network, state
+from tests.lab.machines.system import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make these files")
@@ -172,14 +174,66 @@ def test_inventory(lab: state.Lab) -> None:
 def test_a_file_that_cannot_be_read_names_the_way_out(lab: state.Lab) -> None:
     lab.save()
     lab.file.write_text("{")
-    with pytest.raises(LabError, match="gpuops lab clean"):
+    with pytest.raises(LabError, match="tools/lab clean"):
         state.Lab("parts")
 
 
 def run_lab(*words: str, env: dict[str, str], through: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own."""
-    argv = [*through, sys.executable, "-m", "gpuops", "lab", *words]
+    argv = [*through, sys.executable, "-m", "tests.lab.machines", *words]
     return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A directory with a package of its own that is called tests."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/__init__.py").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["tools/lab inventory", "inventories/lab/hosts.py"])
+def test_another_package_of_the_name_tests_is_not_taken_for_ours(command: str, elsewhere: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(elsewhere), "GPUOPS_LAB_ID": "never-made"}
+    words = shlex.split(f"{ROOT}/{command}")
+    done = subprocess.run(words, cwd=elsewhere, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"_meta": {"hostvars": {}}}
+    assert "'tools/lab up' makes them" in done.stderr
+
+
+def test_the_command_says_how_it_is_called_and_what_it_does_not_know() -> None:
+    told = run_tool("--help")
+    assert told.returncode == 0
+    assert "Usage: tools/lab" in told.stdout
+    assert {"up", "down", "status", "ssh", "reset", "vm"} <= set(told.stdout.split())
+    unknown = run_tool("frobnicate")
+    assert unknown.returncode == 2
+    assert "frobnicate" in unknown.stderr
+
+
+def test_the_command_without_a_virtual_environment_names_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/lab", tmp_path / "tools")
+    done = subprocess.run([tmp_path / "tools/lab", "up"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "'make setup' makes it" in done.stderr
+
+
+def test_make_boots_the_machines_and_takes_them_to_the_end() -> None:
+    def recipe(target: str) -> list[str]:
+        done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    run_site = [f".venv/bin/gpuops {command} -i inventories/lab" for command in ("up", "status")]
+    assert recipe("lab") == ["tools/setup", "tools/lab up", *run_site]
+    assert recipe("lab-down") == ["tools/setup", "tools/lab down"]
+
+
+def run_tool(*words: str) -> subprocess.CompletedProcess[str]:
+    """The command as people call it."""
+    env = {**os.environ, "NO_COLOR": "1"}
+    return subprocess.run([ROOT / "tools/lab", *words], env=env, capture_output=True, text=True, check=False)
 
 
 @as_root

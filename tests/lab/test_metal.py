@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab.vm import Vm
+from tests.lab.machines.vm import Vm
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / ".cache" / "tests"
@@ -19,9 +19,9 @@ LOGS = ROOT / ".cache" / "tests"
 pytestmark = pytest.mark.slow
 
 
-def gpuops(*words: str) -> subprocess.CompletedProcess[str]:
-    """`gpuops lab vm ...`; a failure shows what it said."""
-    argv = [sys.executable, "-m", "gpuops", "lab", "vm", *words]
+def lab_vm(*words: str) -> subprocess.CompletedProcess[str]:
+    """`tools/lab vm ...`; a failure shows what it said."""
+    argv = [sys.executable, "-m", "tests.lab.machines", "vm", *words]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
     return done
@@ -29,19 +29,19 @@ def gpuops(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def machine() -> Iterator[Vm]:
-    gpuops("up")
+    lab_vm("up")
     yield Vm()
     if not os.environ.get("GPUOPS_KEEP_LAB"):
-        gpuops("down")
+        lab_vm("down")
 
 
 def run(command: str) -> str:
-    return gpuops("ssh", "--", command).stdout.strip()
+    return lab_vm("ssh", "--", command).stdout.strip()
 
 
 def test_up_twice_is_as_good_as_once(machine: Vm):
     process, boot = machine.pid(), run("cat /proc/sys/kernel/random/boot_id")
-    gpuops("up")
+    lab_vm("up")
     assert machine.pid() == process
     assert run("cat /proc/sys/kernel/random/boot_id") == boot
 
@@ -62,7 +62,7 @@ def test_machine_reaches_nothing(machine: Vm):
 def test_power_cut_loses_what_was_not_flushed_and_keeps_the_rest(machine: Vm):
     port, boot = machine.spec().port, run("cat /proc/sys/kernel/random/boot_id")
     run("echo kept | sudo dd of=/var/kept conv=fsync status=none; echo lost | sudo tee /run/lost")
-    gpuops("power-cut")
+    lab_vm("power-cut")
     assert machine.spec().port == port
     assert run("cat /proc/sys/kernel/random/boot_id") != boot
     assert run("cat /var/kept; ls /run | grep -c lost || true") == "kept\n0"
@@ -70,11 +70,11 @@ def test_power_cut_loses_what_was_not_flushed_and_keeps_the_rest(machine: Vm):
 
 def test_down_leaves_nothing(machine: Vm):
     process = machine.pid()
-    gpuops("down")
+    lab_vm("down")
     assert not machine.directory.exists()
     assert not Path(f"/proc/{process}/exe").exists()
     assert machine.pid() is None
-    gpuops("down")
+    lab_vm("down")
 
 
 def test_scenario():

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab import needs, state, vm, vm_cli, vm_image
-from gpuops.lab.system import LabError
+from tests.lab.machines import needs, state, vm, vm_cli, vm_image
+from tests.lab.machines.system import LabError
 
 
 @pytest.fixture
@@ -85,16 +85,16 @@ def test_inventory_trusts_only_the_machines_own_key(machine: vm.Vm):
 
 
 def test_commands_say_what_to_do_where_there_is_no_machine(machine: vm.Vm):
-    with pytest.raises(LabError, match="'gpuops lab vm up' makes it"):
+    with pytest.raises(LabError, match="'tools/lab vm up' makes it"):
         machine.ssh_command("true")
-    with pytest.raises(LabError, match="'gpuops lab vm up' starts it"):
+    with pytest.raises(LabError, match="'tools/lab vm up' starts it"):
         machine.power_cut()
 
 
 def test_a_broken_note_names_the_remedy(machine: vm.Vm):
     make(machine)
     machine.spec_file.write_text("{", encoding="utf-8")
-    with pytest.raises(LabError, match="'gpuops lab vm down' removes it"):
+    with pytest.raises(LabError, match="'tools/lab vm down' removes it"):
         machine.spec()
     machine.down()
     assert not machine.directory.exists()
@@ -109,9 +109,9 @@ def test_a_machine_keeps_the_shape_that_it_was_made_with(machine: vm.Vm, monkeyp
     image.touch()
     machine.spec_file.write_text(json.dumps(asdict(vm.Spec(20001, str(image), shape))), encoding="utf-8")
     assert machine.spec() == vm.Spec(20001, str(image), shape)
-    with pytest.raises(LabError, match=r"made otherwise.*'gpuops lab vm down' removes it first"):
+    with pytest.raises(LabError, match=r"made otherwise.*'tools/lab vm down' removes it first"):
         machine.up(vm.Shape(disks={"data": 5}))
-    with pytest.raises(LabError, match=r"no network for metal1 to join; 'gpuops lab up' makes it"):
+    with pytest.raises(LabError, match=r"no network for metal1 to join; 'tools/lab up' makes it"):
         machine.up(shape)
 
 

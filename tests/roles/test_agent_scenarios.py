@@ -119,7 +119,7 @@ def walked(driven_machine: str) -> dict[str, dict[str, Any]]:
 
 def _in_machine(command: str, text: str = "") -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "gpuops", "lab", "ssh", DEBIAN_13, "--", command],
+        [sys.executable, "-m", "tests.lab.machines", "ssh", DEBIAN_13, "--", command],
         cwd=ROOT,
         input=text,
         capture_output=True,

@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gpuops.lab.state import Lab
-from gpuops.lab.vm import NAME, Vm, lan_interface
+from tests.lab.machines.state import Lab
+from tests.lab.machines.vm import NAME, Vm, lan_interface
 from tests.roles.ceph_site import HOME, STORAGE, Site, as_user, ceph, changed, told_by, within
 from tests.site.plays import Play, lab
 

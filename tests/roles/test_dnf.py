@@ -84,7 +84,7 @@ dnf --quiet --assumeyes --releasever=9 install {" ".join(SYSTEM)} 2>&1
 def as_root(script: str, data: bytes = b"") -> str:
     """Run a script in the machine, with data on its standard input."""
     done = subprocess.run(
-        [sys.executable, "-m", "gpuops", "lab", "ssh", HOST, "--", "sudo", "bash", "-c", f"'{script}'"],
+        [sys.executable, "-m", "tests.lab.machines", "ssh", HOST, "--", "sudo", "bash", "-c", f"'{script}'"],
         cwd=ROOT,
         input=data,
         capture_output=True,

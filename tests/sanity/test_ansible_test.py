@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab.state import CACHE_ROOT
-from gpuops.lab.system import locked
+from tests.lab.machines.state import CACHE_ROOT
+from tests.lab.machines.system import locked
 from tests.unit.project.tree import BIN, ROOT, try_run
 
 # Any other Python that the search path offers may be a version manager's stub that does not start.

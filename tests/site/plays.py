@@ -118,9 +118,9 @@ def _message(result: dict[str, Any]) -> str:
 
 
 def lab(*arguments: str, check: bool = True, timeout: int = 600) -> str:
-    """Output of ``gpuops lab ARGUMENTS``."""
+    """Output of ``tools/lab ARGUMENTS``."""
     done = subprocess.run(
-        [sys.executable, "-m", "gpuops", "lab", *arguments],
+        [sys.executable, "-m", "tests.lab.machines", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -129,7 +129,7 @@ def lab(*arguments: str, check: bool = True, timeout: int = 600) -> str:
     )
     if check and done.returncode != 0:
         raise AssertionError(
-            f"gpuops lab {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
+            f"tools/lab {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
         )
     return done.stdout
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.lab import mirrors
-from gpuops.lab.state import Lab
+from tests.lab.machines import mirrors
+from tests.lab.machines.state import Lab
 from tests.site.plays import INVENTORY, ROOT, lab, run_playbook, ssh
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Inventory script: the virtual machine that `gpuops lab vm up` made for this checkout (or GPUOPS_LAB_ID)."""
+"""Inventory script: the virtual machine that `tools/lab vm up` made for this checkout (or GPUOPS_LAB_ID)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import json
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
+# Not as tests.lab.machines: the Python that runs this may have another package of the name tests.
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests" / "lab"))
 
-from gpuops.lab.system import LabError
-from gpuops.lab.vm import Vm
+from machines.system import LabError
+from machines.vm import Vm
 
 if __name__ == "__main__":
     try:

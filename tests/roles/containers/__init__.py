@@ -93,7 +93,7 @@ def _tar(files: dict[str, bytes], directories: tuple[str, ...] = ()) -> bytes:
 def send(machine: str, path: Path) -> str:
     """Copy a file into the machine's /var/tmp."""
     target = f"/var/tmp/{path.name}"
-    command = [sys.executable, "-m", "gpuops", "lab", "ssh", machine, "--", f"cat > {target}"]
+    command = [sys.executable, "-m", "tests.lab.machines", "ssh", machine, "--", f"cat > {target}"]
     with path.open("rb") as stream:
         subprocess.run(command, cwd=ROOT, stdin=stream, check=True, timeout=60)
     return target

@@ -14,7 +14,7 @@ import typer
 from gpuops.cli import app
 from tests.unit.project.tree import ROOT, run
 
-COMMANDS = {name: command for name, command in typer.main.get_command(app).commands.items() if name != "lab"}
+COMMANDS = dict(typer.main.get_command(app).commands)
 
 
 def test_there_are_commands():

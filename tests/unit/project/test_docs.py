@@ -11,9 +11,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+import typer
 import yaml
 
-from gpuops.cli import app
+from gpuops.cli import app as gpuops
+from tests.lab.machines.cli import app as lab
 from tests.unit.project.tree import BIN, ROOT, role_names, run, tracked, try_run
 
 PAGES = [*tracked("docs", ".md"), Path("README.md"), *(Path("roles") / role / "README.md" for role in role_names())]
@@ -116,7 +118,9 @@ def test_console_examples_call_what_is_there(code: str):
         if name == "make":
             assert {word for word in words[1:] if "=" not in word} <= make_targets(), words
         elif name == "gpuops":
-            check_gpuops(words[1:])
+            check_command("gpuops", gpuops, words[1:])
+        elif words[0] == "tools/lab":
+            check_command("tools/lab", lab, words[1:])
         elif name.startswith("ansible"):
             check_ansible(name, words)
         else:
@@ -141,10 +145,8 @@ COMMON = {
 }
 
 
-def check_gpuops(words: list[str]) -> None:
+def check_command(name: str, app: typer.Typer, words: list[str]) -> None:
     """Every word up to the first option or argument is a sub-command."""
-    import typer
-
     command = typer.main.get_command(app)
     for word in words:
         known = getattr(command, "commands", None)
@@ -153,7 +155,7 @@ def check_gpuops(words: list[str]) -> None:
         if word.startswith("-"):
             assert word in {option for parameter in command.params for option in parameter.opts} | {"--help"}, words
             return
-        assert word in known, f"gpuops has no command {' '.join(words)}"
+        assert word in known, f"{name} has no command {' '.join(words)}"
         command = known[word]
 
 

@@ -17,6 +17,7 @@ PLUGINS = "ansible_collections.baremetal.gpu.plugins"
 LAYERS = "What runs on hosts is in layers"
 ALONE = "What runs on hosts knows neither Ansible, nor the controller, nor gpuops"
 CONTROLLER = "The collection does not know gpuops"
+PRODUCT = "The product does not know its tests"
 
 
 def lint(tree: Path) -> subprocess.CompletedProcess[str]:
@@ -46,7 +47,7 @@ def tree(tmp_path: Path) -> Path:
 def test_the_contracts_hold(tree: Path) -> None:
     done = lint(tree)
     assert done.returncode == 0, done.stdout + done.stderr
-    for contract in (LAYERS, ALONE, CONTROLLER):
+    for contract in (LAYERS, ALONE, CONTROLLER, PRODUCT):
         assert f"{contract} KEPT" in done.stdout
 
 
@@ -67,10 +68,14 @@ def test_the_contracts_hold(tree: Path) -> None:
         ("module_utils/gpu/facts.py", f"{PLUGINS}.plugin_utils.allocatable", ALONE),
         ("module_utils/gpu/facts.py", "gpuops", ALONE),
         ("plugin_utils/mesos/plan.py", "gpuops.cli", CONTROLLER),
+        ("plugin_utils/mesos/plan.py", "tests.simulators.mesos", PRODUCT),
+        ("module_utils/gpu/facts.py", "tests.lab.machines.state", PRODUCT),
+        ("gpuops/cli.py", "tests.lab.machines.cli", PRODUCT),
     ],
 )
 def test_an_import_against_them_is_found(tree: Path, importer: str, imported: str, contract: str) -> None:
-    path = tree / "collections/ansible_collections/baremetal/gpu/plugins" / importer
+    root = tree if importer.startswith("gpuops/") else tree / "collections/ansible_collections/baremetal/gpu/plugins"
+    path = root / importer
     package, _dot, name = imported.rpartition(".")
     # Where nobody looks: in a function.
     line = f"from {package} import {name}" if package else f"import {name}"

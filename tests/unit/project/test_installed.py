@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.project.test_quickstart import commands
-from tests.unit.project.tree import clone, tracked_files
+from tests.unit.project.tree import clone, development_files, tracked_files
 from tests.unit.project.user import User
 
 MODULES = {path.stem for path in tracked_files() if path.is_relative_to("plugins/modules")}
@@ -72,6 +72,20 @@ def test_the_collection_lies_where_ansible_puts_it(ansible_user):
     assert (installed / "docs/gpuops-status.schema.json").is_file()
     listed = json.loads(ansible_user.run("ansible-galaxy", "collection", "list", "--format", "json"))
     assert [place for place, found in listed.items() if "baremetal.gpu" in found] == [str(installed.parents[1])]
+
+
+def test_no_test_and_nothing_of_the_lab_is_installed(ansible_user, command_user):
+    collection = ansible_user.home / ".ansible/collections/ansible_collections/baremetal/gpu"
+    listing = (
+        "import importlib.metadata as m, json\n"
+        "print(json.dumps([str(path.locate()) for path in m.files('baremetal-gpu')]))"
+    )
+    files = [Path(name) for name in json.loads(command_user.run("python", "-c", listing))]
+    assert {"cli.py", "galaxy.yml"} <= {path.name for path in files}
+    assert not (collection / "tests").exists()
+    assert not [path for path in files if {"tests", "lab"} & {*path.relative_to(command_user.home).parts}]
+    files += [path for path in collection.rglob("*") if path.is_file()]
+    assert development_files(path.read_bytes() for path in files if path.is_file()) == []
 
 
 def test_ansible_alone_knows_every_module(ansible_user):

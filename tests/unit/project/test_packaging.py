@@ -15,15 +15,9 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from tests.unit.project.tree import BIN, ROOT, clone, load_yaml, run, tracked_files
+from tests.unit.project.tree import BIN, DEVELOPMENT, ROOT, clone, development_files, load_yaml, run, tracked_files
 
-NEVER_SHIPPED = (
-    ".cache",
-    ".venv",
-    ".ci",
-    "molecule",
-    "inventories/lab",
-)
+NEVER_SHIPPED = (".cache", ".venv", ".ci", *DEVELOPMENT)
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +72,27 @@ def test_collection_brings_nothing_that_only_develops_it(collection):
         "playbooks",
         "plugins",
         "roles",
-        "tests",
     }, "new at the top of the collection: ship it knowingly (name it here) or add it to build_ignore of galaxy.yml"
-    assert {path.name for path in (collection / "tests").iterdir()} <= {"sanity"}, (
-        "add it to build_ignore of galaxy.yml"
+    assert {path.name for path in (collection / "inventories").iterdir()} == {"example"}
+    assert development_files(path.read_bytes() for path in collection.rglob("*") if path.is_file()) == []
+
+
+def test_the_tests_are_left_out_by_one_rule():
+    """A folder of tests that is new is left out by itself."""
+    rules = [rule for rule in load_yaml("galaxy.yml")["build_ignore"] if rule.split("/")[0] == "tests"]
+    assert rules == ["tests"]
+    assert not list((ROOT / "tests/sanity").glob("ignore-*.txt")), (
+        "ansible-test and Galaxy read this file from the collection as it is built: let it through in galaxy.yml"
     )
+
+
+def test_nothing_that_is_shipped_leads_to_the_lab(collection):
+    """Pages may tell of it; what is run may not need it."""
+    leads = re.compile(r"\b(tests[./]|tools/|inventories/)lab\b")
+    run_on = [path for path in collection.rglob("*") if path.is_file() and path.suffix != ".md"]
+    shipped = [*(path for path in run_on if path.name != "FILES.json"), *(ROOT / "gpuops").rglob("*.py")]
+    found = {str(path): match.group() for path in shipped if (match := leads.search(path.read_text(errors="replace")))}
+    assert not found
 
 
 def test_installed_collection_answers_to_its_name(collection):
@@ -123,7 +133,20 @@ def test_wheel_holds_the_command_and_the_collection(wheel):
     missing = [path for path in shipped_parts() if f"ansible_collections/baremetal/gpu/{path}" not in names]
     assert not missing
     assert {str(path) for path in tracked_files() if path.parts[0] == "gpuops"} <= names
-    assert not [name for name in names if name.startswith(("tests/", "tools/")) or "__pycache__" in name]
+    assert "__pycache__" not in "".join(names)
+
+
+def test_wheel_holds_nothing_else(wheel):
+    """Every file is one of the command, of the collection or of the package's own description."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [Path(name) for name in archive.namelist()]
+        assert development_files(archive.read(name) for name in archive.namelist()) == []
+    prefix, tracked = Path("ansible_collections/baremetal/gpu"), set(tracked_files())
+    collection = {path.relative_to(prefix) for path in names if path.is_relative_to(prefix)}
+    assert collection <= tracked
+    assert not [path for path in collection for folder in DEVELOPMENT if path.is_relative_to(folder)]
+    others = {path for path in names if not path.is_relative_to(prefix) and not path.parts[0].endswith(".dist-info")}
+    assert others == {path for path in tracked if path.parts[0] == "gpuops"}
 
 
 def test_installed_wheel_works(wheel, tmp_path):
@@ -147,8 +170,8 @@ def test_installed_wheel_works(wheel, tmp_path):
         text=True,
         check=False,
     )
-    assert lab.returncode == 1
-    assert "clone of the repository" in lab.stderr
+    assert lab.returncode == 2
+    assert "No such command 'lab'" in lab.stderr
     listed = run(
         BIN / "ansible-doc",
         "--json",

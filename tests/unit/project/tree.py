@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,23 @@ def tracked_files() -> tuple[Path, ...]:
 def tracked(under: str, suffix: str = "") -> list[Path]:
     """Files under version control in a folder, relative to the root."""
     return [path for path in tracked_files() if path.is_relative_to(under) and path.name.endswith(suffix)]
+
+
+# What develops and tests the project, the lab among it. No user gets anything of it.
+DEVELOPMENT = ("inventories/lab", "molecule", "tests", "tools")
+
+
+@functools.cache
+def _development_contents() -> dict[bytes, Path]:
+    files = [path for folder in DEVELOPMENT for path in tracked(folder)]
+    return {hashlib.sha256((ROOT / path).read_bytes()).digest(): path for path in files}
+
+
+def development_files(contents: Iterable[bytes]) -> list[Path]:
+    """Files of the tests, the lab and the tools that are among these contents, under whatever name."""
+    known = _development_contents()
+    digests = (hashlib.sha256(content).digest() for content in contents)
+    return [known[digest] for digest in digests if digest in known]
 
 
 def role_names() -> list[str]:

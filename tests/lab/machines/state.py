@@ -17,7 +17,7 @@ from .system import LabError, write_atomically
 
 STATE_ROOT = Path("/var/lib/baremetal-gpu-lab")
 CACHE_ROOT = Path("/var/cache/baremetal-gpu-lab")
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 SUITES = ("trixie", "bookworm")
 FIRST_HOST = 10
@@ -86,7 +86,7 @@ class Lab:
             self.apt_port = data["apt_port"]
             self.machines = {entry["name"]: MachineSpec(**entry) for entry in data["machines"]}
         except (ValueError, KeyError, TypeError) as error:
-            raise LabError(f"{self.file} cannot be read ({error}); 'gpuops lab clean' removes this lab") from error
+            raise LabError(f"{self.file} cannot be read ({error}); 'tools/lab clean' removes this lab") from error
 
     def save(self) -> None:
         """Write lab.json."""
@@ -136,7 +136,7 @@ class Lab:
             if (known.suite, known.scenario) != (wanted.suite, wanted.scenario):
                 raise LabError(
                     f"{wanted.name} exists as {known.suite} with scenario {known.scenario}; "
-                    f"'gpuops lab down --machine {wanted.name}' removes it first"
+                    f"'tools/lab down --machine {wanted.name}' removes it first"
                 )
             return known
         used = {spec.address for spec in self.machines.values()}
@@ -149,7 +149,7 @@ class Lab:
     def get(self, name: str) -> MachineSpec:
         """A machine by name, or an error that lists the ones there are."""
         if name not in self.machines:
-            there = ", ".join(self.machines) or "none; 'gpuops lab up' makes them"
+            there = ", ".join(self.machines) or "none; 'tools/lab up' makes them"
             raise LabError(f"lab {self.id} has no machine {name!r} (machines: {there})")
         return self.machines[name]
 

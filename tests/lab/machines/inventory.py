@@ -19,7 +19,7 @@ GROUPS = ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")
 def inventory(lab: Lab) -> dict[str, Any]:
     """What an inventory script prints for --list; without machines it has no groups, and plays that name one fail."""
     if not lab.machines:
-        say(f"lab {lab.id} has no machines: 'gpuops lab up' makes them")
+        say(f"lab {lab.id} has no machines: 'tools/lab up' makes them")
         return {"_meta": {"hostvars": {}}}
     return {
         "_meta": {"hostvars": {name: host_variables(lab, name) for name in lab.machines}},

@@ -91,7 +91,7 @@ def _choose_images(specs: Sequence[MachineSpec], found: mirrors.Mirrors) -> None
     lacking = [spec for spec in specs if not spec.image or not images.root_of(spec.image).exists()]
     for spec in lacking:
         if spec.image:
-            raise LabError(f"the image of {spec.name} ({spec.image}) is gone; 'gpuops lab down' removes the machine")
+            raise LabError(f"the image of {spec.name} ({spec.image}) is gone; 'tools/lab down' removes the machine")
     suites = sorted({spec.suite for spec in lacking})
     with ThreadPoolExecutor(max_workers=2) as pool:
         built = dict(zip(suites, pool.map(lambda suite: images.ensure(suite, found), suites), strict=True))

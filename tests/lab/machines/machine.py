@@ -209,14 +209,15 @@ class Machine:
         self.mount()
         self._write_command()
         say(f"{self.spec.name}: booting")
-        supervisor = [sys.executable, "-m", f"{__package__}.supervisor", str(self.directory)]
+        # -P, so that nothing in the root directory of this host takes the place of the package.
+        supervisor = [sys.executable, "-P", "-m", f"{__package__}.supervisor", str(self.directory)]
         if Path("/run/systemd/system").is_dir():
             # Under systemd a machine wants a control group of its own, not the one of the login that made it.
             unit = f"--unit=baremetal-gpu-lab-{self.unit_name}"
-            supervisor = ["systemd-run", "--quiet", "--collect", unit, "-p", "Delegate=yes", "-p", "KillMode=mixed"]
-            supervisor += [f"--setenv=PYTHONPATH={CHECKOUT}", "-p", f"StandardOutput=append:{self.log}"]
-            supervisor += ["-p", f"StandardError=append:{self.log}", sys.executable, "-m", f"{__package__}.supervisor"]
-            supervisor += [str(self.directory)]
+            unit_options = ["--quiet", "--collect", unit, "-p", "Delegate=yes", "-p", "KillMode=mixed"]
+            unit_options += [f"--setenv=PYTHONPATH={CHECKOUT}", "-p", f"StandardOutput=append:{self.log}"]
+            unit_options += ["-p", f"StandardError=append:{self.log}"]
+            supervisor = ["systemd-run", *unit_options, *supervisor]
         with self.log.open("a", encoding="utf-8") as log:
             subprocess.Popen(
                 supervisor,

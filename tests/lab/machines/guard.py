@@ -22,7 +22,7 @@ def guarded(function: Callable[P, None]) -> Callable[P, None]:
         try:
             function(*args, **kwargs)
         except LabError as error:
-            typer.echo(f"gpuops lab: {error}", err=True)
+            typer.echo(f"tools/lab: {error}", err=True)
             raise typer.Exit(1) from error
 
     return call

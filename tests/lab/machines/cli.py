@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""gpuops lab: the commands."""
+"""The commands of tools/lab."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from .state import STANDARD_MACHINES, Lab, parse_machine
 from .vm_cli import app as vm
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Real machines on this host to try and test everything on."
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Real machines on this host to try and test everything on.",
 )
 app.add_typer(vm, name="vm")
 

@@ -90,7 +90,7 @@ class Vm:
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
-            raise LabError(f"{self.spec_file} cannot be read ({error}); 'gpuops lab vm down' removes it") from error
+            raise LabError(f"{self.spec_file} cannot be read ({error}); 'tools/lab vm down' removes it") from error
 
     def pid(self) -> int | None:
         """The machine's process, looked for by its command line: a pid file outlives a crash."""
@@ -107,7 +107,7 @@ class Vm:
         """The words of an ssh command to the machine."""
         spec = self.spec()
         if spec is None:
-            raise LabError(f"lab {self.lab} has no virtual machine; 'gpuops lab vm up' makes it")
+            raise LabError(f"lab {self.lab} has no virtual machine; 'tools/lab vm up' makes it")
         return ["ssh", *self.ssh_options(), "-p", str(spec.port), f"{state.USER}@127.0.0.1", *command]
 
     def ssh_options(self) -> list[str]:
@@ -159,7 +159,7 @@ class Vm:
             if spec is None:
                 spec = self._create(shape or Shape())
             if shape not in (None, spec.shape):
-                raise LabError(f"{NAME} was made otherwise, with {spec.shape}; 'gpuops lab vm down' removes it first")
+                raise LabError(f"{NAME} was made otherwise, with {spec.shape}; 'tools/lab vm down' removes it first")
             if self.pid() is None:
                 self._start(spec)
             self._wait()
@@ -174,7 +174,7 @@ class Vm:
         with locked(self.lock, f"another command on the virtual machine of lab {self.lab}"):
             spec = self.spec()
             if spec is None or self.pid() is None:
-                raise LabError(f"the virtual machine of lab {self.lab} does not run; 'gpuops lab vm up' starts it")
+                raise LabError(f"the virtual machine of lab {self.lab} does not run; 'tools/lab vm up' starts it")
             self._stop()
             if restart:
                 self._start(spec)
@@ -257,7 +257,7 @@ class Vm:
         """The lab whose network the machine joins."""
         lab = state.Lab(self.lab)
         if not Path("/sys/class/net", lab.bridge).exists():
-            raise LabError(f"lab {self.lab} has no network for {NAME} to join; 'gpuops lab up' makes it")
+            raise LabError(f"lab {self.lab} has no network for {NAME} to join; 'tools/lab up' makes it")
         return lab
 
     def _lan_words(self, lab: state.Lab) -> list[str]:

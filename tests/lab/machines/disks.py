@@ -53,7 +53,7 @@ def attach(machine: Machine) -> None:
     for name in machine.spec.disks:
         image = machine.directory / "disks" / f"{name}.img"
         if not image.exists():
-            raise LabError(f"{machine.spec.name}: disk {name} has no file {image}; 'gpuops lab reset' makes it anew")
+            raise LabError(f"{machine.spec.name}: disk {name} has no file {image}; 'tools/lab reset' makes it anew")
         device = Path(_device_of(image) or run("losetup", "--find", "--show", image).stdout.strip())
         number = device.stat().st_rdev
         # A number may have been another disk's before.
