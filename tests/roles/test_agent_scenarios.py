@@ -41,6 +41,9 @@ OF_CARD = {
     "gpu-gone": [("gpu_missing", "fatal", "reboot", "0000:03:00.0")],
     # NVML has been telling of remapped rows, so the Xid says nothing new.
     "xid-63": [("row_remap_pending", "degraded", "reset_gpu", True)],
+    # The driver of the machine is a 570, and only those from 580 on tell of it.
+    "memory-unrepairable": [],
+    "memory-repair-pending": [],
 }
 # Codes that end by an operator's word or after a boot, or only after minutes.
 STICKY = {
@@ -69,8 +72,7 @@ SILENT = {"nvml-hang-init", "nvml-unknown-error"}
 
 def well_for(row: dict[str, Any]) -> dict[str, Any]:
     """The host before the fault."""
-    # What is no part of the fault: a card does not move, and no other driver comes, while the host runs.
-    change = {k: value for k, value in row["change"].items() if k.endswith(".pci.address") or k == "driver.version"}
+    change = {key: value for key, value in row["change"].items() if key.endswith(".pci.address")}
     return generate.faulty(
         {"name": f"well-{row['of']}", "of": row["of"], "imitates": "a host that is well", "change": change}
     )
