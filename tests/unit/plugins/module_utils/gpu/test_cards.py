@@ -26,7 +26,8 @@ source = pathlib.Path(root, "binding.py").read_text()
 facts = gpu_facts.gather(sys.argv[1:], source, 20.0, root, verdicts=gpu_verdicts)
 """
 TELL = f"{GATHER}print(json.dumps(facts))"
-LOADED = f"{GATHER}print(json.dumps([name for name in sys.modules if 'health' in name]))"
+RULES = "[name for name in sys.modules if '.health.' in name and not name.endswith('.verdicts')]"
+LOADED = f"{GATHER}print(json.dumps({RULES}))"
 
 
 @pytest.fixture
