@@ -222,7 +222,9 @@ def test_the_command_without_a_virtual_environment_names_the_remedy(tmp_path: Pa
 
 def test_make_boots_the_machines_and_takes_them_to_the_end() -> None:
     def recipe(target: str) -> list[str]:
-        done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True, check=True)
+        # The tests may be run by make themselves, which tells its children so.
+        command = ["make", "--no-print-directory", "--dry-run", target]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
     run_site = [f".venv/bin/gpuops {command} -i inventories/lab" for command in ("up", "status")]
