@@ -172,27 +172,6 @@ def test_a_finished_site_is_left_alone(finished: Site) -> None:
     assert "nothing to do" in done.stdout
 
 
-def test_drift_is_planned_through_all_stages_and_mended_by_one_run(finished: Site) -> None:
-    """What is proven later is proven of the host as it will be: a plan announces that, and does not fail over it."""
-    cdi = "/etc/cdi/nvidia.yaml"
-    ssh("gpu1", f"ls {cdi} && sudo rm {cdi} && sudo chmod 0600 /dev/nvidia0")
-    ssh("gpu1", "sudo systemctl disable --now baremetal-gpu-agent")
-    done = finished.call("plan", "--limit", "gpu1")
-    told = " ".join(done.stdout.split())
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "could not be planned" not in told
-    assert re.search(r"change driver: Make the nodes that the loaded driver asks for", told), told
-    assert re.search(r"change containers: Describe the cards", told), told
-    assert re.search(r"change agent: .*baremetal-gpu-agent", told), told
-    assert re.search(r"prove verify: every GPU is verified", told), told
-    assert ssh("gpu1", f"test -e {cdi} || echo gone").strip() == "gone"
-    done = finished.call("up", "--limit", "gpu1")
-    assert done.returncode == 0, done.stdout + done.stderr
-    done = finished.call("plan", "--limit", "gpu1")
-    assert done.returncode == 0
-    assert "gpu1: nothing to do" in done.stdout
-
-
 def test_a_plan_still_fails_where_nothing_would_change_and_the_host_is_not_well(finished: Site) -> None:
     done = finished.call("plan", "--limit", "gpu1", "--", "-e", "gpu_verify_expected=3")
     assert done.returncode == 2, done.stdout + done.stderr
@@ -214,6 +193,27 @@ def test_status_doctor_and_report(finished: Site) -> None:
     assert {host["system"] for host in report["hosts"]} == {"Debian 13", "Debian 12"}
     (gpu1,) = [host for host in report["hosts"] if host["name"] == "gpu1"]
     assert [card["verification"]["ok"] for card in gpu1["cards"]] == [True, True]
+
+
+def test_drift_is_planned_through_all_stages_and_mended_by_one_run(finished: Site) -> None:
+    """What is proven later is proven of the host as it will be: a plan announces that, and does not fail over it."""
+    cdi = "/etc/cdi/nvidia.yaml"
+    ssh("gpu1", f"ls {cdi} && sudo rm {cdi} && sudo chmod 0600 /dev/nvidia0")
+    ssh("gpu1", "sudo systemctl disable --now baremetal-gpu-agent")
+    done = finished.call("plan", "--limit", "gpu1")
+    told = " ".join(done.stdout.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "could not be planned" not in told
+    assert re.search(r"change driver: Make the nodes that the loaded driver asks for", told), told
+    assert re.search(r"change containers: Describe the cards", told), told
+    assert re.search(r"change agent: .*baremetal-gpu-agent", told), told
+    assert re.search(r"prove verify: every GPU is verified", told), told
+    assert ssh("gpu1", f"test -e {cdi} || echo gone").strip() == "gone"
+    done = finished.call("up", "--limit", "gpu1")
+    assert done.returncode == 0, done.stdout + done.stderr
+    done = finished.call("plan", "--limit", "gpu1")
+    assert done.returncode == 0
+    assert "gpu1: nothing to do" in done.stdout
 
 
 def test_no_generated_secret_is_in_what_was_kept_or_told(finished: Site) -> None:
