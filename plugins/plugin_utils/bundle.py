@@ -77,9 +77,13 @@ if __name__ == "__main__":
 '''
 
 
-def source_of(name: str) -> str:
-    """The source of a module of module_utils, by its name with dots (`gpu.pci`)."""
-    return MODULES.joinpath(*name.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+def _path(name: str) -> Path:
+    """The file of a module of module_utils, by its name with dots (`gpu.pci`)."""
+    return MODULES.joinpath(*name.split(".")).with_suffix(".py")
+
+
+def _source(name: str) -> str:
+    return _path(name).read_text(encoding="utf-8")
 
 
 def needed(entry: str) -> list[str]:
@@ -92,7 +96,7 @@ def needed(entry: str) -> list[str]:
             continue
         found.append(name)
         try:
-            waiting += imported(source_of(name))
+            waiting += imported(_source(name))
         except LookupError as failure:
             raise LookupError(f"{entry} cannot be bundled: {name} {failure}") from None
     return sorted(found)
@@ -112,14 +116,14 @@ def imported(source: str) -> list[str]:
         names = [part.split()[0] for part in re.sub(r"#.*", "", inside or rest).split(",") if part.strip()]
         found += [f"{where}.{name}".lstrip(".") for name in names]
     for name in found:
-        if not MODULES.joinpath(*name.split(".")).with_suffix(".py").is_file():
+        if not _path(name).is_file():
             raise LookupError(f"imports {name}, which is no module of module_utils")
     return found
 
 
 def bundle(entry: str) -> str:
     """The file that runs `main()` of a module of module_utils. Raises LookupError where a part of it is missing."""
-    sources = {f"{PACKAGE}.{name}": source_of(name) for name in needed(entry)}
+    sources = {f"{PACKAGE}.{name}": _source(name) for name in needed(entry)}
     if f"{PACKAGE}.gpu.nvml" in sources:
         binding = unpack(packed_source())
         if binding is None:

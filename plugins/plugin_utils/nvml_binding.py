@@ -89,7 +89,7 @@ def packed_source() -> str | None:
     return PACKED
 
 
-class BindingAction(ActionBase):  # type: ignore[misc]
+class BindingAction(ActionBase):  # type: ignore[misc]  # ansible ships no types
     """Runs the module of the same name with the packed pynvml as a private argument."""
 
     _supports_check_mode = True

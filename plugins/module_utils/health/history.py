@@ -279,8 +279,8 @@ def _set(
     if fault["boot"] != clock.boot:
         escalates = settings["verdict"] == "fatal"
         fault["action"] = _escalated(one, code, action, "rma", clock, policy) if escalates else action
-    elif ACTIONS.index(action) > ACTIONS.index(fault["action"]):
-        fault["action"] = action
+    else:
+        fault["action"] = max(fault["action"], action, key=ACTIONS.index)
     own = finding.remedy or row.remedy
     fault.update(
         boot=clock.boot,

@@ -9,9 +9,8 @@ import re
 import socket
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import child
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import child, net
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.net import local_addresses
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 
@@ -37,7 +36,7 @@ def hostname(
         resolves: bool | None = bool(addresses)
     else:
         resolves = True if addresses or built_in else None
-    own = local_addresses(root)
+    own = net.local_addresses(root)
     loopback = [address for address in addresses if address.startswith("127.") or address == "::1"]
     return {
         "name": name,
@@ -49,15 +48,8 @@ def hostname(
 
 def resolve(name: str, deadline_s: float = 5.0) -> list[str]:
     """The addresses of a name; none where there are none, or the resolver does not answer in time."""
-
-    def ask() -> dict[str, Any]:
-        try:
-            return {"addresses": sorted({str(row[4][0]) for row in socket.getaddrinfo(name, None)})}
-        except OSError:
-            return {"addresses": []}
-
     try:
-        found: list[str] = child.answer(ask, deadline_s)["addresses"]
+        found: list[str] = child.answer(lambda: {"addresses": net.resolve(name)}, deadline_s)["addresses"]
     except child.Failed:
         return []
     return found

@@ -53,8 +53,8 @@ def merged(path: str, capsys: pytest.CaptureFixture[str], state_dir: Path) -> di
 
 
 WRITERS: dict[str, Callable[[str], object]] = {
-    "state of the agent": lambda path: host_files.write(path, "x"),
-    "metrics": lambda path: host_files.write(path, "x", durable=False),
+    "a file that outlives a power cut": lambda path: host_files.write(path, "x"),
+    "a file that need not": lambda path: host_files.write(path, "x", durable=False),
     "secret": lambda path: secret_file.write(path, "x", 0, 0, 0o600),
     "key of a daemon": lambda path: ceph_daemon_key.write(path, "x"),
     "lease of noout": lambda path: ceph_noout._write(path, "x"),

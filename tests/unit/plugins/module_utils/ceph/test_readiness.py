@@ -100,5 +100,5 @@ def test_only_what_is_expected_is_asked_for():
             asked.append(words[0])
             return {}
 
-    ceph_readiness.gather(Recorder(), {"mons": ["a"], "osds": None})  # type: ignore[arg-type]
+    ceph_readiness.gather(Recorder(), {"mons": ["a"], "osds": None})  # type: ignore[arg-type]  # it only has `json`
     assert asked == ["status"]
