@@ -55,7 +55,7 @@ class Feed:
                 self.run.host_done(host, progress.OK, stage, now)
                 return
             word = progress.FAILED if kind == "runner_on_failed" else progress.UNREACHABLE
-            # Events do not say of a task whether there is a rescue for it. The role common has one for all that it
+            # Events do not say of a task whether there is a rescue for it. The role converge has one for all that it
             # does, and explains there.
             rescued = (
                 word == progress.FAILED

@@ -273,7 +273,7 @@ def _meant_cluster(answers: Answers) -> dict[str, Any]:
         **({"ansible_ssh_private_key_file": answers.private_key} if answers.private_key else {}),
         "ansible_python_interpreter": ANY,
         **answers.variables,
-        "common_reboot": answers.reboot,
+        "converge_reboot": answers.reboot,
         "gpu_preflight_refuse": ANY,
         "container_runtime_engine": answers.engine,
         "container_runtime_nvidia": ANY,

@@ -24,7 +24,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import ROLES_
 # The role whose arguments become this module's.
 OWN = "gpu_preflight"
 # What those that a host goes through share, and they.
-JUDGED_ROLES = ("common", *ROLES_OF_A_NODE)
+JUDGED_ROLES = ("converge", *ROLES_OF_A_NODE)
 # Every variable of the other roles that holds a URL, whatever it is called.
 _URL = re.compile(r"(nvidia_driver|cuda|container_runtime)_.*_(url|uri)$")
 

@@ -29,7 +29,7 @@ author: baremetal.gpu contributors (@baremetal-gpu)
 EXAMPLES = r"""
 - name: Compare
   baremetal.gpu.host_drift_info:
-    desired: "{{ common_desired | baremetal.gpu.drift_document(brief=not ansible_check_mode) }}"
+    desired: "{{ converge_desired | baremetal.gpu.drift_document(brief=not ansible_check_mode) }}"
 """
 
 RETURN = r"""
@@ -44,7 +44,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.drift_remedy import 
 
 
 class FilterModule:
-    """Filters of the role common."""
+    """Filters of the role converge."""
 
     def filters(self) -> dict[str, Any]:
         return {"drift_document": as_sent}

@@ -10,7 +10,7 @@ short_description: What mends the drift of a host
 version_added: 0.1.0
 description:
   - Turns a desired document and the answer of M(baremetal.gpu.host_drift_info) into the lists over which the
-    remediation of the role P(baremetal.gpu.common#role) loops.
+    remediation of the role P(baremetal.gpu.converge#role) loops.
 positional: _input, found
 options:
   _input:
@@ -27,7 +27,7 @@ author: baremetal.gpu contributors (@baremetal-gpu)
 EXAMPLES = r"""
 - name: Show which packages are going to be installed
   ansible.builtin.debug:
-    msg: "{{ (common_desired | baremetal.gpu.drift_remedy(common_result)).install }}"
+    msg: "{{ (converge_desired | baremetal.gpu.drift_remedy(converge_result)).install }}"
 """
 
 RETURN = r"""
@@ -42,7 +42,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.drift_remedy import 
 
 
 class FilterModule:
-    """Filters of the role common."""
+    """Filters of the role converge."""
 
     def filters(self) -> dict[str, Any]:
         return {"drift_remedy": remedy}

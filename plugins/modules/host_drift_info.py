@@ -14,7 +14,7 @@ description:
     document that says how they should be, and returns what differs and why.
   - It changes nothing, asks no network, and reads the status file of dpkg instead of opening apt's cache. Only where
     a package is missing is C(apt-cache) asked what it would install.
-  - The role P(baremetal.gpu.common#role) feeds what differs to the modules of ansible.builtin.
+  - The role P(baremetal.gpu.converge#role) feeds what differs to the modules of ansible.builtin.
 options:
   roles:
     description:

@@ -11,7 +11,7 @@ short_description: Bring files, directories and links of a host into their state
 version_added: 0.1.0
 description:
   - Writes, makes and removes all of them in one execution, in the order in which they are listed. The role
-    P(baremetal.gpu.common#role) mends with it what M(baremetal.gpu.host_drift_info) found.
+    P(baremetal.gpu.converge#role) mends with it what M(baremetal.gpu.host_drift_info) found.
   - A file is replaced in one step and is never open to others before it has its mode. Where its path is a link of
     root's, the file behind the link is replaced.
   - No link is followed that is not root's own, or is in a directory that others than root can change. At the end of

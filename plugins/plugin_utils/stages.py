@@ -137,7 +137,7 @@ STAGES = (
 )
 
 # They work for other roles, so what they do belongs to the stage that is under way.
-SHARED_ROLES = ("common", "mesos_operator")
+SHARED_ROLES = ("converge", "mesos_operator")
 
 NAMES = tuple(stage.name for stage in STAGES)
 # Name -> short title.

@@ -128,7 +128,7 @@ def test_a_process_that_holds_a_card_is_named(role: Role, nvidia: dict[str, Any]
     message = " ".join(play.failures[DEBIAN_13])
     assert "gpu1" in message
     assert "python3 (pid " in message
-    assert "common_reboot" in message
+    assert "converge_reboot" in message
     is_driven_by(NEXT)
 
 
@@ -140,7 +140,12 @@ def test_a_loaded_driver_that_is_not_the_installed_one(role: Role, nvidia: dict[
     assert loaded()["nvidia"] == NEXT
     play = role.run(wanted)
     message = " ".join(play.failures[DEBIAN_13])
-    for part in ("gpu1", f"version {NEXT} is loaded, {OLDER} is installed", "python3 (pid ", "common_reboot: allowed"):
+    for part in (
+        "gpu1",
+        f"version {NEXT} is loaded, {OLDER} is installed",
+        "python3 (pid ",
+        "converge_reboot: allowed",
+    ):
         assert part in message
     # As soon as nothing holds the card any more, the next run brings it to its end.
     ssh(DEBIAN_13, "sudo systemctl stop holder")

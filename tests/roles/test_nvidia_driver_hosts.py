@@ -100,7 +100,7 @@ def test_nvswitches_get_their_fabric_manager(role: Role, nvidia: dict[str, Any],
 def test_a_reboot_exchanges_a_driver_that_is_in_use(role: Role, nvidia: dict[str, Any]) -> None:
     hold_a_card()
     boot = on_host("cat /proc/sys/kernel/random/boot_id")
-    wanted = {**nvidia, "nvidia_driver_version": OLDER, "common_reboot": "allowed"}
+    wanted = {**nvidia, "nvidia_driver_version": OLDER, "converge_reboot": "allowed"}
     play = role.converge(wanted)
     assert "has to reboot: nvidia: " in " ".join(play.stdout.split())
     is_driven_by(OLDER)

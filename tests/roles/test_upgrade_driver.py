@@ -39,8 +39,8 @@ def nvidia(repositories: dict[str, str], tmp_path_factory: pytest.TempPathFactor
         "nvidia_driver_repo_url": repositories["driver"],
         "nvidia_driver_repo_key_url": repositories["key"],
         "nvidia_driver_repo_key_sha256": repositories["sha256"],
-        "common_drain_tasks": str(HOOKS / "drain.yml"),
-        "common_restore_tasks": str(HOOKS / "restore.yml"),
+        "converge_drain_tasks": str(HOOKS / "drain.yml"),
+        "converge_restore_tasks": str(HOOKS / "restore.yml"),
         "upgrade_stop_units": ["work.service"],
         "gpu_verify_report_dir": str(tmp_path_factory.mktemp("reports")),
         # There is no container engine on this machine.

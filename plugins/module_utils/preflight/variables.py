@@ -20,7 +20,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "container_runtime_state": ("present", "absent"),
     "container_runtime_engine": ("docker", "podman", "containerd", "none"),
     "container_runtime_nvidia": ("auto", "toolkit", "cdi", "none"),
-    "common_reboot": ("allowed", "refused"),
+    "converge_reboot": ("allowed", "refused"),
 }
 DEFAULTS: dict[str, Any] = {
     "nvidia_driver_state": "present",
@@ -36,7 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "container_runtime_engine": "docker",
     "container_runtime_docker_repo_url": "",
     "container_runtime_nvidia": "auto",
-    "common_reboot": "refused",
+    "converge_reboot": "refused",
 }
 METHODS = {"distro": "the distribution", "nvidia_repo": "NVIDIA's repository", "runfile": "NVIDIA's installer"}
 

@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import stages
 
 # This one rescues what fails in it, and tells why afterwards.
-EXPLAINING_ROLE = "common"
+EXPLAINING_ROLE = "converge"
 
 # Plays that only prepare those that follow, and those of which all is done in a role.
 QUIET_PLAYS = (

@@ -125,7 +125,7 @@ def test_what_is_said_on_the_command_line_counts(tmp_path, monkeypatch):
 def test_what_is_no_secret_stays_readable(tmp_path, monkeypatch):
     site = place(tmp_path, {"a key that ends like a cluster's": "correct horse 7"})
     (tmp_path / "inventory" / "group_vars" / "all" / "plain.yml").write_text(
-        "common_reboot: allowed-by-us\nansible_ssh_private_key_file: /srv/keys/key-file\nkey: gpu.devices\n"
+        "converge_reboot: allowed-by-us\nansible_ssh_private_key_file: /srv/keys/key-file\nkey: gpu.devices\n"
         "registry_password: '{{ vault_registry }}'\ntoken_url: https://idp.example/token\n"
         "credentials: {principal: marathon-1, secret: swordfish}\ncache_key: host-and-model\n"
     )

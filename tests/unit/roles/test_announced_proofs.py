@@ -29,12 +29,12 @@ def checked(tmp_path: Path) -> Any:
         }
         (tmp_path / "there").chmod(0o644)
         stages = {
-            "converge": {"common_desired": {"files": [entry]}, "common_stage": "stage"},
-            "would_change": {"common_stage": "stage"},
+            "converge": {"converge_desired": {"files": [entry]}, "converge_stage": "stage"},
+            "would_change": {"converge_stage": "stage"},
         }
         tasks = [
             {
-                "ansible.builtin.import_role": {"name": "baremetal.gpu.common", "tasks_from": through},
+                "ansible.builtin.import_role": {"name": "baremetal.gpu.converge", "tasks_from": through},
                 "vars": stages[through],
             },
             {"ansible.builtin.import_role": {"name": "baremetal.gpu.gpu_verify"}},

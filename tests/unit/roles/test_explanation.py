@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role common says of a stage that failed. The failures are hand-made; the words are the role's own."""
+"""What the role converge says of a stage that failed. The failures are hand-made; the words are the role's own."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ LEFT = ["finish what was interrupted in dpkg", *(f"hold package {name}" for name
 @pytest.fixture
 def said(tmp_path: Path) -> Any:
     """The message for what a task returned and what the host still differs in."""
-    task = yaml.safe_load((ROOT / "roles/common/tasks/explain.yml").read_text())[-1]
+    task = yaml.safe_load((ROOT / "roles/converge/tasks/explain.yml").read_text())[-1]
 
     def tell(result: dict[str, Any], plan: list[str] | None) -> str:
         given = {
-            "common_stage": "nvidia_driver",
+            "converge_stage": "nvidia_driver",
             "ansible_failed_result": result,
             "ansible_failed_task": {"name": "Install packages"},
-            "__common_journal": {"results": []},
-            "__common_left": {} if plan is None else {"plan": plan},
+            "__converge_journal": {"results": []},
+            "__converge_left": {} if plan is None else {"plan": plan},
         }
         play = {"hosts": "localhost", "connection": "local", "gather_facts": False, "vars": given, "tasks": [task]}
         (tmp_path / "play.yml").write_text(json.dumps([play]))

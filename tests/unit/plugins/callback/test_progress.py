@@ -115,7 +115,7 @@ EXPLAINED = """
   tasks:
     - name: Install
       ansible.builtin.include_role:
-        name: common
+        name: converge
     # On this machine the module refuses to do it; that is told, too.
     - name: Reboot where that is due
       ansible.builtin.reboot:
@@ -134,7 +134,7 @@ COMMON = """
 
 
 def test_without_a_terminal_a_reboot_and_a_failure_are_announced_before_more_is_known(play):
-    tasks = play.directory / "roles" / "common" / "tasks"
+    tasks = play.directory / "roles" / "converge" / "tasks"
     tasks.mkdir(parents=True)
     (tasks / "main.yml").write_text(COMMON)
     text = play({"full": HERE, "stale": HERE}, playbook=EXPLAINED).stdout

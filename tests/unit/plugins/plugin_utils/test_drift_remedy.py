@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From document and drift to what the tasks of the role common loop over."""
+"""From document and drift to what the tasks of the role converge loop over."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_a_value_that_is_no_choice_is_told_with_those_that_are():
         ("container_runtime", "container_runtime_containerd_config_version", 4),
         ("nouveau", "nouveau_state", "gone"),
         # Of another entry point than main.
-        ("common", "common_reboot_timeout", "long"),
+        ("converge", "converge_reboot_timeout", "long"),
     ],
 )
 def test_what_the_role_would_refuse_is_refused(role, name, value):

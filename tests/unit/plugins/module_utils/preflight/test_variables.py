@@ -18,7 +18,7 @@ NAMES = sorted(preflight_variables.DEFAULTS)
 
 def role_of(variable: str) -> Path:
     names = [
-        role for role in ("nvidia_driver", "cuda", "container_runtime", "common") if variable.startswith(f"{role}_")
+        role for role in ("nvidia_driver", "cuda", "container_runtime", "converge") if variable.startswith(f"{role}_")
     ]
     assert len(names) == 1, variable
     return ROLES / names[0]
@@ -57,7 +57,7 @@ def test_the_variables_of_all_roles_of_a_node_are_judged():
         for task in block.get("block", [block])
         if "ansible.builtin.import_role" in task
     ]
-    assert list(gpu_preflight_info.JUDGED_ROLES) == ["common", *imported]
+    assert list(gpu_preflight_info.JUDGED_ROLES) == ["converge", *imported]
 
 
 def test_every_choice_has_a_default_among_it():

@@ -82,7 +82,7 @@ def test_a_stage_is_what_several_roles_do():
     story = Story().play("Preflight").task("Look", "baremetal.gpu.gpu_preflight", {"g1": OK})
     story.play("Driver").task("Keep nouveau off", "nouveau", {"g1": CHANGED})
     # The shared role works for the one that called it.
-    story.task("Install", "baremetal.gpu.nvidia_driver", {"g1": OK}).task("Compare", "common", {"g1": OK}, 7)
+    story.task("Install", "baremetal.gpu.nvidia_driver", {"g1": OK}).task("Compare", "converge", {"g1": OK}, 7)
     story.task("Install", "container_runtime", {"g1": OK}).task("Mine", "example.site.monitoring", {"g1": OK}).end()
     assert story.run.stages() == ["preflight", "driver", "containers", "monitoring"]
     assert story.run.stage_seconds == {"preflight": 1, "driver": 9, "containers": 1, "monitoring": 1}
@@ -116,9 +116,9 @@ def test_a_failure_is_told_at_once_and_the_host_is_left_out():
 
 
 def test_a_failure_that_is_rescued_is_told_by_its_explanation_alone():
-    story = Story().play("Driver").task("Install", "common", {"g1": failed("raw", rescued=True), "g2": OK})
+    story = Story().play("Driver").task("Install", "converge", {"g1": failed("raw", rescued=True), "g2": OK})
     assert story.told == []
-    story.task("Explain", "common", {"g1": failed("said well")}).task("Load", "nvidia_driver", {"g2": OK}).end()
+    story.task("Explain", "converge", {"g1": failed("said well")}).task("Load", "nvidia_driver", {"g2": OK}).end()
     assert [(row.task, row.result["msg"]) for row in story.told] == [("Explain", "said well")]
     assert len(story.run.lasting_failures()) == 1
 
@@ -202,9 +202,9 @@ REPORT = """g1: 2 problems in the way, nothing was changed.
         ({"msg": "g1: clock is wrong. Remedy: start chrony"}, "clock is wrong.", "start chrony"),
         ({"msg": "g1: two hosts have one address. To do: keep one"}, "two hosts have one address.", "keep one"),
         (
-            {"msg": "g1: a reboot is due, and common_reboot is refused. Set common_reboot: allowed, then run again."},
-            "a reboot is due, and common_reboot is refused.",
-            "Set common_reboot: allowed, then run again.",
+            {"msg": "g1: a reboot is due, and it is refused. Set converge_reboot: allowed, then run again."},
+            "a reboot is due, and it is refused.",
+            "Set converge_reboot: allowed, then run again.",
         ),
         (
             {"msg": "non-zero return code", "stderr": "dpkg was interrupted", "rc": 1},

@@ -1,0 +1,69 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: refuse
+short_description: Fail a host with problems that programs can read
+version_added: 0.1.0
+description:
+  - Fails if there are problems, with a message for people and the problems themselves for programs such as C(gpuops).
+  - Runs on the controller; nothing is sent to the host.
+options:
+  problems:
+    description: What is in the way. The task passes if there is none.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      code:
+        description: What kind of problem it is, in lower case with underscores.
+        type: str
+        default: refused
+      subject:
+        description: What has the problem. By default the host.
+        type: str
+        default: ''
+      cause:
+        description: What is wrong, in one or more sentences.
+        type: str
+        required: true
+      evidence:
+        description: What was read, such as a value or the output of a command.
+        type: str
+        default: ''
+      remedy:
+        description: What to do about it.
+        type: str
+        default: ''
+attributes:
+  check_mode:
+    support: full
+    description: Changes nothing, so check mode is the same as a run.
+  diff_mode:
+    support: none
+    description: Changes nothing, so there is no difference to show.
+author: baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Refuse settings that do not go together
+  baremetal.gpu.refuse:
+    problems: "{{ __cuda_plan['problems'] }}"
+"""
+
+RETURN = r"""
+msg:
+  description: All problems as text, with the name of the host.
+  returned: failed
+  type: str
+problems:
+  description: The problems, with RV(problems[].code), RV(problems[].subject), RV(problems[].cause),
+    RV(problems[].evidence) and RV(problems[].remedy) each.
+  returned: failed
+  type: list
+  elements: dict
+"""

@@ -1,0 +1,36 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a role works out of its variables for one host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of one role for one host.
+
+    :ivar desired: the desired document (see the module host_drift_info); empty where there are problems.
+    :ivar problems: why the variables or the facts of the host do not give a document.
+    :ivar parts: what else the tasks of the role read, by name.
+    """
+
+    desired: Document = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The plan as templates read it."""
+        return {
+            **self.parts,
+            "desired": self.desired,
+            "problems": [problem.as_dict() for problem in self.problems],
+        }

@@ -1,0 +1,48 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host fails with text for people and with the same problems as data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.unit.project.tree import BIN, try_run
+
+PLAY = """
+- hosts: gpu1
+  gather_facts: false
+  tasks:
+    - name: Pass where nothing is in the way
+      baremetal.gpu.refuse:
+        problems: []
+    - name: Refuse
+      baremetal.gpu.refuse:
+        problems:
+          - {code: no_key, cause: cuda_repo_key_sha256 is not set, remedy: set it to the checksum of the key}
+          - {subject: /dev/sdb, cause: the disk holds a file system., evidence: ext4}
+"""
+
+
+def test_the_result_has_text_for_people_and_the_problems_for_programs(tmp_path: Path) -> None:
+    (tmp_path / "play.yml").write_text(PLAY)
+    # No such machine: nothing is sent to the host.
+    (tmp_path / "hosts").write_text("gpu1 ansible_host=192.0.2.1\n")
+    done = try_run(
+        [BIN / "ansible-playbook", "-i", tmp_path / "hosts", tmp_path / "play.yml"],
+        ANSIBLE_STDOUT_CALLBACK="ansible.posix.json",
+        ANSIBLE_CALLBACK_RESULT_FORMAT="json",
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    said = json.loads(done.stdout[done.stdout.index("{") :])
+    passed, refused = (task["hosts"]["gpu1"] for task in said["plays"][0]["tasks"])
+    assert not passed["changed"]
+    assert not passed.get("failed")
+    assert refused["msg"] == (
+        "gpu1: cuda_repo_key_sha256 is not set. To do: set it to the checksum of the key; the disk holds a file system."
+    )
+    assert [(row["code"], row["subject"], row["evidence"], row["remedy"]) for row in refused["problems"]] == [
+        ("no_key", "gpu1", "", "set it to the checksum of the key"),
+        ("refused", "/dev/sdb", "ext4", ""),
+    ]
