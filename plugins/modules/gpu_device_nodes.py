@@ -80,7 +80,7 @@ nodes:
       description: Number of the group.
       type: int
       sample: 0
-problems:
+differences:
   description: What was not as it must be before the module ran.
   returned: always
   type: list
@@ -96,7 +96,7 @@ problems:
           V(link_wrong) and V(module_not_loaded).
       type: str
       sample: missing
-    found:
+    current:
       description: What was there.
       type: str
       sample: nothing
@@ -112,6 +112,7 @@ problems:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, failure
 
 
 def main() -> None:
@@ -127,46 +128,62 @@ def main() -> None:
             device_nodes.load_boot_modules()
         loaded_now = device_nodes.loaded_modules() != before
         if errors:
-            module.fail_json(
-                msg=f"the NVIDIA modules cannot be loaded: {'; '.join(errors)}. To do: read what the kernel says "
-                "('dmesg | tail'); the usual causes are nouveau on the cards, Secure Boot and a module that was built "
-                "for another kernel",
-                changed=loaded_now,
+            problem = Problem(
+                "modules_not_loaded",
+                "nvidia",
+                f"the NVIDIA modules cannot be loaded: {'; '.join(errors)}",
+                "",
+                "read what the kernel says ('dmesg | tail'); the usual causes are nouveau on the GPUs, Secure Boot and "
+                "a module that was built for another kernel",
             )
+            module.fail_json(changed=loaded_now, **failure("device nodes", [problem]))
     try:
         nodes = device_nodes.expected_nodes()
     except device_nodes.DriverNotLoaded:
         if module.params["load_modules"] and not module.check_mode:
-            module.fail_json(
-                msg="the nvidia module is not loaded, so there are no device nodes to make. To do: run the role "
-                "nvidia_driver, or set gpu_device_nodes_start: false to leave it to the next boot",
-                loaded=False,
+            problem = Problem(
+                "driver_not_loaded",
+                "nvidia",
+                "the nvidia module is not loaded, so there are no device nodes to make",
+                "",
+                "run the role nvidia_driver, or set gpu_device_nodes_start: false to leave it to the next boot",
             )
-        module.exit_json(changed=False, loaded=False, nodes=[], problems=[])
+            module.fail_json(loaded=False, **failure("device nodes", [problem]))
+        module.exit_json(changed=False, loaded=False, nodes=[], differences=[])
 
-    problems = device_nodes.compare(nodes)
-    before_text, after_text = device_nodes.describe(problems)
-    if problems and not device_nodes.may_modify():
-        listed = "; ".join(f"{problem.path} is {problem.found}, must be {problem.expected}" for problem in problems)
-        module.fail_json(
-            msg=f"{listed}. The driver is loaded with ModifyDeviceFiles=0, so the nodes are not this module's to "
-            "change. To do: mend what makes them here, or load the driver without that parameter",
-            problems=[problem.as_dict() for problem in problems],
+    differences = device_nodes.compare(nodes)
+    before_text, after_text = device_nodes.describe(differences)
+    if differences and not device_nodes.may_modify():
+        listed = "; ".join(f"{one.path} is {one.current}, must be {one.expected}" for one in differences)
+        problem = Problem(
+            "nodes_of_others",
+            "/dev",
+            f"{listed}. The driver is loaded with ModifyDeviceFiles=0, so this module may not change the nodes",
+            "",
+            "correct what makes them on this host, or load the driver without that parameter",
         )
-    if problems and not module.check_mode:
+        module.fail_json(
+            differences=[difference.as_dict() for difference in differences], **failure("device nodes", [problem])
+        )
+    if differences and not module.check_mode:
         try:
             device_nodes.create(nodes)
         except OSError as error:
+            problem = Problem(
+                "node_not_made",
+                "/dev",
+                f"a device node cannot be made: {error}",
+                "",
+                "run as root, in a system that may make device nodes; a container may not",
+            )
             module.fail_json(
-                msg=f"a device node cannot be made: {error}. To do: run as root, in a system that may make device "
-                "nodes; a container may not",
-                problems=[problem.as_dict() for problem in problems],
+                differences=[difference.as_dict() for difference in differences], **failure("device nodes", [problem])
             )
     module.exit_json(
-        changed=bool(problems) or loaded_now,
+        changed=bool(differences) or loaded_now,
         loaded=True,
         nodes=[node.as_dict() for node in nodes],
-        problems=[problem.as_dict() for problem in device_nodes.module_problems() + problems],
+        differences=[difference.as_dict() for difference in device_nodes.module_differences() + differences],
         diff={
             "before_header": "device nodes",
             "after_header": "device nodes",

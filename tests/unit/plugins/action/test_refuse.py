@@ -45,9 +45,12 @@ def test_the_result_has_text_for_people_and_the_problems_for_programs(tmp_path: 
     assert re.search("ok=3 +changed=0 +unreachable=0 +failed=1", done.stdout), done.stdout
     refused = json.loads(b64decode(done.stdout.partition("RESULT")[2].partition("END")[0]))
     assert refused["failed"]
-    assert refused["msg"] == (
-        "gpu1: cuda_repo_key_sha256 is not set. To do: set it to the checksum of the key; the disk holds a file system."
-    )
+    assert refused["msg"].splitlines() == [
+        "gpu1: 2 problems.",
+        "1. cuda_repo_key_sha256 is not set.",
+        "   To do: set it to the checksum of the key",
+        "2. the disk holds a file system [ext4].",
+    ]
     assert [(row["code"], row["subject"], row["evidence"], row["remedy"]) for row in refused["problems"]] == [
         ("no_key", "gpu1", "", "set it to the checksum of the key"),
         ("refused", "/dev/sdb", "ext4", ""),

@@ -19,7 +19,7 @@ __all__ = ["needs_nodes"]
 
 @pytest.fixture
 def module(fake_host, monkeypatch, capsys):
-    for name in ("expected_nodes", "may_modify", "module_problems", "loaded_modules", "boot_modules"):
+    for name in ("expected_nodes", "may_modify", "module_differences", "loaded_modules", "boot_modules"):
         real = getattr(device_nodes, name)
         monkeypatch.setattr(device_nodes, name, lambda root=fake_host.path, real=real: real(root))
     for name in ("compare", "create"):
@@ -44,10 +44,10 @@ def test_check_mode_foretells_what_a_real_run_does(fake_host, module):
     assert foretold["changed"] is True
     assert not (fake_host.root / "dev").exists()
     done = module()
-    assert (done["changed"], done["diff"], done["problems"]) == (True, foretold["diff"], foretold["problems"])
+    assert (done["changed"], done["diff"], done["differences"]) == (True, foretold["diff"], foretold["differences"])
     assert stat.S_ISCHR(os.lstat(fake_host.root / "dev/nvidia0").st_mode)
     again = module()
-    assert (again["changed"], again["problems"], again["diff"]["after"]) == (False, [], "")
+    assert (again["changed"], again["differences"], again["diff"]["after"]) == (False, [], "")
     assert {"path": "/dev/nvidia1", "major": 195, "minor": 1, "mode": "0666", "uid": 0, "gid": 0} in again["nodes"]
 
 
