@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.simulators import generate
+
 ROOT = Path(__file__).resolve().parents[3]
 SIMULATORS = ROOT / "tests" / "simulators"
 
@@ -33,9 +35,7 @@ class Scenario:
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
-        self.document: dict[str, Any] = json.loads(
-            (SIMULATORS / "scenarios" / f"{name}.json").read_text(encoding="utf-8")
-        )
+        self.document: dict[str, Any] = generate.scenario(name)
         # There is no simulated kernel below a unit test.
         self.document["kernel"] = "assume-loaded"
         self.write()

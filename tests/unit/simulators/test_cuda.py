@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.simulators import generate
 from tests.simulators.cuda_contract import (
     ADD,
     CONTEXT_IS_DESTROYED,
@@ -240,7 +241,7 @@ WORD = st.integers(0, 2**32 - 1)
 def calculator(built, tmp_path_factory):
     """A library for many small kernels: the scenario is there for as long as the module's tests run."""
     directory = tmp_path_factory.mktemp("calculator")
-    document = json.loads((ROOT / "tests/simulators/scenarios/a100-sxm4-40gb-x2.json").read_text())
+    document = generate.scenario("a100-sxm4-40gb-x2")
     document["kernel"] = "assume-loaded"
     path = directory / "scenario.json"
     path.write_text(json.dumps(document))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulators import generate
 from tests.unit.simulators.conftest import SIMULATORS
 
 KERNEL = "6.12.48+deb13-amd64"
@@ -67,7 +68,7 @@ class Machine:
         raise SystemExit(77)
 
     def scenario(self, name: str, **changes) -> None:
-        document = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text(encoding="utf-8")) | changes
+        document = generate.scenario(name) | changes
         (self.root / "scenario.json").write_text(json.dumps(document), encoding="utf-8")
         self.kernel.show()
 

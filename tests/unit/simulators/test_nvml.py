@@ -13,10 +13,10 @@ import time
 
 import pytest
 
-from tests.unit.simulators.conftest import SIMULATORS, load_copy
+from tests.simulators import generate
+from tests.unit.simulators.conftest import load_copy
 
-FAULTS = {row["name"] for row in json.loads((SIMULATORS / "faults.json").read_text(encoding="utf-8"))["faults"]}
-NAMES = sorted({path.stem for path in (SIMULATORS / "scenarios").glob("*.json")} - FAULTS)
+NAMES = sorted(generate.PATCHES.keys() - generate.FAULTS.keys())
 
 
 def code_of(module, question, *arguments):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulators import generate
+
 ROOT = Path(__file__).resolve().parents[5]
 SIMULATORS = ROOT / "tests" / "simulators"
 
@@ -36,7 +38,7 @@ def library():
 @pytest.fixture
 def probe(library, tmp_path, fake_host):
     def run(name, change=lambda scenario: None, policy=None, log=(), deadline_s=20.0):
-        scenario = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text())
+        scenario = generate.scenario(name)
         scenario["kernel"] = "assume-loaded"
         for card in scenario["devices"]:
             # The socket of nvidia-persistenced belongs to a whole machine.
@@ -102,10 +104,7 @@ def test_one_of_eight_is_lost(probe):
     assert [row["verdict"] for row in report["devices"]] == ["ok"] * 5 + ["fatal"] + ["ok"] * 2
     sick = report["devices"][5]
     assert codes(sick) == ["gpu_lost"]
-    assert (
-        sick["pci_address"]
-        == json.loads((SIMULATORS / "scenarios/lost-one-of-eight.json").read_text())["devices"][5]["pci"]["address"]
-    )
+    assert sick["pci_address"] == generate.scenario("lost-one-of-eight")["devices"][5]["pci"]["address"]
 
 
 def test_fabric_manager_is_missing(probe):
@@ -192,7 +191,7 @@ FAULTS = [
 @pytest.mark.parametrize(("name", "change", "code", "verdict", "action"), FAULTS, ids=[row[2] for row in FAULTS])
 def test_every_fault_of_a_card(probe, name, change, code, verdict, action):
     report = probe(name, change)
-    address = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text())["devices"][0]["pci"]["address"]
+    address = generate.scenario(name)["devices"][0]["pci"]["address"]
     sick = next(row for row in report["devices"] if row["pci_address"] == address)
     (reason,) = [row for row in sick["reasons"] if row["code"] == code]
     assert (reason["verdict"], reason["action"], report["verdict"]) == (verdict, action, verdict)
