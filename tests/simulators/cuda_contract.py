@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What libcuda.so.1 answers, whichever card it has: held against the real library and against the simulated one.
+"""What libcuda.so.1 answers, whichever GPU it has: held against the real library and against the simulated one.
 
 The answers were measured on an H200 with driver 580.159.04. Each group needs a process of its own, because some errors
 leave it unusable: `python -m tests.simulators.cuda_contract LIBRARY GROUP` prints a line of JSON for each answer, with
@@ -193,7 +193,7 @@ def group(function: Callable[[Cuda, Check], None]) -> Callable[[Cuda, Check], No
 
 
 def start(cuda: Cuda):
-    """Initialise, with a context on the first card."""
+    """Initialise, with a context on the first GPU."""
     assert cuda("cuInit", 0) == 0
     context = cuda.context()
     assert cuda.code == 0
@@ -338,15 +338,15 @@ def copies(cuda: Cuda, check: Check) -> None:
     size = 5000
     data = os.urandom(size)
     first, second = cuda.memory(size), cuda.memory(size)
-    check("to the card", cuda("cuMemcpyHtoD_v2", first, data, Size(size)), 0)
-    check("on the card", cuda("cuMemcpyDtoD_v2", second, first, Size(size)), 0)
+    check("to the GPU", cuda("cuMemcpyHtoD_v2", first, data, Size(size)), 0)
+    check("on the GPU", cuda("cuMemcpyDtoD_v2", second, first, Size(size)), 0)
     check("the bytes", cuda.read(second, size) == data, True)
     pinned = [cuda.make(Handle, "cuMemHostAlloc", Size(size), 1) for _ in range(2)]
     data = os.urandom(size)
     ctypes.memmove(pinned[0].value, data, size)
-    check("to the card, later", cuda("cuMemcpyHtoDAsync_v2", first, pinned[0], Size(size), None), 0)
-    check("on the card, later", cuda("cuMemcpyDtoDAsync_v2", second, first, Size(size), None), 0)
-    check("from the card, later", cuda("cuMemcpyDtoHAsync_v2", pinned[1], second, Size(size), None), 0)
+    check("to the GPU, later", cuda("cuMemcpyHtoDAsync_v2", first, pinned[0], Size(size), None), 0)
+    check("on the GPU, later", cuda("cuMemcpyDtoDAsync_v2", second, first, Size(size), None), 0)
+    check("from the GPU, later", cuda("cuMemcpyDtoHAsync_v2", pinned[1], second, Size(size), None), 0)
     check("wait", cuda("cuCtxSynchronize"), 0)
     check("the bytes, later", ctypes.string_at(pinned[1].value, size) == data, True)
 

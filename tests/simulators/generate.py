@@ -45,11 +45,11 @@ class PatchError(Exception):
 
 
 def device(model: str, number: int, address: str, node: int, path: list[str]) -> dict[str, Any]:
-    """One healthy, idle card."""
+    """One healthy, idle GPU."""
     m = copy.deepcopy(MODELS[model])
     serial = f"13{uuid.uuid5(NAMESPACE, f'serial {model} {number}').int % 10**11:011d}"
     pci = m["pci"]
-    card: dict[str, Any] = {
+    gpu: dict[str, Any] = {
         "model": model,
         "state": "ok",
         "name": m["name"],
@@ -75,7 +75,7 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
             "irq": 40 + number,
             "generation": pci["generation"],
             "generation_max": pci["generation"],
-            "generation_card": pci["generation"],
+            "generation_gpu": pci["generation"],
             "width": pci["width"],
             "width_max": pci["width"],
             "replays": 0,
@@ -131,7 +131,7 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
         counters: dict[str, dict[str, int]] = {"corrected": {"total": 0}, "uncorrected": {"total": 0}}
         errors = {"parity": 0, "secded": 0, "corrected": 0}
         sram = {"threshold_exceeded": 0, "volatile": errors, "aggregate": {**errors}}
-        card["ecc"] = {
+        gpu["ecc"] = {
             "enabled": 1,
             "pending": 1,
             "default": m["ecc"]["default"],
@@ -141,14 +141,14 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
             "sram": sram if m["ecc"].get("sram") else None,
         }
         if m["ecc"].get("no_device_fields"):
-            card["ecc"]["no_device_fields"] = True
+            gpu["ecc"]["no_device_fields"] = True
     if m.get("module_id"):
-        card["module_id"] = number + 1
+        gpu["module_id"] = number + 1
     if m["repair"] == "retired_pages":
-        card["retired_pages"] = {"single_bit": [], "double_bit": [], "pending": 0}
+        gpu["retired_pages"] = {"single_bit": [], "double_bit": [], "pending": 0}
     if m["repair"] == "remapped_rows":
         histogram = {"max": m["banks"], "high": 0, "partial": 0, "low": 0, "none": 0}
-        card["remapped_rows"] = {
+        gpu["remapped_rows"] = {
             "correctable": 0,
             "uncorrectable": 0,
             "pending": 0,
@@ -156,17 +156,17 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
             "histogram": histogram,
         }
     if "mig" in m:
-        card["mig"] = {"current": 0, "pending": 0, **m["mig"], "instances": []}
+        gpu["mig"] = {"current": 0, "pending": 0, **m["mig"], "instances": []}
     if "nvlink" in m:
         nvlink = m["nvlink"]
-        card["nvlinks"] = {
+        gpu["nvlinks"] = {
             "version": nvlink["version"],
             "speed_mbps": nvlink["speed_mbps"],
             "no_error_counters": 0,
             "links": [{"up": 0, "remote": None, "remote_type": 255, "errors": {}} for _ in range(nvlink["links"])],
         }
     if m.get("fabric"):
-        card["fabric"] = {
+        gpu["fabric"] = {
             "state": 3,
             "status": 0,
             "cluster_uuid": "00000000-0000-0000-0000-000000000000",
@@ -174,7 +174,7 @@ def device(model: str, number: int, address: str, node: int, path: list[str]) ->
             "health_mask": 0,
             "health_summary": 0,
         }
-    return card
+    return gpu
 
 
 def join(gpu: dict[str, Any], remote: dict[str, Any], kind: int, count: int) -> None:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * A stand-in for NVIDIA's libnvidia-cfg.so.1, as far as the real nvidia-persistenced asks it: which cards there are,
+ * A stand-in for NVIDIA's libnvidia-cfg.so.1, as far as the real nvidia-persistenced asks it: which GPUs there are,
  * and to hold them. The interface is the one that the published source of nvidia-persistenced calls.
  */
 #include <errno.h>
@@ -56,7 +56,7 @@ EXPORT int nvCfgGetPciDevices(int *count, struct pci_device **out)
             *count += address_of(json_at(devices, i), &(*out)[*count]);
         }
     }
-    /* Asking holds no card; opening one does. */
+    /* Asking holds no GPU; opening one does. */
     scenario_release_nodes();
     scenario_unlock();
     return *out != NULL;
@@ -89,8 +89,8 @@ EXPORT int nvCfgAttachPciDevice(int domain, int bus, int slot, int function, voi
     return nvCfgOpenPciDevice(domain, bus, slot, function, handle);
 }
 
-/* The card stays held until the process ends: the daemon closes it at once when it cannot ask the real kernel for the
- * card's memory nodes, which it never can here, and would hold nothing. */
+/* The GPU stays held until the process ends: the daemon closes it at once when it cannot ask the real kernel for the
+ * GPU's memory nodes, which it never can here, and would hold nothing. */
 EXPORT int nvCfgCloseDevice(void *handle)
 {
     return handle != NULL;

@@ -1,14 +1,14 @@
 #!/usr/bin/python3 -I
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stand-in for what the Linux kernel and kmod show of NVIDIA cards and their modules. No real module is ever loaded.
+"""Stand-in for what the Linux kernel and kmod show of NVIDIA GPUs and their modules. No real module is ever loaded.
 
 For the modules named nvidia* and nouveau, and nothing else, it imitates the PCI bus in sysfs, /sys/module,
 /proc/modules, /proc/devices and /proc/driver/nvidia, and what modprobe, rmmod and insmod do to them. A module is
 loaded only if a real one, built for a kernel that is installed here, lies in /lib/modules; its version is that
-file's version. What the scenario file says of the cards decides whether the module finds any.
+file's version. What the scenario file says of the GPUs decides whether the module finds any.
 
     kernel.py boot          lay the views over /proc and /sys; load what a booting machine would load
-    kernel.py show          show the cards of a changed scenario and write its new lines of the log; loaded modules stay
+    kernel.py show          show the GPUs of a changed scenario and write its new lines of the log; loaded modules stay
     kernel.py log           hold the pipe open that the log is, until stopped
     kernel.py libraries     put the stand-ins in the place of NVIDIA's libraries that are installed, and take them
                             away where the package is gone
@@ -105,20 +105,20 @@ def scenario() -> dict[str, Any]:
     return found
 
 
-def cards(wanted: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cards that answer on the bus."""
-    return [card for card in wanted.get("devices", []) if card.get("state", "ok") != "gone"]
+def gpus(wanted: dict[str, Any]) -> list[dict[str, Any]]:
+    """The GPUs that answer on the bus."""
+    return [gpu for gpu in wanted.get("devices", []) if gpu.get("state", "ok") != "gone"]
 
 
 def driven(wanted: dict[str, Any], module: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cards that a driver of this version and flavour takes."""
+    """The GPUs that a driver of this version and flavour takes."""
     branch = int(module["version"].split(".")[0])
     taken = []
-    for card in cards(wanted):
-        oldest, newest = card.get("driver_branches") or (0, None)
-        flavours = card.get("kernel_module", "any")
+    for gpu in gpus(wanted):
+        oldest, newest = gpu.get("driver_branches") or (0, None)
+        flavours = gpu.get("kernel_module", "any")
         if branch >= oldest and (newest is None or branch <= newest) and flavours in ("any", module["flavour"]):
-            taken.append(card)
+            taken.append(gpu)
     return taken
 
 
@@ -358,7 +358,7 @@ def _show_modules(modules: dict[str, Any]) -> None:
     _clear(views, kept="links")
     for name, module in modules.items():
         held = holders(modules, name)
-        # Without the processes that hold a card: a file cannot follow them, and a stale count would mislead.
+        # Without the processes that hold a GPU: a file cannot follow them, and a stale count would mislead.
         count = len(held) + _in_use(name)
         directory = views / name
         (directory / "holders").mkdir(parents=True)
@@ -417,23 +417,23 @@ def _show_proc_driver(modules: dict[str, Any], wanted: dict[str, Any]) -> None:
     write(nvidia / "version", version + "GCC version:  gcc version 12.2.0 (simulated)\n")
     given = {key[len(PREFIX) :]: str(int(value, 0)) for key, value in module["parameters"].items() if _is_number(value)}
     write(nvidia / "params", "".join(f"{key}: {value}\n" for key, value in {**PARAMETERS, **given}.items()))
-    for card in driven(wanted, module):
-        gpu = nvidia / "gpus" / card["pci"]["address"]
-        gpu.mkdir()
+    for gpu in driven(wanted, module):
+        directory = nvidia / "gpus" / gpu["pci"]["address"]
+        directory.mkdir()
         fields = {
-            "Model": card["name"],
-            "IRQ": card["pci"]["irq"],
-            "GPU UUID": card["uuid"],
-            "Video BIOS": card["vbios"].lower(),
+            "Model": gpu["name"],
+            "IRQ": gpu["pci"]["irq"],
+            "GPU UUID": gpu["uuid"],
+            "Video BIOS": gpu["vbios"].lower(),
             "Bus Type": "PCIe",
             "DMA Size": "47 bits",
             "DMA Mask": "0x7fffffffffff",
-            "Bus Location": card["pci"]["address"],
-            "Device Minor": card["minor"],
-            "GPU Firmware": module["version"] if card["architecture"] >= 6 else "N/A",
+            "Bus Location": gpu["pci"]["address"],
+            "Device Minor": gpu["minor"],
+            "GPU Firmware": module["version"] if gpu["architecture"] >= 6 else "N/A",
             "GPU Excluded": "No",
         }
-        write(gpu / "information", "".join(f"{key}: \t {value}\n" for key, value in fields.items()))
+        write(directory / "information", "".join(f"{key}: \t {value}\n" for key, value in fields.items()))
     if _version(modules) >= [450]:
         _show_capabilities(nvidia / "capabilities", driven(wanted, module), _version(modules))
     if wanted.get("switches"):
@@ -454,15 +454,15 @@ def _show_capabilities(directory: Path, taken: list[dict[str, Any]], version: li
 
     if version >= [550]:
         capability(directory / "fabric-imex-mgmt", 4323)
-    if not any(card.get("mig") for card in taken):
+    if not any(gpu.get("mig") for gpu in taken):
         return
     capability(directory / "mig" / "config", 1)
     capability(directory / "mig" / "monitor", 2, 0o444)
-    for card in taken:
-        mig = card.get("mig") or {}
+    for gpu in taken:
+        mig = gpu.get("mig") or {}
         for instance in mig["instances"] if mig.get("current") else ():
-            base = 3 + 135 * card["minor"] + 9 * instance["id"]
-            where = directory / f"gpu{card['minor']}" / "mig" / f"gi{instance['id']}"
+            base = 3 + 135 * gpu["minor"] + 9 * instance["id"]
+            where = directory / f"gpu{gpu['minor']}" / "mig" / f"gi{instance['id']}"
             capability(where / "access", base)
             capability(where / "ci0" / "access", base + 1)
 
@@ -474,13 +474,13 @@ def _show_bus(modules: dict[str, Any], wanted: dict[str, Any]) -> None:
     for driver in ("nouveau", "nvidia"):
         if driver in modules:
             (drivers / driver).mkdir()
-    taken = [card["pci"]["address"] for card in driven(wanted, modules["nvidia"])] if "nvidia" in modules else []
-    for item in [*cards(wanted), *wanted.get("switches", [])]:
+    taken = [gpu["pci"]["address"] for gpu in driven(wanted, modules["nvidia"])] if "nvidia" in modules else []
+    for item in [*gpus(wanted), *wanted.get("switches", [])]:
         directory = bus / item["pci"]["address"]
         directory.mkdir()
         _show_function(directory, item["pci"])
         driver = "nvidia" if item["pci"]["address"] in taken else ""
-        if "nouveau" in modules and item in cards(wanted):
+        if "nouveau" in modules and item in gpus(wanted):
             driver = "nouveau"
         if driver:
             (directory / "driver").symlink_to(f"../../drivers/{driver}")
@@ -637,12 +637,12 @@ def boot() -> None:
 
 
 def _load_what_the_bus_asks_for() -> None:
-    """What udev loads for the cards it finds: nouveau, which every kernel has, or else a driver that was built."""
+    """What udev loads for the GPUs it finds: nouveau, which every kernel has, or else a driver that was built."""
     wanted = scenario()
     try:
         if (wanted.get("nouveau") or {}).get("at_boot") and not blacklisted("nouveau") and module_file("nouveau"):
             load("nouveau", {})
-        elif cards(wanted) and module_file("nvidia") and not blacklisted("nvidia"):
+        elif gpus(wanted) and module_file("nvidia") and not blacklisted("nvidia"):
             modprobe_one("nvidia", {}, ignore_commands=False)
     except Refused as refused:
         print(f"simulated kernel: {refused}", file=sys.stderr)

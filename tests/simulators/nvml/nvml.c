@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
  * A stand-in for NVIDIA's management library libnvidia-ml.so.1: it answers from a scenario file (see README.md) what
- * the real one answers of real cards. As strict as the real one about handles, buffers and what a card has not: what
+ * the real one answers of real GPUs. As strict as the real one about handles, buffers and what a GPU has not: what
  * does not depend on the model was measured on an H200 with driver 580.159.04 (see ../nvml_contract.py).
  */
 #include "nvml.h"
@@ -21,11 +21,11 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* A handle is the address of a slot. A slot belongs to a UUID for as long as the process lives, so that a handle stays
- * with its card when another card vanishes from a scenario. */
+ * with its GPU when another GPU vanishes from a scenario. */
 enum slot_kind { SLOT_FREE, SLOT_GPU, SLOT_MIG, SLOT_GPU_INSTANCE };
 struct slot {
     enum slot_kind kind;
-    char uuid[96]; /* of the card */
+    char uuid[96]; /* of the GPU */
     int instance; /* of MIG: the id of the GPU instance */
 };
 static struct slot slots[512];
@@ -36,16 +36,16 @@ struct registration {
 };
 struct event_set {
     bool used;
-    struct registration cards[64];
+    struct registration gpus[64];
     long long seen; /* the greatest id of the events that were there at the registration or were handed out */
-    long long registered_ms; /* when the first card was */
+    long long registered_ms; /* when the first GPU was */
 };
 static struct event_set event_sets[32];
 
 static int references;
 static char module_version[32];
 static char library_version[32];
-static unsigned char usable[64]; /* cards whose device files this process may open, by their place in the scenario */
+static unsigned char usable[64]; /* GPUs whose device files this process may open, by their place in the scenario */
 
 /* One call from its beginning to its end. Between enter() and leave() the scenario is locked. */
 struct call {
@@ -83,7 +83,7 @@ static bool has_state(const struct json *device, const char *state)
     return strcmp(json_text(device, "state", "ok"), state) == 0;
 }
 
-/* Whether NVML counts the card. A card that fell off the bus while the driver held it is still counted. */
+/* Whether NVML counts the GPU. A GPU that fell off the bus while the driver held it is still counted. */
 static bool is_counted(const struct json *scenario, int place)
 {
     const struct json *device = json_at(json_get(scenario, "devices"), place);
@@ -255,7 +255,7 @@ static nvmlU64 growing(const struct json *scenario, const struct json *node, con
     return (nvmlU64)json_integer(node, path, 0) + (nvmlU64)grown;
 }
 
-/* What the scenario has not, the card has not. */
+/* What the scenario has not, the GPU has not. */
 static nvmlReturn_t give_unsigned(struct call *call, const struct json *node, const char *path, unsigned *out)
 {
     if (out == NULL) {
@@ -319,7 +319,7 @@ static nvmlReturn_t give_text(struct call *call, const char *text, char *out, un
 
 /* Life of the library */
 
-/* Which cards' files can be opened. As root on the host a missing file is made, as the real library does. */
+/* Which GPUs' files can be opened. As root on the host a missing file is made, as the real library does. */
 static nvmlReturn_t open_nodes(const struct json *scenario)
 {
     int error = scenario_open_node("/dev/nvidiactl");
@@ -485,7 +485,7 @@ EXPORT nvmlReturn_t nvmlSystemGetDriverBranch(nvmlDriverBranch_t *out, unsigned 
     return give_text(&call, text, out->branch, size);
 }
 
-/* The first word of the command line of a process that is no card's. */
+/* The first word of the command line of a process that is no GPU's. */
 static bool command_of(unsigned pid, char *out, unsigned size)
 {
     char path[64];
@@ -544,7 +544,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *out)
 static nvmlReturn_t give_handle(struct call *call, int place, nvmlDevice_t *out)
 {
     const struct json *device = json_at(json_get(call->scenario, "devices"), place);
-    /* The fault of a card is looked up only now: before it was not known which card is meant. */
+    /* The fault of a GPU is looked up only now: before it was not known which GPU is meant. */
     struct fault fault = scenario_fault(call->scenario, call->name, place);
     if (has_state(device, "lost")) {
         return leave(call, NVML_GPU_IS_LOST);
@@ -666,15 +666,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned s
 {
     ENTER_DEVICE(0, device, true)
     char name[160];
-    const char *card = json_text(call.device, "name", NULL);
+    const char *gpu = json_text(call.device, "name", NULL);
     /* Drivers before 465 leave the maker's name out. */
-    if (card != NULL && strncmp(card, "NVIDIA ", 7) == 0 && scenario_branch(library_version) < 465) {
-        card += 7;
+    if (gpu != NULL && strncmp(gpu, "NVIDIA ", 7) == 0 && scenario_branch(library_version) < 465) {
+        gpu += 7;
     }
     if (call.instance == NULL) {
-        return give_text(&call, card, out, size);
+        return give_text(&call, gpu, out, size);
     }
-    snprintf(name, sizeof(name), "%s MIG %s", card, json_text(call.instance, "name", ""));
+    snprintf(name, sizeof(name), "%s MIG %s", gpu, json_text(call.instance, "name", ""));
     return give_text(&call, name, out, size);
 }
 
@@ -861,7 +861,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, unsigned *o
 }
 
 /* Counters live under "ecc.<volatile|aggregate>.<corrected|uncorrected>" with a name per place and "total". A place
- * that the scenario does not name counts nothing; "absent" lists the places that the card does not have. */
+ * that the scenario does not name counts nothing; "absent" lists the places that the GPU does not have. */
 static bool ecc_counter(const struct json *device, unsigned type, unsigned counter, const char *place, nvmlU64 *out)
 {
     static const char *const types[] = {"corrected", "uncorrected"}, *const counters[] = {"volatile", "aggregate"};
@@ -1059,7 +1059,7 @@ GET_UNSIGNED(nvmlDeviceGetCurrPcieLinkGeneration, 0, "pci.generation")
 GET_UNSIGNED(nvmlDeviceGetCurrPcieLinkWidth, 0, "pci.width")
 GET_UNSIGNED(nvmlDeviceGetMaxPcieLinkGeneration, 0, "pci.generation_max")
 GET_UNSIGNED(nvmlDeviceGetMaxPcieLinkWidth, 0, "pci.width_max")
-GET_UNSIGNED(nvmlDeviceGetGpuMaxPcieLinkGeneration, 525, "pci.generation_card")
+GET_UNSIGNED(nvmlDeviceGetGpuMaxPcieLinkGeneration, 525, "pci.generation_gpu")
 
 EXPORT nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned *out)
 {
@@ -1112,7 +1112,7 @@ static const struct json *link_of(const struct call *call, unsigned link)
     return link < 64 ? json_at(json_get(call->device, "nvlinks.links"), (int)link) : NULL;
 }
 
-/* For a link that the card does not have: not supported where it has none at all, else a bad argument. */
+/* For a link that the GPU does not have: not supported where it has none at all, else a bad argument. */
 #define WANT_LINK(number, out) \
     WANT((out) != NULL, NVML_INVALID_ARGUMENT) \
     WANT(json_get(call.device, "nvlinks") != NULL, NVML_NOT_SUPPORTED) \
@@ -1493,7 +1493,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(
     return leave(&call, NVML_SUCCESS);
 }
 
-/* The other card of a call with two handles: NVML_SUCCESS, or what is wrong with it. */
+/* The other GPU of a call with two handles: NVML_SUCCESS, or what is wrong with it. */
 static nvmlReturn_t second_device(const struct call *call, nvmlDevice_t handle, const struct json **out)
 {
     if (handle->kind != SLOT_GPU) {
@@ -1504,7 +1504,7 @@ static nvmlReturn_t second_device(const struct call *call, nvmlDevice_t handle, 
     return place >= 0 && is_counted(call->scenario, place) && has_state(*out, "ok") ? NVML_SUCCESS : NVML_GPU_IS_LOST;
 }
 
-/* From the way that the scenario gives for each card, outermost first: NUMA node, host bridge, switch, port. */
+/* From the way that the scenario gives for each GPU, outermost first: NUMA node, host bridge, switch, port. */
 static unsigned common_ancestor(const struct json *one, const struct json *other)
 {
     static const unsigned levels[] = {50, 40, 30, 20, 10};
@@ -1678,7 +1678,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
     ENTER_DEVICE(450, device, false)
     WANT(out != NULL, NVML_INVALID_ARGUMENT)
     WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
-    /* Of a card that could have some, while MIG is off: none. */
+    /* Of a GPU that could have some, while MIG is off: none. */
     *out = json_true(call.device, "mig.current") ? (unsigned)json_integer(call.device, "mig.max_devices", 0) : 0;
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1831,7 +1831,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t handle, nvmlGpuInst
 
 enum { VALUE_DOUBLE = 0, VALUE_UNSIGNED = 1, VALUE_U64 = 3, VALUE_SIGNED = 5 };
 
-/* The type of a field that the card does not have, which is mostly left at 0. */
+/* The type of a field that the GPU does not have, which is mostly left at 0. */
 static unsigned type_without_value(unsigned id)
 {
     static const struct { unsigned first, last, type; } types[] = {
@@ -1998,18 +1998,18 @@ EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, nvmlU64 types,
     WANT((types & ~event_types(call.device)) == 0, NVML_NOT_SUPPORTED)
     WANT(types != 0, NVML_SUCCESS)
     const struct json *events = json_get(call.scenario, "events");
-    bool first = set->cards[0].types == 0;
+    bool first = set->gpus[0].types == 0;
     set->registered_ms = first ? milliseconds() : set->registered_ms;
     for (int i = 0; first && events != NULL && i < events->count; i++) {
         long long id = json_integer(json_at(events, i), "id", 0);
         bool past = json_get(json_at(events, i), "after_ms") == NULL;
         set->seen = past && id > set->seen ? id : set->seen;
     }
-    for (size_t i = 0; i < COUNT(set->cards); i++) {
-        struct registration *card = &set->cards[i];
-        if (card->types == 0 || strcmp(card->uuid, device->uuid) == 0) {
-            snprintf(card->uuid, sizeof(card->uuid), "%s", device->uuid);
-            card->types |= types;
+    for (size_t i = 0; i < COUNT(set->gpus); i++) {
+        struct registration *gpu = &set->gpus[i];
+        if (gpu->types == 0 || strcmp(gpu->uuid, device->uuid) == 0) {
+            snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", device->uuid);
+            gpu->types |= types;
             return leave(&call, NVML_SUCCESS);
         }
     }
@@ -2026,13 +2026,13 @@ static bool next_event(const struct json *scenario, struct event_set *set, nvmlE
         if (!due || id <= set->seen || (next != NULL && id >= json_integer(next, "id", 0))) {
             continue;
         }
-        const struct json *card
+        const struct json *gpu
             = json_at(json_get(scenario, "devices"), (int)json_integer(event, "device", 0));
-        for (size_t r = 0; r < COUNT(set->cards) && set->cards[r].types != 0; r++) {
-            if (strcmp(set->cards[r].uuid, json_text(card, "uuid", "")) == 0
-                && (set->cards[r].types & (nvmlU64)json_integer(event, "type", EVENT_XID)) != 0) {
+        for (size_t r = 0; r < COUNT(set->gpus) && set->gpus[r].types != 0; r++) {
+            if (strcmp(set->gpus[r].uuid, json_text(gpu, "uuid", "")) == 0
+                && (set->gpus[r].types & (nvmlU64)json_integer(event, "type", EVENT_XID)) != 0) {
                 next = event;
-                device = card;
+                device = gpu;
             }
         }
     }
@@ -2069,9 +2069,9 @@ EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *out
         if (next_event(call.scenario, set, out)) {
             return leave(&call, NVML_SUCCESS);
         }
-        /* One card that was lost ends the wait for all. */
-        for (size_t r = 0; r < COUNT(set->cards) && set->cards[r].types != 0; r++) {
-            int place = place_of_uuid(call.scenario, set->cards[r].uuid);
+        /* One GPU that was lost ends the wait for all. */
+        for (size_t r = 0; r < COUNT(set->gpus) && set->gpus[r].types != 0; r++) {
+            int place = place_of_uuid(call.scenario, set->gpus[r].uuid);
             const struct json *device = json_at(json_get(call.scenario, "devices"), place);
             WANT(place >= 0 && !has_state(device, "lost") && !has_state(device, "gone"), NVML_GPU_IS_LOST)
         }
@@ -2086,7 +2086,7 @@ EXPORT nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *out, u
     return nvmlEventSetWait_v2(set, out, timeout_ms);
 }
 
-/* What changes a card: answered as to a user without the right to do so, and as unsupported to root, because a scenario
+/* What changes a GPU: answered as to a user without the right to do so, and as unsupported to root, because a scenario
  * file is not written by the library. */
 static nvmlReturn_t refuse(struct call *call)
 {

@@ -72,7 +72,7 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def measured_host(scenario):
-    """A host like those on which the contracts' answers were measured: one Hopper card under that driver."""
+    """A host like those on which the contracts' answers were measured: one Hopper GPU under that driver."""
     chosen = scenario("h100-sxm-x8")
     chosen.document["devices"] = chosen.devices[:1]
     chosen.document["driver"]["version"] = "580.159.04"

@@ -86,7 +86,7 @@ def codes(part):
         ("h100-sxm-x8", 8),
     ],
 )
-def test_every_kind_of_card_is_ok_when_it_is_well(probe, name, cards):
+def test_every_kind_of_gpu_is_ok_when_it_is_well(probe, name, cards):
     report = probe(name, lambda scenario: scenario.update(switches=[]))
     assert [(row["verdict"], codes(row), row["suspected"]) for row in report["devices"]] == [("ok", [], [])] * cards
     assert report["verdict"] == "ok"
@@ -189,7 +189,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("name", "change", "code", "verdict", "action"), FAULTS, ids=[row[2] for row in FAULTS])
-def test_every_fault_of_a_card(probe, name, change, code, verdict, action):
+def test_every_fault_of_a_gpu(probe, name, change, code, verdict, action):
     report = probe(name, change)
     address = generate.scenario(name)["devices"][0]["pci"]["address"]
     sick = next(row for row in report["devices"] if row["pci_address"] == address)
@@ -218,7 +218,7 @@ def test_every_fault_of_the_driver(probe, change, code):
 
 
 @pytest.mark.parametrize(("how", "code"), [("hang", "gpu_hang"), ("crash", "gpu_crash")])
-def test_a_card_over_which_nvml_hangs_or_crashes_is_named(probe, how, code):
+def test_a_gpu_over_which_nvml_hangs_or_crashes_is_named(probe, how, code):
     report = probe("a100-sxm4-40gb-x2", fault(call="nvmlDeviceGetTemperature", device=1, **{how: True}), deadline_s=3.0)
     healthy, sick = report["devices"]
     assert codes(report) == []
@@ -235,7 +235,7 @@ def test_a_card_over_which_nvml_hangs_or_crashes_is_named(probe, how, code):
         ("v100-sxm2-16gb-x8", "nvmlDeviceGet*"),
     ],
 )
-def test_garbage_of_one_card_is_no_verdict_on_the_others(probe, name, calls):
+def test_garbage_of_one_gpu_is_no_verdict_on_the_others(probe, name, calls):
     report = probe(name, fault(call=calls, device=0, garbage=True, after=12))
     assert {row["verdict"] for row in report["devices"][1:]} <= {"ok"}
     assert codes(report) == []
@@ -251,6 +251,6 @@ def test_xids_in_the_log_count(probe):
     assert (reason["code"], reason["evidence"]["xids"]) == ("xid_fatal", {"48": 1})
 
 
-def test_the_site_expects_more_cards(probe):
+def test_the_site_expects_more_gpus(probe):
     report = probe("a100-sxm4-40gb-x2", policy={"expected": {"gpus": 8}})
     assert codes(report) == ["gpu_count"]
