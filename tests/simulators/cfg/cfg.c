@@ -65,7 +65,7 @@ EXPORT int nvCfgGetPciDevices(int *count, struct pci_device **out)
 EXPORT int nvCfgOpenPciDevice(int domain, int bus, int slot, int function, void **handle)
 {
     static char held;
-    bool found = false;
+    bool opened = false;
     (void)function;
     scenario_lock();
     const struct json *scenario = scenario_current(), *devices = json_get(scenario, "devices");
@@ -76,12 +76,12 @@ EXPORT int nvCfgOpenPciDevice(int domain, int bus, int slot, int function, void 
             char path[64];
             int minor = (int)json_integer(json_at(devices, i), "minor", i);
             snprintf(path, sizeof(path), "/dev/nvidia%d", minor);
-            found = scenario_alone(scenario) || node_usable(path, minor);
+            opened = scenario_alone(scenario) || node_usable(path, minor);
         }
     }
     scenario_unlock();
-    *handle = found ? &held : NULL;
-    return found;
+    *handle = opened ? &held : NULL;
+    return opened;
 }
 
 EXPORT int nvCfgAttachPciDevice(int domain, int bus, int slot, int function, void **handle)

@@ -42,7 +42,7 @@ void scenario_release_nodes(void);
 bool scenario_make_node(const char *path, int minor);
 
 struct fault {
-    bool found;
+    bool ordered;
     int error; /* 0: none */
     long delay_ms;
     bool hang, crash, garbage;

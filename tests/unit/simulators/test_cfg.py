@@ -28,8 +28,8 @@ def listed(built, tmp_path):
 
 def test_the_gpus_are_listed_and_opened(listed, scenario):
     scenario("a100-sxm4-40gb-x2")
-    library, found = listed()
-    assert found == [(0, 0x3B), (0, 0xAF)]
+    library, listed_gpus = listed()
+    assert listed_gpus == [(0, 0x3B), (0, 0xAF)]
     handle = ctypes.c_void_p()
     assert library.nvCfgOpenPciDevice(0, 0xAF, 0, 0, ctypes.byref(handle)) == 1
     assert library.nvCfgCloseDevice(handle) == 1
