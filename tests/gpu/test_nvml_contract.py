@@ -25,4 +25,4 @@ def nvml():
 
 @pytest.mark.parametrize("question", nvml_contract.QUESTIONS, ids=lambda question: question.name)
 def test_the_real_library_answers_as_the_simulated_one(nvml, question):
-    assert question.ask(nvml, nvml_contract.first_card(nvml)) == question.expected
+    assert question.ask(nvml, nvml_contract.first_gpu(nvml)) == question.expected

@@ -22,7 +22,7 @@ from tests.unit.plugins.module_utils.health import test_scenarios as expected
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-FAULTS = {row["name"]: row for row in generate.FAULTS["faults"]}
+FAULTS = generate.FAULTS
 # The agent judges heat and power over seconds.
 SETTINGS: dict[str, Any] = {
     "gpu_agent_interval": 1,
@@ -72,8 +72,9 @@ SILENT = {"nvml-hang-init", "nvml-unknown-error"}
 
 def well_for(row: dict[str, Any]) -> dict[str, Any]:
     """The host before the fault."""
-    change = {key: value for key, value in row["change"].items() if key.endswith(".pci.address")}
-    return generate.faulty(
+    address = {path: value for path, value in row["change"].items() if path.endswith(".pci.address")}
+    change = {**generate.EVERY_FAULT, **address}
+    return generate.patched(
         {"name": f"well-{row['of']}", "of": row["of"], "imitates": "a host that is well", "change": change}
     )
 
@@ -93,7 +94,7 @@ def step(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "well": well_for(row),
-        "sick": generate.faulty(row),
+        "sick": generate.scenario(name),
         "reasons": codes,
         "verdicts": verdicts(name),
         "quiet": not any(codes) and name != "gpu-no-permission",
@@ -142,7 +143,7 @@ def test_verdict_evidence_and_remedy(walked: dict[str, dict[str, Any]], name: st
     assert healthy["reasons"] == []
     assert expected.agrees(sick["reasons"], OF_CARD.get(name, [])), sick["reasons"]
     assert [healthy["verdict"], sick["verdict"]] == verdicts(name)
-    address = generate.faulty(FAULTS[name])["devices"][1]["pci"]["address"]
+    address = generate.scenario(name)["devices"][1]["pci"]["address"]
     assert sick["pci_address"] == address
     for reason in [*health["reasons"], *sick["reasons"]]:
         assert reason["remedy"]

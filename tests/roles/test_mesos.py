@@ -29,13 +29,14 @@ from tests.roles.mesos_cluster import (
     processes,
     ssh,
 )
+from tests.simulators import generate
 from tests.site import plays
-from tests.site.plays import ROOT, Play, lab, run_and_cut, run_playbook
+from tests.site.plays import Play, lab, run_and_cut, run_playbook
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 CUTS = 4
-SCENARIO = json.loads((ROOT / "tests/simulators/scenarios/a100-sxm4-40gb-x2.json").read_text())
+SCENARIO = generate.scenario("a100-sxm4-40gb-x2")
 UUIDS = [device["uuid"] for device in SCENARIO["devices"]]
 # They keep the units of a package from being started.
 GUARDS = {f"/etc/systemd/system/{unit}.service.d" for unit in UNITS}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What libcuda.so.1 answers, whichever card it has: held against the real library and against the simulated one.
+"""What libcuda.so.1 answers, whichever GPU it has: held against the real library and against the simulated one.
 
 The answers were measured on an H200 with driver 580.159.04. Each group needs a process of its own, because some errors
 leave it unusable: `python -m tests.simulators.cuda_contract LIBRARY GROUP` prints a line of JSON for each answer, with
-what it is, what was found and what is expected. It imports nothing from the product.
+what it is, what the answer was and what is expected. It imports nothing from the product.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class Cuda:
     def word(self, body: str, a: int = 0, b: int = 0) -> int:
         """What a kernel of one thread stores at `out`, as an unsigned 32-bit number."""
         out = self.memory(8)
-        found = self.store(self.function(kernel(body)), out, a, b)
+        result = self.store(self.function(kernel(body)), out, a, b)
         self("cuMemFree_v2", out)
-        return found
+        return result
 
     def store(self, function, out, a: int, b: int) -> int:
         """The same with a kernel that is loaded and memory that is there."""
@@ -193,7 +193,7 @@ def group(function: Callable[[Cuda, Check], None]) -> Callable[[Cuda, Check], No
 
 
 def start(cuda: Cuda):
-    """Initialise, with a context on the first card."""
+    """Initialise, with a context on the first GPU."""
     assert cuda("cuInit", 0) == 0
     context = cuda.context()
     assert cuda.code == 0
@@ -221,7 +221,7 @@ def initialisation(cuda: Cuda, check: Check) -> None:
     cuda.integer("cuDeviceGetCount")
     check("count before init", cuda.code, NOT_INITIALIZED)
     check("init with flags", cuda("cuInit", 1), INVALID_VALUE)
-    # The version alone may be asked.
+    # The version alone is answered.
     check("version", [cuda.integer("cuDriverGetVersion") >= 3000, cuda.code], [True, 0])
     check("init", cuda("cuInit", 0), 0)
     check("count", [cuda.integer("cuDeviceGetCount") > 0, cuda.code], [True, 0])
@@ -338,15 +338,15 @@ def copies(cuda: Cuda, check: Check) -> None:
     size = 5000
     data = os.urandom(size)
     first, second = cuda.memory(size), cuda.memory(size)
-    check("to the card", cuda("cuMemcpyHtoD_v2", first, data, Size(size)), 0)
-    check("on the card", cuda("cuMemcpyDtoD_v2", second, first, Size(size)), 0)
+    check("to the GPU", cuda("cuMemcpyHtoD_v2", first, data, Size(size)), 0)
+    check("on the GPU", cuda("cuMemcpyDtoD_v2", second, first, Size(size)), 0)
     check("the bytes", cuda.read(second, size) == data, True)
     pinned = [cuda.make(Handle, "cuMemHostAlloc", Size(size), 1) for _ in range(2)]
     data = os.urandom(size)
     ctypes.memmove(pinned[0].value, data, size)
-    check("to the card, later", cuda("cuMemcpyHtoDAsync_v2", first, pinned[0], Size(size), None), 0)
-    check("on the card, later", cuda("cuMemcpyDtoDAsync_v2", second, first, Size(size), None), 0)
-    check("from the card, later", cuda("cuMemcpyDtoHAsync_v2", pinned[1], second, Size(size), None), 0)
+    check("to the GPU, later", cuda("cuMemcpyHtoDAsync_v2", first, pinned[0], Size(size), None), 0)
+    check("on the GPU, later", cuda("cuMemcpyDtoDAsync_v2", second, first, Size(size), None), 0)
+    check("from the GPU, later", cuda("cuMemcpyDtoHAsync_v2", pinned[1], second, Size(size), None), 0)
     check("wait", cuda("cuCtxSynchronize"), 0)
     check("the bytes, later", ctypes.string_at(pinned[1].value, size) == data, True)
 
@@ -463,8 +463,8 @@ def ptx(cuda: Cuda, check: Check) -> None:
     start(cuda)
     refused = dict(BAD_PTX)
     cuda_version = cuda.integer("cuDriverGetVersion")
-    for version, target, wanted, needs in TARGETS:
-        if capability(cuda) < wanted and cuda_version >= needs:
+    for version, target, required, needs in TARGETS:
+        if capability(cuda) < required and cuda_version >= needs:
             text = HEADER.replace("6.3", version).replace("sm_30", target)
             words = "ptxas fatal   : SM version specified by .target is higher than default SM version assumed"
             refused[target] = (text, INVALID_PTX, words)
@@ -528,10 +528,10 @@ VALUES = (0, 1, 7, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0x12345678, 0xDEADBEEF)
 def instructions(cuda: Cuda, check: Check) -> None:
     start(cuda)
     out = cuda.memory(8)
-    for text, wanted in OPERATIONS.items():
+    for text, compute in OPERATIONS.items():
         function = cuda.function(kernel(ADD.format(text)))
         pairs = [(a, b) for a in VALUES for b in VALUES]
-        check(text, [cuda.store(function, out, a, b) for a, b in pairs], [wrap(wanted(a, b)) for a, b in pairs])
+        check(text, [cuda.store(function, out, a, b) for a, b in pairs], [wrap(compute(a, b)) for a, b in pairs])
 
 
 @group
@@ -563,8 +563,8 @@ def after_a_bad_access(cuda: Cuda, text: str) -> list[int]:
 def bad_accesses(cuda: Cuda, check: Check) -> None:
     """The process cannot go on, not even with another context; another process can."""
     for what, text, code in (("illegal", NOWHERE, ILLEGAL_ADDRESS), ("misaligned", ODD, MISALIGNED_ADDRESS)):
-        found = in_child(lambda text=text: after_a_bad_access(cuda, text))
-        check(what, found, [0, code, code, code, 0, code, INVALID_CONTEXT])
+        answers = in_child(lambda text=text: after_a_bad_access(cuda, text))
+        check(what, answers, [0, code, code, code, 0, code, INVALID_CONTEXT])
     start(cuda)
     check("another process", cuda("cuCtxSynchronize"), 0)
 
@@ -608,18 +608,18 @@ def broken(library: str | Path, name: str) -> list[Any]:
         check=False,
     )
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    wrong = [row for row in rows if row["found"] != row["expected"]]
+    wrong = [row for row in rows if row["answer"] != row["expected"]]
     if done.returncode or not rows:
         wrong.append(
-            {"ended": done.returncode, "after": rows[-1]["what"] if rows else None, "said": done.stderr[-2000:]}
+            {"ended": done.returncode, "after": rows[-1]["what"] if rows else None, "stderr": done.stderr[-2000:]}
         )
     return wrong
 
 
 def main(library: str, name: str) -> None:
-    def check(what: str, found: Any, expected: Any) -> None:
-        # At once, so that a library that crashes has told where.
-        print(json.dumps({"what": what, "found": found, "expected": expected}), flush=True)
+    def check(what: str, answer: Any, expected: Any) -> None:
+        # At once, so that a library that crashes has shown where.
+        print(json.dumps({"what": what, "answer": answer, "expected": expected}), flush=True)
 
     GROUPS[name](Cuda(ctypes.CDLL(library)), check)
 

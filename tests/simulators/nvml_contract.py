@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What libnvidia-ml.so.1 answers whatever the card and the machine are: the real library and the simulated one alike.
+"""What libnvidia-ml.so.1 answers whatever the GPU and the machine are: the real library and the simulated one alike.
 
 Every expected answer was measured on an H200 with driver 580.159.04; older branches are not claimed. Nothing here
-changes a card, and nothing but the library is needed.
+changes a GPU, and nothing but the library is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Answer = int | str | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Question:
-    """`ask` is given the initialised library and the handle of a card, and leaves the library initialised.
+    """`ask` is given the initialised library and the handle of a GPU, and leaves the library initialised.
 
     What it answers is the return code, or a text, or several codes.
     """
@@ -36,7 +36,7 @@ def branch(lib: Any) -> int:
     return int(text.value.split(b".")[0])
 
 
-def first_card(lib: Any) -> ctypes.c_void_p:
+def first_gpu(lib: Any) -> ctypes.c_void_p:
     handle = ctypes.c_void_p()
     assert lib.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
     return handle
@@ -47,8 +47,8 @@ def first_card(lib: Any) -> ctypes.c_void_p:
 ROOM = 4096
 
 
-class Card:
-    """Stands for the handle of the card."""
+class Gpu:
+    """Stands for the handle of the GPU."""
 
 
 class EventSet:
@@ -74,25 +74,25 @@ def structure(size: int, version: int) -> Callable[[], Any]:
     return make
 
 
-def uuid(lib: Any, card: Any) -> bytes:
+def uuid(lib: Any, gpu: Any) -> bytes:
     text = ctypes.create_string_buffer(96)
-    assert lib.nvmlDeviceGetUUID(card, text, 96) == 0
+    assert lib.nvmlDeviceGetUUID(gpu, text, 96) == 0
     return text.value
 
 
-def bus_id(lib: Any, card: Any) -> bytes:
+def bus_id(lib: Any, gpu: Any) -> bytes:
     """As 00000000:3B:00.0."""
     info = ctypes.create_string_buffer(ROOM)
-    assert lib.nvmlDeviceGetPciInfo_v3(card, info) == 0
+    assert lib.nvmlDeviceGetPciInfo_v3(gpu, info) == 0
     return info.raw[36:68].split(b"\0")[0]
 
 
 def call(function: str, *arguments: Any) -> Callable[[Any, Any], int]:
-    def ask(lib: Any, card: Any) -> int:
+    def ask(lib: Any, gpu: Any) -> int:
         events = ctypes.c_void_p()
         if EventSet in arguments:
             assert lib.nvmlEventSetCreate(ctypes.byref(events)) == 0
-        given = [card if one is Card else events if one is EventSet else one for one in arguments]
+        given = [gpu if one is Gpu else events if one is EventSet else one for one in arguments]
         given = [one() if callable(one) else one for one in given]
         code: int = getattr(lib, function)(*given)
         if EventSet in arguments:
@@ -103,19 +103,19 @@ def call(function: str, *arguments: Any) -> Callable[[Any, Any], int]:
 
 
 def by_name(function: str, name: Callable[[Any, Any], bytes]) -> Callable[[Any, Any], int]:
-    """Looks for the card by what it says of itself."""
-    return lambda lib, card: call(function, name(lib, card), number)(lib, card)
+    """Looks for the GPU by what it says of itself."""
+    return lambda lib, gpu: call(function, name(lib, gpu), number)(lib, gpu)
 
 
-def initialised_with(flags: int, lib: Any, card: Any) -> Answer:
+def initialised_with(flags: int, lib: Any, gpu: Any) -> Answer:
     code: int = lib.nvmlInitWithFlags(ctypes.c_uint(flags))
     return code, lib.nvmlShutdown()
 
 
 def after_shutdown(function: str, *arguments: Any) -> Callable[[Any, Any], Answer]:
-    def ask(lib: Any, card: Any) -> Answer:
+    def ask(lib: Any, gpu: Any) -> Answer:
         closed = lib.nvmlShutdown()
-        code = call(function, *arguments)(lib, card)
+        code = call(function, *arguments)(lib, gpu)
         return closed, code, lib.nvmlInit_v2()
 
     return ask
@@ -136,15 +136,15 @@ class FieldValue(ctypes.Structure):
 def field_values(*fields: int) -> Callable[[Any, Any], Answer]:
     """The code of the call, then that of each field."""
 
-    def ask(lib: Any, card: Any) -> Answer:
+    def ask(lib: Any, gpu: Any) -> Answer:
         values = (FieldValue * len(fields))(*(FieldValue(field=field) for field in fields))
-        code = lib.nvmlDeviceGetFieldValues(card, len(fields), values)
+        code = lib.nvmlDeviceGetFieldValues(gpu, len(fields), values)
         return code, *(value.result for value in values)
 
     return ask
 
 
-def error_string(code: int, lib: Any, card: Any) -> Answer:
+def error_string(code: int, lib: Any, gpu: Any) -> Answer:
     lib.nvmlErrorString.restype = ctypes.c_char_p
     text: bytes = lib.nvmlErrorString(code)
     return text.decode()
@@ -175,12 +175,12 @@ TEXTS = [
     Question("driver version in none", call("nvmlSystemGetDriverVersion", room, 0), 7),
     Question("driver version to NULL", call("nvmlSystemGetDriverVersion", None, 80), 2),
     Question("NVML version in 2 bytes", call("nvmlSystemGetNVMLVersion", room, 2), 7),
-    Question("name in 2 bytes", call("nvmlDeviceGetName", Card, room, 2), 7),
-    Question("name in none", call("nvmlDeviceGetName", Card, room, 0), 7),
-    Question("name to NULL", call("nvmlDeviceGetName", Card, None, 96), 2),
-    Question("UUID in 2 bytes", call("nvmlDeviceGetUUID", Card, room, 2), 7),
-    Question("UUID to NULL", call("nvmlDeviceGetUUID", Card, None, 96), 2),
-    Question("VBIOS version in 2 bytes", call("nvmlDeviceGetVbiosVersion", Card, room, 2), 7),
+    Question("name in 2 bytes", call("nvmlDeviceGetName", Gpu, room, 2), 7),
+    Question("name in none", call("nvmlDeviceGetName", Gpu, room, 0), 7),
+    Question("name to NULL", call("nvmlDeviceGetName", Gpu, None, 96), 2),
+    Question("UUID in 2 bytes", call("nvmlDeviceGetUUID", Gpu, room, 2), 7),
+    Question("UUID to NULL", call("nvmlDeviceGetUUID", Gpu, None, 96), 2),
+    Question("VBIOS version in 2 bytes", call("nvmlDeviceGetVbiosVersion", Gpu, room, 2), 7),
     Question("name of a process", call("nvmlSystemGetProcessName", 1, room, 256), 0),
     Question("name of a process, cut", call("nvmlSystemGetProcessName", 1, room, 2), 0),
     Question("name of a process in none", call("nvmlSystemGetProcessName", 1, room, 0), 2),
@@ -193,19 +193,19 @@ HANDLES = [
     Question("index of all bits", call("nvmlDeviceGetHandleByIndex_v2", u32(0xFFFFFFFF), number), 2),
     Question("index to NULL", call("nvmlDeviceGetHandleByIndex_v2", 0, None), 2),
     Question("UUID", by_name(BY_UUID, uuid), 0),
-    Question("UUID without prefix", by_name(BY_UUID, lambda lib, card: uuid(lib, card).removeprefix(b"GPU-")), 0),
-    Question("UUID in capitals", by_name(BY_UUID, lambda lib, card: b"GPU-" + uuid(lib, card)[4:].upper()), 6),
+    Question("UUID without prefix", by_name(BY_UUID, lambda lib, gpu: uuid(lib, gpu).removeprefix(b"GPU-")), 0),
+    Question("UUID in capitals", by_name(BY_UUID, lambda lib, gpu: b"GPU-" + uuid(lib, gpu)[4:].upper()), 6),
     Question("unknown UUID", call(BY_UUID, b"GPU-" + UNKNOWN_UUID, number), 6),
     Question("unknown UUID of MIG", call(BY_UUID, b"MIG-" + UNKNOWN_UUID, number), 6),
     Question("empty UUID", call(BY_UUID, b"", number), 6),
     Question("nonsense as UUID", call(BY_UUID, b"nonsense", number), 6),
     Question("UUID NULL", call(BY_UUID, None, number), 2),
-    Question("UUID to NULL handle", lambda lib, card: call(BY_UUID, uuid(lib, card), None)(lib, card), 2),
+    Question("UUID to NULL handle", lambda lib, gpu: call(BY_UUID, uuid(lib, gpu), None)(lib, gpu), 2),
     Question("empty serial", call("nvmlDeviceGetHandleBySerial", b"", number), 6),
     Question("bus id", by_name(BY_BUS_ID, bus_id), 0),
-    Question("bus id with a short domain", by_name(BY_BUS_ID, lambda lib, card: bus_id(lib, card)[4:]), 0),
-    Question("bus id in small letters", by_name(BY_BUS_ID, lambda lib, card: bus_id(lib, card).lower()), 0),
-    Question("bus id without function", by_name(BY_BUS_ID, lambda lib, card: bus_id(lib, card).split(b".")[0]), 0),
+    Question("bus id with a short domain", by_name(BY_BUS_ID, lambda lib, gpu: bus_id(lib, gpu)[4:]), 0),
+    Question("bus id in small letters", by_name(BY_BUS_ID, lambda lib, gpu: bus_id(lib, gpu).lower()), 0),
+    Question("bus id without function", by_name(BY_BUS_ID, lambda lib, gpu: bus_id(lib, gpu).split(b".")[0]), 0),
     Question("unknown bus id", call(BY_BUS_ID, b"0000:fe:1f.0", number), 6),
     Question("empty bus id", call(BY_BUS_ID, b"", number), 2),
     Question("nonsense as bus id", call(BY_BUS_ID, b"nonsense", number), 2),
@@ -217,66 +217,66 @@ NULLS = [
     Question("name of NULL", call("nvmlDeviceGetName", None, room, 96), 2),
     Question("UUID of NULL", call("nvmlDeviceGetUUID", None, room, 96), 2),
     Question("PCI address of NULL", call("nvmlDeviceGetPciInfo_v3", None, room), 2),
-    Question("PCI address to NULL", call("nvmlDeviceGetPciInfo_v3", Card, None), 2),
+    Question("PCI address to NULL", call("nvmlDeviceGetPciInfo_v3", Gpu, None), 2),
     Question("temperature of NULL", call("nvmlDeviceGetTemperature", None, 0, number), 2),
-    Question("temperature to NULL", call("nvmlDeviceGetTemperature", Card, 0, None), 2),
-    Question("index of a card to NULL", call("nvmlDeviceGetIndex", Card, None), 2),
-    Question("memory to NULL", call("nvmlDeviceGetMemoryInfo_v2", Card, None), 2),
-    Question("NVLink state to NULL", call("nvmlDeviceGetNvLinkState", Card, 0, None), 2),
-    Question("processes without a count", call("nvmlDeviceGetComputeRunningProcesses_v3", Card, None, room), 2),
+    Question("temperature to NULL", call("nvmlDeviceGetTemperature", Gpu, 0, None), 2),
+    Question("index of a GPU to NULL", call("nvmlDeviceGetIndex", Gpu, None), 2),
+    Question("memory to NULL", call("nvmlDeviceGetMemoryInfo_v2", Gpu, None), 2),
+    Question("NVLink state to NULL", call("nvmlDeviceGetNvLinkState", Gpu, 0, None), 2),
+    Question("processes without a count", call("nvmlDeviceGetComputeRunningProcesses_v3", Gpu, None, room), 2),
 ]
 STRUCTURES = [
-    Question("memory", call("nvmlDeviceGetMemoryInfo_v2", Card, structure(*MEMORY)), 0),
-    Question("memory, version 0", call("nvmlDeviceGetMemoryInfo_v2", Card, structure(0, 0)), 13),
-    Question("memory, unknown version", call("nvmlDeviceGetMemoryInfo_v2", Card, structure(40, 3)), 13),
-    Question("memory, unknown size", call("nvmlDeviceGetMemoryInfo_v2", Card, structure(48, 2)), 13),
+    Question("memory", call("nvmlDeviceGetMemoryInfo_v2", Gpu, structure(*MEMORY)), 0),
+    Question("memory, version 0", call("nvmlDeviceGetMemoryInfo_v2", Gpu, structure(0, 0)), 13),
+    Question("memory, unknown version", call("nvmlDeviceGetMemoryInfo_v2", Gpu, structure(40, 3)), 13),
+    Question("memory, unknown size", call("nvmlDeviceGetMemoryInfo_v2", Gpu, structure(48, 2)), 13),
     Question("branch", call("nvmlSystemGetDriverBranch", structure(*BRANCH), 80), 0),
     Question("branch in 1 byte", call("nvmlSystemGetDriverBranch", structure(*BRANCH), 1), 7),
     Question("branch, version 0", call("nvmlSystemGetDriverBranch", structure(0, 0), 80), 25),
     Question("branch, unknown version", call("nvmlSystemGetDriverBranch", structure(84, 2), 80), 25),
     Question("branch, unknown size", call("nvmlSystemGetDriverBranch", structure(92, 1), 80), 25),
-    Question("temperature", call("nvmlDeviceGetTemperatureV", Card, structure(*TEMPERATURE)), 0),
-    Question("temperature, version 0", call("nvmlDeviceGetTemperatureV", Card, structure(0, 0)), 25),
-    Question("temperature, unknown version", call("nvmlDeviceGetTemperatureV", Card, structure(12, 2)), 25),
-    Question("addressing mode, unknown version", call("nvmlDeviceGetAddressingMode", Card, structure(8, 2)), 25),
-    Question("addressing mode to NULL", call("nvmlDeviceGetAddressingMode", Card, None), 2),
-    Question("repair to NULL", call("nvmlDeviceGetRepairStatus", Card, None), 2),
-    Question("unrepairable memory to NULL", call("nvmlDeviceGetUnrepairableMemoryFlag_v1", Card, None), 2),
+    Question("temperature", call("nvmlDeviceGetTemperatureV", Gpu, structure(*TEMPERATURE)), 0),
+    Question("temperature, version 0", call("nvmlDeviceGetTemperatureV", Gpu, structure(0, 0)), 25),
+    Question("temperature, unknown version", call("nvmlDeviceGetTemperatureV", Gpu, structure(12, 2)), 25),
+    Question("addressing mode, unknown version", call("nvmlDeviceGetAddressingMode", Gpu, structure(8, 2)), 25),
+    Question("addressing mode to NULL", call("nvmlDeviceGetAddressingMode", Gpu, None), 2),
+    Question("repair to NULL", call("nvmlDeviceGetRepairStatus", Gpu, None), 2),
+    Question("unrepairable memory to NULL", call("nvmlDeviceGetUnrepairableMemoryFlag_v1", Gpu, None), 2),
 ]
 ENUMERATIONS = [
-    Question("temperature sensor 1", call("nvmlDeviceGetTemperature", Card, 1, number), 2),
-    Question("temperature sensor 1000", call("nvmlDeviceGetTemperature", Card, 1000, number), 2),
-    Question("temperature limit 1000", call("nvmlDeviceGetTemperatureThreshold", Card, 1000, number), 2),
-    Question("clock 4", call("nvmlDeviceGetClockInfo", Card, 4, number), 3),
-    Question("clock 1000", call("nvmlDeviceGetClockInfo", Card, 1000, number), 3),
-    Question("greatest clock 4", call("nvmlDeviceGetMaxClockInfo", Card, 4, number), 2),
-    Question("greatest clock 1000", call("nvmlDeviceGetMaxClockInfo", Card, 1000, number), 2),
-    Question("PCIe counter 2", call("nvmlDeviceGetPcieThroughput", Card, 2, number), 2),
-    Question("policy 1000", call("nvmlDeviceGetViolationStatus", Card, 1000, room), 2),
-    Question("inforom object 1000", call("nvmlDeviceGetInforomVersion", Card, 1000, room, 16), 2),
-    Question("nearest cards, counted", call("nvmlDeviceGetTopologyNearestGpus", Card, 50, number, None), 0),
-    Question("nearest cards, room for none", call("nvmlDeviceGetTopologyNearestGpus", Card, 50, number, room), 2),
-    Question("common ancestor with itself", call("nvmlDeviceGetTopologyCommonAncestor", Card, Card, number), 3),
-    Question("peer access to itself", call("nvmlDeviceGetP2PStatus", Card, Card, 0, number), 0),
-    Question("CPUs in no word", call("nvmlDeviceGetCpuAffinity", Card, 0, room), 2),
-    Question("memory nodes of scope 2", call("nvmlDeviceGetMemoryAffinity", Card, 2, room, 2), 2),
-    Question("whether it is a MIG device", call("nvmlDeviceIsMigDeviceHandle", Card, number), 0),
-    Question("parent of a card", call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", Card, number), 2),
+    Question("temperature sensor 1", call("nvmlDeviceGetTemperature", Gpu, 1, number), 2),
+    Question("temperature sensor 1000", call("nvmlDeviceGetTemperature", Gpu, 1000, number), 2),
+    Question("temperature limit 1000", call("nvmlDeviceGetTemperatureThreshold", Gpu, 1000, number), 2),
+    Question("clock 4", call("nvmlDeviceGetClockInfo", Gpu, 4, number), 3),
+    Question("clock 1000", call("nvmlDeviceGetClockInfo", Gpu, 1000, number), 3),
+    Question("greatest clock 4", call("nvmlDeviceGetMaxClockInfo", Gpu, 4, number), 2),
+    Question("greatest clock 1000", call("nvmlDeviceGetMaxClockInfo", Gpu, 1000, number), 2),
+    Question("PCIe counter 2", call("nvmlDeviceGetPcieThroughput", Gpu, 2, number), 2),
+    Question("policy 1000", call("nvmlDeviceGetViolationStatus", Gpu, 1000, room), 2),
+    Question("inforom object 1000", call("nvmlDeviceGetInforomVersion", Gpu, 1000, room, 16), 2),
+    Question("nearest GPUs, counted", call("nvmlDeviceGetTopologyNearestGpus", Gpu, 50, number, None), 0),
+    Question("nearest GPUs, room for none", call("nvmlDeviceGetTopologyNearestGpus", Gpu, 50, number, room), 2),
+    Question("common ancestor with itself", call("nvmlDeviceGetTopologyCommonAncestor", Gpu, Gpu, number), 3),
+    Question("peer access to itself", call("nvmlDeviceGetP2PStatus", Gpu, Gpu, 0, number), 0),
+    Question("CPUs in no word", call("nvmlDeviceGetCpuAffinity", Gpu, 0, room), 2),
+    Question("memory nodes of scope 2", call("nvmlDeviceGetMemoryAffinity", Gpu, 2, room, 2), 2),
+    Question("whether it is a MIG device", call("nvmlDeviceIsMigDeviceHandle", Gpu, number), 0),
+    Question("parent of a GPU", call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", Gpu, number), 2),
 ]
 FIELDS = [
     Question("fields one by one", field_values(0, 94), (0, 2, 0)),
     Question("fields one by one, the other way round", field_values(94, 0), (0, 0, 2)),
-    Question("no field", call("nvmlDeviceGetFieldValues", Card, 0, room), 2),
-    Question("fields to NULL", call("nvmlDeviceGetFieldValues", Card, 1, None), 2),
+    Question("no field", call("nvmlDeviceGetFieldValues", Gpu, 0, room), 2),
+    Question("fields to NULL", call("nvmlDeviceGetFieldValues", Gpu, 1, None), 2),
     Question("fields of NULL", call("nvmlDeviceGetFieldValues", None, 1, room), 2),
 ]
 EVENTS = [
     Question("event set to NULL", call("nvmlEventSetCreate", None), 2),
     Question("freeing NULL", call("nvmlEventSetFree", None), 2),
-    Question("registering Xids", call("nvmlDeviceRegisterEvents", Card, u64(8), EventSet), 0),
-    Question("registering nothing", call("nvmlDeviceRegisterEvents", Card, u64(0), EventSet), 0),
-    Question("registering an unknown type", call("nvmlDeviceRegisterEvents", Card, u64(1 << 40), EventSet), 3),
-    Question("registering with NULL", call("nvmlDeviceRegisterEvents", Card, u64(8), None), 2),
+    Question("registering Xids", call("nvmlDeviceRegisterEvents", Gpu, u64(8), EventSet), 0),
+    Question("registering nothing", call("nvmlDeviceRegisterEvents", Gpu, u64(0), EventSet), 0),
+    Question("registering an unknown type", call("nvmlDeviceRegisterEvents", Gpu, u64(1 << 40), EventSet), 3),
+    Question("registering with NULL", call("nvmlDeviceRegisterEvents", Gpu, u64(8), None), 2),
     Question("registering NULL", call("nvmlDeviceRegisterEvents", None, u64(8), EventSet), 2),
     Question("waiting", call("nvmlEventSetWait_v2", EventSet, room, 10), 10),
     Question("waiting not at all", call("nvmlEventSetWait_v2", EventSet, room, 0), 10),

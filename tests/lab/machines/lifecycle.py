@@ -114,7 +114,7 @@ def _write_known_hosts(lab: Lab) -> None:
 
 
 def build_simulators() -> None:
-    """Compile the stand-ins for what this host does not have."""
+    """Compile the stand-ins for what this host does not have, and make the scenarios."""
     if (SIMULATORS / "install").exists():
         with locked(CACHE_ROOT / "locks" / "simulators.lock", "another build of the simulators"):
             run("make", "--silent", "-C", SIMULATORS)
@@ -214,6 +214,7 @@ def scenario(lab: Lab, name: str, wanted: str) -> None:
     """Give a machine other simulated devices while it runs; the simulators read the file again."""
     needs.refuse_unless_root()
     machine = Machine(lab, lab.get(name))
+    build_simulators()
     source = next(
         (path for path in (Path(wanted), SCENARIOS / wanted, SCENARIOS / f"{wanted}.json") if path.is_file()), None
     )

@@ -36,7 +36,7 @@ from .system import (
 )
 
 SIMULATORS = CHECKOUT / "tests" / "simulators"
-SCENARIOS = SIMULATORS / "scenarios"
+SCENARIOS = SIMULATORS / "build" / "scenarios"
 SCENARIO_IN_MACHINE = "opt/baremetal-gpu-simulators/scenario.json"
 # Container engines put overlay mounts there, which do not stack on another overlay.
 PLAIN_DIRECTORIES = ("docker", "containerd", "containers")

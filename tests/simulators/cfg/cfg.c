@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * A stand-in for NVIDIA's libnvidia-cfg.so.1, as far as the real nvidia-persistenced asks it: which cards there are,
+ * A stand-in for NVIDIA's libnvidia-cfg.so.1, as far as the real nvidia-persistenced asks it: which GPUs there are,
  * and to hold them. The interface is the one that the published source of nvidia-persistenced calls.
  */
 #include <errno.h>
@@ -56,7 +56,7 @@ EXPORT int nvCfgGetPciDevices(int *count, struct pci_device **out)
             *count += address_of(json_at(devices, i), &(*out)[*count]);
         }
     }
-    /* Asking holds no card; opening one does. */
+    /* Asking holds no GPU; opening one does. */
     scenario_release_nodes();
     scenario_unlock();
     return *out != NULL;
@@ -65,7 +65,7 @@ EXPORT int nvCfgGetPciDevices(int *count, struct pci_device **out)
 EXPORT int nvCfgOpenPciDevice(int domain, int bus, int slot, int function, void **handle)
 {
     static char held;
-    bool found = false;
+    bool opened = false;
     (void)function;
     scenario_lock();
     const struct json *scenario = scenario_current(), *devices = json_get(scenario, "devices");
@@ -76,12 +76,12 @@ EXPORT int nvCfgOpenPciDevice(int domain, int bus, int slot, int function, void 
             char path[64];
             int minor = (int)json_integer(json_at(devices, i), "minor", i);
             snprintf(path, sizeof(path), "/dev/nvidia%d", minor);
-            found = scenario_alone(scenario) || node_usable(path, minor);
+            opened = scenario_alone(scenario) || node_usable(path, minor);
         }
     }
     scenario_unlock();
-    *handle = found ? &held : NULL;
-    return found;
+    *handle = opened ? &held : NULL;
+    return opened;
 }
 
 EXPORT int nvCfgAttachPciDevice(int domain, int bus, int slot, int function, void **handle)
@@ -89,8 +89,8 @@ EXPORT int nvCfgAttachPciDevice(int domain, int bus, int slot, int function, voi
     return nvCfgOpenPciDevice(domain, bus, slot, function, handle);
 }
 
-/* The card stays held until the process ends: the daemon closes it at once when it cannot ask the real kernel for the
- * card's memory nodes, which it never can here, and would hold nothing. */
+/* The GPU stays held until the process ends: the daemon closes it at once when it cannot ask the real kernel for the
+ * GPU's memory nodes, which it never can here, and would hold nothing. */
 EXPORT int nvCfgCloseDevice(void *handle)
 {
     return handle != NULL;

@@ -45,7 +45,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* A code point of the form XXXX after \u, as UTF-8. Surrogate pairs are not wanted in scenarios and are refused. */
+/* A code point of the form XXXX after \u, as UTF-8. Surrogate pairs are refused: no scenario has any. */
 static bool read_code_point(struct reader *reader, char **out)
 {
     unsigned value = 0;
@@ -94,14 +94,14 @@ static char *read_string(struct reader *reader)
         reader->at++;
         char c = *reader->at++;
         const char *plain = "\"\\/bfnrt", *meant = "\"\\/\b\f\n\r\t";
-        const char *found = strchr(plain, c);
-        if (c == 'u' ? !read_code_point(reader, &out) : found == NULL) {
+        const char *escape = strchr(plain, c);
+        if (c == 'u' ? !read_code_point(reader, &out) : escape == NULL) {
             reader->problem = "a bad escape in a string";
             free(text);
             return NULL;
         }
         if (c != 'u') {
-            *out++ = meant[found - plain];
+            *out++ = meant[escape - plain];
         }
     }
     if (text == NULL) {

@@ -172,9 +172,9 @@ bool scenario_module_version(const struct json *scenario, char *out, size_t size
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         struct stat status;
         char *text = read_file(places[i], &status);
-        bool found = text != NULL && find_version(text, out, size);
+        bool known = text != NULL && find_version(text, out, size);
         free(text);
-        if (found) {
+        if (known) {
             return true;
         }
     }
@@ -189,9 +189,9 @@ bool scenario_has_character_device(const char *name)
     snprintf(line, sizeof(line), " %s\n", name);
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         char *text = read_file(places[i], &status);
-        bool found = text != NULL && strstr(text, line) != NULL;
+        bool listed = text != NULL && strstr(text, line) != NULL;
         free(text);
-        if (found) {
+        if (listed) {
             return true;
         }
     }
@@ -331,7 +331,7 @@ struct fault scenario_fault(const struct json *scenario, const char *call, int d
         if (seen < after || seen - after >= times) {
             continue;
         }
-        fault.found = true;
+        fault.ordered = true;
         fault.error = (int)json_integer(rule, "error", fault.error);
         fault.delay_ms += (long)json_integer(rule, "delay_ms", 0);
         fault.hang |= json_true(rule, "hang");

@@ -29,7 +29,7 @@ int scenario_branch(const char *version);
 /* The newest CUDA of a driver branch, as cuDriverGetVersion has it: 12040 is 12.4. */
 int scenario_cuda_version(const struct json *scenario, const char *driver_version);
 
-/* The same, in the form of NVML and CUDA, where cards that the loaded driver does not know are not seen. */
+/* The same, in the form of NVML and CUDA, where GPUs that the loaded driver does not know are not seen. */
 bool scenario_driver_knows(const struct json *device, const char *driver_version);
 
 /* The result of opening a device file: 0 when it is there and may be used, else an errno. The real kernel has no such
@@ -42,7 +42,7 @@ void scenario_release_nodes(void);
 bool scenario_make_node(const char *path, int minor);
 
 struct fault {
-    bool found;
+    bool ordered;
     int error; /* 0: none */
     long delay_ms;
     bool hang, crash, garbage;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
  * A stand-in for NVIDIA's CUDA driver library libcuda.so.1: the part of the driver API that a device query needs. The
- * cards come from a scenario file (see README.md), their memory is the host's, and kernels are really run, by reading
+ * GPUs come from a scenario file (see README.md), their memory is the host's, and kernels are really run, by reading
  * their PTX. As strict as the real one about initialisation, handles, ranges and PTX. It knows nothing of what the
  * CUDA runtime (libcudart) asks of a driver.
  */
@@ -180,21 +180,21 @@ struct object {
     struct timespec time;
 };
 static struct object *objects;
-static struct object *destroyed; /* handles that were given out, so that each can be told from one that never was */
+static struct object *destroyed; /* handles that were given out, so that each differs from one that never was */
 
-/* The cards as CUDA numbers them, fixed by cuInit as in the real library. */
+/* The GPUs as CUDA numbers them, fixed by cuInit as in the real library. */
 static struct {
     char uuid[96];
-    int instance; /* of MIG, 0 for the whole card */
+    int instance; /* of MIG, 0 for the whole GPU */
     size_t allocated;
     struct object *primary;
     int primary_users;
-} cards[MAX_DEVICES];
-static int card_count;
+} gpus[MAX_DEVICES];
+static int gpu_count;
 static pid_t initialised_by;
 static char module_version[32];
 /* After a kernel that touched what it must not, "the process must be terminated and relaunched" (CUDA's documentation):
- * every call that needs a context repeats the error, with whichever card. */
+ * every call that needs a context repeats the error, with whichever GPU. */
 static CUresult process_failure;
 
 /* The contexts of a thread; the last is current. */
@@ -203,7 +203,7 @@ static __thread int depth;
 
 struct call {
     const struct json *scenario;
-    const struct json *card;
+    const struct json *gpu;
     struct object *context;
     struct fault fault;
 };
@@ -251,7 +251,7 @@ static void free_object(struct object *object)
         munmap(object->memory, object->size);
     }
     if (object->kind == KIND_DEVICE_MEMORY) {
-        cards[object->device].allocated -= object->size;
+        gpus[object->device].allocated -= object->size;
     }
     if (object->kind == KIND_DEVICE_MEMORY || object->kind == KIND_HOST_MEMORY) {
         free(object);
@@ -298,27 +298,27 @@ static const struct json *device_of(const struct json *scenario, int ordinal)
 {
     const struct json *devices = json_get(scenario, "devices");
     for (int place = 0; devices != NULL && place < devices->count; place++) {
-        if (strcmp(json_text(json_at(devices, place), "uuid", ""), cards[ordinal].uuid) == 0) {
+        if (strcmp(json_text(json_at(devices, place), "uuid", ""), gpus[ordinal].uuid) == 0) {
             return json_at(devices, place);
         }
     }
     return NULL;
 }
 
-static int place_of(const struct json *scenario, const struct json *card)
+static int place_of(const struct json *scenario, const struct json *gpu)
 {
     const struct json *devices = json_get(scenario, "devices");
     for (int place = 0; devices != NULL && place < devices->count; place++) {
-        if (json_at(devices, place) == card) {
+        if (json_at(devices, place) == gpu) {
             return place;
         }
     }
     return -1;
 }
 
-static const struct json *instance_of(const struct json *card, int id)
+static const struct json *instance_of(const struct json *gpu, int id)
 {
-    const struct json *instances = json_get(card, "mig.instances");
+    const struct json *instances = json_get(gpu, "mig.instances");
     for (int i = 0; instances != NULL && i < instances->count; i++) {
         if (json_integer(json_at(instances, i), "id", 0) == id) {
             return json_at(instances, i);
@@ -333,7 +333,7 @@ static bool ends_the_process(CUresult error)
     return error == ILLEGAL_ADDRESS || error == LAUNCH_TIMEOUT || (error >= 714 && error <= 719);
 }
 
-/* Begins a call: initialised?, scenario, the fault that is ordered for it. `ordinal` is the card it concerns, or -1. */
+/* Begins a call: initialised?, scenario, the fault that is ordered for it. `ordinal` is the GPU it concerns, or -1. */
 static CUresult enter(struct call *call, const char *name, int ordinal)
 {
     memset(call, 0, sizeof(*call));
@@ -343,10 +343,10 @@ static CUresult enter(struct call *call, const char *name, int ordinal)
     }
     for (int again = 0; again < 2; again++) {
         call->scenario = scenario_current();
-        call->card = ordinal >= 0 ? device_of(call->scenario, ordinal) : NULL;
+        call->gpu = ordinal >= 0 ? device_of(call->scenario, ordinal) : NULL;
         if (again == 0) {
-            call->fault = scenario_fault(call->scenario, name, place_of(call->scenario, call->card));
-            if (!call->fault.found) {
+            call->fault = scenario_fault(call->scenario, name, place_of(call->scenario, call->gpu));
+            if (!call->fault.ordered) {
                 break;
             }
             scenario_unlock();
@@ -358,7 +358,7 @@ static CUresult enter(struct call *call, const char *name, int ordinal)
         process_failure = ends_the_process(call->fault.error) ? call->fault.error : process_failure;
         return leave(call->fault.error);
     }
-    if (ordinal >= 0 && (call->card == NULL || strcmp(json_text(call->card, "state", "ok"), "ok") != 0)) {
+    if (ordinal >= 0 && (call->gpu == NULL || strcmp(json_text(call->gpu, "state", "ok"), "ok") != 0)) {
         return leave(UNKNOWN);
     }
     return SUCCESS;
@@ -389,7 +389,7 @@ static CUresult enter_context(struct call *call, const char *name)
         return begun; \
     }
 #define ENTER_DEVICE(device) \
-    if (initialised_by == getpid() && ((device) < 0 || (device) >= card_count)) { \
+    if (initialised_by == getpid() && ((device) < 0 || (device) >= gpu_count)) { \
         return INVALID_DEVICE; \
     } \
     ENTER(device)
@@ -399,76 +399,76 @@ static CUresult enter_context(struct call *call, const char *name)
     if (begun != SUCCESS) { \
         return begun; \
     }
-#define WANT(condition, otherwise) \
+#define REQUIRE(condition, otherwise) \
     if (!(condition)) { \
         return leave(otherwise); \
     }
 
 /* Initialisation */
 
-/* Whether this process may use the card: its state, the driver's age, its device file. */
-static bool usable(const struct json *scenario, const struct json *card)
+/* Whether this process may use the GPU: its state, the driver's age, its device file. */
+static bool usable(const struct json *scenario, const struct json *gpu)
 {
     char path[64];
-    snprintf(path, sizeof(path), "/dev/nvidia%lld", json_integer(card, "minor", 0));
-    return strcmp(json_text(card, "state", "ok"), "ok") == 0 && scenario_driver_knows(card, module_version)
+    snprintf(path, sizeof(path), "/dev/nvidia%lld", json_integer(gpu, "minor", 0));
+    return strcmp(json_text(gpu, "state", "ok"), "ok") == 0 && scenario_driver_knows(gpu, module_version)
         && (scenario_alone(scenario) || scenario_open_node(path) == 0);
 }
 
-static void add_card(const struct json *card, int instance)
+static void add_gpu(const struct json *gpu, int instance)
 {
-    if (card_count < MAX_DEVICES) {
-        memset(&cards[card_count], 0, sizeof(cards[card_count]));
-        snprintf(cards[card_count].uuid, sizeof(cards[card_count].uuid), "%s", json_text(card, "uuid", ""));
-        cards[card_count++].instance = instance;
+    if (gpu_count < MAX_DEVICES) {
+        memset(&gpus[gpu_count], 0, sizeof(gpus[gpu_count]));
+        snprintf(gpus[gpu_count].uuid, sizeof(gpus[gpu_count].uuid), "%s", json_text(gpu, "uuid", ""));
+        gpus[gpu_count++].instance = instance;
     }
 }
 
-static double speed_of(const struct json *card)
+static double speed_of(const struct json *gpu)
 {
-    return json_number(card, "cores", 1) * json_number(card, "clocks.sm.max", 1);
+    return json_number(gpu, "cores", 1) * json_number(gpu, "clocks.sm.max", 1);
 }
 
-/* All cards in CUDA's order: by speed, or by PCI address if CUDA_DEVICE_ORDER says so. Of cards that MIG has cut, one
- * instance at most is seen, and only where there is no whole card. */
+/* All GPUs in CUDA's order: by speed, or by PCI address if CUDA_DEVICE_ORDER says so. Of GPUs that MIG has cut, one
+ * instance at most is seen, and only where there is no whole GPU. */
 static void enumerate(const struct json *scenario)
 {
-    const struct json *found[MAX_DEVICES], *devices = json_get(scenario, "devices"), *cut = NULL;
+    const struct json *ordered[MAX_DEVICES], *devices = json_get(scenario, "devices"), *cut = NULL;
     const char *order = getenv("CUDA_DEVICE_ORDER");
     bool by_address = order != NULL && strcmp(order, "PCI_BUS_ID") == 0;
     int count = 0;
     for (int place = 0; devices != NULL && place < devices->count && count < MAX_DEVICES; place++) {
-        const struct json *card = json_at(devices, place);
-        if (!usable(scenario, card)) {
+        const struct json *gpu = json_at(devices, place);
+        if (!usable(scenario, gpu)) {
             continue;
         }
-        if (json_true(card, "mig.current")) {
-            cut = cut == NULL && json_length(card, "mig.instances") > 0 ? card : cut;
+        if (json_true(gpu, "mig.current")) {
+            cut = cut == NULL && json_length(gpu, "mig.instances") > 0 ? gpu : cut;
             continue;
         }
         int at = count++;
         for (; at > 0; at--) {
-            bool before = by_address ? strcmp(json_text(card, "pci.address", ""),
-                                           json_text(found[at - 1], "pci.address", "")) < 0
-                                     : speed_of(card) > speed_of(found[at - 1]);
+            bool before = by_address ? strcmp(json_text(gpu, "pci.address", ""),
+                                           json_text(ordered[at - 1], "pci.address", "")) < 0
+                                     : speed_of(gpu) > speed_of(ordered[at - 1]);
             if (!before) {
                 break;
             }
-            found[at] = found[at - 1];
+            ordered[at] = ordered[at - 1];
         }
-        found[at] = card;
+        ordered[at] = gpu;
     }
-    card_count = 0;
+    gpu_count = 0;
     for (int i = 0; i < count; i++) {
-        add_card(found[i], 0);
+        add_gpu(ordered[i], 0);
     }
     if (count == 0 && cut != NULL) {
-        add_card(cut, (int)json_integer(json_at(json_get(cut, "mig.instances"), 0), "id", 0));
+        add_gpu(cut, (int)json_integer(json_at(json_get(cut, "mig.instances"), 0), "id", 0));
     }
 }
 
-/* Finds the MIG instance of a UUID among the usable cards; 0 when there is none. */
-static int find_mig(const struct json *scenario, const char *uuid, const struct json **card)
+/* Finds the MIG instance of a UUID among the usable GPUs; 0 when there is none. */
+static int find_mig(const struct json *scenario, const char *uuid, const struct json **gpu)
 {
     const struct json *devices = json_get(scenario, "devices");
     for (int place = 0; devices != NULL && place < devices->count; place++) {
@@ -476,7 +476,7 @@ static int find_mig(const struct json *scenario, const char *uuid, const struct 
         for (int i = 0; instances != NULL && i < instances->count; i++) {
             if (strcmp(json_text(json_at(instances, i), "uuid", ""), uuid) == 0
                 && usable(scenario, json_at(devices, place))) {
-                *card = json_at(devices, place);
+                *gpu = json_at(devices, place);
                 return (int)json_integer(json_at(instances, i), "id", 0);
             }
         }
@@ -489,46 +489,46 @@ static int find_mig(const struct json *scenario, const char *uuid, const struct 
 static bool select_visible(const struct json *scenario, const char *list)
 {
     char all[MAX_DEVICES][96], copy[4096], *rest = NULL;
-    int count = card_count, chosen[MAX_DEVICES], number = 0;
+    int count = gpu_count, chosen[MAX_DEVICES], number = 0;
     for (int i = 0; i < count; i++) {
-        memcpy(all[i], cards[i].uuid, sizeof(all[i]));
+        memcpy(all[i], gpus[i].uuid, sizeof(all[i]));
     }
     snprintf(copy, sizeof(copy), "%s", list);
     for (char *word = strtok_r(copy, ",", &rest); word != NULL; word = strtok_r(NULL, ",", &rest)) {
         char *end;
         long index = strtol(word, &end, 10);
-        int found = -1;
+        int match = -1;
         if (strncmp(word, "MIG-", 4) == 0) {
-            const struct json *card = NULL;
-            int instance = find_mig(scenario, word, &card);
-            card_count = 0;
+            const struct json *gpu = NULL;
+            int instance = find_mig(scenario, word, &gpu);
+            gpu_count = 0;
             if (instance != 0) {
-                add_card(card, instance);
+                add_gpu(gpu, instance);
             }
             return true;
         }
         if (end != word && *end == '\0') {
-            found = index >= 0 && index < count ? (int)index : -1;
+            match = index >= 0 && index < count ? (int)index : -1;
         } else {
             for (int i = 0; strlen(word) > 4 && i < count; i++) {
-                found = strncasecmp(all[i], word, strlen(word)) == 0 ? i : found;
+                match = strncasecmp(all[i], word, strlen(word)) == 0 ? i : match;
             }
         }
         for (int i = 0; i < number; i++) {
-            if (chosen[i] == found) {
+            if (chosen[i] == match) {
                 return false;
             }
         }
-        if (found < 0) {
+        if (match < 0) {
             break;
         }
-        chosen[number++] = found;
+        chosen[number++] = match;
     }
     for (int i = 0; i < number; i++) {
-        snprintf(cards[i].uuid, sizeof(cards[i].uuid), "%s", all[chosen[i]]);
-        cards[i].instance = 0;
+        snprintf(gpus[i].uuid, sizeof(gpus[i].uuid), "%s", all[chosen[i]]);
+        gpus[i].instance = 0;
     }
-    card_count = number;
+    gpu_count = number;
     return true;
 }
 
@@ -567,7 +567,7 @@ static CUresult initialise(const struct json *scenario)
     if (visible != NULL && !select_visible(scenario, visible)) {
         return INVALID_DEVICE;
     }
-    if (card_count == 0) {
+    if (gpu_count == 0) {
         return NO_DEVICE;
     }
     return fabric_manager_missing(scenario) ? SYSTEM_NOT_READY : SUCCESS;
@@ -644,15 +644,15 @@ EXPORT CUresult cuGetErrorString(CUresult code, const char **out)
 EXPORT CUresult cuDeviceGetCount(int *out)
 {
     ENTER(-1)
-    WANT(out != NULL, INVALID_VALUE)
-    *out = card_count;
+    REQUIRE(out != NULL, INVALID_VALUE)
+    *out = gpu_count;
     return leave(SUCCESS);
 }
 
 EXPORT CUresult cuDeviceGet(CUdevice *out, int ordinal)
 {
     ENTER_DEVICE(ordinal)
-    WANT(out != NULL, INVALID_VALUE)
+    REQUIRE(out != NULL, INVALID_VALUE)
     *out = ordinal;
     return leave(SUCCESS);
 }
@@ -660,13 +660,13 @@ EXPORT CUresult cuDeviceGet(CUdevice *out, int ordinal)
 EXPORT CUresult cuDeviceGetName(char *out, int size, CUdevice device)
 {
     ENTER_DEVICE(device)
-    WANT(out != NULL && size >= 0, INVALID_VALUE)
+    REQUIRE(out != NULL && size >= 0, INVALID_VALUE)
     if (size == 0) {
         raise(SIGSEGV); /* as the real library does, measured on an H200 with driver 580.159.04 */
         return leave(INVALID_VALUE);
     }
-    const struct json *instance = instance_of(call.card, cards[device].instance);
-    snprintf(out, (size_t)size, "%s%s%s", json_text(call.card, "name", ""), instance != NULL ? " MIG " : "",
+    const struct json *instance = instance_of(call.gpu, gpus[device].instance);
+    snprintf(out, (size_t)size, "%s%s%s", json_text(call.gpu, "name", ""), instance != NULL ? " MIG " : "",
         json_text(instance, "name", ""));
     return leave(SUCCESS);
 }
@@ -688,23 +688,23 @@ static CUresult give_uuid(const char *text, unsigned char *out)
 EXPORT CUresult cuDeviceGetUuid(unsigned char *out, CUdevice device)
 {
     ENTER_DEVICE(device)
-    WANT(out != NULL, INVALID_VALUE)
-    return give_uuid(cards[device].uuid, out);
+    REQUIRE(out != NULL, INVALID_VALUE)
+    return give_uuid(gpus[device].uuid, out);
 }
 
 EXPORT CUresult cuDeviceGetUuid_v2(unsigned char *out, CUdevice device)
 {
     ENTER_DEVICE(device)
-    WANT(out != NULL, INVALID_VALUE)
-    const struct json *instance = instance_of(call.card, cards[device].instance);
-    return give_uuid(instance != NULL ? json_text(instance, "uuid", "") : cards[device].uuid, out);
+    REQUIRE(out != NULL, INVALID_VALUE)
+    const struct json *instance = instance_of(call.gpu, gpus[device].instance);
+    return give_uuid(instance != NULL ? json_text(instance, "uuid", "") : gpus[device].uuid, out);
 }
 
 EXPORT CUresult cuDeviceGetPCIBusId(char *out, int size, CUdevice device)
 {
     ENTER_DEVICE(device)
-    const char *address = json_text(call.card, "pci.address", "");
-    WANT(out != NULL && size > (int)strlen(address), INVALID_VALUE)
+    const char *address = json_text(call.gpu, "pci.address", "");
+    REQUIRE(out != NULL && size > (int)strlen(address), INVALID_VALUE)
     for (size_t i = 0; i <= strlen(address); i++) {
         out[i] = (char)(address[i] >= 'a' && address[i] <= 'f' ? address[i] - 32 : address[i]);
     }
@@ -713,8 +713,8 @@ EXPORT CUresult cuDeviceGetPCIBusId(char *out, int size, CUdevice device)
 
 static size_t memory_total(const struct call *call, int ordinal)
 {
-    const struct json *instance = instance_of(call->card, cards[ordinal].instance);
-    const struct json *owner = instance != NULL ? instance : call->card;
+    const struct json *instance = instance_of(call->gpu, gpus[ordinal].instance);
+    const struct json *owner = instance != NULL ? instance : call->gpu;
     long long mib = json_integer(owner, "memory.total_mib", 0) - json_integer(owner, "memory.reserved_mib", 0);
     return (size_t)mib << 20;
 }
@@ -722,7 +722,7 @@ static size_t memory_total(const struct call *call, int ordinal)
 EXPORT CUresult cuDeviceTotalMem_v2(size_t *out, CUdevice device)
 {
     ENTER_DEVICE(device)
-    WANT(out != NULL, INVALID_VALUE)
+    REQUIRE(out != NULL, INVALID_VALUE)
     *out = memory_total(&call, device);
     return leave(SUCCESS);
 }
@@ -740,7 +740,7 @@ EXPORT CUresult cuDeviceGetAttribute(int *out, int attribute, CUdevice device)
         {40, "cuda.async_engines", 1}, {75, "compute_capability.0", 1}, {76, "compute_capability.1", 1},
     };
     ENTER_DEVICE(device)
-    WANT(out != NULL, INVALID_VALUE)
+    REQUIRE(out != NULL, INVALID_VALUE)
     for (size_t i = 0; i < COUNT(constants); i++) {
         if (constants[i].attribute == attribute) {
             *out = constants[i].value;
@@ -749,13 +749,13 @@ EXPORT CUresult cuDeviceGetAttribute(int *out, int attribute, CUdevice device)
     }
     for (size_t i = 0; i < COUNT(values); i++) {
         if (values[i].attribute == attribute) {
-            *out = (int)json_integer(call.card, values[i].path, 0) * values[i].factor;
+            *out = (int)json_integer(call.gpu, values[i].path, 0) * values[i].factor;
             return leave(SUCCESS);
         }
     }
     unsigned domain = 0, bus = 0, slot = 0;
-    sscanf(json_text(call.card, "pci.address", ""), "%x:%x:%x", &domain, &bus, &slot);
-    WANT(attribute == 33 || attribute == 34 || attribute == 50, INVALID_VALUE)
+    sscanf(json_text(call.gpu, "pci.address", ""), "%x:%x:%x", &domain, &bus, &slot);
+    REQUIRE(attribute == 33 || attribute == 34 || attribute == 50, INVALID_VALUE)
     *out = (int)(attribute == 33 ? bus : attribute == 34 ? slot : domain);
     return leave(SUCCESS);
 }
@@ -785,13 +785,13 @@ static void remove_from_stack(const struct object *context)
 EXPORT CUresult cuCtxCreate_v2(struct object **out, unsigned flags, CUdevice device)
 {
     ENTER_DEVICE(device)
-    WANT(out != NULL && flags < 0x100, INVALID_VALUE)
-    WANT(process_failure == SUCCESS, process_failure)
+    REQUIRE(out != NULL && flags < 0x100, INVALID_VALUE)
+    REQUIRE(process_failure == SUCCESS, process_failure)
     /* Prohibited, or exclusive and taken. */
-    long long mode = json_integer(call.card, "compute_mode", 0);
-    WANT(mode != 2 && (mode != 3 || json_length(call.card, "processes") == 0), DEVICE_UNAVAILABLE)
+    long long mode = json_integer(call.gpu, "compute_mode", 0);
+    REQUIRE(mode != 2 && (mode != 3 || json_length(call.gpu, "processes") == 0), DEVICE_UNAVAILABLE)
     struct object *context = new_object(KIND_CONTEXT, NULL);
-    WANT(context != NULL, OUT_OF_MEMORY)
+    REQUIRE(context != NULL, OUT_OF_MEMORY)
     context->device = device;
     *out = context;
     return push(context);
@@ -801,8 +801,8 @@ EXPORT CUresult cuCtxDestroy_v2(struct object *handle)
 {
     ENTER(-1)
     struct object *context = find_object(handle, KIND_CONTEXT);
-    WANT(context != NULL, bad_handle(handle, KIND_CONTEXT, INVALID_VALUE, CONTEXT_IS_DESTROYED))
-    WANT(!context->primary, INVALID_CONTEXT)
+    REQUIRE(context != NULL, bad_handle(handle, KIND_CONTEXT, INVALID_VALUE, CONTEXT_IS_DESTROYED))
+    REQUIRE(!context->primary, INVALID_CONTEXT)
     free_owned(context);
     remove_from_stack(context);
     free_object(context);
@@ -812,7 +812,7 @@ EXPORT CUresult cuCtxDestroy_v2(struct object *handle)
 EXPORT CUresult cuCtxSetCurrent(struct object *handle)
 {
     ENTER(-1)
-    WANT(handle == NULL || find_object(handle, KIND_CONTEXT) != NULL,
+    REQUIRE(handle == NULL || find_object(handle, KIND_CONTEXT) != NULL,
         bad_handle(handle, KIND_CONTEXT, SUCCESS, CONTEXT_IS_DESTROYED))
     depth -= depth > 0;
     return handle != NULL ? push(handle) : leave(SUCCESS);
@@ -821,7 +821,7 @@ EXPORT CUresult cuCtxSetCurrent(struct object *handle)
 EXPORT CUresult cuCtxGetCurrent(struct object **out)
 {
     ENTER(-1)
-    WANT(out != NULL, INVALID_VALUE)
+    REQUIRE(out != NULL, INVALID_VALUE)
     *out = depth > 0 ? stack[depth - 1] : NULL;
     return leave(SUCCESS);
 }
@@ -829,7 +829,7 @@ EXPORT CUresult cuCtxGetCurrent(struct object **out)
 EXPORT CUresult cuCtxPushCurrent_v2(struct object *handle)
 {
     ENTER(-1)
-    WANT(find_object(handle, KIND_CONTEXT) != NULL,
+    REQUIRE(find_object(handle, KIND_CONTEXT) != NULL,
         bad_handle(handle, KIND_CONTEXT, INVALID_CONTEXT, CONTEXT_IS_DESTROYED))
     return push(handle);
 }
@@ -837,7 +837,7 @@ EXPORT CUresult cuCtxPushCurrent_v2(struct object *handle)
 EXPORT CUresult cuCtxPopCurrent_v2(struct object **out)
 {
     ENTER(-1)
-    WANT(depth > 0, INVALID_CONTEXT)
+    REQUIRE(depth > 0, INVALID_CONTEXT)
     depth--;
     if (out != NULL) {
         *out = stack[depth];
@@ -848,7 +848,7 @@ EXPORT CUresult cuCtxPopCurrent_v2(struct object **out)
 EXPORT CUresult cuCtxGetDevice(CUdevice *out)
 {
     ENTER_CONTEXT()
-    WANT(out != NULL, INVALID_VALUE)
+    REQUIRE(out != NULL, INVALID_VALUE)
     *out = call.context->device;
     return leave(SUCCESS);
 }
@@ -862,29 +862,29 @@ EXPORT CUresult cuCtxSynchronize(void)
 EXPORT CUresult cuDevicePrimaryCtxRetain(struct object **out, CUdevice device)
 {
     ENTER_DEVICE(device)
-    WANT(out != NULL, INVALID_VALUE)
-    WANT(process_failure == SUCCESS, process_failure)
-    WANT(json_integer(call.card, "compute_mode", 0) != 2, DEVICE_UNAVAILABLE)
-    if (cards[device].primary == NULL) {
-        cards[device].primary = new_object(KIND_CONTEXT, NULL);
-        WANT(cards[device].primary != NULL, OUT_OF_MEMORY)
-        cards[device].primary->device = device;
-        cards[device].primary->primary = true;
+    REQUIRE(out != NULL, INVALID_VALUE)
+    REQUIRE(process_failure == SUCCESS, process_failure)
+    REQUIRE(json_integer(call.gpu, "compute_mode", 0) != 2, DEVICE_UNAVAILABLE)
+    if (gpus[device].primary == NULL) {
+        gpus[device].primary = new_object(KIND_CONTEXT, NULL);
+        REQUIRE(gpus[device].primary != NULL, OUT_OF_MEMORY)
+        gpus[device].primary->device = device;
+        gpus[device].primary->primary = true;
     }
-    cards[device].primary_users++;
-    *out = cards[device].primary;
+    gpus[device].primary_users++;
+    *out = gpus[device].primary;
     return leave(SUCCESS);
 }
 
 EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
     ENTER_DEVICE(device)
-    WANT(cards[device].primary_users > 0, INVALID_CONTEXT)
-    if (--cards[device].primary_users == 0) {
-        free_owned(cards[device].primary);
-        remove_from_stack(cards[device].primary);
-        free_object(cards[device].primary);
-        cards[device].primary = NULL;
+    REQUIRE(gpus[device].primary_users > 0, INVALID_CONTEXT)
+    if (--gpus[device].primary_users == 0) {
+        free_owned(gpus[device].primary);
+        remove_from_stack(gpus[device].primary);
+        free_object(gpus[device].primary);
+        gpus[device].primary = NULL;
     }
     return leave(SUCCESS);
 }
@@ -894,8 +894,8 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 {
     ENTER_CONTEXT()
-    WANT(free_out != NULL && total_out != NULL, INVALID_VALUE)
-    size_t used = cards[call.context->device].allocated + ((size_t)json_integer(call.card, "memory.used_mib", 0) << 20);
+    REQUIRE(free_out != NULL && total_out != NULL, INVALID_VALUE)
+    size_t used = gpus[call.context->device].allocated + ((size_t)json_integer(call.gpu, "memory.used_mib", 0) << 20);
     *total_out = memory_total(&call, call.context->device);
     *free_out = used < *total_out ? *total_out - used : 0;
     return leave(SUCCESS);
@@ -916,14 +916,14 @@ static struct object *map_memory(enum kind kind, struct object *context, size_t 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
     ENTER_CONTEXT()
-    WANT(out != NULL && size > 0, INVALID_VALUE)
+    REQUIRE(out != NULL && size > 0, INVALID_VALUE)
     int device = call.context->device;
-    size_t used = cards[device].allocated + ((size_t)json_integer(call.card, "memory.used_mib", 0) << 20);
+    size_t used = gpus[device].allocated + ((size_t)json_integer(call.gpu, "memory.used_mib", 0) << 20);
     size_t total = memory_total(&call, device);
-    WANT(size <= total && used <= total - size, OUT_OF_MEMORY)
+    REQUIRE(size <= total && used <= total - size, OUT_OF_MEMORY)
     struct object *object = map_memory(KIND_DEVICE_MEMORY, call.context, size);
-    WANT(object != NULL, OUT_OF_MEMORY)
-    cards[device].allocated += size;
+    REQUIRE(object != NULL, OUT_OF_MEMORY)
+    gpus[device].allocated += size;
     *out = (CUdeviceptr)(uintptr_t)object->memory;
     return leave(SUCCESS);
 }
@@ -944,7 +944,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 {
     ENTER_CONTEXT()
     struct object *object = memory_at(address, 0, KIND_DEVICE_MEMORY);
-    WANT(address == 0 || (object != NULL && (uint64_t)(uintptr_t)object->memory == address), INVALID_VALUE)
+    REQUIRE(address == 0 || (object != NULL && (uint64_t)(uintptr_t)object->memory == address), INVALID_VALUE)
     if (object != NULL) {
         free_object(object);
     }
@@ -954,11 +954,11 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address)
 EXPORT CUresult cuMemHostAlloc(void **out, size_t size, unsigned flags)
 {
     ENTER_CONTEXT()
-    WANT(out != NULL && flags < 8, INVALID_VALUE)
+    REQUIRE(out != NULL && flags < 8, INVALID_VALUE)
     *out = NULL;
-    WANT(size > 0, SUCCESS)
+    REQUIRE(size > 0, SUCCESS)
     struct object *object = map_memory(KIND_HOST_MEMORY, call.context, size);
-    WANT(object != NULL, OUT_OF_MEMORY)
+    REQUIRE(object != NULL, OUT_OF_MEMORY)
     *out = object->memory;
     return leave(SUCCESS);
 }
@@ -972,7 +972,7 @@ EXPORT CUresult cuMemFreeHost(void *address)
 {
     ENTER_CONTEXT()
     struct object *object = memory_at((uint64_t)(uintptr_t)address, 0, KIND_HOST_MEMORY);
-    WANT(address == NULL || (object != NULL && object->memory == address), INVALID_VALUE)
+    REQUIRE(address == NULL || (object != NULL && object->memory == address), INVALID_VALUE)
     if (object != NULL) {
         free_object(object);
     }
@@ -982,30 +982,30 @@ EXPORT CUresult cuMemFreeHost(void *address)
 EXPORT CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t size)
 {
     ENTER_CONTEXT()
-    WANT(memory_at(address, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
+    REQUIRE(memory_at(address, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
     memset((void *)(uintptr_t)address, value, size);
     return leave(SUCCESS);
 }
 
-/* "cuda.slow": {"device": 1, "mb_s": 800} holds the copies of one card back to that rate. */
+/* "cuda.slow": {"device": 1, "mb_s": 800} holds the copies of one GPU back to that rate. */
 static void wait_for_bus(const struct call *call, size_t size)
 {
     const struct json *slow = json_get(call->scenario, "cuda.slow");
     double rate = json_number(slow, "mb_s", 0) * 1e6;
-    if (rate > 0 && json_integer(slow, "device", -1) == place_of(call->scenario, call->card)) {
+    if (rate > 0 && json_integer(slow, "device", -1) == place_of(call->scenario, call->gpu)) {
         double seconds = (double)size / rate;
         struct timespec rest = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
         nanosleep(&rest, NULL);
     }
 }
 
-/* "cuda.wrong_copy": {"device": 1, "byte": 77, "bit": 3} turns a bit of what comes back from one card. */
+/* "cuda.wrong_copy": {"device": 1, "byte": 77, "bit": 3} turns a bit of what comes back from one GPU. */
 static void spoil_copy(const struct call *call, unsigned char *to, size_t size)
 {
     const struct json *wrong = json_get(call->scenario, "cuda.wrong_copy");
     long long byte = json_integer(wrong, "byte", -1);
     if (byte >= 0 && (size_t)byte < size
-        && json_integer(wrong, "device", -1) == place_of(call->scenario, call->card)) {
+        && json_integer(wrong, "device", -1) == place_of(call->scenario, call->gpu)) {
         to[byte] ^= (unsigned char)(1u << json_integer(wrong, "bit", 0) % 8);
     }
 }
@@ -1017,9 +1017,9 @@ static CUresult copy(const char *name, uint64_t to, uint64_t from, size_t size, 
     if (begun != SUCCESS) {
         return begun;
     }
-    WANT(size == 0 || (to != 0 && from != 0), INVALID_VALUE)
-    WANT(!to_device || memory_at(to, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
-    WANT(!from_device || memory_at(from, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
+    REQUIRE(size == 0 || (to != 0 && from != 0), INVALID_VALUE)
+    REQUIRE(!to_device || memory_at(to, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
+    REQUIRE(!from_device || memory_at(from, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
     memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
     if (!to_device) {
         spoil_copy(&call, (unsigned char *)(uintptr_t)to, size);
@@ -1072,9 +1072,9 @@ EXPORT CUresult cuEventCreate(struct object **out, unsigned flags)
 {
     enum { DISABLE_TIMING = 2 };
     ENTER_CONTEXT()
-    WANT(out != NULL && flags < 8, INVALID_VALUE)
+    REQUIRE(out != NULL && flags < 8, INVALID_VALUE)
     *out = new_object(KIND_EVENT, call.context);
-    WANT(*out != NULL, OUT_OF_MEMORY)
+    REQUIRE(*out != NULL, OUT_OF_MEMORY)
     (*out)->untimed = (flags & DISABLE_TIMING) != 0;
     return leave(SUCCESS);
 }
@@ -1083,8 +1083,8 @@ EXPORT CUresult cuEventRecord(struct object *handle, void *stream)
 {
     ENTER_CONTEXT()
     struct object *event = find_object(handle, KIND_EVENT);
-    WANT(event != NULL, bad_event(handle))
-    WANT(stream == NULL, INVALID_HANDLE)
+    REQUIRE(event != NULL, bad_event(handle))
+    REQUIRE(stream == NULL, INVALID_HANDLE)
     event->recorded = true;
     clock_gettime(CLOCK_MONOTONIC, &event->time);
     return leave(SUCCESS);
@@ -1093,14 +1093,14 @@ EXPORT CUresult cuEventRecord(struct object *handle, void *stream)
 EXPORT CUresult cuEventSynchronize(struct object *handle)
 {
     ENTER_CONTEXT()
-    WANT(find_object(handle, KIND_EVENT) != NULL, bad_event(handle))
+    REQUIRE(find_object(handle, KIND_EVENT) != NULL, bad_event(handle))
     return leave(SUCCESS);
 }
 
 EXPORT CUresult cuEventQuery(struct object *handle)
 {
     ENTER_CONTEXT()
-    WANT(find_object(handle, KIND_EVENT) != NULL, bad_event(handle))
+    REQUIRE(find_object(handle, KIND_EVENT) != NULL, bad_event(handle))
     return leave(SUCCESS);
 }
 
@@ -1108,10 +1108,10 @@ EXPORT CUresult cuEventElapsedTime(float *out, struct object *start_handle, stru
 {
     ENTER_CONTEXT()
     struct object *start = find_object(start_handle, KIND_EVENT), *end = find_object(end_handle, KIND_EVENT);
-    WANT(out != NULL, INVALID_VALUE)
-    WANT(start != NULL, bad_event(start_handle))
-    WANT(end != NULL, bad_event(end_handle))
-    WANT(start->recorded && end->recorded && !start->untimed && !end->untimed, INVALID_HANDLE)
+    REQUIRE(out != NULL, INVALID_VALUE)
+    REQUIRE(start != NULL, bad_event(start_handle))
+    REQUIRE(end != NULL, bad_event(end_handle))
+    REQUIRE(start->recorded && end->recorded && !start->untimed && !end->untimed, INVALID_HANDLE)
     *out = (float)((double)(end->time.tv_sec - start->time.tv_sec) * 1e3
         + (double)(end->time.tv_nsec - start->time.tv_nsec) / 1e6);
     return leave(SUCCESS);
@@ -1121,7 +1121,7 @@ EXPORT CUresult cuEventDestroy_v2(struct object *handle)
 {
     ENTER_CONTEXT()
     struct object *event = find_object(handle, KIND_EVENT);
-    WANT(event != NULL, bad_event(handle))
+    REQUIRE(event != NULL, bad_event(handle))
     free_object(event);
     return leave(SUCCESS);
 }
@@ -1140,7 +1140,7 @@ EXPORT CUresult cuModuleLoadDataEx(
 {
     enum { ERROR_LOG = 5, ERROR_LOG_SIZE = 6 };
     ENTER_CONTEXT()
-    WANT(out != NULL && image != NULL && (option_count == 0 || (options != NULL && values != NULL)), INVALID_VALUE)
+    REQUIRE(out != NULL && image != NULL && (option_count == 0 || (options != NULL && values != NULL)), INVALID_VALUE)
     char *log = NULL;
     size_t log_size = 0;
     for (unsigned i = 0; i < option_count; i++) {
@@ -1151,10 +1151,10 @@ EXPORT CUresult cuModuleLoadDataEx(
         log[0] = '\0';
     }
     /* Compiled images begin with these; there is nothing here that could run them. */
-    WANT(memcmp(image, "\x7f" "ELF", 4) != 0 && memcmp(image, "\x50\xed\x55\xba", 4) != 0, INVALID_IMAGE)
+    REQUIRE(memcmp(image, "\x7f" "ELF", 4) != 0 && memcmp(image, "\x50\xed\x55\xba", 4) != 0, INVALID_IMAGE)
     struct ptx_module *module = NULL;
-    int capability = (int)(json_integer(call.card, "compute_capability.0", 0) * 10
-        + json_integer(call.card, "compute_capability.1", 0));
+    int capability = (int)(json_integer(call.gpu, "compute_capability.0", 0) * 10
+        + json_integer(call.gpu, "compute_capability.1", 0));
     int version = newest_ptx(scenario_cuda_version(call.scenario, module_version));
     switch (ptx_load(image, version, capability, &module, log, log_size)) {
     case PTX_IMAGE: return leave(INVALID_IMAGE);
@@ -1181,7 +1181,7 @@ EXPORT CUresult cuModuleUnload(struct object *handle)
 {
     ENTER_CONTEXT()
     struct object *module = find_object(handle, KIND_MODULE);
-    WANT(module != NULL, bad_handle(handle, KIND_MODULE, INVALID_HANDLE, INVALID_HANDLE))
+    REQUIRE(module != NULL, bad_handle(handle, KIND_MODULE, INVALID_HANDLE, INVALID_HANDLE))
     free_owned(module);
     free_object(module);
     return leave(SUCCESS);
@@ -1191,20 +1191,20 @@ EXPORT CUresult cuModuleGetFunction(struct object **out, struct object *handle, 
 {
     ENTER_CONTEXT()
     struct object *module = find_object(handle, KIND_MODULE);
-    WANT(out != NULL && name != NULL, INVALID_VALUE)
-    WANT(module != NULL, bad_handle(handle, KIND_MODULE, INVALID_HANDLE, INVALID_HANDLE))
+    REQUIRE(out != NULL && name != NULL, INVALID_VALUE)
+    REQUIRE(module != NULL, bad_handle(handle, KIND_MODULE, INVALID_HANDLE, INVALID_HANDLE))
     struct ptx_function *function = ptx_find(module->module, name);
-    WANT(function != NULL, NOT_FOUND)
+    REQUIRE(function != NULL, NOT_FOUND)
     *out = new_object(KIND_FUNCTION, module);
-    WANT(*out != NULL, OUT_OF_MEMORY)
+    REQUIRE(*out != NULL, OUT_OF_MEMORY)
     (*out)->function = function;
     return leave(SUCCESS);
 }
 
-/* What a kernel may touch: memory of its card, and pinned memory of the host. */
+/* What a kernel may touch: memory of its GPU, and pinned memory of the host. */
 static void *kernel_memory(void *context, uint64_t address, size_t size)
 {
-    static __thread struct object *last; /* neighbours are asked for one after the other */
+    static __thread struct object *last; /* neighbours come one after the other */
     const struct object *owner = context;
     uint64_t start = last != NULL ? (uint64_t)(uintptr_t)last->memory : 0;
     if (last == NULL || find_object(last, KIND_DEVICE_MEMORY) == NULL || last->device != owner->device
@@ -1224,25 +1224,25 @@ EXPORT CUresult cuLaunchKernel(struct object *handle, unsigned grid_x, unsigned 
 {
     ENTER_CONTEXT()
     struct object *function = find_object(handle, KIND_FUNCTION);
-    WANT(function != NULL, bad_handle(handle, KIND_FUNCTION, INVALID_HANDLE, INVALID_HANDLE))
-    WANT(stream == NULL, INVALID_HANDLE)
-    WANT(extra == NULL, NOT_SUPPORTED)
-    WANT(grid_x > 0 && grid_y > 0 && grid_z > 0 && grid_x <= 2147483647u && grid_y <= 65535 && grid_z <= 65535,
+    REQUIRE(function != NULL, bad_handle(handle, KIND_FUNCTION, INVALID_HANDLE, INVALID_HANDLE))
+    REQUIRE(stream == NULL, INVALID_HANDLE)
+    REQUIRE(extra == NULL, NOT_SUPPORTED)
+    REQUIRE(grid_x > 0 && grid_y > 0 && grid_z > 0 && grid_x <= 2147483647u && grid_y <= 65535 && grid_z <= 65535,
         INVALID_VALUE)
-    WANT(block_x > 0 && block_y > 0 && block_z > 0 && block_x <= 1024 && block_y <= 1024 && block_z <= 64
+    REQUIRE(block_x > 0 && block_y > 0 && block_z > 0 && block_x <= 1024 && block_y <= 1024 && block_z <= 64
             && block_x * block_y * block_z <= 1024 && shared_bytes <= 49152, INVALID_VALUE)
-    WANT(parameters != NULL || ptx_parameter_count(function->function) == 0, INVALID_VALUE)
+    REQUIRE(parameters != NULL || ptx_parameter_count(function->function) == 0, INVALID_VALUE)
     struct ptx_launch launch = {
         .grid = {grid_x, grid_y, grid_z}, .block = {block_x, block_y, block_z}, .parameters = parameters,
         .memory = kernel_memory, .context = call.context, .wrong_thread = -1,
     };
     /* "cuda.wrong_result": {"device": 1, "element": 4711, "bit": 17} */
     const struct json *wrong = json_get(call.scenario, "cuda.wrong_result");
-    if (wrong != NULL && json_integer(wrong, "device", -1) == place_of(call.scenario, call.card)) {
+    if (wrong != NULL && json_integer(wrong, "device", -1) == place_of(call.scenario, call.gpu)) {
         launch.wrong_thread = json_integer(wrong, "element", 0);
         launch.wrong_bit = (unsigned)json_integer(wrong, "bit", 0);
     }
-    /* As on a card the launch succeeds, and what goes wrong later is told by the calls that follow. */
+    /* As on a GPU the launch succeeds, and what goes wrong later is reported by the calls that follow. */
     switch (ptx_run(function->function, &launch)) {
     case PTX_ILLEGAL_ADDRESS: process_failure = ILLEGAL_ADDRESS; break;
     case PTX_MISALIGNED: process_failure = MISALIGNED_ADDRESS; break;

@@ -72,7 +72,7 @@ struct reader {
     size_t log_size, logged;
     bool wrong; /* something was refused */
     bool failed; /* and nothing further can be read */
-    char unknown[1024]; /* what is told last: the symbols that are nowhere defined */
+    char unknown[1024]; /* what is reported last: the symbols that are nowhere defined */
 };
 
 static const char *const special_names[] = {
@@ -181,10 +181,10 @@ static void skip_space(struct reader *reader)
     }
 }
 
-static bool take(struct reader *reader, char wanted)
+static bool take(struct reader *reader, char expected)
 {
     skip_space(reader);
-    if (*reader->at != wanted) {
+    if (*reader->at != expected) {
         return false;
     }
     reader->at++;
@@ -209,9 +209,9 @@ static void syntax_error(struct reader *reader)
         reader->at);
 }
 
-static void expect(struct reader *reader, char wanted)
+static void expect(struct reader *reader, char expected)
 {
-    if (!take(reader, wanted)) {
+    if (!take(reader, expected)) {
         syntax_error(reader);
     }
 }
@@ -363,10 +363,10 @@ static struct operand address(struct reader *reader, const struct ptx_function *
     return out;
 }
 
-static bool has_word(char *parts[], int count, const char *wanted)
+static bool has_word(char *parts[], int count, const char *word)
 {
     for (int i = 1; i < count; i++) {
-        if (strcmp(parts[i], wanted) == 0) {
+        if (strcmp(parts[i], word) == 0) {
             return true;
         }
     }
@@ -426,14 +426,14 @@ static enum refusal parse_opcode(struct instruction *code, char *parts[], int co
     };
     static const char *const comparisons[] = {"eq", "ne", "lt", "le", "gt", "ge"};
     static const char *const unsigned_comparisons[] = {"", "", "lo", "ls", "hi", "hs"};
-    size_t known = sizeof(operations) / sizeof(operations[0]), found = 0;
-    while (found < known && strcmp(parts[0], operations[found].text) != 0) {
-        found++;
+    size_t known = sizeof(operations) / sizeof(operations[0]), place = 0;
+    while (place < known && strcmp(parts[0], operations[place].text) != 0) {
+        place++;
     }
-    if (found == known) {
+    if (place == known) {
         return ONE_OF(other_instructions, parts[0], false) ? NOT_HERE : NO_INSTRUCTION;
     }
-    code->operation = operations[found].operation;
+    code->operation = operations[place].operation;
     if (code->operation == OP_LD && has_word(parts, count, "param")) {
         code->operation = OP_LD_PARAM;
     } else if (code->operation == OP_LD || code->operation == OP_ST) {

@@ -18,7 +18,7 @@ struct ptx_function;
 /* PTX_IMAGE: this is no PTX. */
 enum ptx_problem { PTX_OK, PTX_IMAGE, PTX_INVALID, PTX_VERSION };
 
-/* `newest_version` is the PTX that the driver knows (84 is 8.4), `capability` what the card has (80 is 8.0). */
+/* `newest_version` is the PTX that the driver knows (84 is 8.4), `capability` what the GPU has (80 is 8.0). */
 enum ptx_problem ptx_load(const char *text, int newest_version, int capability, struct ptx_module **out, char *log,
     size_t log_size);
 void ptx_free(struct ptx_module *module);
@@ -28,7 +28,7 @@ int ptx_parameter_count(const struct ptx_function *function);
 struct ptx_launch {
     unsigned grid[3], block[3];
     void **parameters; /* an address for each */
-    /* Whether a kernel on this card may touch the memory: a pointer to it, or NULL. */
+    /* Whether a kernel on this GPU may touch the memory: a pointer to it, or NULL. */
     void *(*memory)(void *context, uint64_t address, size_t size);
     void *context;
     /* One bit of what thread number `wrong_thread` stores is turned; -1 for none. */

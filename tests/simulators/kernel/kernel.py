@@ -1,14 +1,14 @@
 #!/usr/bin/python3 -I
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stand-in for what the Linux kernel and kmod show of NVIDIA cards and their modules. No real module is ever loaded.
+"""Stand-in for what the Linux kernel and kmod show of NVIDIA GPUs and their modules. No real module is ever loaded.
 
 For the modules named nvidia* and nouveau, and nothing else, it imitates the PCI bus in sysfs, /sys/module,
 /proc/modules, /proc/devices and /proc/driver/nvidia, and what modprobe, rmmod and insmod do to them. A module is
 loaded only if a real one, built for a kernel that is installed here, lies in /lib/modules; its version is that
-file's version. What the scenario file says of the cards decides whether the module finds any.
+file's version. What the scenario file says of the GPUs decides whether the module finds any.
 
     kernel.py boot          lay the views over /proc and /sys; load what a booting machine would load
-    kernel.py show          show the cards of a changed scenario and write its new lines of the log; loaded modules stay
+    kernel.py show          show the GPUs of a changed scenario and write its new lines of the log; loaded modules stay
     kernel.py log           hold the pipe open that the log is, until stopped
     kernel.py libraries     put the stand-ins in the place of NVIDIA's libraries that are installed, and take them
                             away where the package is gone
@@ -98,27 +98,27 @@ class Refused(Exception):
 # The scenario
 
 
-def scenario() -> dict[str, Any]:
-    found = json.loads(SCENARIO.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
+def read_scenario() -> dict[str, Any]:
+    document = json.loads(SCENARIO.read_text(encoding="utf-8"))
+    if not isinstance(document, dict):
         raise SystemExit(f"{SCENARIO}: not an object")
-    return found
+    return document
 
 
-def cards(wanted: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cards that answer on the bus."""
-    return [card for card in wanted.get("devices", []) if card.get("state", "ok") != "gone"]
+def gpus(scenario: dict[str, Any]) -> list[dict[str, Any]]:
+    """The GPUs that answer on the bus."""
+    return [gpu for gpu in scenario.get("devices", []) if gpu.get("state", "ok") != "gone"]
 
 
-def driven(wanted: dict[str, Any], module: dict[str, Any]) -> list[dict[str, Any]]:
-    """The cards that a driver of this version and flavour takes."""
+def driven(scenario: dict[str, Any], module: dict[str, Any]) -> list[dict[str, Any]]:
+    """The GPUs that a driver of this version and flavour takes."""
     branch = int(module["version"].split(".")[0])
     taken = []
-    for card in cards(wanted):
-        oldest, newest = card.get("driver_branches") or (0, None)
-        flavours = card.get("kernel_module", "any")
+    for gpu in gpus(scenario):
+        oldest, newest = gpu.get("driver_branches") or (0, None)
+        flavours = gpu.get("kernel_module", "any")
         if branch >= oldest and (newest is None or branch <= newest) and flavours in ("any", module["flavour"]):
-            taken.append(card)
+            taken.append(gpu)
     return taken
 
 
@@ -130,7 +130,7 @@ def canonical(name: str) -> str:
 
 
 def _module_of(name: str) -> str | None:
-    """Our name of a module that is asked for: nvidia-current-uvm and nvidia_uvm are both nvidia_uvm."""
+    """Our name of a module that is requested: nvidia-current-uvm and nvidia_uvm are both nvidia_uvm."""
     if canonical(name) in NEEDS:
         return canonical(name)
     match = FILE_NAME.fullmatch(name.replace("_", "-"))
@@ -139,8 +139,8 @@ def _module_of(name: str) -> str | None:
 
 def kernels() -> list[Path]:
     """Directories of the installed kernels' modules, the newest first."""
-    found = [path for path in MODULES.glob("*") if path.is_dir()]
-    return sorted(found, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)], reverse=True)
+    directories = [path for path in MODULES.glob("*") if path.is_dir()]
+    return sorted(directories, key=lambda path: [int(n) for n in re.findall(r"\d+", path.name)], reverse=True)
 
 
 def module_file(name: str) -> Path | None:
@@ -151,16 +151,16 @@ def module_file(name: str) -> Path | None:
         places = [kernel / "updates", kernel / "extra", kernel / "weak-updates", kernel / "kernel/drivers/video"]
         if module == "nouveau":
             places = [kernel / "kernel/drivers/gpu/drm/nouveau"]
-        found = []
+        flavours = []
         for place in places:
             for path in sorted(place.rglob("*.ko*")):
                 stem = path.name.split(".ko")[0].replace("_", "-")
                 if stem == exact:
                     return path
                 if canonical(exact) == module and _module_of(stem) == module:
-                    found.append(path)
-        if found:
-            return found[0]
+                    flavours.append(path)
+        if flavours:
+            return flavours[0]
     return None
 
 
@@ -208,11 +208,11 @@ def command_for(action: str, name: str) -> str | None:
 
 
 def options_for(names: set[str]) -> dict[str, str]:
-    found = {}
+    options = {}
     for words in configuration():
         if words[0] == "options" and len(words) > 2 and canonical(words[1]) in names:
-            found.update(word.split("=", 1) for word in words[2:] if "=" in word)
-    return found
+            options.update(word.split("=", 1) for word in words[2:] if "=" in word)
+    return options
 
 
 # What is loaded
@@ -220,8 +220,8 @@ def options_for(names: set[str]) -> dict[str, str]:
 
 def state() -> dict[str, Any]:
     """{"modules": {name: {"version", "flavour", "size", "parameters"}}} in the order of loading."""
-    found: dict[str, Any] = json.loads(STATE.read_text(encoding="utf-8"))
-    return found
+    current: dict[str, Any] = json.loads(STATE.read_text(encoding="utf-8"))
+    return current
 
 
 def keep(now: dict[str, Any]) -> None:
@@ -248,12 +248,12 @@ def users_of_devices(name: str) -> list[str]:
         "nvidia_uvm": r"/dev/nvidia-uvm(-tools)?$",
         "nvidia_modeset": r"/dev/nvidia-modeset$",
     }
-    found = set()
+    processes = set()
     for link in glob.glob("/proc/[0-9]*/fd/*") if name in patterns else ():
         with contextlib.suppress(OSError):
             if re.match(patterns[name], os.readlink(link)):
-                found.add(link.split("/")[2])
-    return sorted(found)
+                processes.add(link.split("/")[2])
+    return sorted(processes)
 
 
 def load(name: str, parameters: dict[str, str], path: Path | None = None) -> None:
@@ -277,15 +277,15 @@ def load(name: str, parameters: dict[str, str], path: Path | None = None) -> Non
             sibling = name.replace("_", "-").replace(part, need[len("nvidia") :].replace("_", "-"))
             load(sibling if module_file(sibling) else need, {})
     now = state()
-    wanted = scenario()
+    scenario = read_scenario()
     fresh: dict[str, Any] = {"size": file.stat().st_size}
     if module != "nouveau":
-        if wanted.get("secure_boot") == "on":
+        if scenario.get("secure_boot") == "on":
             raise Refused(f"ERROR: could not insert '{canonical(name)}': Key was rejected by service")
         license_ = modinfo_field(file, "license")
         fresh["version"] = modinfo_field(file, "version") or now["modules"].get("nvidia", {}).get("version", "")
         fresh["flavour"] = "open" if "GPL" in license_ else "proprietary"
-        if module == "nvidia" and ("nouveau" in now["modules"] or not driven(wanted, fresh)):
+        if module == "nvidia" and ("nouveau" in now["modules"] or not driven(scenario, fresh)):
             raise Refused(f"ERROR: could not insert '{canonical(name)}': No such device")
         if module != "nvidia" and fresh["version"] != now["modules"]["nvidia"]["version"]:
             raise Refused(f"ERROR: could not insert '{canonical(name)}': Invalid argument")
@@ -314,10 +314,10 @@ def unload(name: str) -> None:
 
 def _in_use(name: str) -> bool:
     """Whether the scenario says that something in the kernel uses the module."""
-    wanted = scenario()
+    scenario = read_scenario()
     if name == "nouveau":
-        return bool((wanted.get("nouveau") or {}).get("in_use"))
-    return name in wanted.get("modules_in_use", [])
+        return bool((scenario.get("nouveau") or {}).get("in_use"))
+    return name in scenario.get("modules_in_use", [])
 
 
 # What is shown
@@ -330,14 +330,14 @@ def write(path: Path, text: str) -> None:
 
 def show() -> None:
     """Write all views anew."""
-    wanted = scenario()
+    scenario = read_scenario()
     modules = state()["modules"]
     _show_modules(modules)
-    _show_character_devices(modules, wanted)
-    _show_proc_driver(modules, wanted)
-    _show_bus(modules, wanted)
-    _show_firmware(wanted)
-    _show_fabric_manager(wanted)
+    _show_character_devices(modules, scenario)
+    _show_proc_driver(modules, scenario)
+    _show_bus(modules, scenario)
+    _show_firmware(scenario)
+    _show_fabric_manager(scenario)
 
 
 def _real(name: str) -> Path:
@@ -358,7 +358,7 @@ def _show_modules(modules: dict[str, Any]) -> None:
     _clear(views, kept="links")
     for name, module in modules.items():
         held = holders(modules, name)
-        # Without the processes that hold a card: a file cannot follow them, and a stale count would mislead.
+        # Without the processes that hold a GPU: a file cannot follow them, and a stale count would mislead.
         count = len(held) + _in_use(name)
         directory = views / name
         (directory / "holders").mkdir(parents=True)
@@ -384,7 +384,7 @@ def _version(modules: dict[str, Any]) -> list[int]:
     return [int(part) for part in modules["nvidia"]["version"].split(".")]
 
 
-def _show_character_devices(modules: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _show_character_devices(modules: dict[str, Any], scenario: dict[str, Any]) -> None:
     characters, _, blocks = _real("proc-devices").read_text(encoding="ascii").partition("\nBlock devices:")
     added = []
     if "nvidia" in modules:
@@ -403,7 +403,7 @@ def _show_character_devices(modules: dict[str, Any], wanted: dict[str, Any]) -> 
     write(RUN / "proc-devices", "\n".join(lines) + "\n\nBlock devices:" + blocks)
 
 
-def _show_proc_driver(modules: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _show_proc_driver(modules: dict[str, Any], scenario: dict[str, Any]) -> None:
     views = RUN / "proc-driver"
     for name in ("nvidia", "nvidia-caps", "nvidia-nvswitch"):
         shutil.rmtree(views / name, ignore_errors=True)
@@ -417,29 +417,29 @@ def _show_proc_driver(modules: dict[str, Any], wanted: dict[str, Any]) -> None:
     write(nvidia / "version", version + "GCC version:  gcc version 12.2.0 (simulated)\n")
     given = {key[len(PREFIX) :]: str(int(value, 0)) for key, value in module["parameters"].items() if _is_number(value)}
     write(nvidia / "params", "".join(f"{key}: {value}\n" for key, value in {**PARAMETERS, **given}.items()))
-    for card in driven(wanted, module):
-        gpu = nvidia / "gpus" / card["pci"]["address"]
-        gpu.mkdir()
+    for gpu in driven(scenario, module):
+        directory = nvidia / "gpus" / gpu["pci"]["address"]
+        directory.mkdir()
         fields = {
-            "Model": card["name"],
-            "IRQ": card["pci"]["irq"],
-            "GPU UUID": card["uuid"],
-            "Video BIOS": card["vbios"].lower(),
+            "Model": gpu["name"],
+            "IRQ": gpu["pci"]["irq"],
+            "GPU UUID": gpu["uuid"],
+            "Video BIOS": gpu["vbios"].lower(),
             "Bus Type": "PCIe",
             "DMA Size": "47 bits",
             "DMA Mask": "0x7fffffffffff",
-            "Bus Location": card["pci"]["address"],
-            "Device Minor": card["minor"],
-            "GPU Firmware": module["version"] if card["architecture"] >= 6 else "N/A",
+            "Bus Location": gpu["pci"]["address"],
+            "Device Minor": gpu["minor"],
+            "GPU Firmware": module["version"] if gpu["architecture"] >= 6 else "N/A",
             "GPU Excluded": "No",
         }
-        write(gpu / "information", "".join(f"{key}: \t {value}\n" for key, value in fields.items()))
+        write(directory / "information", "".join(f"{key}: \t {value}\n" for key, value in fields.items()))
     if _version(modules) >= [450]:
-        _show_capabilities(nvidia / "capabilities", driven(wanted, module), _version(modules))
-    if wanted.get("switches"):
+        _show_capabilities(nvidia / "capabilities", driven(scenario, module), _version(modules))
+    if scenario.get("switches"):
         (views / "nvidia-nvswitch" / "devices").mkdir(parents=True)
         write(views / "nvidia-nvswitch" / "permissions", "DeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n")
-        for switch in wanted["switches"]:
+        for switch in scenario["switches"]:
             (views / "nvidia-nvswitch" / "devices" / switch["pci"]["address"]).mkdir()
 
 
@@ -454,33 +454,33 @@ def _show_capabilities(directory: Path, taken: list[dict[str, Any]], version: li
 
     if version >= [550]:
         capability(directory / "fabric-imex-mgmt", 4323)
-    if not any(card.get("mig") for card in taken):
+    if not any(gpu.get("mig") for gpu in taken):
         return
     capability(directory / "mig" / "config", 1)
     capability(directory / "mig" / "monitor", 2, 0o444)
-    for card in taken:
-        mig = card.get("mig") or {}
+    for gpu in taken:
+        mig = gpu.get("mig") or {}
         for instance in mig["instances"] if mig.get("current") else ():
-            base = 3 + 135 * card["minor"] + 9 * instance["id"]
-            where = directory / f"gpu{card['minor']}" / "mig" / f"gi{instance['id']}"
+            base = 3 + 135 * gpu["minor"] + 9 * instance["id"]
+            where = directory / f"gpu{gpu['minor']}" / "mig" / f"gi{instance['id']}"
             capability(where / "access", base)
             capability(where / "ci0" / "access", base + 1)
 
 
-def _show_bus(modules: dict[str, Any], wanted: dict[str, Any]) -> None:
+def _show_bus(modules: dict[str, Any], scenario: dict[str, Any]) -> None:
     bus, drivers = RUN / "pci-devices", RUN / "pci-drivers"
     _clear(bus, kept="links")
     _clear(drivers, kept="links")
     for driver in ("nouveau", "nvidia"):
         if driver in modules:
             (drivers / driver).mkdir()
-    taken = [card["pci"]["address"] for card in driven(wanted, modules["nvidia"])] if "nvidia" in modules else []
-    for item in [*cards(wanted), *wanted.get("switches", [])]:
+    taken = [gpu["pci"]["address"] for gpu in driven(scenario, modules["nvidia"])] if "nvidia" in modules else []
+    for item in [*gpus(scenario), *scenario.get("switches", [])]:
         directory = bus / item["pci"]["address"]
         directory.mkdir()
         _show_function(directory, item["pci"])
         driver = "nvidia" if item["pci"]["address"] in taken else ""
-        if "nouveau" in modules and item in cards(wanted):
+        if "nouveau" in modules and item in gpus(scenario):
             driver = "nouveau"
         if driver:
             (directory / "driver").symlink_to(f"../../drivers/{driver}")
@@ -525,27 +525,27 @@ def _show_function(directory: Path, pci: dict[str, Any]) -> None:
     (directory / "config").write_bytes(bytes(space))
 
 
-def _show_firmware(wanted: dict[str, Any]) -> None:
+def _show_firmware(scenario: dict[str, Any]) -> None:
     """Secure Boot, as far as the variable that says whether it is on."""
     shutil.rmtree(RUN / "sys-firmware" / "efi", ignore_errors=True)
-    if wanted.get("secure_boot") in ("on", "enrolled", "off"):
+    if scenario.get("secure_boot") in ("on", "enrolled", "off"):
         variables = RUN / "sys-firmware" / "efi" / "efivars"
         variables.mkdir(parents=True)
-        value = b"\6\0\0\0" + (b"\0" if wanted["secure_boot"] == "off" else b"\1")
+        value = b"\6\0\0\0" + (b"\0" if scenario["secure_boot"] == "off" else b"\1")
         (variables / "SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c").write_bytes(value)
 
 
 # What the driver writes into the kernel's log, and the daemon that a scenario says runs
 
 
-def _log(wanted: dict[str, Any]) -> None:
+def _log(scenario: dict[str, Any]) -> None:
     """Write the scenario's lines that were not written yet, as records of /dev/kmsg."""
     counter = RUN / "kernel-log.json"
     written = json.loads(counter.read_text(encoding="ascii")) if counter.exists() else {"sequence": 0}
-    if written.get("scenario") != wanted.get("name"):
-        written.update(scenario=wanted.get("name"), id=0)
+    if written.get("scenario") != scenario.get("name"):
+        written.update(scenario=scenario.get("name"), id=0)
     records = []
-    for entry in sorted(wanted.get("kernel_log", []), key=lambda entry: entry["id"]):
+    for entry in sorted(scenario.get("kernel_log", []), key=lambda entry: entry["id"]):
         if entry["id"] > written["id"]:
             for line in entry["lines"]:
                 written["sequence"] += 1
@@ -561,22 +561,22 @@ def _log(wanted: dict[str, Any]) -> None:
 def log() -> None:
     """Hold the pipe open, so that what is written waits for its reader, until the unit is stopped."""
     with open(os.open(LOG, os.O_RDWR | os.O_CLOEXEC), "rb"):
-        _log(scenario())
+        _log(read_scenario())
         signal.pause()
 
 
 def changed() -> None:
     """The scenario is another one."""
     show()
-    _log(scenario())
+    _log(read_scenario())
 
 
-def _show_fabric_manager(wanted: dict[str, Any]) -> None:
+def _show_fabric_manager(scenario: dict[str, Any]) -> None:
     """The PID file that the daemon would write; the process in it is one that lives."""
-    if wanted.get("fabric_manager") == "running":
+    if scenario.get("fabric_manager") == "running":
         FABRIC_MANAGER.parent.mkdir(parents=True, exist_ok=True)
         write(FABRIC_MANAGER, "1\n")
-    elif wanted.get("fabric_manager") == "stopped":
+    elif scenario.get("fabric_manager") == "stopped":
         FABRIC_MANAGER.unlink(missing_ok=True)
 
 
@@ -637,12 +637,12 @@ def boot() -> None:
 
 
 def _load_what_the_bus_asks_for() -> None:
-    """What udev loads for the cards it finds: nouveau, which every kernel has, or else a driver that was built."""
-    wanted = scenario()
+    """What udev loads for the GPUs it finds: nouveau, which every kernel has, or else a driver that was built."""
+    scenario = read_scenario()
     try:
-        if (wanted.get("nouveau") or {}).get("at_boot") and not blacklisted("nouveau") and module_file("nouveau"):
+        if (scenario.get("nouveau") or {}).get("at_boot") and not blacklisted("nouveau") and module_file("nouveau"):
             load("nouveau", {})
-        elif cards(wanted) and module_file("nvidia") and not blacklisted("nvidia"):
+        elif gpus(scenario) and module_file("nvidia") and not blacklisted("nvidia"):
             modprobe_one("nvidia", {}, ignore_commands=False)
     except Refused as refused:
         print(f"simulated kernel: {refused}", file=sys.stderr)
@@ -788,12 +788,12 @@ def _split(arguments: list[str]) -> tuple[set[str], list[str]]:
 def modprobe(arguments: list[str]) -> int:
     flags, names = _split(arguments)
     several = bool(flags & {"r", "a"})
-    asked = names if several else names[:1]
-    if not asked or flags - set("arqvbifns1w") or not all(_module_of(name) for name in asked):
+    requested = names if several else names[:1]
+    if not requested or flags - set("arqvbifns1w") or not all(_module_of(name) for name in requested):
         pass_on("modprobe", arguments)
     parameters = dict(word.split("=", 1) for word in names[1:] if "=" in word) if not several else {}
     status = 0
-    for name in asked:
+    for name in requested:
         try:
             module = _module_of(name)
             assert module is not None
@@ -846,7 +846,7 @@ def insmod(arguments: list[str]) -> int:
 
 
 def modinfo(arguments: list[str]) -> int:
-    """The running kernel is the lab host's; asked for ours by name, kmod is told the file."""
+    """The running kernel is the lab host's; where ours is requested by name, kmod gets the file."""
     given = []
     for word in arguments:
         file = module_file(word) if _module_of(word) and "/" not in word else None

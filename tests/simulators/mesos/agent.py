@@ -39,14 +39,14 @@ _ISOLATORS = (
 ISOLATORS = frozenset(_ISOLATORS.split())
 
 
-def _cards() -> list[str]:
-    """Each card as "ok" or as what NVML says instead of giving its handle.
+def _gpu_states() -> list[str]:
+    """Each GPU as "ok" or as what NVML says instead of giving its handle.
 
     STAND_IN_GPUS lists them (ok,GPU is lost,ok); without it the NVML library that is installed is asked.
     """
-    told = os.environ.get("STAND_IN_GPUS")
-    if told is not None:
-        return [card for card in told.split(",") if card]
+    listed = os.environ.get("STAND_IN_GPUS")
+    if listed is not None:
+        return [state for state in listed.split(",") if state]
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
@@ -55,17 +55,17 @@ def _cards() -> list[str]:
     code = nvml.nvmlInit_v2()
     if code:
         grammar.die(f"Failed to create a containerizer: nvmlInit failed: {nvml.nvmlErrorString(code).decode()}")
-    count, handle, cards = ctypes.c_uint(), ctypes.c_void_p(), []
+    count, handle, states = ctypes.c_uint(), ctypes.c_void_p(), []
     nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
     for index in range(count.value):
         code = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
-        cards.append("ok" if code == 0 else nvml.nvmlErrorString(code).decode())
+        states.append("ok" if code == 0 else nvml.nvmlErrorString(code).decode())
     nvml.nvmlShutdown()
-    return cards
+    return states
 
 
 def _device_files() -> None:
-    """What the isolator needs of /dev beside the cards. Cards that only a variable names have none."""
+    """What the isolator needs of /dev beside the GPUs. GPUs that only a variable names have none."""
     if "STAND_IN_GPUS" in os.environ:
         return
     isolator = "Failed to create a containerizer: Could not create isolator 'gpu/nvidia'"
@@ -79,7 +79,7 @@ def _device_files() -> None:
 
 
 def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int]:
-    """Checks gpus, the list of cards and the isolators, and fills in gpus where neither is given. Gives the cards."""
+    """Checks gpus, the list of GPUs and the isolators, and fills in gpus where neither is given. Gives the GPUs."""
     isolation = flags["isolation"].split(",")
     strangers = [name for name in isolation if name not in ISOLATORS]
     if strangers and not {"modules", "modules_dir"} & set(flags):
@@ -103,9 +103,9 @@ def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int
         return []
     if (gpus is None) != (listed is None):
         grammar.die("The `gpus` resource and '--nvidia_gpu_devices' must be specified together")
-    cards = _cards()
+    states = _gpu_states()
     if listed is None:
-        indices = list(range(len(cards)))
+        indices = list(range(len(states)))
     else:
         indices = [int(number) for number in listed.split(",") if number]
         if len(set(indices)) != len(indices):
@@ -114,13 +114,13 @@ def _gpu_resources(flags: dict[str, str], resources: dict[str, Any]) -> list[int
             grammar.die("The 'gpus' resource must be an unsigned integer")
         if len(indices) != gpus:
             grammar.die("'--resources' and '--nvidia_gpu_devices' specify different numbers of GPU devices")
-        if gpus > len(cards) or max(indices) >= len(cards):
+        if gpus > len(states) or max(indices) >= len(states):
             grammar.die("The number of GPUs requested is greater than the number of GPUs available on the machine")
     if indices:
         _device_files()
     for index in indices:
-        if cards[index] != "ok":
-            grammar.die(f"Failed to create a containerizer: nvml::deviceGetHandleByIndex: {cards[index]}")
+        if states[index] != "ok":
+            grammar.die(f"Failed to create a containerizer: nvml::deviceGetHandleByIndex: {states[index]}")
     resources["gpus"] = float(len(indices))
     return indices
 
@@ -132,7 +132,7 @@ class Agent(Tasks):
         resources = {"cpus": 4.0, "mem": 4096.0, "disk": 10000.0, "ports": "[31000-32000]"}
         resources.update(grammar.resources(flags.get("resources", "")))
         attributes = grammar.attributes(flags.get("attributes", ""))
-        self.cards = sorted(_gpu_resources(flags, resources))
+        self.gpu_indices = sorted(_gpu_resources(flags, resources))
         self.info: dict[str, Any] = {
             "hostname": hostname,
             "ip": ip,

@@ -49,8 +49,8 @@ class Tasks:
         self.work, self.meta = Path(flags["work_dir"]), Path(flags["work_dir"]) / "meta/slaves"
         self.id = ""
         self.tasks: dict[str, Task] = {}
-        # NVML's indices of the cards that may be given out.
-        self.cards: list[int] = []
+        # NVML's indices of the GPUs that may be given out.
+        self.gpu_indices: list[int] = []
         # What executors find in their environment, and hand on to their tasks.
         self.executor: dict[str, str] = json.loads(flags.get("executor_environment_variables", "{}"))
         # Set when there is something to tell the master.
@@ -101,13 +101,13 @@ class Tasks:
         if task["id"] in self.tasks:
             return {}
         why = self._why_not(task)
-        taken = {card for row in self.tasks.values() if row["state"] in ALIVE for card in row.get("cards", [])}
-        free = [card for card in self.cards if card not in taken]
+        taken = {index for row in self.tasks.values() if row["state"] in ALIVE for index in row.get("gpu_indices", [])}
+        free = [index for index in self.gpu_indices if index not in taken]
         wanted = int(task["resources"].get("gpus", 0))
-        if self.cards and wanted > len(free):
+        if self.gpu_indices and wanted > len(free):
             why = f"Failed to launch container: Requested {wanted} gpus but only {len(free)} available"
         # The lowest first, as the real one does it.
-        row = self.tasks[task["id"]] = {**task, "state": "TASK_RUNNING", "cards": free[:wanted], "pid": 0}
+        row = self.tasks[task["id"]] = {**task, "state": "TASK_RUNNING", "gpu_indices": free[:wanted], "pid": 0}
         if not why:
             try:
                 self._start(row)
@@ -169,7 +169,7 @@ class Tasks:
     def _environment(self, task: Task) -> dict[str, str]:
         """A path, the agent's address, MESOS_… and what the task brings: nothing else of the agent's own reaches it.
 
-        So LD_LIBRARY_PATH does not. Cards by NVML's index.
+        So LD_LIBRARY_PATH does not. GPUs by NVML's index.
         """
         sandbox = self.sandbox(task["id"])
         return {
@@ -181,7 +181,7 @@ class Tasks:
             "MESOS_TASK_ID": task["id"],
             "MESOS_AGENT_ID": self.id,
             "STAND_IN_END": str(sandbox / ".end"),
-            **({"STAND_IN_CARDS": ",".join(map(str, task["cards"]))} if task["cards"] else {}),
+            **({"STAND_IN_GPU_INDICES": ",".join(map(str, task["gpu_indices"]))} if task["gpu_indices"] else {}),
         }
 
     def _reap(self, task_id: str, process: subprocess.Popen[bytes]) -> None:

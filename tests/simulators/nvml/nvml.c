@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
  * A stand-in for NVIDIA's management library libnvidia-ml.so.1: it answers from a scenario file (see README.md) what
- * the real one answers of real cards. As strict as the real one about handles, buffers and what a card has not: what
+ * the real one answers of real GPUs. As strict as the real one about handles, buffers and what a GPU has not: what
  * does not depend on the model was measured on an H200 with driver 580.159.04 (see ../nvml_contract.py).
  */
 #include "nvml.h"
@@ -21,11 +21,11 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* A handle is the address of a slot. A slot belongs to a UUID for as long as the process lives, so that a handle stays
- * with its card when another card vanishes from a scenario. */
+ * with its GPU when another GPU vanishes from a scenario. */
 enum slot_kind { SLOT_FREE, SLOT_GPU, SLOT_MIG, SLOT_GPU_INSTANCE };
 struct slot {
     enum slot_kind kind;
-    char uuid[96]; /* of the card */
+    char uuid[96]; /* of the GPU */
     int instance; /* of MIG: the id of the GPU instance */
 };
 static struct slot slots[512];
@@ -36,16 +36,16 @@ struct registration {
 };
 struct event_set {
     bool used;
-    struct registration cards[64];
+    struct registration gpus[64];
     long long seen; /* the greatest id of the events that were there at the registration or were handed out */
-    long long registered_ms; /* when the first card was */
+    long long registered_ms; /* when the first GPU was */
 };
 static struct event_set event_sets[32];
 
 static int references;
 static char module_version[32];
 static char library_version[32];
-static unsigned char usable[64]; /* cards whose device files this process may open, by their place in the scenario */
+static unsigned char usable[64]; /* GPUs whose device files this process may open, by their place in the scenario */
 
 /* One call from its beginning to its end. Between enter() and leave() the scenario is locked. */
 struct call {
@@ -83,7 +83,7 @@ static bool has_state(const struct json *device, const char *state)
     return strcmp(json_text(device, "state", "ok"), state) == 0;
 }
 
-/* Whether NVML counts the card. A card that fell off the bus while the driver held it is still counted. */
+/* Whether NVML counts the GPU. A GPU that fell off the bus while the driver held it is still counted. */
 static bool is_counted(const struct json *scenario, int place)
 {
     const struct json *device = json_at(json_get(scenario, "devices"), place);
@@ -159,7 +159,7 @@ static nvmlReturn_t enter_with(struct call *call, const char *name, int since, i
         return leave(call, NVML_FUNCTION_NOT_FOUND);
     }
     call->fault = scenario_fault(call->scenario, name, place);
-    if (call->fault.found) {
+    if (call->fault.ordered) {
         scenario_unlock();
         scenario_suffer(&call->fault);
         scenario_lock();
@@ -237,7 +237,7 @@ static nvmlReturn_t enter_device(struct call *call, const char *name, int since,
     if (begun != NVML_SUCCESS) { \
         return begun; \
     }
-#define WANT(condition, otherwise) \
+#define REQUIRE(condition, otherwise) \
     if (!(condition)) { \
         return leave(&call, otherwise); \
     }
@@ -255,7 +255,7 @@ static nvmlU64 growing(const struct json *scenario, const struct json *node, con
     return (nvmlU64)json_integer(node, path, 0) + (nvmlU64)grown;
 }
 
-/* What the scenario has not, the card has not. */
+/* What the scenario has not, the GPU has not. */
 static nvmlReturn_t give_unsigned(struct call *call, const struct json *node, const char *path, unsigned *out)
 {
     if (out == NULL) {
@@ -319,7 +319,7 @@ static nvmlReturn_t give_text(struct call *call, const char *text, char *out, un
 
 /* Life of the library */
 
-/* Which cards' files can be opened. As root on the host a missing file is made, as the real library does. */
+/* Which GPUs' files can be opened. As root on the host a missing file is made, as the real library does. */
 static nvmlReturn_t open_nodes(const struct json *scenario)
 {
     int error = scenario_open_node("/dev/nvidiactl");
@@ -460,7 +460,7 @@ EXPORT nvmlReturn_t nvmlSystemGetNVMLVersion(char *out, unsigned size)
 EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *out)
 {
     ENTER(410)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     *out = scenario_cuda_version(call.scenario, library_version);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -469,7 +469,7 @@ EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *out)
 EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *out)
 {
     ENTER(396)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     *out = scenario_cuda_version(call.scenario, library_version);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -478,14 +478,14 @@ EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *out)
 EXPORT nvmlReturn_t nvmlSystemGetDriverBranch(nvmlDriverBranch_t *out, unsigned size)
 {
     ENTER(560)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(out->version == VERSION_OF(nvmlDriverBranch_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out->version == VERSION_OF(nvmlDriverBranch_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
     char text[80];
     snprintf(text, sizeof(text), "r%d_00", scenario_branch(module_version));
     return give_text(&call, text, out->branch, size);
 }
 
-/* The first word of the command line of a process that is no card's. */
+/* The first word of the command line of a process that is no GPU's. */
 static bool command_of(unsigned pid, char *out, unsigned size)
 {
     char path[64];
@@ -503,7 +503,7 @@ static bool command_of(unsigned pid, char *out, unsigned size)
 EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
 {
     ENTER(0)
-    WANT(out != NULL && size > 0, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL && size > 0, NVML_INVALID_ARGUMENT)
     char command[4096];
     const struct json *devices = json_get(call.scenario, "devices");
     for (int place = 0; devices != NULL && place < devices->count; place++) {
@@ -516,7 +516,7 @@ EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *out, unsigned s
             }
         }
     }
-    WANT(command_of(pid, command, sizeof(command)), NVML_NOT_FOUND)
+    REQUIRE(command_of(pid, command, sizeof(command)), NVML_NOT_FOUND)
     snprintf(out, size, "%s", command);
     answers(&call, out, strlen(out));
     return leave(&call, NVML_SUCCESS);
@@ -527,7 +527,7 @@ EXPORT nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *out, unsigned s
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *out)
 {
     ENTER(0)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     *out = 0;
     for (int place = 0; place < device_count(call.scenario); place++) {
         *out += is_counted(call.scenario, place);
@@ -544,14 +544,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetCount(unsigned *out)
 static nvmlReturn_t give_handle(struct call *call, int place, nvmlDevice_t *out)
 {
     const struct json *device = json_at(json_get(call->scenario, "devices"), place);
-    /* The fault of a card is looked up only now: before it was not known which card is meant. */
+    /* The fault of a GPU is looked up only now: before it was not known which GPU is meant. */
     struct fault fault = scenario_fault(call->scenario, call->name, place);
     if (has_state(device, "lost")) {
         return leave(call, NVML_GPU_IS_LOST);
     }
     *out = slot_for(SLOT_GPU, json_text(device, "uuid", ""), -1);
     nvmlReturn_t result = leave(call, *out != NULL ? NVML_SUCCESS : NVML_MEMORY);
-    if (fault.found && !call->fault.found) {
+    if (fault.ordered && !call->fault.ordered) {
         scenario_suffer(&fault);
         return fault.error != 0 ? fault.error : result;
     }
@@ -561,7 +561,7 @@ static nvmlReturn_t give_handle(struct call *call, int place, nvmlDevice_t *out)
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *out)
 {
     ENTER(0)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     for (int place = 0; place < device_count(call.scenario); place++) {
         if (is_counted(call.scenario, place) && index-- == 0) {
             return give_handle(&call, place, out);
@@ -576,17 +576,17 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned index, nvmlDevice_t *out
 }
 
 /* A UUID is known without its prefix too. */
-static nvmlReturn_t handle_by(struct call *call, const char *path, const char *wanted, nvmlDevice_t *out)
+static nvmlReturn_t handle_by(struct call *call, const char *path, const char *name, nvmlDevice_t *out)
 {
-    if (wanted == NULL || out == NULL) {
+    if (name == NULL || out == NULL) {
         return leave(call, NVML_INVALID_ARGUMENT);
     }
     for (int place = 0; place < device_count(call->scenario); place++) {
         const struct json *device = json_at(json_get(call->scenario, "devices"), place);
         const char *text = json_text(device, path, NULL);
-        bool found = text != NULL && (strcmp(text, wanted) == 0
-            || (strncmp(text, "GPU-", 4) == 0 && strcmp(text + 4, wanted) == 0));
-        if (found && is_counted(call->scenario, place)) {
+        bool same = text != NULL && (strcmp(text, name) == 0
+            || (strncmp(text, "GPU-", 4) == 0 && strcmp(text + 4, name) == 0));
+        if (same && is_counted(call->scenario, place)) {
             return give_handle(call, place, out);
         }
     }
@@ -596,7 +596,7 @@ static nvmlReturn_t handle_by(struct call *call, const char *path, const char *w
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *out)
 {
     ENTER(0)
-    WANT(uuid != NULL && out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(uuid != NULL && out != NULL, NVML_INVALID_ARGUMENT)
     for (int place = 0; strncmp(uuid, "MIG-", 4) == 0 && place < device_count(call.scenario); place++) {
         const struct json *device = json_at(json_get(call.scenario, "devices"), place);
         const struct json *instances = json_get(device, "mig.instances");
@@ -631,12 +631,12 @@ static bool parse_address(const char *text, unsigned address[3])
 EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *out)
 {
     ENTER(0)
-    unsigned wanted[3], address[3];
-    WANT(bus_id != NULL && out != NULL && parse_address(bus_id, wanted), NVML_INVALID_ARGUMENT)
+    unsigned requested[3], address[3];
+    REQUIRE(bus_id != NULL && out != NULL && parse_address(bus_id, requested), NVML_INVALID_ARGUMENT)
     for (int place = 0; place < device_count(call.scenario); place++) {
         const struct json *device = json_at(json_get(call.scenario, "devices"), place);
         if (is_counted(call.scenario, place) && parse_address(json_text(device, "pci.address", ""), address)
-            && memcmp(address, wanted, sizeof(address)) == 0) {
+            && memcmp(address, requested, sizeof(address)) == 0) {
             return give_handle(&call, place, out);
         }
     }
@@ -653,7 +653,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice
 EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     *out = 0;
     for (int place = 0; place < call.index; place++) {
         *out += is_counted(call.scenario, place);
@@ -666,15 +666,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *out, unsigned s
 {
     ENTER_DEVICE(0, device, true)
     char name[160];
-    const char *card = json_text(call.device, "name", NULL);
+    const char *gpu = json_text(call.device, "name", NULL);
     /* Drivers before 465 leave the maker's name out. */
-    if (card != NULL && strncmp(card, "NVIDIA ", 7) == 0 && scenario_branch(library_version) < 465) {
-        card += 7;
+    if (gpu != NULL && strncmp(gpu, "NVIDIA ", 7) == 0 && scenario_branch(library_version) < 465) {
+        gpu += 7;
     }
     if (call.instance == NULL) {
-        return give_text(&call, card, out, size);
+        return give_text(&call, gpu, out, size);
     }
-    snprintf(name, sizeof(name), "%s MIG %s", card, json_text(call.instance, "name", ""));
+    snprintf(name, sizeof(name), "%s MIG %s", gpu, json_text(call.instance, "name", ""));
     return give_text(&call, name, out, size);
 }
 
@@ -701,7 +701,7 @@ GET_UNSIGNED(nvmlDeviceGetModuleId, 545, "module_id")
 EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
     ENTER_DEVICE(0, device, true)
-    WANT(major != NULL && minor != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(major != NULL && minor != NULL, NVML_INVALID_ARGUMENT)
     *major = (int)json_integer(call.device, "compute_capability.0", 0);
     *minor = (int)json_integer(call.device, "compute_capability.1", 0);
     answers(&call, major, sizeof(*major));
@@ -732,7 +732,7 @@ static void fill_pci(const struct json *pci, nvmlPciInfo_t *out)
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     fill_pci(json_get(call.device, "pci"), out);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -752,8 +752,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *
 EXPORT nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_t *out)
 {
     ENTER_DEVICE(525, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(out->version == VERSION_OF(nvmlPciInfoExt_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out->version == VERSION_OF(nvmlPciInfoExt_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
     nvmlPciInfo_t info;
     fill_pci(json_get(call.device, "pci"), &info);
     unsigned class_code = hexadecimal(call.device, "pci.class");
@@ -779,7 +779,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetInforomVersion(nvmlDevice_t device, unsigned ob
 {
     static const char *const paths[] = {"inforom.oem", "inforom.ecc", "inforom.power", "inforom.den"};
     ENTER_DEVICE(0, device, false)
-    WANT(object < COUNT(paths), NVML_INVALID_ARGUMENT)
+    REQUIRE(object < COUNT(paths), NVML_INVALID_ARGUMENT)
     return give_text(&call, json_text(call.device, paths[object], NULL), out, size);
 }
 
@@ -788,7 +788,7 @@ GET_UNSIGNED(nvmlDeviceGetInforomConfigurationChecksum, 0, "inforom.checksum")
 EXPORT nvmlReturn_t nvmlDeviceValidateInforom(nvmlDevice_t device)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(json_get(call.device, "inforom.valid") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(json_get(call.device, "inforom.valid") != NULL, NVML_NOT_SUPPORTED)
     return leave(&call, json_true(call.device, "inforom.valid") ? NVML_SUCCESS : NVML_CORRUPTED_INFOROM);
 }
 
@@ -810,7 +810,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *o
 {
     ENTER_DEVICE(0, device, true)
     nvmlMemory_v2_t memory = {0};
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     memory_of(&call, &memory);
     /* The first version knows of no reserve: what the driver keeps counts as used. */
     *out = (nvmlMemory_t){memory.total, memory.free, memory.used + memory.reserved};
@@ -821,8 +821,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *o
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *out)
 {
     ENTER_DEVICE(510, device, true)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(out->version == VERSION_OF(nvmlMemory_v2_t, 2), NVML_FUNCTION_NOT_FOUND)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out->version == VERSION_OF(nvmlMemory_v2_t, 2), NVML_FUNCTION_NOT_FOUND)
     memory_of(&call, out);
     answers(&call, &out->total, sizeof(*out) - offsetof(nvmlMemory_v2_t, total));
     return leave(&call, NVML_SUCCESS);
@@ -831,8 +831,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v
 EXPORT nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *out)
 {
     ENTER_DEVICE(0, device, true)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "memory.bar1_mib") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "memory.bar1_mib") != NULL, NVML_NOT_SUPPORTED)
     out->total = (nvmlU64)json_integer(call.device, "memory.bar1_mib", 0) << 20;
     out->used = 1 << 20;
     out->free = out->total - out->used;
@@ -845,8 +845,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Mem
 EXPORT nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(current != NULL && pending != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "ecc") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(current != NULL && pending != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "ecc") != NULL, NVML_NOT_SUPPORTED)
     *current = (unsigned)json_integer(call.device, "ecc.enabled", 0);
     *pending = (unsigned)json_integer(call.device, "ecc.pending", *current);
     answers(&call, current, sizeof(*current));
@@ -861,7 +861,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, unsigned *o
 }
 
 /* Counters live under "ecc.<volatile|aggregate>.<corrected|uncorrected>" with a name per place and "total". A place
- * that the scenario does not name counts nothing; "absent" lists the places that the card does not have. */
+ * that the scenario does not name counts nothing; "absent" lists the places that the GPU does not have. */
 static bool ecc_counter(const struct json *device, unsigned type, unsigned counter, const char *place, nvmlU64 *out)
 {
     static const char *const types[] = {"corrected", "uncorrected"}, *const counters[] = {"volatile", "aggregate"};
@@ -885,8 +885,8 @@ static bool ecc_on(const struct json *device)
 EXPORT nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, unsigned type, unsigned counter, nvmlU64 *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL && type < 2 && counter < 2, NVML_INVALID_ARGUMENT)
-    WANT(ecc_on(call.device), NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL && type < 2 && counter < 2, NVML_INVALID_ARGUMENT)
+    REQUIRE(ecc_on(call.device), NVML_NOT_SUPPORTED)
     ecc_counter(call.device, type, counter, "total", out);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -898,8 +898,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(
     nvmlDevice_t device, unsigned type, unsigned counter, unsigned place, nvmlU64 *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL && type < 2 && counter < 2 && place < COUNT(ecc_places), NVML_INVALID_ARGUMENT)
-    WANT(ecc_on(call.device) && ecc_counter(call.device, type, counter, ecc_places[place], out), NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL && type < 2 && counter < 2 && place < COUNT(ecc_places), NVML_INVALID_ARGUMENT)
+    REQUIRE(ecc_on(call.device) && ecc_counter(call.device, type, counter, ecc_places[place], out), NVML_NOT_SUPPORTED)
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
 }
@@ -908,8 +908,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetDetailedEccErrors(
     nvmlDevice_t device, unsigned type, unsigned counter, nvmlEccErrorCounts_t *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL && type < 2 && counter < 2, NVML_INVALID_ARGUMENT)
-    WANT(ecc_on(call.device), NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL && type < 2 && counter < 2, NVML_INVALID_ARGUMENT)
+    REQUIRE(ecc_on(call.device), NVML_NOT_SUPPORTED)
     ecc_counter(call.device, type, counter, "l1", &out->l1);
     ecc_counter(call.device, type, counter, "l2", &out->l2);
     ecc_counter(call.device, type, counter, "device", &out->device);
@@ -922,9 +922,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetSramEccErrorStatus(nvmlDevice_t device, nvmlSra
 {
     ENTER_DEVICE(545, device, false)
     const struct json *sram = json_get(call.device, "ecc.sram");
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(out->version == VERSION_OF(nvmlSramStatus_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
-    WANT(ecc_on(call.device) && sram != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out->version == VERSION_OF(nvmlSramStatus_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
+    REQUIRE(ecc_on(call.device) && sram != NULL, NVML_NOT_SUPPORTED)
     out->aggregateUncParity = (nvmlU64)json_integer(sram, "aggregate.parity", 0);
     out->aggregateUncSecDed = (nvmlU64)json_integer(sram, "aggregate.secded", 0);
     out->aggregateCor = (nvmlU64)json_integer(sram, "aggregate.corrected", 0);
@@ -986,8 +986,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetRemappedRows(
 {
     ENTER_DEVICE(450, device, false)
     const struct json *rows = json_get(call.device, "remapped_rows");
-    WANT(corrected != NULL && uncorrected != NULL && pending != NULL && failure != NULL, NVML_INVALID_ARGUMENT)
-    WANT(rows != NULL && !json_true(call.device, "mig.current"), NVML_NOT_SUPPORTED)
+    REQUIRE(corrected != NULL && uncorrected != NULL && pending != NULL && failure != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(rows != NULL && !json_true(call.device, "mig.current"), NVML_NOT_SUPPORTED)
     *corrected = (unsigned)json_integer(rows, "correctable", 0);
     *uncorrected = (unsigned)json_integer(rows, "uncorrectable", 0);
     *pending = (unsigned)json_integer(rows, "pending", 0);
@@ -1003,8 +1003,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlR
 {
     ENTER_DEVICE(460, device, false)
     const struct json *banks = json_get(call.device, "remapped_rows.histogram");
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(banks != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(banks != NULL, NVML_NOT_SUPPORTED)
     out->max = (unsigned)json_integer(banks, "max", 0);
     out->high = (unsigned)json_integer(banks, "high", 0);
     out->partial = (unsigned)json_integer(banks, "partial", 0);
@@ -1028,7 +1028,7 @@ static nvmlReturn_t give_flag(struct call *call, const char *path, nvmlVersioned
 EXPORT nvmlReturn_t nvmlDeviceGetUnrepairableMemoryFlag_v1(nvmlDevice_t device, nvmlVersionedFlag_t *out)
 {
     ENTER_DEVICE(580, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     /* Whatever the version was, it is 0 afterwards. */
     out->version = 0;
     return give_unsigned(&call, call.device, "unrepairable_memory", &out->flag);
@@ -1038,9 +1038,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetRepairStatus(nvmlDevice_t device, nvmlRepairSta
 {
     ENTER_DEVICE(580, device, false)
     const struct json *repair = json_get(call.device, "repair");
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(out->version == VERSION_OF(nvmlRepairStatus_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
-    WANT(repair != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out->version == VERSION_OF(nvmlRepairStatus_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
+    REQUIRE(repair != NULL, NVML_NOT_SUPPORTED)
     out->channel = (unsigned)json_integer(repair, "channel", 0);
     out->tpc = (unsigned)json_integer(repair, "tpc", 0);
     answers(&call, &out->channel, sizeof(*out) - sizeof(out->version));
@@ -1059,13 +1059,13 @@ GET_UNSIGNED(nvmlDeviceGetCurrPcieLinkGeneration, 0, "pci.generation")
 GET_UNSIGNED(nvmlDeviceGetCurrPcieLinkWidth, 0, "pci.width")
 GET_UNSIGNED(nvmlDeviceGetMaxPcieLinkGeneration, 0, "pci.generation_max")
 GET_UNSIGNED(nvmlDeviceGetMaxPcieLinkWidth, 0, "pci.width_max")
-GET_UNSIGNED(nvmlDeviceGetGpuMaxPcieLinkGeneration, 525, "pci.generation_card")
+GET_UNSIGNED(nvmlDeviceGetGpuMaxPcieLinkGeneration, 525, "pci.generation_gpu")
 
 EXPORT nvmlReturn_t nvmlDeviceGetPcieReplayCounter(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "pci.replays") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "pci.replays") != NULL, NVML_NOT_SUPPORTED)
     *out = (unsigned)growing(call.scenario, call.device, "pci.replays");
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1080,7 +1080,7 @@ static unsigned link_speed_mbps(unsigned generation)
 EXPORT nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(470, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     *out = link_speed_mbps((unsigned)json_integer(call.device, "pci.generation", 0));
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1089,7 +1089,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPcieSpeed(nvmlDevice_t device, unsigned *out)
 EXPORT nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(510, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     /* Unlike the speed of now, a number out of a list: that of the generation. */
     *out = (unsigned)json_integer(call.device, "pci.generation_max", 0);
     answers(&call, out, sizeof(*out));
@@ -1099,7 +1099,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetPcieLinkMaxSpeed(nvmlDevice_t device, unsigned 
 EXPORT nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, unsigned counter, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(counter < 2, NVML_INVALID_ARGUMENT)
+    REQUIRE(counter < 2, NVML_INVALID_ARGUMENT)
     return give_unsigned(&call, call.device, counter == 0 ? "pci.tx_kib_s" : "pci.rx_kib_s", out);
 }
 
@@ -1112,23 +1112,23 @@ static const struct json *link_of(const struct call *call, unsigned link)
     return link < 64 ? json_at(json_get(call->device, "nvlinks.links"), (int)link) : NULL;
 }
 
-/* For a link that the card does not have: not supported where it has none at all, else a bad argument. */
-#define WANT_LINK(number, out) \
-    WANT((out) != NULL, NVML_INVALID_ARGUMENT) \
-    WANT(json_get(call.device, "nvlinks") != NULL, NVML_NOT_SUPPORTED) \
-    WANT(link_of(&call, number) != NULL, NVML_INVALID_ARGUMENT)
+/* For a link that the GPU does not have: not supported where it has none at all, else a bad argument. */
+#define REQUIRE_LINK(number, out) \
+    REQUIRE((out) != NULL, NVML_INVALID_ARGUMENT) \
+    REQUIRE(json_get(call.device, "nvlinks") != NULL, NVML_NOT_SUPPORTED) \
+    REQUIRE(link_of(&call, number) != NULL, NVML_INVALID_ARGUMENT)
 
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT_LINK(link, out)
+    REQUIRE_LINK(link, out)
     return give_unsigned(&call, link_of(&call, link), "up", out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned link, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT_LINK(link, out)
+    REQUIRE_LINK(link, out)
     return give_unsigned(&call, call.device, "nvlinks.version", out);
 }
 
@@ -1136,9 +1136,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkCapability(
     nvmlDevice_t device, unsigned link, unsigned capability, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(link < MOST_LINKS, NVML_INVALID_ARGUMENT)
-    WANT_LINK(link, out)
-    WANT(capability < 6, NVML_INVALID_ARGUMENT)
+    REQUIRE(link < MOST_LINKS, NVML_INVALID_ARGUMENT)
+    REQUIRE_LINK(link, out)
+    REQUIRE(capability < 6, NVML_INVALID_ARGUMENT)
     *out = capability == 4 ? 0 : 1;
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1150,9 +1150,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigne
         "errors.replay", "errors.recovery", "errors.crc_flit", "errors.crc_data", "errors.ecc_data",
     };
     ENTER_DEVICE(0, device, false)
-    WANT_LINK(link, out)
-    WANT(counter < COUNT(names), NVML_INVALID_ARGUMENT)
-    WANT(!json_true(call.device, "nvlinks.no_error_counters"), NVML_NOT_SUPPORTED)
+    REQUIRE_LINK(link, out)
+    REQUIRE(counter < COUNT(names), NVML_INVALID_ARGUMENT)
+    REQUIRE(!json_true(call.device, "nvlinks.no_error_counters"), NVML_NOT_SUPPORTED)
     *out = growing(call.scenario, link_of(&call, link), names[counter]);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1161,9 +1161,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigne
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned link, nvmlPciInfo_t *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT_LINK(link, out)
+    REQUIRE_LINK(link, out)
     const char *remote = json_text(link_of(&call, link), "remote", NULL);
-    WANT(remote != NULL && json_true(link_of(&call, link), "up"), NVML_NOT_SUPPORTED)
+    REQUIRE(remote != NULL && json_true(link_of(&call, link), "up"), NVML_NOT_SUPPORTED)
     const char *const lists[] = {"devices", "switches"};
     for (size_t list = 0; list < COUNT(lists); list++) {
         const struct json *items = json_get(call.scenario, lists[list]);
@@ -1181,8 +1181,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, uns
 EXPORT nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned link, unsigned *out)
 {
     ENTER_DEVICE(470, device, false)
-    WANT_LINK(link, out)
-    WANT(json_true(link_of(&call, link), "up"), NVML_NOT_SUPPORTED)
+    REQUIRE_LINK(link, out)
+    REQUIRE(json_true(link_of(&call, link), "up"), NVML_NOT_SUPPORTED)
     return give_unsigned(&call, link_of(&call, link), "remote_type", out);
 }
 
@@ -1207,8 +1207,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabri
 {
     ENTER_DEVICE(525, device, false)
     const struct json *fabric = json_get(call.device, "fabric");
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(fabric != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(fabric != NULL, NVML_NOT_SUPPORTED)
     out->status = parse_cluster(fabric, out->uuid);
     out->clique = (unsigned)json_integer(fabric, "clique", 0);
     out->state = (unsigned)json_integer(fabric, "state", 0);
@@ -1220,10 +1220,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabr
 {
     ENTER_DEVICE(550, device, false)
     const struct json *fabric = json_get(call.device, "fabric");
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     unsigned version = out->version >> 24, size = out->version & 0xffffff;
-    WANT((version == 2 && size == 36) || (version == 3 && size == 40), NVML_ARGUMENT_VERSION_MISMATCH)
-    WANT(fabric != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE((version == 2 && size == 36) || (version == 3 && size == 40), NVML_ARGUMENT_VERSION_MISMATCH)
+    REQUIRE(fabric != NULL, NVML_NOT_SUPPORTED)
     out->status = parse_cluster(fabric, out->uuid);
     out->clique = (unsigned)json_integer(fabric, "clique", 0);
     out->state = (unsigned char)json_integer(fabric, "state", 0);
@@ -1241,15 +1241,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabr
 EXPORT nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned sensor, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(sensor == 0, NVML_INVALID_ARGUMENT)
+    REQUIRE(sensor == 0, NVML_INVALID_ARGUMENT)
     return give_unsigned(&call, call.device, "temperature.gpu", out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_v1_t *out)
 {
     ENTER_DEVICE(565, device, false)
-    WANT(out != NULL && out->sensor == 0, NVML_INVALID_ARGUMENT)
-    WANT(out->version == VERSION_OF(nvmlTemperature_v1_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
+    REQUIRE(out != NULL && out->sensor == 0, NVML_INVALID_ARGUMENT)
+    REQUIRE(out->version == VERSION_OF(nvmlTemperature_v1_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
     return give_unsigned(&call, call.device, "temperature.gpu", (unsigned *)&out->temperature);
 }
 
@@ -1260,15 +1260,15 @@ EXPORT nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device, unsig
         "temperature.acoustic_min", "temperature.acoustic_current", "temperature.acoustic_max", "temperature.gps",
     };
     ENTER_DEVICE(0, device, false)
-    WANT(threshold < COUNT(names), NVML_INVALID_ARGUMENT)
+    REQUIRE(threshold < COUNT(names), NVML_INVALID_ARGUMENT)
     return give_unsigned(&call, call.device, names[threshold], out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarginTemperature_t *out)
 {
     ENTER_DEVICE(555, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(out->version == VERSION_OF(nvmlMarginTemperature_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out->version == VERSION_OF(nvmlMarginTemperature_t, 1), NVML_ARGUMENT_VERSION_MISMATCH)
     return give_unsigned(&call, call.device, "temperature.margin", (unsigned *)&out->margin);
 }
 
@@ -1282,8 +1282,8 @@ GET_U64(nvmlDeviceGetTotalEnergyConsumption, 410, "power.energy_mj")
 EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned *low, unsigned *high)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(low != NULL && high != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "power.min_mw") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(low != NULL && high != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "power.min_mw") != NULL, NVML_NOT_SUPPORTED)
     *low = (unsigned)json_integer(call.device, "power.min_mw", 0);
     *high = (unsigned)json_integer(call.device, "power.max_mw", 0);
     answers(&call, low, sizeof(*low));
@@ -1305,8 +1305,8 @@ static nvmlReturn_t give_clock(struct call *call, unsigned clock, const char *ki
 EXPORT nvmlReturn_t nvmlDeviceGetClockInfo(nvmlDevice_t device, unsigned clock, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(clock < 4, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(clock < 4, NVML_NOT_SUPPORTED)
     return give_clock(&call, clock, "current", out);
 }
 
@@ -1316,7 +1316,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, unsigned cloc
     return give_clock(&call, clock, "max", out);
 }
 
-/* From branch 590 on the library says that these are no longer to be asked. */
+/* From branch 590 on the library says that these are no longer to be called. */
 static bool application_clocks_gone(void)
 {
     return scenario_branch(library_version) >= 590;
@@ -1325,14 +1325,14 @@ static bool application_clocks_gone(void)
 EXPORT nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, unsigned clock, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(!application_clocks_gone(), NVML_DEPRECATED)
+    REQUIRE(!application_clocks_gone(), NVML_DEPRECATED)
     return give_clock(&call, clock, "application", out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, unsigned clock, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(!application_clocks_gone(), NVML_DEPRECATED)
+    REQUIRE(!application_clocks_gone(), NVML_DEPRECATED)
     return give_clock(&call, clock, "application_default", out);
 }
 
@@ -1350,7 +1350,7 @@ GET_UNSIGNED(nvmlDeviceGetFanSpeed, 0, "fan.percent")
 EXPORT nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(450, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     *out = (unsigned)json_integer(call.device, "fan.count", 0);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1359,7 +1359,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned *out)
 EXPORT nvmlReturn_t nvmlDeviceGetFanSpeed_v2(nvmlDevice_t device, unsigned fan, unsigned *out)
 {
     ENTER_DEVICE(410, device, false)
-    WANT((long long)fan < json_integer(call.device, "fan.count", 0), NVML_INVALID_ARGUMENT)
+    REQUIRE((long long)fan < json_integer(call.device, "fan.count", 0), NVML_INVALID_ARGUMENT)
     return give_unsigned(&call, call.device, "fan.percent", out);
 }
 
@@ -1372,8 +1372,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, unsigned p
     ENTER_DEVICE(0, device, false)
     struct timespec now;
     char path[64];
-    WANT(out != NULL && policy < COUNT(names) && names[policy][0] != '\0', NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "violations") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL && policy < COUNT(names) && names[policy][0] != '\0', NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "violations") != NULL, NVML_NOT_SUPPORTED)
     snprintf(path, sizeof(path), "violations.%s", names[policy]);
     clock_gettime(CLOCK_REALTIME, &now);
     out->reference = (nvmlU64)now.tv_sec * 1000000 + (nvmlU64)now.tv_nsec / 1000;
@@ -1394,7 +1394,7 @@ static unsigned persistence_of(const struct call *call)
 EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     *out = persistence_of(&call);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1403,8 +1403,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, unsigned *
 EXPORT nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "utilization") != NULL && !json_true(call.device, "mig.current"), NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "utilization") != NULL && !json_true(call.device, "mig.current"), NVML_NOT_SUPPORTED)
     out->gpu = (unsigned)json_integer(call.device, "utilization.gpu", 0);
     out->memory = (unsigned)json_integer(call.device, "utilization.memory", 0);
     answers(&call, out, sizeof(*out));
@@ -1437,7 +1437,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigne
 EXPORT nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(535, device, false)
-    WANT(json_integer(call.device, "pci.numa_node", -1) >= 0, NVML_NOT_SUPPORTED)
+    REQUIRE(json_integer(call.device, "pci.numa_node", -1) >= 0, NVML_NOT_SUPPORTED)
     return give_unsigned(&call, call.device, "pci.numa_node", out);
 }
 
@@ -1465,7 +1465,7 @@ static void cpu_set(const struct call *call, unsigned size, unsigned long *set)
 EXPORT nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned size, unsigned long *set)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(set != NULL && size > 0, NVML_INVALID_ARGUMENT)
+    REQUIRE(set != NULL && size > 0, NVML_INVALID_ARGUMENT)
     cpu_set(&call, size, set);
     answers(&call, set, size * sizeof(*set));
     return leave(&call, NVML_SUCCESS);
@@ -1475,7 +1475,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(
     nvmlDevice_t device, unsigned size, unsigned long *set, unsigned scope)
 {
     ENTER_DEVICE(450, device, false)
-    WANT(set != NULL && size > 0 && scope < 2, NVML_INVALID_ARGUMENT)
+    REQUIRE(set != NULL && size > 0 && scope < 2, NVML_INVALID_ARGUMENT)
     cpu_set(&call, size, set);
     answers(&call, set, size * sizeof(*set));
     return leave(&call, NVML_SUCCESS);
@@ -1486,14 +1486,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(
 {
     ENTER_DEVICE(450, device, false)
     long long node = json_integer(call.device, "pci.numa_node", -1);
-    WANT(set != NULL && size > 0 && scope < 2, NVML_INVALID_ARGUMENT)
+    REQUIRE(set != NULL && size > 0 && scope < 2, NVML_INVALID_ARGUMENT)
     memset(set, 0, size * sizeof(*set));
     set[0] = 1ul << (node >= 0 ? node : 0);
     answers(&call, set, size * sizeof(*set));
     return leave(&call, NVML_SUCCESS);
 }
 
-/* The other card of a call with two handles: NVML_SUCCESS, or what is wrong with it. */
+/* The other GPU of a call with two handles: NVML_SUCCESS, or what is wrong with it. */
 static nvmlReturn_t second_device(const struct call *call, nvmlDevice_t handle, const struct json **out)
 {
     if (handle->kind != SLOT_GPU) {
@@ -1504,7 +1504,7 @@ static nvmlReturn_t second_device(const struct call *call, nvmlDevice_t handle, 
     return place >= 0 && is_counted(call->scenario, place) && has_state(*out, "ok") ? NVML_SUCCESS : NVML_GPU_IS_LOST;
 }
 
-/* From the way that the scenario gives for each card, outermost first: NUMA node, host bridge, switch, port. */
+/* From the way that the scenario gives for each GPU, outermost first: NUMA node, host bridge, switch, port. */
 static unsigned common_ancestor(const struct json *one, const struct json *other)
 {
     static const unsigned levels[] = {50, 40, 30, 20, 10};
@@ -1529,9 +1529,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t device, nvm
     }
     const struct json *other = NULL;
     nvmlReturn_t result = second_device(&call, other_handle, &other);
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(result == NVML_SUCCESS, result)
-    WANT(other != call.device, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(result == NVML_SUCCESS, result)
+    REQUIRE(other != call.device, NVML_NOT_SUPPORTED)
     *out = common_ancestor(call.device, other);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1541,9 +1541,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(
     nvmlDevice_t device, unsigned level, unsigned *count, nvmlDevice_t *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(count != NULL && level <= 50 && level % 10 == 0, NVML_INVALID_ARGUMENT)
+    REQUIRE(count != NULL && level <= 50 && level % 10 == 0, NVML_INVALID_ARGUMENT)
     unsigned room = *count;
-    WANT(out == NULL || room > 0, NVML_INVALID_ARGUMENT)
+    REQUIRE(out == NULL || room > 0, NVML_INVALID_ARGUMENT)
     *count = 0;
     for (int place = 0; place < device_count(call.scenario); place++) {
         const struct json *other = json_at(json_get(call.scenario, "devices"), place);
@@ -1583,8 +1583,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(
     }
     const struct json *other = NULL;
     nvmlReturn_t result = second_device(&call, other_handle, &other);
-    WANT(out != NULL && (capability < 5 || other == call.device), NVML_INVALID_ARGUMENT)
-    WANT(result == NVML_SUCCESS, result)
+    REQUIRE(out != NULL && (capability < 5 || other == call.device), NVML_INVALID_ARGUMENT)
+    REQUIRE(result == NVML_SUCCESS, result)
     if (other == call.device) {
         *out = capability < 5 ? NOT_SUPPORTED : OK;
         answers(&call, out, sizeof(*out));
@@ -1664,8 +1664,8 @@ PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, 510, "M", 3)
 EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, unsigned *pending)
 {
     ENTER_DEVICE(450, device, false)
-    WANT(current != NULL && pending != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(current != NULL && pending != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
     *current = (unsigned)json_integer(call.device, "mig.current", 0);
     *pending = (unsigned)json_integer(call.device, "mig.pending", *current);
     answers(&call, current, sizeof(*current));
@@ -1676,9 +1676,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current,
 EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(450, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
-    /* Of a card that could have some, while MIG is off: none. */
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
+    /* Of a GPU that could have some, while MIG is off: none. */
     *out = json_true(call.device, "mig.current") ? (unsigned)json_integer(call.device, "mig.max_devices", 0) : 0;
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1687,7 +1687,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned
 EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(450, device, true)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     *out = call.instance != NULL;
     return leave(&call, NVML_SUCCESS);
 }
@@ -1695,12 +1695,12 @@ EXPORT nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned *o
 EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned index, nvmlDevice_t *out)
 {
     ENTER_DEVICE(450, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
-    WANT(json_true(call.device, "mig.current"), NVML_NOT_FOUND)
-    WANT((long long)index < json_integer(call.device, "mig.max_devices", 0), NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(json_true(call.device, "mig.current"), NVML_NOT_FOUND)
+    REQUIRE((long long)index < json_integer(call.device, "mig.max_devices", 0), NVML_INVALID_ARGUMENT)
     const struct json *instance = json_at(json_get(call.device, "mig.instances"), (int)index);
-    WANT(instance != NULL, NVML_NOT_FOUND)
+    REQUIRE(instance != NULL, NVML_NOT_FOUND)
     *out = slot_for(SLOT_MIG, json_text(call.device, "uuid", ""), (int)json_integer(instance, "id", 0));
     return leave(&call, NVML_SUCCESS);
 }
@@ -1708,7 +1708,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, uns
 EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t device, nvmlDevice_t *out)
 {
     ENTER_DEVICE(450, device, true)
-    WANT(out != NULL && call.instance != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL && call.instance != NULL, NVML_INVALID_ARGUMENT)
     *out = slot_for(SLOT_GPU, json_text(call.device, "uuid", ""), -1);
     return leave(&call, NVML_SUCCESS);
 }
@@ -1716,14 +1716,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t de
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceId(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(450, device, true)
-    WANT(call.instance != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(call.instance != NULL, NVML_INVALID_ARGUMENT)
     return give_unsigned(&call, call.instance, "id", out);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned *out)
 {
     ENTER_DEVICE(450, device, true)
-    WANT(out != NULL && call.instance != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL && call.instance != NULL, NVML_INVALID_ARGUMENT)
     *out = 0;
     return leave(&call, NVML_SUCCESS);
 }
@@ -1731,8 +1731,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetComputeInstanceId(nvmlDevice_t device, unsigned
 EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t *out)
 {
     ENTER_DEVICE(450, device, true)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(call.instance != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(call.instance != NULL, NVML_NOT_SUPPORTED)
     memset(out, 0, sizeof(*out));
     out->multiprocessorCount = (unsigned)json_integer(call.instance, "multiprocessors", 0);
     out->sharedCopyEngineCount = (unsigned)json_integer(call.instance, "copy_engines", 1);
@@ -1745,7 +1745,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAt
 
 #define MOST_PROFILES 18 /* that the library knows of; pynvml's NVML_GPU_INSTANCE_PROFILE_COUNT */
 
-/* A profile is asked by its place in NVML's list (0: 1 slice, 1: 2 slices ...), an instance names its profile's id. */
+/* A profile is named by its place in NVML's list (0: 1 slice, 1: 2 slices ...), an instance names its profile's id. */
 static const struct json *find_profile(const struct json *device, const char *key, long long value)
 {
     const struct json *profiles = json_get(device, "mig.profiles");
@@ -1773,10 +1773,10 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(
 {
     ENTER_DEVICE(450, device, false)
     const struct json *profile = find_profile(call.device, "number", number);
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
-    WANT(number < MOST_PROFILES, NVML_INVALID_ARGUMENT)
-    WANT(profile != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(number < MOST_PROFILES, NVML_INVALID_ARGUMENT)
+    REQUIRE(profile != NULL, NVML_NOT_SUPPORTED)
     fill_profile(profile, out);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1786,9 +1786,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstances(
     nvmlDevice_t device, unsigned profile, nvmlGpuInstance_t *out, unsigned *count)
 {
     ENTER_DEVICE(450, device, false)
-    WANT(out != NULL && count != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
-    WANT(find_profile(call.device, "id", profile) != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL && count != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(find_profile(call.device, "id", profile) != NULL, NVML_INVALID_ARGUMENT)
     bool on = json_true(call.device, "mig.current");
     const struct json *instances = on ? json_get(call.device, "mig.instances") : NULL;
     *count = 0;
@@ -1804,9 +1804,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstances(
 EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned id, nvmlGpuInstance_t *out)
 {
     ENTER_DEVICE(450, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
-    WANT(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
-    WANT(find_instance(call.device, (int)id) != NULL, NVML_NOT_FOUND)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(json_get(call.device, "mig") != NULL, NVML_NOT_SUPPORTED)
+    REQUIRE(find_instance(call.device, (int)id) != NULL, NVML_NOT_FOUND)
     *out = slot_for(SLOT_GPU_INSTANCE, json_text(call.device, "uuid", ""), (int)id);
     return leave(&call, NVML_SUCCESS);
 }
@@ -1814,11 +1814,11 @@ EXPORT nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned i
 EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t handle, nvmlGpuInstanceInfo_t *out)
 {
     ENTER(450)
-    WANT(out != NULL && is_slot(handle) && handle->kind == SLOT_GPU_INSTANCE, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL && is_slot(handle) && handle->kind == SLOT_GPU_INSTANCE, NVML_INVALID_ARGUMENT)
     int place = place_of_uuid(call.scenario, handle->uuid);
     const struct json *device = json_at(json_get(call.scenario, "devices"), place);
     const struct json *instance = place >= 0 ? find_instance(device, handle->instance) : NULL;
-    WANT(instance != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(instance != NULL, NVML_INVALID_ARGUMENT)
     out->device = slot_for(SLOT_GPU, handle->uuid, -1);
     out->id = (unsigned)handle->instance;
     out->profileId = (unsigned)json_integer(instance, "profile_id", 0);
@@ -1831,7 +1831,7 @@ EXPORT nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t handle, nvmlGpuInst
 
 enum { VALUE_DOUBLE = 0, VALUE_UNSIGNED = 1, VALUE_U64 = 3, VALUE_SIGNED = 5 };
 
-/* The type of a field that the card does not have, which is mostly left at 0. */
+/* The type of a field that the GPU does not have, which is mostly left at 0. */
 static unsigned type_without_value(unsigned id)
 {
     static const struct { unsigned first, last, type; } types[] = {
@@ -1917,7 +1917,7 @@ static nvmlReturn_t field_value(const struct call *call, nvmlFieldValue_t *field
 EXPORT nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *fields)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(fields != NULL && count > 0, NVML_INVALID_ARGUMENT)
+    REQUIRE(fields != NULL && count > 0, NVML_INVALID_ARGUMENT)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     for (int i = 0; i < count; i++) {
@@ -1949,7 +1949,7 @@ static nvmlU64 event_types(const struct json *device)
 EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, nvmlU64 *out)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     *out = event_types(call.device);
     answers(&call, out, sizeof(*out));
     return leave(&call, NVML_SUCCESS);
@@ -1958,7 +1958,7 @@ EXPORT nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, nvmlU6
 EXPORT nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *out)
 {
     ENTER(0)
-    WANT(out != NULL, NVML_INVALID_ARGUMENT)
+    REQUIRE(out != NULL, NVML_INVALID_ARGUMENT)
     for (size_t i = 0; i < COUNT(event_sets); i++) {
         if (!event_sets[i].used) {
             memset(&event_sets[i], 0, sizeof(event_sets[i]));
@@ -1986,7 +1986,7 @@ static bool is_event_set(const struct event_set *set)
 EXPORT nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 {
     ENTER(0)
-    WANT(is_event_set(set), NVML_INVALID_ARGUMENT)
+    REQUIRE(is_event_set(set), NVML_INVALID_ARGUMENT)
     set->used = false;
     return leave(&call, NVML_SUCCESS);
 }
@@ -1994,22 +1994,22 @@ EXPORT nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 EXPORT nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, nvmlU64 types, nvmlEventSet_t set)
 {
     ENTER_DEVICE(0, device, false)
-    WANT(is_event_set(set), NVML_INVALID_ARGUMENT)
-    WANT((types & ~event_types(call.device)) == 0, NVML_NOT_SUPPORTED)
-    WANT(types != 0, NVML_SUCCESS)
+    REQUIRE(is_event_set(set), NVML_INVALID_ARGUMENT)
+    REQUIRE((types & ~event_types(call.device)) == 0, NVML_NOT_SUPPORTED)
+    REQUIRE(types != 0, NVML_SUCCESS)
     const struct json *events = json_get(call.scenario, "events");
-    bool first = set->cards[0].types == 0;
+    bool first = set->gpus[0].types == 0;
     set->registered_ms = first ? milliseconds() : set->registered_ms;
     for (int i = 0; first && events != NULL && i < events->count; i++) {
         long long id = json_integer(json_at(events, i), "id", 0);
         bool past = json_get(json_at(events, i), "after_ms") == NULL;
         set->seen = past && id > set->seen ? id : set->seen;
     }
-    for (size_t i = 0; i < COUNT(set->cards); i++) {
-        struct registration *card = &set->cards[i];
-        if (card->types == 0 || strcmp(card->uuid, device->uuid) == 0) {
-            snprintf(card->uuid, sizeof(card->uuid), "%s", device->uuid);
-            card->types |= types;
+    for (size_t i = 0; i < COUNT(set->gpus); i++) {
+        struct registration *gpu = &set->gpus[i];
+        if (gpu->types == 0 || strcmp(gpu->uuid, device->uuid) == 0) {
+            snprintf(gpu->uuid, sizeof(gpu->uuid), "%s", device->uuid);
+            gpu->types |= types;
             return leave(&call, NVML_SUCCESS);
         }
     }
@@ -2026,13 +2026,13 @@ static bool next_event(const struct json *scenario, struct event_set *set, nvmlE
         if (!due || id <= set->seen || (next != NULL && id >= json_integer(next, "id", 0))) {
             continue;
         }
-        const struct json *card
+        const struct json *gpu
             = json_at(json_get(scenario, "devices"), (int)json_integer(event, "device", 0));
-        for (size_t r = 0; r < COUNT(set->cards) && set->cards[r].types != 0; r++) {
-            if (strcmp(set->cards[r].uuid, json_text(card, "uuid", "")) == 0
-                && (set->cards[r].types & (nvmlU64)json_integer(event, "type", EVENT_XID)) != 0) {
+        for (size_t r = 0; r < COUNT(set->gpus) && set->gpus[r].types != 0; r++) {
+            if (strcmp(set->gpus[r].uuid, json_text(gpu, "uuid", "")) == 0
+                && (set->gpus[r].types & (nvmlU64)json_integer(event, "type", EVENT_XID)) != 0) {
                 next = event;
-                device = card;
+                device = gpu;
             }
         }
     }
@@ -2051,8 +2051,8 @@ static bool next_event(const struct json *scenario, struct event_set *set, nvmlE
 EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *out, unsigned timeout_ms)
 {
     /* The scenario is looked at this often: what a test measures includes it, in time and in CPU. */
-    const char *wanted = getenv("NVML_SIMULATOR_EVENT_PAUSE_MS");
-    long pause_ms = wanted != NULL && atol(wanted) > 0 ? atol(wanted) : 10;
+    const char *setting = getenv("NVML_SIMULATOR_EVENT_PAUSE_MS");
+    long pause_ms = setting != NULL && atol(setting) > 0 ? atol(setting) : 10;
     const struct timespec pause = {pause_ms / 1000, pause_ms % 1000 * 1000000};
     long long end = milliseconds() + timeout_ms;
     for (bool first = true;; first = false) {
@@ -2065,17 +2065,17 @@ EXPORT nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *out
             memset(&call, 0, sizeof(call));
             call.scenario = scenario_current();
         }
-        WANT(out != NULL && is_event_set(set), NVML_INVALID_ARGUMENT)
+        REQUIRE(out != NULL && is_event_set(set), NVML_INVALID_ARGUMENT)
         if (next_event(call.scenario, set, out)) {
             return leave(&call, NVML_SUCCESS);
         }
-        /* One card that was lost ends the wait for all. */
-        for (size_t r = 0; r < COUNT(set->cards) && set->cards[r].types != 0; r++) {
-            int place = place_of_uuid(call.scenario, set->cards[r].uuid);
+        /* One GPU that was lost ends the wait for all. */
+        for (size_t r = 0; r < COUNT(set->gpus) && set->gpus[r].types != 0; r++) {
+            int place = place_of_uuid(call.scenario, set->gpus[r].uuid);
             const struct json *device = json_at(json_get(call.scenario, "devices"), place);
-            WANT(place >= 0 && !has_state(device, "lost") && !has_state(device, "gone"), NVML_GPU_IS_LOST)
+            REQUIRE(place >= 0 && !has_state(device, "lost") && !has_state(device, "gone"), NVML_GPU_IS_LOST)
         }
-        WANT(milliseconds() < end, NVML_TIMEOUT)
+        REQUIRE(milliseconds() < end, NVML_TIMEOUT)
         scenario_unlock();
         nanosleep(&pause, NULL);
     }
@@ -2086,7 +2086,7 @@ EXPORT nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *out, u
     return nvmlEventSetWait_v2(set, out, timeout_ms);
 }
 
-/* What changes a card: answered as to a user without the right to do so, and as unsupported to root, because a scenario
+/* What changes a GPU: answered as to a user without the right to do so, and as unsupported to root, because a scenario
  * file is not written by the library. */
 static nvmlReturn_t refuse(struct call *call)
 {

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.simulators import generate
 from tests.unit.plugins.fake_host import FakeHost
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -97,7 +98,7 @@ class Looker:
 
 def scenario(name: str, **changes: Any) -> dict[str, Any]:
     """A scenario that stands alone: without a simulated kernel it says itself that the module is loaded."""
-    found: dict[str, Any] = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text(encoding="utf-8"))
+    found: dict[str, Any] = generate.scenario(name)
     found["kernel"] = "assume-loaded"
     found.update(changes)
     return found

@@ -92,7 +92,7 @@ def play(site: Site, tmp_path: Path) -> Play:
 
 
 def test_the_smoke_job_is_deployed_healthy_left_alone_and_taken_away(site: Site, play: Play) -> None:
-    asked = {"smoke_models": ["A100"], "smoke_image": "cuda:12", "smoke_command": "test $STAND_IN_CARDS = 0"}
+    asked = {"smoke_models": ["A100"], "smoke_image": "cuda:12", "smoke_command": "test $STAND_IN_GPU_INDICES = 0"}
     said = play.passes("smoke", "--check", "--diff", **asked, changes=1)
     assert '"gpus": 1' in said
     assert apps(site) == {}

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulators import generate
 from tests.unit.simulators.conftest import SIMULATORS, Scenario
 
 PROGRAM = Path(__file__).parents[3] / "roles/mesos_agent/files/agent_cards.py"
-UUIDS = [row["uuid"] for row in json.loads((SIMULATORS / "scenarios/a100-sxm4-40gb-x2.json").read_text())["devices"]]
+UUIDS = [row["uuid"] for row in generate.scenario("a100-sxm4-40gb-x2")["devices"]]
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.simulators import generate
+
 ROOT = Path(__file__).resolve().parents[3]
 SIMULATORS = ROOT / "tests" / "simulators"
 
@@ -33,9 +35,7 @@ class Scenario:
 
     def __init__(self, path: Path, name: str) -> None:
         self.path = path
-        self.document: dict[str, Any] = json.loads(
-            (SIMULATORS / "scenarios" / f"{name}.json").read_text(encoding="utf-8")
-        )
+        self.document: dict[str, Any] = generate.scenario(name)
         # There is no simulated kernel below a unit test.
         self.document["kernel"] = "assume-loaded"
         self.write()
@@ -72,7 +72,7 @@ def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def measured_host(scenario):
-    """A host like those on which the contracts' answers were measured: one Hopper card under that driver."""
+    """A host like those on which the contracts' answers were measured: one Hopper GPU under that driver."""
     chosen = scenario("h100-sxm-x8")
     chosen.document["devices"] = chosen.devices[:1]
     chosen.document["driver"]["version"] = "580.159.04"

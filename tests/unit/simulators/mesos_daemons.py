@@ -138,7 +138,7 @@ class Site:
 
     def agent(self, name: str, gpus: int = 0, secret: str = PRINCIPALS["agents"], **settings: str) -> Daemon:
         low = free_port()
-        cards = {"NVIDIA_GPU_DEVICES": ",".join(map(str, range(gpus))), **GPU_FLAGS} if gpus else {}
+        gpu_settings = {"NVIDIA_GPU_DEVICES": ",".join(map(str, range(gpus))), **GPU_FLAGS} if gpus else {}
         variables = {
             "MASTER": f"file://{self.zk}",
             "WORK_DIR": f"{self.base}/{name}",
@@ -148,7 +148,7 @@ class Site:
             "ZK_SESSION_TIMEOUT": "3secs",
             "RESOURCES": f"cpus:4;mem:2048;ports:[{low}-{low + 9}]" + (f";gpus:{gpus}" if gpus else ""),
             "CREDENTIAL": self.file(f"{name}.json", json.dumps({"principal": "agents", "secret": secret})),
-            **cards,
+            **gpu_settings,
             **settings,
         }
         mesos = {f"MESOS_{key}": value for key, value in variables.items()}

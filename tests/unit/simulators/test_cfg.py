@@ -26,17 +26,17 @@ def listed(built, tmp_path):
     return ask
 
 
-def test_the_cards_are_listed_and_opened(listed, scenario):
+def test_the_gpus_are_listed_and_opened(listed, scenario):
     scenario("a100-sxm4-40gb-x2")
-    library, found = listed()
-    assert found == [(0, 0x3B), (0, 0xAF)]
+    library, listed_gpus = listed()
+    assert listed_gpus == [(0, 0x3B), (0, 0xAF)]
     handle = ctypes.c_void_p()
     assert library.nvCfgOpenPciDevice(0, 0xAF, 0, 0, ctypes.byref(handle)) == 1
     assert library.nvCfgCloseDevice(handle) == 1
     assert library.nvCfgOpenPciDevice(0, 0x11, 0, 0, ctypes.byref(handle)) == 0
 
 
-def test_cards_that_the_driver_does_not_have_are_not_listed(listed, scenario):
+def test_gpus_that_the_driver_does_not_have_are_not_listed(listed, scenario):
     scenario("lost-one-of-eight")
     assert len(listed()[1]) == 7
     chosen = scenario("k20c-x1")

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.simulators import generate
 from tests.simulators.cuda_contract import (
     ADD,
     CONTEXT_IS_DESTROYED,
@@ -92,7 +93,7 @@ def test_a_context_that_another_thread_destroyed(ready):
     assert ready("cuCtxSynchronize") == CONTEXT_IS_DESTROYED
 
 
-def test_primary_contexts_are_of_a_card(ready):
+def test_primary_contexts_are_of_a_gpu(ready):
     first = ready.make(Handle, "cuDevicePrimaryCtxRetain", 1)
     assert ready("cuCtxSetCurrent", first) == 0
     assert ready.integer("cuCtxGetDevice") == 1
@@ -135,7 +136,7 @@ def test_memory_is_limited(ready):
     assert ready.code == 0
 
 
-def test_no_memory_of_the_host_is_taken_for_the_card_s(ready):
+def test_no_memory_of_the_host_is_taken_for_the_gpu_s(ready):
     buffer = ctypes.create_string_buffer(8)
     assert ready("cuMemcpyDtoH_v2", buffer, Pointer(ctypes.addressof(buffer)), ctypes.c_size_t(1)) == INVALID_VALUE
 
@@ -240,7 +241,7 @@ WORD = st.integers(0, 2**32 - 1)
 def calculator(built, tmp_path_factory):
     """A library for many small kernels: the scenario is there for as long as the module's tests run."""
     directory = tmp_path_factory.mktemp("calculator")
-    document = json.loads((ROOT / "tests/simulators/scenarios/a100-sxm4-40gb-x2.json").read_text())
+    document = generate.scenario("a100-sxm4-40gb-x2")
     document["kernel"] = "assume-loaded"
     path = directory / "scenario.json"
     path.write_text(json.dumps(document))
@@ -294,7 +295,7 @@ def test_a_kernel_that_leaves_its_memory_breaks_its_process(ready):
     assert ready.launch(ready.function(text), (1, 1, 1), (1, 1, 1), out) == 0
     assert ready("cuCtxSynchronize") == ILLEGAL_ADDRESS
     assert ready("cuMemFree_v2", out) == ILLEGAL_ADDRESS
-    # The other card's context too.
+    # The other GPU's context too.
     assert ready("cuCtxCreate_v2", ctypes.byref(Handle()), 0, 1) == ILLEGAL_ADDRESS
     assert ready("cuDevicePrimaryCtxRetain", ctypes.byref(Handle()), 1) == ILLEGAL_ADDRESS
     assert ready.integer("cuDeviceGetCount") == 2
@@ -306,7 +307,7 @@ def test_a_misaligned_access(ready):
     assert ready("cuCtxSynchronize") == MISALIGNED_ADDRESS
 
 
-def test_one_card_does_not_reach_the_memory_of_the_other(ready):
+def test_one_gpu_does_not_reach_the_memory_of_the_other(ready):
     other = ready.memory(64)
     ready.context(1)
     text = kernel("ld.param.u64 %rd1, [out]; ld.global.u32 %r1, [%rd1]; ret;", ".param .u64 out")
@@ -314,7 +315,7 @@ def test_one_card_does_not_reach_the_memory_of_the_other(ready):
     assert ready("cuCtxSynchronize") == ILLEGAL_ADDRESS
 
 
-# Which cards are seen
+# Which GPUs are seen
 
 
 def names(cuda) -> list[str]:
@@ -327,7 +328,7 @@ def names(cuda) -> list[str]:
     return found
 
 
-def test_order_of_the_cards(built, tmp_path, scenario, monkeypatch):
+def test_order_of_the_gpus(built, tmp_path, scenario, monkeypatch):
     scenario("mixed")
     for order, first in ((None, "NVIDIA A100-SXM4-40GB"), ("PCI_BUS_ID", "NVIDIA GeForce GTX 1080")):
         if order:
@@ -360,7 +361,7 @@ def test_visible_devices(cuda, scenario, monkeypatch, visible, addresses):
     assert found == addresses
 
 
-def test_of_cut_cards_one_instance_is_seen(built, tmp_path, scenario, monkeypatch, cuda):
+def test_of_cut_gpus_one_instance_is_seen(built, tmp_path, scenario, monkeypatch, cuda):
     chosen = scenario("a100-sxm4-40gb-x8-mig")
     assert cuda("cuInit", 0) == 0
     assert len(names(cuda)) == 6
@@ -375,13 +376,13 @@ def test_of_cut_cards_one_instance_is_seen(built, tmp_path, scenario, monkeypatc
     assert names(other) == ["NVIDIA A100-SXM4-40GB MIG 3g.20gb"]
 
 
-def test_a_lost_card_is_not_there(cuda, scenario):
+def test_a_lost_gpu_is_not_there(cuda, scenario):
     scenario("lost-one-of-eight")
     assert cuda("cuInit", 0) == 0
     assert cuda.integer("cuDeviceGetCount") == 7
 
 
-def test_a_card_that_is_lost_later(ready):
+def test_a_gpu_that_is_lost_later(ready):
     ready.scenario.devices[0]["state"] = "lost"
     ready.scenario.write()
     assert ready("cuCtxSynchronize") == 999
@@ -416,7 +417,7 @@ def test_without_a_loaded_module_there_is_no_device(cuda, scenario):
     assert cuda("cuInit", 0) == NO_DEVICE
 
 
-def test_an_error_for_one_card(cuda, scenario):
+def test_an_error_for_one_gpu(cuda, scenario):
     scenario("a100-sxm4-40gb-x2").fault(call="cuCtxCreate_v2", device=1, error=46)
     cuda("cuInit", 0)
     cuda.context(0)
@@ -467,10 +468,10 @@ def test_the_device_query_passes(built, scenario):
     chosen = scenario("v100-sxm2-16gb-x8")
     result = query(built)
     assert result["ok"], result
-    assert [device["uuid"] for device in result["devices"]] == [card["uuid"] for card in chosen.devices]
+    assert [device["uuid"] for device in result["devices"]] == [gpu["uuid"] for gpu in chosen.devices]
 
 
-def test_the_device_query_finds_the_card_that_computes_wrong(built, scenario):
+def test_the_device_query_finds_the_gpu_that_computes_wrong(built, scenario):
     scenario("wrong-kernel-result")
     result = query(built)
     assert [device["ok"] for device in result["devices"]] == [True, False]

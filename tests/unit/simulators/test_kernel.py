@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulators import generate
 from tests.unit.simulators.conftest import SIMULATORS
 
 KERNEL = "6.12.48+deb13-amd64"
@@ -67,7 +68,7 @@ class Machine:
         raise SystemExit(77)
 
     def scenario(self, name: str, **changes) -> None:
-        document = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text(encoding="utf-8")) | changes
+        document = generate.scenario(name) | changes
         (self.root / "scenario.json").write_text(json.dumps(document), encoding="utf-8")
         self.kernel.show()
 
@@ -113,7 +114,7 @@ def test_no_module_is_loaded_that_was_not_built(machine, capsys):
     assert not (machine.run / "proc-driver" / "nvidia").exists()
 
 
-def test_a_loaded_driver_shows_itself_and_its_cards(machine):
+def test_a_loaded_driver_shows_itself_and_its_gpus(machine):
     machine.build("nvidia-current.ko")
     assert machine("modprobe", "nvidia") == 0
     assert machine.modules() == ["nvidia"]
@@ -155,7 +156,7 @@ def test_needed_modules_come_along_and_hold(machine, capsys):
     assert machine.driver() is None
 
 
-def test_a_process_that_holds_a_card_keeps_the_module(machine, capsys):
+def test_a_process_that_holds_a_gpu_keeps_the_module(machine, capsys):
     machine.build("nvidia-current.ko")
     machine("modprobe", "nvidia")
     machine.users["nvidia"] = ["4711"]
@@ -172,7 +173,7 @@ def test_a_process_that_holds_a_card_keeps_the_module(machine, capsys):
     assert machine("modprobe", "-r", "nvidia") == 0
 
 
-def test_without_cards_the_module_is_refused(machine, capsys):
+def test_without_gpus_the_module_is_refused(machine, capsys):
     machine.build("nvidia-current.ko")
     machine.scenario("no-gpu")
     assert machine("modprobe", "nvidia") == 1
@@ -190,7 +191,7 @@ def test_without_cards_the_module_is_refused(machine, capsys):
         ("a100-sxm4-40gb-x2", "nvidia.ko", True),
     ],
 )
-def test_which_driver_takes_which_card(machine, scenario, file, loads):
+def test_which_driver_takes_which_gpu(machine, scenario, file, loads):
     machine.scenario(scenario)
     machine.build(file)
     assert machine("modprobe", "nvidia") == (0 if loads else 1)
@@ -333,10 +334,10 @@ def test_the_bus_is_shown_with_its_switches(machine):
     bus = machine.run / "pci-devices"
     classes = [(path / "class").read_text().strip() for path in sorted(bus.iterdir())]
     assert (classes.count("0x030200"), classes.count("0x068000")) == (8, 4)
-    card = bus / "0000:07:00.0"
-    assert (card / "device").read_text() == "0x2330\n"
-    assert (card / "current_link_speed").read_text() == "32.0 GT/s PCIe\n"
-    space = (card / "config").read_bytes()
+    gpu = bus / "0000:07:00.0"
+    assert (gpu / "device").read_text() == "0x2330\n"
+    assert (gpu / "current_link_speed").read_text() == "32.0 GT/s PCIe\n"
+    space = (gpu / "config").read_bytes()
     assert space[:4] == b"\xde\x10\x30\x23"
     assert space[9:12] == b"\x00\x02\x03"
     assert len(space) == 256
@@ -359,7 +360,7 @@ def test_switches_and_capabilities_of_a_loaded_driver(machine):
     assert len(set(minors.values())) == len(minors)
 
 
-def test_a_card_that_is_gone_leaves_the_bus(machine):
+def test_a_gpu_that_is_gone_leaves_the_bus(machine):
     document = json.loads((machine.root / "scenario.json").read_text())
     document["devices"][1]["state"] = "gone"
     (machine.root / "scenario.json").write_text(json.dumps(document))

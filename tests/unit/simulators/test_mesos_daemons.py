@@ -32,7 +32,7 @@ def java():
 
 @pytest.fixture(scope="module")
 def site(java, tmp_path_factory):
-    """Masters, an agent without and one with two cards, and Marathon."""
+    """Masters, an agent without and one with two GPUs, and Marathon."""
     one = Site(tmp_path_factory.mktemp("site"))
     try:
         # Who comes first makes the path, and says who may write there.
@@ -120,10 +120,10 @@ def reasons(marathon, app_id):
 
 
 def test_gpus_are_given_to_who_asks_for_them_and_only_once(site, marathon):
-    tasks = site.deploy(marathon, app("train", gpus=1, instances=2, cmd="echo cards $STAND_IN_CARDS; sleep 1000"))
+    tasks = site.deploy(marathon, app("train", gpus=1, instances=2, cmd="echo GPUs $STAND_IN_GPU_INDICES; sleep 1000"))
     assert [task["host"] for task in tasks] == ["gpu1", "gpu1"]
     logs = [next(site.base.glob(f"gpu1/slaves/*/{task['id']}/stdout")) for task in tasks]
-    assert sorted(until(log.read_text) for log in logs) == ["cards 0\n", "cards 1\n"]
+    assert sorted(until(log.read_text) for log in logs) == ["GPUs 0\n", "GPUs 1\n"]
     marathon.ask("/v2/apps", app("more", gpus=1))
     until(lambda: reasons(marathon, "/more").get("InsufficientGpus") == 2)
     # Nothing of the agent with GPUs is left for who needs none, as long as it has one to give.
@@ -142,7 +142,7 @@ def execute(site, *more, secret=PRINCIPALS["marathon"]):
 
 def test_one_command_runs_to_its_end_without_marathon(site):
     gpus = ["--framework_capabilities=GPU_RESOURCES", "--resources=cpus:0.1;mem:32;gpus:2"]
-    done = execute(site, "--command=test $STAND_IN_CARDS = 0,1", *gpus)
+    done = execute(site, "--command=test $STAND_IN_GPU_INDICES = 0,1", *gpus)
     assert (done.returncode, "TASK_FINISHED for task 'once'" in done.stdout) == (0, True), done
     done = execute(site, "--command=exit 4")
     assert (done.returncode, "TASK_FAILED for task 'once'" in done.stdout) == (1, True), done

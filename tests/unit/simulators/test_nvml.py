@@ -13,10 +13,10 @@ import time
 
 import pytest
 
-from tests.unit.simulators.conftest import SIMULATORS, load_copy
+from tests.simulators import generate
+from tests.unit.simulators.conftest import load_copy
 
-FAULTS = {row["name"] for row in json.loads((SIMULATORS / "faults.json").read_text(encoding="utf-8"))["faults"]}
-NAMES = sorted({path.stem for path in (SIMULATORS / "scenarios").glob("*.json")} - FAULTS)
+NAMES = sorted(generate.PATCHES.keys() - generate.FAULTS.keys())
 
 
 def code_of(module, question, *arguments):
@@ -32,8 +32,8 @@ def code_of(module, question, *arguments):
 
 
 @pytest.fixture
-def cards(pynvml, scenario):
-    """cards(name) starts the library with a scenario: (the scenario, handles of all its counted cards)."""
+def gpus(pynvml, scenario):
+    """gpus(name) starts the library with a scenario: (the scenario, handles of all its counted GPUs)."""
 
     def start(name):
         chosen = scenario(name)
@@ -63,8 +63,8 @@ def test_nothing_is_answered_before_init_and_after_shutdown(pynvml, scenario):
     assert code_of(pynvml, pynvml.nvmlShutdown) == 1
 
 
-def test_versions_follow_the_driver(pynvml, cards):
-    cards("k20c-x1")
+def test_versions_follow_the_driver(pynvml, gpus):
+    gpus("k20c-x1")
     assert pynvml.nvmlSystemGetDriverVersion() == "470.256.02"
     assert pynvml.nvmlSystemGetNVMLVersion() == "11.470.256.02"
     assert pynvml.nvmlSystemGetCudaDriverVersion_v2() == 11040
@@ -103,8 +103,8 @@ def test_a_scenario_that_is_not_there_is_an_error(pynvml, monkeypatch, tmp_path)
 # Strictness
 
 
-def test_bad_handles_and_indexes(pynvml, cards):
-    _, handles = cards("a100-sxm4-40gb-x2")
+def test_bad_handles_and_indexes(pynvml, gpus):
+    _, handles = gpus("a100-sxm4-40gb-x2")
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByIndex, 2) == 2
     assert code_of(pynvml, pynvml.nvmlDeviceGetName, None) == 2
     assert code_of(pynvml, pynvml.nvmlDeviceGetTemperature, handles[0], 1) == 2
@@ -128,8 +128,8 @@ def test_a_handle_that_was_never_given_out_is_followed(scenario, run_python, que
 
 
 @pytest.mark.parametrize("function", ["nvmlDeviceGetName", "nvmlDeviceGetUUID", "nvmlDeviceGetSerial"])
-def test_a_short_buffer_is_refused_and_left_alone(pynvml, cards, function):
-    _, handles = cards("a100-sxm4-40gb-x2")
+def test_a_short_buffer_is_refused_and_left_alone(pynvml, gpus, function):
+    _, handles = gpus("a100-sxm4-40gb-x2")
     text = getattr(pynvml, function)(handles[0])
     exact = ctypes.create_string_buffer(b"#" * len(text), len(text) + 1)
     ask = getattr(pynvml.nvmlLib, function)
@@ -140,8 +140,8 @@ def test_a_short_buffer_is_refused_and_left_alone(pynvml, cards, function):
     assert ask(handles[0], None, ctypes.c_uint(80)) == 2
 
 
-def test_a_structure_of_an_unknown_version_is_refused(pynvml, cards):
-    _, handles = cards("a100-sxm4-40gb-x2")
+def test_a_structure_of_an_unknown_version_is_refused(pynvml, gpus):
+    _, handles = gpus("a100-sxm4-40gb-x2")
     memory = pynvml.c_nvmlMemory_v2_t()
     memory.version = 0x03000028
     assert pynvml.nvmlLib.nvmlDeviceGetMemoryInfo_v2(handles[0], ctypes.byref(memory)) == 13
@@ -170,8 +170,8 @@ NOT_SUPPORTED = [
 
 
 @pytest.mark.parametrize(("name", "function"), NOT_SUPPORTED)
-def test_what_a_card_does_not_have(pynvml, cards, name, function):
-    _, handles = cards(name)
+def test_what_a_gpu_does_not_have(pynvml, gpus, name, function):
+    _, handles = gpus(name)
     assert code_of(pynvml, getattr(pynvml, function), handles[0]) == 3
 
 
@@ -186,10 +186,10 @@ def test_what_a_card_does_not_have(pynvml, cards, name, function):
         ("nvmlDeviceGetUnrepairableMemoryFlag_v1", (), 570, 580),
     ],
 )
-def test_functions_that_a_branch_does_not_have_yet(pynvml, cards, function, arguments, before, since):
-    chosen, handles = cards("h100-sxm-x8")
-    for card in chosen.devices:
-        card["driver_branches"] = [0, None]
+def test_functions_that_a_branch_does_not_have_yet(pynvml, gpus, function, arguments, before, since):
+    chosen, handles = gpus("h100-sxm-x8")
+    for gpu in chosen.devices:
+        gpu["driver_branches"] = [0, None]
     results = {}
     for branch in (before, since):
         chosen.document["driver"]["version"] = f"{branch}.10.01"
@@ -201,8 +201,8 @@ def test_functions_that_a_branch_does_not_have_yet(pynvml, cards, function, argu
     assert results == {before: 13, since: 0}
 
 
-def test_application_clocks_are_gone_in_new_branches(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_application_clocks_are_gone_in_new_branches(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     assert pynvml.nvmlDeviceGetApplicationsClock(handles[0], pynvml.NVML_CLOCK_SM) == 1095
     chosen.document["driver"]["version"] = "590.48.01"
     chosen.write()
@@ -211,7 +211,7 @@ def test_application_clocks_are_gone_in_new_branches(pynvml, cards):
     assert code_of(pynvml, pynvml.nvmlDeviceGetApplicationsClock, handles[0], pynvml.NVML_CLOCK_SM) == 26
 
 
-def test_a_card_that_the_branch_does_not_know_is_not_counted(pynvml, scenario):
+def test_a_gpu_that_the_branch_does_not_know_is_not_counted(pynvml, scenario):
     chosen = scenario("k20c-x1")
     chosen.document["driver"]["version"] = "550.163.01"
     chosen.write()
@@ -223,30 +223,30 @@ def test_a_card_that_the_branch_does_not_know_is_not_counted(pynvml, scenario):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_card_answers_as_its_scenario_says(pynvml, scenario, name):
+def test_every_gpu_answers_as_its_scenario_says(pynvml, scenario, name):
     chosen = scenario(name)
     if name == "driver-library-mismatch":
         chosen.document["driver"]["library_version"] = None
         chosen.write()
     pynvml.nvmlInit()
     assert pynvml.nvmlDeviceGetCount() == len(chosen.devices)
-    for index, card in enumerate(chosen.devices):
-        if card["state"] == "lost":
+    for index, gpu in enumerate(chosen.devices):
+        if gpu["state"] == "lost":
             assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByIndex, index) == 15
             continue
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        assert pynvml.nvmlDeviceGetName(handle) == card["name"]
-        assert pynvml.nvmlDeviceGetUUID(handle) == card["uuid"]
-        assert pynvml.nvmlDeviceGetMinorNumber(handle) == card["minor"]
+        assert pynvml.nvmlDeviceGetName(handle) == gpu["name"]
+        assert pynvml.nvmlDeviceGetUUID(handle) == gpu["uuid"]
+        assert pynvml.nvmlDeviceGetMinorNumber(handle) == gpu["minor"]
         assert pynvml.nvmlDeviceGetIndex(handle) == index
-        assert list(pynvml.nvmlDeviceGetCudaComputeCapability(handle)) == card["compute_capability"]
-        assert pynvml.nvmlDeviceGetArchitecture(handle) == card["architecture"]
-        assert pynvml.nvmlDeviceGetMemoryInfo(handle).total == card["memory"]["total_mib"] << 20
+        assert list(pynvml.nvmlDeviceGetCudaComputeCapability(handle)) == gpu["compute_capability"]
+        assert pynvml.nvmlDeviceGetArchitecture(handle) == gpu["architecture"]
+        assert pynvml.nvmlDeviceGetMemoryInfo(handle).total == gpu["memory"]["total_mib"] << 20
         pci = pynvml.nvmlDeviceGetPciInfo(handle)
-        assert pci.busId == f"0000{card['pci']['address']}".upper()
-        assert pci.busIdLegacy == card["pci"]["address"].upper()
-        assert pci.pciDeviceId == int(card["pci"]["device"], 16) << 16 | 0x10DE
-        assert pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle) == card["pci"]["width"]
+        assert pci.busId == f"0000{gpu['pci']['address']}".upper()
+        assert pci.busIdLegacy == gpu["pci"]["address"].upper()
+        assert pci.pciDeviceId == int(gpu["pci"]["device"], 16) << 16 | 0x10DE
+        assert pynvml.nvmlDeviceGetCurrPcieLinkWidth(handle) == gpu["pci"]["width"]
 
 
 QUESTIONS = [
@@ -296,38 +296,38 @@ QUESTIONS = [
 
 
 @pytest.mark.parametrize("name", ["k20c-x1", "gtx1080-x2", "v100-sxm2-16gb-x8", "a100-sxm4-40gb-x8-mig", "h100-sxm-x8"])
-def test_plain_questions_are_answered_or_do_not_apply(pynvml, cards, name):
-    _, handles = cards(name)
+def test_plain_questions_are_answered_or_do_not_apply(pynvml, gpus, name):
+    _, handles = gpus(name)
     answered = {question: code_of(pynvml, getattr(pynvml, question), handles[0]) for question in QUESTIONS}
     assert set(answered.values()) <= {0, 3, 13}
     assert list(answered.values()).count(0) >= 25
 
 
-def test_handles_by_identity(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
-    card = chosen.devices[1]
+def test_handles_by_identity(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
+    gpu = chosen.devices[1]
 
     def same(handle):
         return ctypes.cast(handle, ctypes.c_void_p).value == ctypes.cast(handles[1], ctypes.c_void_p).value
 
-    assert same(pynvml.nvmlDeviceGetHandleByUUID(card["uuid"]))
-    assert same(pynvml.nvmlDeviceGetHandleBySerial(card["serial"]))
+    assert same(pynvml.nvmlDeviceGetHandleByUUID(gpu["uuid"]))
+    assert same(pynvml.nvmlDeviceGetHandleBySerial(gpu["serial"]))
     for address in ("0000:af:00.0", "00000000:AF:00.0", "af:00.0"):
         assert same(pynvml.nvmlDeviceGetHandleByPciBusId(address))
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByPciBusId, "0000:01:00.0") == 6
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByPciBusId, "rubbish") == 2
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByUUID, "GPU-0") == 6
-    assert same(pynvml.nvmlDeviceGetHandleByUUID(card["uuid"].removeprefix("GPU-")))
-    assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByUUID, f"GPU-{card['uuid'][4:].upper()}") == 6
+    assert same(pynvml.nvmlDeviceGetHandleByUUID(gpu["uuid"].removeprefix("GPU-")))
+    assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByUUID, f"GPU-{gpu['uuid'][4:].upper()}") == 6
 
 
-def test_a_card_without_a_serial_is_not_found_by_an_empty_one(pynvml, cards):
-    cards("gtx1080-x2")
+def test_a_gpu_without_a_serial_is_not_found_by_an_empty_one(pynvml, gpus):
+    gpus("gtx1080-x2")
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleBySerial, "") == 6
 
 
-def test_memory_counts_the_reserve_as_used_only_in_its_first_version(pynvml, cards):
-    chosen, handles = cards("h100-sxm-x8")
+def test_memory_counts_the_reserve_as_used_only_in_its_first_version(pynvml, gpus):
+    chosen, handles = gpus("h100-sxm-x8")
     chosen.devices[0]["memory"]["used_mib"] = 1000
     chosen.write()
     first, second = (
@@ -339,8 +339,8 @@ def test_memory_counts_the_reserve_as_used_only_in_its_first_version(pynvml, car
     assert first.free == second.free == second.total - first.used
 
 
-def test_ecc_counters_per_place(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_ecc_counters_per_place(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     chosen.devices[0]["ecc"]["volatile"]["uncorrected"].update(total=3, device=2, sram=1)
     chosen.devices[0]["ecc"]["sram"].update(volatile={"parity": 1}, threshold_exceeded=1)
     chosen.write()
@@ -357,17 +357,17 @@ def test_ecc_counters_per_place(pynvml, cards):
     assert pynvml.nvmlDeviceGetEccMode(handles[0]) == [0, 1]
 
 
-def test_ecc_places_of_hopper(pynvml, cards):
-    _, handles = cards("h100-sxm-x8")
+def test_ecc_places_of_hopper(pynvml, gpus):
+    _, handles = gpus("h100-sxm-x8")
     ask = pynvml.nvmlDeviceGetMemoryErrorCounter
     assert [code_of(pynvml, ask, handles[0], 0, 0, place) for place in range(9)] == [3, 3, 0, 3, 3, 3, 3, 0, 2]
     values = pynvml.nvmlDeviceGetFieldValues(handles[0], [3, 4, 5, 6, 11, 12, 22, 23])
     assert [value.nvmlReturn for value in values] == [0, 0, 0, 0, 3, 3, 3, 3]
 
 
-def test_limits_of_the_temperature(pynvml, cards):
-    """As temperatures on every card, and as degrees below the slowdown on Hopper."""
-    _, handles = cards("h100-sxm-x8")
+def test_limits_of_the_temperature(pynvml, gpus):
+    """As temperatures on every GPU, and as degrees below the slowdown on Hopper."""
+    _, handles = gpus("h100-sxm-x8")
     ask = pynvml.nvmlDeviceGetTemperatureThreshold
     assert [ask(handles[0], which) for which in range(4)] == [95, 89, 95, 87]
     assert code_of(pynvml, ask, handles[0], 4) == 3
@@ -381,14 +381,14 @@ def test_limits_of_the_temperature(pynvml, cards):
     ]
 
 
-def test_limits_of_the_temperature_before_hopper(pynvml, cards):
-    _, handles = cards("a100-sxm4-40gb-x2")
+def test_limits_of_the_temperature_before_hopper(pynvml, gpus):
+    _, handles = gpus("a100-sxm4-40gb-x2")
     values = pynvml.nvmlDeviceGetFieldValues(handles[0], [193, 194, 195, 196])
     assert [(value.nvmlReturn, value.valueType) for value in values] == [(3, 0)] * 4
 
 
-def test_fans(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_fans(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     assert pynvml.nvmlDeviceGetNumFans(handles[0]) == 0
     assert code_of(pynvml, pynvml.nvmlDeviceGetFanSpeed_v2, handles[0], 0) == 2
     chosen.devices[0]["fan"] = {"percent": 30, "count": 1}
@@ -397,22 +397,22 @@ def test_fans(pynvml, cards):
     assert pynvml.nvmlDeviceGetFanSpeed_v2(handles[0], 0) == 30
 
 
-def test_pcie_speeds(pynvml, cards):
+def test_pcie_speeds(pynvml, gpus):
     """The one of now in Mb/s, the greatest as a number out of a list."""
-    _, handles = cards("a100-sxm4-40gb-x2")
+    _, handles = gpus("a100-sxm4-40gb-x2")
     assert pynvml.nvmlDeviceGetPcieSpeed(handles[0]) == 16000
     assert pynvml.nvmlDeviceGetPcieLinkMaxSpeed(handles[0]) == pynvml.NVML_PCIE_LINK_MAX_SPEED_16000MBPS
 
 
-def test_the_second_form_of_the_pci_address_has_no_long_one(pynvml, cards):
-    _, handles = cards("a100-sxm4-40gb-x2")
+def test_the_second_form_of_the_pci_address_has_no_long_one(pynvml, gpus):
+    _, handles = gpus("a100-sxm4-40gb-x2")
     info = pynvml.nvmlPciInfo_t()
     assert pynvml.nvmlLib.nvmlDeviceGetPciInfo_v2(handles[1], ctypes.byref(info)) == 0
     assert (info.busIdLegacy, info.bus, info.busId) == ("0000:AF:00.0", 0xAF, "")
 
 
-def test_retired_pages_and_remapped_rows(pynvml, cards):
-    chosen, handles = cards("v100-sxm2-16gb-x8")
+def test_retired_pages_and_remapped_rows(pynvml, gpus):
+    chosen, handles = gpus("v100-sxm2-16gb-x8")
     assert pynvml.nvmlDeviceGetRetiredPages_v2(handles[0], 1) == []
     pages = [{"address": 0x1000 * n, "time": 1700000000 + n} for n in range(1, 9)]
     chosen.devices[0]["retired_pages"].update(double_bit=pages, pending=1)
@@ -423,8 +423,8 @@ def test_retired_pages_and_remapped_rows(pynvml, cards):
     assert pynvml.nvmlDeviceGetRetiredPages_v2(handles[0], 0) == []
 
 
-def test_row_remapping(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x8-mig")
+def test_row_remapping(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x8-mig")
     chosen.devices[2]["remapped_rows"].update(uncorrectable=2, pending=1)
     chosen.devices[2]["remapped_rows"]["histogram"].update(max=638, high=2)
     chosen.write()
@@ -438,8 +438,8 @@ def test_row_remapping(pynvml, cards):
 @pytest.mark.parametrize(
     "function", ["nvmlDeviceGetComputeRunningProcesses_v2", "nvmlDeviceGetComputeRunningProcesses"]
 )
-def test_processes(pynvml, cards, function):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_processes(pynvml, gpus, function):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     chosen.devices[0]["processes"] = [
         {"pid": 4242, "type": "C", "memory_mib": 300, "name": "train"},
         {"pid": 4243, "type": "C", "memory_mib": None},
@@ -453,8 +453,8 @@ def test_processes(pynvml, cards, function):
     assert pynvml.nvmlSystemGetProcessName(4242) == "train"
 
 
-def test_the_name_of_any_process(pynvml, cards):
-    cards("a100-sxm4-40gb-x2")
+def test_the_name_of_any_process(pynvml, gpus):
+    gpus("a100-sxm4-40gb-x2")
     with open("/proc/self/cmdline", encoding="utf-8") as file:
         assert pynvml.nvmlSystemGetProcessName(os.getpid()) == file.read().split("\0")[0]
     short = ctypes.create_string_buffer(b"####", 8)
@@ -464,8 +464,8 @@ def test_the_name_of_any_process(pynvml, cards):
     assert [ask(os.getpid(), short, 0), ask(os.getpid(), None, 8), ask(0x7FFFFFFF, short, 8)] == [2, 2, 6]
 
 
-def test_persistence_follows_the_daemon(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_persistence_follows_the_daemon(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     expected = int(os.path.exists("/run/nvidia-persistenced/socket"))
     assert pynvml.nvmlDeviceGetPersistenceMode(handles[0]) == expected
     chosen.devices[0]["persistence"] = 1
@@ -473,8 +473,8 @@ def test_persistence_follows_the_daemon(pynvml, cards):
     assert pynvml.nvmlDeviceGetPersistenceMode(handles[0]) == 1
 
 
-def test_mig_instances(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x8-mig")
+def test_mig_instances(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x8-mig")
     assert pynvml.nvmlDeviceGetMigMode(handles[0]) == [1, 1]
     assert pynvml.nvmlDeviceGetMigMode(handles[2]) == [0, 0]
     instances = [pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handles[1], i) for i in range(3)]
@@ -497,8 +497,8 @@ def test_mig_instances(pynvml, cards):
     assert (one_slice.id, one_slice.instanceCount) == (19, 7)
 
 
-def test_mig_that_is_off(pynvml, cards):
-    _, handles = cards("a100-sxm4-40gb-x8-mig")
+def test_mig_that_is_off(pynvml, gpus):
+    _, handles = gpus("a100-sxm4-40gb-x8-mig")
     count, instance = ctypes.c_uint(7), ctypes.c_void_p()
     assert pynvml.nvmlDeviceGetMaxMigDeviceCount(handles[0]) == 7
     assert pynvml.nvmlDeviceGetMaxMigDeviceCount(handles[2]) == 0
@@ -514,8 +514,8 @@ def test_mig_that_is_off(pynvml, cards):
 
 
 @pytest.mark.parametrize("name", ["t4-x1", "gtx1080-x2"])
-def test_a_card_without_nvlink_has_no_link_at_all(pynvml, cards, name):
-    _, handles = cards(name)
+def test_a_gpu_without_nvlink_has_no_link_at_all(pynvml, gpus, name):
+    _, handles = gpus(name)
     for link in (0, 17, 18, 1000):
         assert code_of(pynvml, pynvml.nvmlDeviceGetNvLinkState, handles[0], link) == 3
         assert code_of(pynvml, pynvml.nvmlDeviceGetNvLinkErrorCounter, handles[0], link, 1000) == 3
@@ -523,22 +523,22 @@ def test_a_card_without_nvlink_has_no_link_at_all(pynvml, cards, name):
     assert pynvml.nvmlLib.nvmlDeviceGetNvLinkState(handles[0], 0, None) == 2
 
 
-def test_nvlinks_join_both_ends(pynvml, cards):
-    chosen, handles = cards("v100-sxm2-16gb-x8")
+def test_nvlinks_join_both_ends(pynvml, gpus):
+    chosen, handles = gpus("v100-sxm2-16gb-x8")
     joined = {}
     for index, handle in enumerate(handles):
         for link in range(6):
             assert pynvml.nvmlDeviceGetNvLinkState(handle, link) == 1
             remote = pynvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link).busId
-            other = [f"0000{card['pci']['address']}".upper() for card in chosen.devices].index(remote)
+            other = [f"0000{gpu['pci']['address']}".upper() for gpu in chosen.devices].index(remote)
             joined[index, other] = joined.get((index, other), 0) + 1
     assert all(joined[b, a] == count for (a, b), count in joined.items())
     assert joined[0, 3] == 2
     assert (0, 7) not in joined
 
 
-def test_topology_and_peer_access(pynvml, cards):
-    _, handles = cards("v100-sxm2-16gb-x8")
+def test_topology_and_peer_access(pynvml, gpus):
+    _, handles = gpus("v100-sxm2-16gb-x8")
     levels = [pynvml.nvmlDeviceGetTopologyCommonAncestor(handles[0], other) for other in handles[1:]]
     assert levels == [20, 40, 40, 50, 50, 50, 50]
     nvlink = [pynvml.nvmlDeviceGetP2PStatus(handles[0], other, 2) for other in handles[1:]]
@@ -546,14 +546,14 @@ def test_topology_and_peer_access(pynvml, cards):
     assert len(pynvml.nvmlDeviceGetTopologyNearestGpus(handles[0], 50)) == 4
     cpus = pynvml.nvmlDeviceGetCpuAffinity(handles[7], 1)
     assert cpus[0] == 0xFFFF0000
-    # A card and itself.
+    # A GPU and itself.
     assert code_of(pynvml, pynvml.nvmlDeviceGetTopologyCommonAncestor, handles[0], handles[0]) == 3
     to_itself = [pynvml.nvmlDeviceGetP2PStatus(handles[0], handles[0], capability) for capability in (0, 4, 5, 1000)]
     assert to_itself == [5, 5, 0, 0]
 
 
-def test_fabric(pynvml, cards):
-    chosen, handles = cards("fabric-not-ready")
+def test_fabric(pynvml, gpus):
+    chosen, handles = gpus("fabric-not-ready")
     info = pynvml.c_nvmlGpuFabricInfo_v3_t()
     pynvml.nvmlDeviceGetGpuFabricInfoV(handles[0], ctypes.byref(info))
     assert info.state == 1
@@ -565,8 +565,8 @@ def test_fabric(pynvml, cards):
     assert info.healthSummary == 2
 
 
-def test_field_values_are_judged_one_by_one(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_field_values_are_judged_one_by_one(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     chosen.devices[0]["nvlinks"]["links"][3]["errors"] = {"crc_flit": 5}
     chosen.devices[0]["nvlinks"]["links"][4]["errors"] = {"crc_flit": 6}
     chosen.write()
@@ -582,8 +582,8 @@ def test_field_values_are_judged_one_by_one(pynvml, cards):
     assert pynvml.nvmlDeviceGetNvLinkErrorCounter(handles[0], 4, pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT) == 6
 
 
-def test_inforom(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_inforom(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     assert code_of(pynvml, pynvml.nvmlDeviceValidateInforom, handles[0]) == 0
     chosen.devices[0]["inforom"]["valid"] = False
     chosen.write()
@@ -593,8 +593,8 @@ def test_inforom(pynvml, cards):
 # Changing under a process that runs
 
 
-def test_a_changed_file_is_read_again(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_a_changed_file_is_read_again(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     assert pynvml.nvmlDeviceGetTemperature(handles[1], 0) == 34
     chosen.devices[1]["temperature"]["gpu"] = 91
     chosen.write()
@@ -604,15 +604,15 @@ def test_a_changed_file_is_read_again(pynvml, cards):
     assert code_of(pynvml, pynvml.nvmlDeviceGetTemperature, handles[1], 0) == 3
 
 
-def test_half_a_file_does_not_count(pynvml, cards, capfd):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_half_a_file_does_not_count(pynvml, gpus, capfd):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     chosen.path.write_text(chosen.path.read_text()[:900])
     assert pynvml.nvmlDeviceGetTemperature(handles[1], 0) == 34
     assert "scenario.json: line 1" in capfd.readouterr().err
 
 
-def test_a_lost_card_leaves_the_others_alone(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x8")
+def test_a_lost_gpu_leaves_the_others_alone(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x8")
     chosen.devices[5]["state"] = "lost"
     chosen.write()
     assert pynvml.nvmlDeviceGetCount() == 8
@@ -623,8 +623,8 @@ def test_a_lost_card_leaves_the_others_alone(pynvml, cards):
     assert code_of(pynvml, pynvml.nvmlDeviceGetTemperature, handles[5], 0) == 16
 
 
-def test_a_handle_stays_with_its_card_when_another_is_taken_out(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x8")
+def test_a_handle_stays_with_its_gpu_when_another_is_taken_out(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x8")
     last = chosen.devices[7]["uuid"]
     del chosen.devices[2]
     chosen.write()
@@ -637,16 +637,16 @@ def test_a_handle_stays_with_its_card_when_another_is_taken_out(pynvml, cards):
 # Ordered faults
 
 
-def test_an_error_for_one_call_of_one_card(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_an_error_for_one_call_of_one_gpu(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     chosen.fault(call="nvmlDeviceGetPower*", device=1, error=999)
     assert code_of(pynvml, pynvml.nvmlDeviceGetPowerUsage, handles[0]) == 0
     assert code_of(pynvml, pynvml.nvmlDeviceGetPowerUsage, handles[1]) == 999
     assert code_of(pynvml, pynvml.nvmlDeviceGetTemperature, handles[1], 0) == 0
 
 
-def test_a_fault_of_some_calls_only(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_a_fault_of_some_calls_only(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     chosen.fault(call="nvmlDeviceGetPowerUsage", after=2, times=1, error=10)
     assert [code_of(pynvml, pynvml.nvmlDeviceGetPowerUsage, handles[0]) for _ in range(5)] == [0, 0, 10, 0, 0]
 
@@ -662,8 +662,8 @@ def test_a_fault_of_the_handle_and_of_init(pynvml, scenario):
     assert code_of(pynvml, pynvml.nvmlDeviceGetHandleByIndex, 1) == 8
 
 
-def test_a_delay_holds_one_caller_only(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_a_delay_holds_one_caller_only(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     chosen.fault(call="nvmlDeviceGetPowerUsage", delay_ms=400)
     took = {}
 
@@ -681,8 +681,8 @@ def test_a_delay_holds_one_caller_only(pynvml, cards):
     assert took["nvmlDeviceGetTemperature"] < 0.25
 
 
-def test_garbage_is_a_success_with_a_senseless_value(pynvml, cards):
-    chosen, handles = cards("a100-sxm4-40gb-x2")
+def test_garbage_is_a_success_with_a_senseless_value(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
     chosen.fault(call="nvmlDeviceGet*", device=0, garbage=True)
     temperatures = {pynvml.nvmlDeviceGetTemperature(handles[0], 0) for _ in range(4)}
     assert max(temperatures) > 1000
@@ -715,8 +715,8 @@ def test_the_real_binding_finds_the_library_by_itself(scenario, run_python):
     assert run_python(ASK, timeout=30).stdout == "asking\n34\n"
 
 
-def test_a_forked_child_can_ask(pynvml, cards):
-    _, handles = cards("a100-sxm4-40gb-x2")
+def test_a_forked_child_can_ask(pynvml, gpus):
+    _, handles = gpus("a100-sxm4-40gb-x2")
     pid = os.fork()
     if pid == 0:
         os._exit(pynvml.nvmlDeviceGetTemperature(handles[0], 0))
@@ -727,9 +727,9 @@ def test_a_forked_child_can_ask(pynvml, cards):
 
 
 @pytest.fixture
-def watched(pynvml, cards):
-    """A scenario whose past holds one Xid, its handles, and an event set with its first two cards."""
-    chosen, handles = cards("a100-sxm4-40gb-x8")
+def watched(pynvml, gpus):
+    """A scenario whose past holds one Xid, its handles, and an event set with its first two GPUs."""
+    chosen, handles = gpus("a100-sxm4-40gb-x8")
     chosen.document["events"] = [{"id": 1, "device": 0, "xid": 13}]
     chosen.write()
     events = pynvml.nvmlEventSetCreate()
@@ -766,7 +766,7 @@ def test_the_past_is_no_event(pynvml, watched):
     assert code_of(pynvml, pynvml.nvmlEventSetWait_v2, watched[2], 50) == 10
 
 
-def test_a_lost_card_ends_the_wait(pynvml, watched):
+def test_a_lost_gpu_ends_the_wait(pynvml, watched):
     chosen, _handles, events = watched
     chosen.devices[1]["state"] = "lost"
     chosen.write()
@@ -813,8 +813,8 @@ def test_event_sets_are_handles_too(pynvml, watched):
     assert code_of(pynvml, pynvml.nvmlEventSetWait_v2, events, 10) == 2
 
 
-def test_event_types_of_hopper(pynvml, cards):
-    chosen, handles = cards("h100-sxm-x8")
+def test_event_types_of_hopper(pynvml, gpus):
+    chosen, handles = gpus("h100-sxm-x8")
     assert pynvml.nvmlDeviceGetSupportedEventTypes(handles[0]) == 31
     pynvml.nvmlShutdown()
     chosen.document["driver"]["version"] = "580.159.04"

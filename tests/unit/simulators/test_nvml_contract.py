@@ -20,7 +20,7 @@ def nvml(built, tmp_path, measured_host):
 
 @pytest.mark.parametrize("question", nvml_contract.QUESTIONS, ids=lambda question: question.name)
 def test_the_simulated_library_answers_as_the_real_one(nvml, question):
-    assert question.ask(nvml, nvml_contract.first_card(nvml)) == question.expected
+    assert question.ask(nvml, nvml_contract.first_gpu(nvml)) == question.expected
 
 
 def test_each_question_has_a_name_of_its_own():

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The scenarios are what generate.py makes of models.json and faults.json, and each says what it imitates."""
+"""The scenarios that generate.py makes of hosts and patches: each is there, differs from its host and is consistent."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
+from tests.simulators import generate
 from tests.unit.simulators.conftest import ROOT, SIMULATORS
 
-FAULTS = json.loads((SIMULATORS / "faults.json").read_text(encoding="utf-8"))["faults"]
-SCENARIOS = {path.stem: path for path in (SIMULATORS / "scenarios").glob("*.json")}
-
-WANTED = {
+EXPECTED = {
     "k20c-x1",
     "gtx1080-x2",
     "v100-sxm2-16gb-x8",
@@ -32,42 +31,141 @@ WANTED = {
     "driver-library-mismatch",
     "wrong-kernel-result",
 }
+# How tests, documents and the lab name a scenario: as an argument, for a machine, by its GPUs.
+WORDS = r"([a-z0-9]+(?:-[a-z0-9]+)+)"
+NAMES = (
+    re.compile(rf"""\b(?:scenario|Scenario|take|probe)\((?:\w+, )?"{WORDS}\""""),
+    re.compile(rf"""\bscenario"?,? [\w{{}}]+,? "?{WORDS}"""),
+    re.compile(rf"""(?::\w+:|MachineSpec\("\w+", "\w+", "){WORDS}"""),
+    re.compile(rf"""\b((?:{"|".join(map(re.escape, generate.MODELS))})-x[0-9][a-z0-9-]*)"""),
+)
 
 
-def test_the_files_are_the_generated_ones(tmp_path):
-    """Generated anew beside a copy of what they are made from."""
-    for name in ("generate.py", "models.json", "faults.json"):
-        (tmp_path / name).write_bytes((SIMULATORS / name).read_bytes())
-    (tmp_path / "scenarios").mkdir()
-    subprocess.run([sys.executable, tmp_path / "generate.py"], check=True, capture_output=True)
-    fresh = {path.stem: path.read_text(encoding="utf-8") for path in (tmp_path / "scenarios").iterdir()}
-    assert {name: path.read_text(encoding="utf-8") for name, path in SCENARIOS.items()} == fresh
+def files_of(directory):
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in directory.glob("*.json")}
+
+
+def test_make_writes_what_tests_get(built):
+    """The lab installs the files, tests ask the program; both have the same."""
+    assert files_of(built / "scenarios") == {name: generate.scenario(name) for name in generate.PATCHES}
+
+
+def test_make_writes_anew_when_a_source_has_changed(tmp_path):
+    """A scenario that is new comes, one that is no more goes."""
+    for name in ("Makefile", "generate.py", "models.json", "hosts.json", "scenarios.json", "faults.json"):
+        shutil.copy(SIMULATORS / name, tmp_path)
+    make = ["make", "--silent", "-C", tmp_path, "scenarios"]
+    subprocess.run(make, check=True)
+    assert set(files_of(tmp_path / "build/scenarios")) == set(generate.PATCHES)
+    source = tmp_path / "scenarios.json"
+    source.write_text(source.read_text(encoding="utf-8").replace('"name": "t4-x1"', '"name": "t4-new", "of": "t4-x1"'))
+    subprocess.run(make, check=True)
+    fresh = files_of(tmp_path / "build/scenarios")
+    assert set(fresh) == (set(generate.PATCHES) - {"t4-x1"}) | {"t4-new"}
+    assert fresh["t4-new"]["devices"] == generate.scenario("t4-x1")["devices"]
 
 
 def test_every_scenario_is_there_and_described():
     readme = (SIMULATORS / "README.md").read_text(encoding="utf-8")
-    faults = [row["name"] for row in FAULTS]
-    assert len(set(faults)) == len(faults)
-    assert set(SCENARIOS) >= WANTED | set(faults)
-    assert [name for name in SCENARIOS if f"`{name}`" not in readme and name not in faults] == []
+    for name in ("scenarios", "faults"):
+        rows = json.loads((SIMULATORS / f"{name}.json").read_text(encoding="utf-8"))[name]
+        assert len({row["name"] for row in rows}) == len(rows)
+    assert set(generate.PATCHES) >= EXPECTED | set(generate.FAULTS)
+    assert [name for name in generate.PATCHES if f"`{name}`" not in readme and name not in generate.FAULTS] == []
 
 
-def test_a_fault_leaves_the_first_card_alone():
-    """So that a test can tell a verdict on the sick card from one on all."""
+def test_every_scenario_that_is_named_somewhere_exists():
+    known = {*generate.PATCHES, *generate.HOSTS}
+    named: dict[str, set[str]] = {}
+    for path in (*(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), SIMULATORS / "README.md"):
+        if path == Path(__file__):
+            continue
+        text = path.read_text(encoding="utf-8")
+        for name in {name for pattern in NAMES for name in pattern.findall(text)}:
+            named.setdefault(name, set()).add(str(path.relative_to(ROOT)))
+    assert {"a100-sxm4-40gb-x2", "no-gpu", "wrong-kernel-result", "nouveau-in-use", "xid-31"} <= set(named)
+    assert {name: places for name, places in named.items() if name not in known} == {}
+    readme = (SIMULATORS / "README.md").read_text(encoding="utf-8")
+    for start in re.findall(r"`([a-z]+-)\*`", readme):
+        assert any(name.startswith(start) for name in generate.FAULTS), start
+
+
+@pytest.mark.parametrize("name", generate.PATCHES)
+def test_a_patch_changes_its_host(name):
+    patch = generate.PATCHES[name]
+    assert set(patch) <= {"name", "of", "imitates", "driver", "mig", "retired_pages", "change"}
+    in_every = generate.EVERY_FAULT if name in generate.FAULTS else {}
+    healthy = generate.patched({**patch, "mig": {}, "retired_pages": {}, "change": in_every})
+    # A host of its own name is taken as it is.
+    assert (generate.scenario(name) == healthy) == (name in generate.HOSTS)
+
+
+@pytest.mark.parametrize(
+    ("patch", "refusal"),
+    [
+        ({"change": {"devices.1.stat": "lost"}}, "no devices.1.stat"),
+        ({"change": {"devices.1.pci.lanes": 8}}, "no devices.1.pci.lanes"),
+        ({"change": {"devices.2.state": "lost"}}, "no devices.2.state"),
+        ({"change": {"devices.*.fabric.state": 1}}, "no devices.*.fabric.state"),
+        ({"change": {"devices.second.state": "lost"}}, "no devices.second.state"),
+        ({"change": {"name.first": "x"}}, "no name.first"),
+        ({"change": {"kernel_lines": []}}, "no kernel_lines"),
+        ({"change": {"devices.1.state": "ok"}}, "devices.1.state is so in its host already"),
+        ({"mig": {"1": ["3g.20gb"]}}, "no devices.1.mig with 3g.20gb"),
+        ({"retired_pages": {"7": {"double_bit": 1}}}, "no devices.7.retired_pages"),
+        ({"of": "t4-x3"}, "no template t4-x3"),
+    ],
+)
+def test_a_patch_that_does_not_fit_is_refused(patch, refusal):
+    with pytest.raises(generate.PatchError) as caught:
+        generate.patched({"name": "mine", "of": "t4-x2", "imitates": "something that is made up", **patch})
+    assert str(caught.value).startswith("scenario mine: ")
+    assert str(caught.value).endswith(refusal)
+
+
+def test_a_profile_that_a_gpu_lacks_is_refused():
+    patch = {"name": "mine", "of": "a100-sxm4-40gb-x2", "imitates": "something", "mig": {"0": ["1g.5gb", "9g.9gb"]}}
+    with pytest.raises(
+        generate.PatchError, match=r"^scenario mine: its host has no devices.0.mig with 1g.5gb, 9g.9gb$"
+    ):
+        generate.patched(patch)
+
+
+def test_a_scenario_is_the_callers_own():
+    """What one test changes, another one does not see."""
+    for name in ("xid-31", "a100-sxm4-40gb-x8-mig", "wrong-kernel-result"):
+        mine = generate.scenario(name)
+        mine["events"].append({"id": 99})
+        mine["kernel_log"].append({"id": 99})
+        mine["cuda"]["wrong_copy"] = {}
+        for device in mine["devices"]:
+            device["pci"]["width"] = 1
+            device["temperature"]["gpu"] = 99
+            device["cuda"]["cores"] = 1
+        assert generate.scenario(name) != mine
+        assert "99" not in str([generate.scenario(name)[key] for key in ("events", "kernel_log")]).split()
+        assert "wrong_copy" not in generate.scenario(name)["cuda"]
+        assert generate.scenario(name)["devices"][0]["pci"]["width"] == 16
+        assert generate.scenario(name)["devices"][0]["temperature"]["gpu"] < 99
+        assert generate.scenario(name)["devices"][0]["cuda"]["cores"] > 1
+
+
+def test_a_fault_leaves_the_first_gpu_alone():
+    """So that a test can tell a verdict on the sick GPU from one on all."""
     first: dict[str, dict] = {}
-    for row in FAULTS:
-        document = json.loads(SCENARIOS[row["name"]].read_text(encoding="utf-8"))
+    for name, row in generate.FAULTS.items():
+        document = generate.scenario(name)
         assert document["imitates"] == row["imitates"]
-        assert document["devices"][0] == first.setdefault(row["of"], document["devices"][0]), row["name"]
+        assert document["devices"][0] == first.setdefault(row["of"], document["devices"][0]), name
         assert set(document) > {"events", "faults"}
     for of, whole in (("a100-sxm4-40gb-x2", "a100-sxm4-40gb-x2"), ("h100-sxm-x2", "h100-sxm-x8")):
-        healthy = json.loads(SCENARIOS[whole].read_text(encoding="utf-8"))["devices"][0]
+        healthy = generate.scenario(whole)["devices"][0]
         assert {**first[of], "persistence": "daemon"} == healthy | {"pci": first[of]["pci"]}
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", generate.PATCHES)
 def test_a_scenario_is_consistent(name):
-    document = json.loads(SCENARIOS[name].read_text(encoding="utf-8"))
+    document = generate.scenario(name)
     assert document["name"] == name
     assert len(document["imitates"]) > 15
     assert document["origin"].startswith("hand-made")

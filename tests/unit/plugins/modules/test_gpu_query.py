@@ -15,6 +15,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify import cuda_driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify import query as verify_query
 from ansible_collections.baremetal.gpu.plugins.modules import gpu_query
+from tests.simulators import generate
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -64,7 +65,7 @@ def test_a_missing_toolkit_is_an_error_only_where_it_is_required(capsys, monkeyp
 
 def test_two_simulated_cards_as_ansible_runs_the_module(tmp_path, cuda_library):
     """Packed as for a host, so that the source for the containers is found in the archive too."""
-    scenario = json.loads((ROOT / "tests/simulators/scenarios/a100-sxm4-40gb-x2.json").read_text())
+    scenario = generate.scenario("a100-sxm4-40gb-x2")
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps({**scenario, "kernel": "assume-loaded"}))
     done = subprocess.run(

@@ -137,7 +137,7 @@ def test_what_is_not_known_of_a_distribution():
 K20C = [{"kind": "gpu", "architecture": "kepler", "model": "Tesla K20c", "device": "1022"}]
 
 
-def test_words_for_a_branch_that_dropped_the_card():
+def test_words_for_a_branch_that_dropped_the_gpu():
     assert compatibility.check(K20C, 550) == [
         {
             "code": "branch_too_new",
@@ -181,18 +181,18 @@ def test_words_for_a_flavour(name, branch, flavour, words):
     assert row["cause"] == words
 
 
-def test_words_for_cards_that_no_flavour_drives_together():
+def test_words_for_gpus_that_no_flavour_drives_together():
     (row,) = compatibility.check(cards("volta", "blackwell"), 580)
     assert row["code"] == "flavour_mixed"
 
 
-def test_a_branch_that_does_not_know_the_card_yet():
+def test_a_branch_that_does_not_know_the_gpu_yet():
     (row,) = compatibility.check(cards("blackwell"), 550)
     assert row["code"] == "branch_too_old"
     assert row["remedy"].startswith("set nvidia_driver_branch to 570 or newer")
 
 
-def test_switches_are_no_cards():
+def test_switches_are_no_gpus():
     switch = [{"kind": "nvswitch", "architecture": None, "model": None, "device": "22a3"}]
     assert compatibility.architectures(switch) == []
     assert compatibility.check(switch, 550, "open", ["12.4"]) == []

@@ -23,7 +23,7 @@ def by_path(nodes):
     return {node.path: node for node in nodes}
 
 
-def test_nodes_of_two_cards(fake_host):
+def test_nodes_of_two_gpus(fake_host):
     driver_loaded(fake_host)
     nodes = by_path(device_nodes.expected_nodes(fake_host.path))
     assert sorted(nodes) == [
@@ -212,7 +212,7 @@ def test_the_file_runs_by_itself_without_the_collection(tmp_path):
         assert isinstance(json.loads(done.stdout), list)
 
 
-def test_a_card_that_is_given_away_has_no_node(fake_host):
+def test_a_gpu_that_is_given_away_has_no_node(fake_host):
     driver_loaded(fake_host)
     assert device_nodes.gpu_minors(fake_host.path) == {"0000:3b:00.0": 0, "0000:af:00.0": 1}
     fake_host.pci("0000:3b:00.0", "20b0", driver="vfio-pci")

@@ -73,7 +73,7 @@ def test_a_bare_host(fake_host):
     }
 
 
-def test_only_switches_are_no_cards(fake_host):
+def test_only_switches_are_no_gpus(fake_host):
     fake_host.pci("0000:c4:00.0", "22a3", pci_class="068000")
     facts = gpu_facts.gather(root=fake_host.path, probe=never)
     assert facts["present"] is False
@@ -116,7 +116,7 @@ def test_the_driver_answers_for_cuda_before_the_table_does(fake_host):
     assert gpu_facts.gather(root=fake_host.path, probe=answers(cuda=None))["driver"]["cuda"] == "12.4"
 
 
-def test_why_the_cards_cannot_be_asked(fake_host):
+def test_why_the_gpus_cannot_be_asked(fake_host):
     fake_host.pci("0000:3b:00.0", "20b0")
     error = {"code": 9, "name": "driver_not_loaded", "text": "Driver Not Loaded", "remedy": "load it"}
     facts = gpu_facts.gather(root=fake_host.path, probe=answers(error=error, cuda=None))
@@ -125,7 +125,7 @@ def test_why_the_cards_cannot_be_asked(fake_host):
     assert facts["driver"]["nvml_error"] == error
 
 
-def test_the_facts_of_eight_cards_stay_small(fake_host):
+def test_the_facts_of_eight_gpus_stay_small(fake_host):
     for index in range(8):
         fake_host.pci(f"0000:{index:02x}:00.0", "20b0", driver="nvidia")
     fake_host.loaded("550.163.01")
@@ -133,7 +133,7 @@ def test_the_facts_of_eight_cards_stay_small(fake_host):
     assert len(json.dumps(facts, separators=(",", ":"))) < 5500
 
 
-def test_a_lost_card_is_the_reason(fake_host):
+def test_a_lost_gpu_is_the_reason(fake_host):
     for index in range(3):
         fake_host.pci(f"0000:0{index}:00.0", "20b0", driver="nvidia")
     error = {"code": 15, "name": "gpu_is_lost", "text": "GPU is lost", "remedy": "reboot"}
@@ -142,21 +142,21 @@ def test_a_lost_card_is_the_reason(fake_host):
     assert facts["reason"] == "NVML cannot reach 0000:01:00.0: GPU is lost: reboot"
 
 
-def test_a_question_that_failed_does_not_make_a_card_unreachable(fake_host):
+def test_a_question_that_failed_does_not_make_a_gpu_unreachable(fake_host):
     fake_host.pci("0000:00:00.0", "20b0", driver="nvidia")
     error = {"code": 999, "name": "unknown", "text": "Unknown Error", "remedy": "look into dmesg"}
     facts = gpu_facts.gather(root=fake_host.path, probe=answers([{**device(0), "error": error}]))
     assert facts["reason"] is None
 
 
-def test_a_card_that_nvml_does_not_count(fake_host):
+def test_a_gpu_that_nvml_does_not_count(fake_host):
     for index in range(2):
         fake_host.pci(f"0000:0{index}:00.0", "20b0", driver="nvidia")
     facts = gpu_facts.gather(root=fake_host.path, probe=answers([device(0)]))
     assert facts["reason"] == "NVML cannot reach 0000:01:00.0"
 
 
-def test_a_card_that_is_handed_through_is_told_and_not_missed(fake_host):
+def test_a_gpu_that_is_handed_through_is_told_and_not_missed(fake_host):
     fake_host.pci("0000:00:00.0", "20b0", driver="nvidia")
     fake_host.pci("0000:01:00.0", "20b0", driver="vfio-pci")
     facts = gpu_facts.gather(root=fake_host.path, kernel=KERNEL, probe=answers([device(0)]))
@@ -167,7 +167,7 @@ def test_a_card_that_is_handed_through_is_told_and_not_missed(fake_host):
     ]
 
 
-def test_a_host_that_hands_all_its_cards_through_has_none_and_says_why(fake_host):
+def test_a_host_that_hands_all_its_gpus_through_has_none_and_says_why(fake_host):
     fake_host.pci("0000:01:00.0", "20b0", driver="vfio-pci")
     facts = gpu_facts.gather(root=fake_host.path, kernel=KERNEL, probe=never)
     assert facts["present"] is False

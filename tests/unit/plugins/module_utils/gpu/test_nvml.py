@@ -91,7 +91,7 @@ def bus(fake_host):
     return fake_host.path
 
 
-def test_every_answer_of_a_card(bus):
+def test_every_answer_of_a_gpu(bus):
     assert gpu_facts.probe(binding(), root=bus) == {
         "error": None,
         "cuda": "12.4",
@@ -119,7 +119,7 @@ def test_every_answer_of_a_card(bus):
     }
 
 
-def test_what_a_card_does_not_have_is_null_and_named(bus):
+def test_what_a_gpu_does_not_have_is_null_and_named(bus):
     changes = """{
         "nvmlDeviceGetEccMode": ("error", 3),
         "nvmlDeviceGetMigMode": ("error", 13),
@@ -133,7 +133,7 @@ def test_what_a_card_does_not_have_is_null_and_named(bus):
     assert card["memory_mib"] == 40960
 
 
-def test_the_details_of_a_card(bus):
+def test_the_details_of_a_gpu(bus):
     (card,) = gpu_facts.probe(binding(), root=bus, subset=(*gpu_facts.HARDWARE, "details"))["devices"]
     assert card["serial"] == "1324520001234"
     assert card["ecc"]["volatile"] == {"corrected": 0, "uncorrected": 1}
@@ -158,7 +158,7 @@ def test_each_detail_may_be_absent(bus, changes, absent):
     assert "error" not in card
 
 
-def test_a_bridgeless_card_has_no_link_up(bus):
+def test_a_bridgeless_gpu_has_no_link_up(bus):
     (card,) = gpu_facts.probe(binding('{"nvmlDeviceGetNvLinkState": lambda h, link: 0}'), root=bus)["devices"]
     assert card["nvlinks"] == 0
 
@@ -171,7 +171,7 @@ def test_a_question_that_fails_leaves_the_others(bus):
     assert card["error"]["remedy"].startswith("look into `dmesg` for Xid and NVRM lines")
 
 
-def test_a_lost_card_is_not_asked_on_and_the_others_are(bus):
+def test_a_lost_gpu_is_not_asked_on_and_the_others_are(bus):
     changes = """{
         "nvmlDeviceGetCount": 2,
         "nvmlDeviceGetHandleByIndex": lambda index: ("error", 15) if index == 0 else "handle",
@@ -214,7 +214,7 @@ def test_a_library_older_than_the_binding_is_no_nvml_error():
     assert answer["error"]["name"] == "library_too_old"
 
 
-def test_a_hanging_card_costs_the_deadline_and_no_more(bus):
+def test_a_hanging_gpu_costs_the_deadline_and_no_more(bus):
     start = time.monotonic()
     answer = gpu_facts.probe(binding('{"nvmlDeviceGetUUID": lambda handle: time.sleep(60)}'), deadline_s=0.5, root=bus)
     assert time.monotonic() - start < 3

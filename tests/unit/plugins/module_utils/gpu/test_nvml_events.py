@@ -48,7 +48,7 @@ def listen(host, *orders, wait_ms=100):
     return host.python(LISTENER, json.dumps(orders), str(wait_ms))
 
 
-def test_an_event_names_its_card(simulated_host):
+def test_an_event_names_its_gpu(simulated_host):
     simulated_host.take("a100-sxm4-40gb-x2")
     told = listen(simulated_host, {"events": [{"id": 1, "device": 1, "xid": 31}], "comes": 1})
     (event,) = told["heard"]
@@ -57,7 +57,7 @@ def test_an_event_names_its_card(simulated_host):
     assert (event["text"], event["sequence"]) == ("NVML reports Xid 31", None)
 
 
-def test_a_lost_card_does_not_silence_the_others(simulated_host):
+def test_a_lost_gpu_does_not_silence_the_others(simulated_host):
     """NVML ends the wait for all cards when one is lost."""
     simulated_host.take("a100-sxm4-40gb-x8")
     told = listen(

@@ -57,7 +57,7 @@ def test_a_geforce_beside_an_a100(probe):
     assert tesla["ecc"]["enabled"] is True
 
 
-def test_mig_on_one_card(probe):
+def test_mig_on_one_gpu(probe):
     modes = [card["mig"]["enabled"] for card in probe("a100-sxm4-40gb-x8-mig")["devices"]]
     assert modes[0] is True
     assert modes[7] is False
@@ -79,7 +79,7 @@ def test_no_module_is_loaded(probe):
     assert (error["code"], error["name"]) == (9, "driver_not_loaded")
 
 
-def test_a_card_that_hangs_is_named(probe):
+def test_a_gpu_that_hangs_is_named(probe):
     start = time.monotonic()
     faults = [{"call": "nvmlDeviceGetCurrPcieLinkWidth", "device": 1, "hang": True}]
     answer = probe("a100-sxm4-40gb-x2", deadline_s=3, faults=faults)
@@ -88,7 +88,7 @@ def test_a_card_that_hangs_is_named(probe):
     assert time.monotonic() - start < 30
 
 
-def test_a_library_that_hangs_before_any_card_is_asked(probe):
+def test_a_library_that_hangs_before_any_gpu_is_asked(probe):
     answer = probe("t4-x1", deadline_s=1, faults=[{"call": "nvmlInit*", "hang": True}])
     assert answer["error"]["text"] == "NVML did not answer within 1 s"
     assert "device" not in answer["error"]
@@ -101,7 +101,7 @@ def test_a_library_that_crashes(probe):
 
 
 @pytest.mark.parametrize(("code", "name"), [(16, "reset_required"), (999, "unknown")])
-def test_a_question_that_fails_on_one_card(probe, code, name):
+def test_a_question_that_fails_on_one_gpu(probe, code, name):
     first, second = probe(
         "a100-sxm4-40gb-x2", faults=[{"call": "nvmlDeviceGetMemoryInfo", "device": 1, "error": code}]
     )["devices"]
@@ -111,7 +111,7 @@ def test_a_question_that_fails_on_one_card(probe, code, name):
     assert second.get("memory_mib") is None
 
 
-def test_a_mixed_and_a_lost_card_leave_the_facts_of_the_others(probe, simulated_host):
+def test_a_mixed_and_a_lost_gpu_leave_the_facts_of_the_others(probe, simulated_host):
     answer = probe("lost-one-of-eight")
     lost = answer["devices"][5]
     card = simulated_host.scenario["devices"][5]
@@ -132,7 +132,7 @@ def test_nvlinks_with_what_they_lead_to(probe):
     assert first["nvlinks_down"] == []
 
 
-def test_a_card_without_its_bridge(probe):
+def test_a_gpu_without_its_bridge(probe):
     card = probe("mixed")["devices"][1]
     assert (card["nvlinks"], card["nvlink_peers"], card["nvlinks_down"]) == (0, {}, list(range(12)))
 
@@ -145,12 +145,12 @@ def test_the_cube_mesh_of_a_dgx_1(probe):
     assert topology["kinds"]["140"] == {"nvlinks": 1, "pcie": "pxb"}
 
 
-def test_every_card_behind_switches_has_all_links_to_every_other(probe):
+def test_every_gpu_behind_switches_has_all_links_to_every_other(probe):
     topology = probe("h100-sxm-x8")["topology"]
     assert {kind["nvlinks"] for kind in topology["kinds"].values()} == {18}
 
 
-def test_cards_that_share_nothing_but_the_machine(probe):
+def test_gpus_that_share_nothing_but_the_machine(probe):
     topology = probe("gtx1080-x2")["topology"]
     assert topology == {"scores": [[None, 10], [10, None]], "kinds": {"10": {"nvlinks": 0, "pcie": "sys"}}}
 

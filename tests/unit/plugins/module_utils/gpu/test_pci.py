@@ -22,7 +22,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.releases import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.pci_address import normal_address
 
 
-def test_cards_and_switches_are_found_by_class_and_vendor(fake_host):
+def test_gpus_and_switches_are_found_by_class_and_vendor(fake_host):
     fake_host.pci("0000:3b:00.0", "20b0", driver="nvidia")
     fake_host.pci("0000:3b:00.1", "10f0", pci_class="040300")
     fake_host.pci("0000:01:00.0", "1b80", pci_class="030000", driver="nouveau")

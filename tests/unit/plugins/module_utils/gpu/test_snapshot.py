@@ -125,7 +125,7 @@ def test_a_quick_look_leaves_the_slow_questions_out(look):
         ("h100-sxm-x8", {"retired_pages"}),
     ],
 )
-def test_what_a_card_does_not_have(look, name, absent):
+def test_what_a_gpu_does_not_have(look, name, absent):
     for device in look(name)["devices"]:
         states = {key: reading["state"] for key, reading in device["readings"].items() if "value" not in reading}
         # Newer than the drivers of these hosts.
@@ -134,7 +134,7 @@ def test_what_a_card_does_not_have(look, name, absent):
         assert device["error"] is None
 
 
-def test_what_drivers_from_570_and_580_on_tell_of_a_card(look):
+def test_what_drivers_from_570_and_580_on_tell_of_a_gpu(look):
     def change(scenario):
         scenario["devices"][0]["repair"] = {"channel": 1, "tpc": 0}
         scenario["devices"][0]["recovery_action"] = 4
@@ -222,7 +222,7 @@ def test_a_corrupted_inforom(look):
     assert [device["readings"]["inforom_valid"]["value"] for device in found] == [False, True]
 
 
-def test_a_card_that_was_lost_before_the_first_look_is_named_by_bus_and_driver(look, simulated_host):
+def test_a_gpu_that_was_lost_before_the_first_look_is_named_by_bus_and_driver(look, simulated_host):
     found = look("lost-one-of-eight")["devices"]
     card = simulated_host.scenario["devices"][5]
     lost = found[5]
@@ -233,7 +233,7 @@ def test_a_card_that_was_lost_before_the_first_look_is_named_by_bus_and_driver(l
     assert [device["error"] for device in found if device["index"] != 5] == [None] * 7
 
 
-def test_a_card_is_lost_between_looks_and_comes_back(simulated_host):
+def test_a_gpu_is_lost_between_looks_and_comes_back(simulated_host):
     simulated_host.take("a100-sxm4-40gb-x8")
     look = simulated_host.looking()
     before = look()["devices"][5]
@@ -251,14 +251,14 @@ def test_a_card_is_lost_between_looks_and_comes_back(simulated_host):
     assert "value" in again["readings"]["temperature_c"]
 
 
-def test_a_card_that_needs_a_reset(look):
+def test_a_gpu_that_needs_a_reset(look):
     found = look("a100-sxm4-40gb-x2", change=lambda scenario: scenario["devices"][1].update(state="reset_required"))
     assert found["devices"][0]["error"] is None
     assert found["devices"][1]["error"]["name"] == "reset_required"
     assert found["devices"][1]["readings"]["power_w"]["code"] == 16
 
 
-def test_a_card_that_appears_while_nvml_is_open(simulated_host):
+def test_a_gpu_that_appears_while_nvml_is_open(simulated_host):
     simulated_host.take("a100-sxm4-40gb-x2")
     whole = list(simulated_host.scenario["devices"])
     simulated_host.scenario["devices"] = whole[:1]

@@ -184,7 +184,7 @@ def test_a_look_without_an_agent_may_find_all_well(fake_host: FakeHost) -> None:
     assert (health["source"], health["verdict"], health["agent_error"]) == ("look", "ok", None)
 
 
-def test_a_card_that_has_vanished_is_fatal_everywhere(host: FakeHost) -> None:
+def test_a_gpu_that_has_vanished_is_fatal_everywhere(host: FakeHost) -> None:
     """The bus has one card less, and all that is there is well: only the agent knows."""
     shown = Host(cards=2)
     shown.look()
@@ -198,7 +198,7 @@ def test_a_card_that_has_vanished_is_fatal_everywhere(host: FakeHost) -> None:
     assert [row["uuid"] for row in feed["gpus"]] == [uuid(0)]
 
 
-def test_the_only_card_that_has_vanished_leaves_no_host_without_cards(host: FakeHost) -> None:
+def test_the_only_gpu_that_has_vanished_leaves_no_host_without_gpus(host: FakeHost) -> None:
     (Path(host.path) / "sys/bus/pci/devices").mkdir(parents=True, exist_ok=True)
     facts = gpu_facts.gather(gpu_facts.COMPACT, root=host.path, verdicts=gpu_verdicts)
     assert facts["present"] is False

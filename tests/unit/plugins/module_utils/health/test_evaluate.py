@@ -39,7 +39,7 @@ def test_a_host_that_is_well_is_ok():
     assert [code for code, state in host.card()["checks"].items() if state == "unknown"] == []
 
 
-def test_a_host_without_cards_is_ok():
+def test_a_host_without_gpus_is_ok():
     host = Host(cards=0)
     host.driver = {"installed": None, "loaded": None, "nvml_error": None}
     host.device_files = {}
@@ -154,14 +154,14 @@ def test_remapped_rows_of_a_geforce_are_not_believed():
     assert host.card()["checks"]["row_remap_failed"] == "not_applicable"
 
 
-def test_mig_is_wanted_and_the_card_has_none():
+def test_mig_is_wanted_and_the_gpu_has_none():
     host = Host(policy={"expected": {"mig": True}})
     host.devices[0]["readings"]["mig"] = {"state": "not_applicable", "code": 3, "text": "Not Supported"}
     host.look(3)
     assert host.codes() == ["mig_mode"]
 
 
-def test_a_pcie_card_without_a_bridge_has_no_links_to_lose():
+def test_a_pcie_gpu_without_a_bridge_has_no_links_to_lose():
     host = Host(slug="a100-pcie-40gb")
     for link in host.devices[0]["readings"]["nvlinks"]["value"]:
         link["active"] = False
@@ -169,7 +169,7 @@ def test_a_pcie_card_without_a_bridge_has_no_links_to_lose():
     assert host.card()["checks"]["nvlink_down"] == "not_applicable"
 
 
-def test_a_pcie_card_with_one_bridge_loses_a_link_of_it():
+def test_a_pcie_gpu_with_one_bridge_loses_a_link_of_it():
     host = Host(slug="a100-pcie-40gb")
     links = host.devices[0]["readings"]["nvlinks"]["value"]
     for link in links:
@@ -182,7 +182,7 @@ def test_a_pcie_card_with_one_bridge_loses_a_link_of_it():
     assert "down: 2" in host.reason("nvlink_down")["text"]
 
 
-def test_an_sxm_card_is_compared_with_the_cards_beside_it():
+def test_an_sxm_gpu_is_compared_with_the_gpus_beside_it():
     host = Host(cards=2)
     host.devices[1]["readings"]["nvlinks"]["value"][7]["active"] = False
     host.look(3)
@@ -272,7 +272,7 @@ def test_time_without_a_look_does_not_count_as_hot():
     assert host.codes() == []
 
 
-def test_a_limit_that_the_card_does_not_tell_comes_from_the_policy():
+def test_a_limit_that_the_gpu_does_not_tell_comes_from_the_policy():
     host = Host(policy={"thresholds": {"temperature_c": 80}})
     host.devices[0]["readings"]["temperature_limits_c"] = {"state": "not_applicable", "code": 3, "text": ""}
     host.read("temperature_c", 81)
@@ -283,7 +283,7 @@ def test_a_limit_that_the_card_does_not_tell_comes_from_the_policy():
 # --- which card -------------------------------------------------------------------------------------------------------
 
 
-def test_the_card_that_is_missing_is_named():
+def test_the_gpu_that_is_missing_is_named():
     host = Host(cards=8)
     host.look(2)
     del host.devices[5]
@@ -294,7 +294,7 @@ def test_the_card_that_is_missing_is_named():
     assert [host.codes(n) for n in range(8) if n != 5] == [[]] * 7
 
 
-def test_a_card_that_is_gone_from_the_bus_is_missed():
+def test_a_gpu_that_is_gone_from_the_bus_is_missed():
     host = Host(cards=2)
     host.look()
     del host.devices[1], host.pci[1]
@@ -302,7 +302,7 @@ def test_a_card_that_is_gone_from_the_bus_is_missed():
     assert "no longer on the PCI bus" in host.reason("gpu_missing", 1)["text"]
 
 
-def test_a_lost_card_that_tells_nothing_is_known_by_its_place():
+def test_a_lost_gpu_that_tells_nothing_is_known_by_its_place():
     host = Host(cards=3)
     host.look()
     host.lose(1)
@@ -313,7 +313,7 @@ def test_a_lost_card_that_tells_nothing_is_known_by_its_place():
     assert len(host.report["devices"]) == 3
 
 
-def test_a_lost_card_that_tells_nothing_is_worked_out_from_the_bus():
+def test_a_lost_gpu_that_tells_nothing_is_worked_out_from_the_bus():
     host = Host(cards=3)
     host.lose(1)
     del host.devices[1]["pci_address"]
@@ -332,7 +332,7 @@ def test_a_bus_that_cannot_be_read_is_no_loss():
     assert host.codes(0) == host.codes(1) == []
 
 
-def test_a_bus_without_cards_is_a_loss_even_if_nvml_says_nothing():
+def test_a_bus_without_gpus_is_a_loss_even_if_nvml_says_nothing():
     host = Host(cards=1)
     host.look()
     host.pci = []
@@ -341,7 +341,7 @@ def test_a_bus_without_cards_is_a_loss_even_if_nvml_says_nothing():
     assert host.codes() == ["gpu_missing"]
 
 
-def test_a_card_put_in_place_of_another_ends_the_old_one():
+def test_a_gpu_put_in_place_of_another_ends_the_old_one():
     host = Host(cards=1)
     host.look()
     host.change("remapped_rows", failure=True)
@@ -355,7 +355,7 @@ def test_a_card_put_in_place_of_another_ends_the_old_one():
     assert host.report["verdict"] == "ok"
 
 
-def test_garbage_in_place_of_a_uuid_is_no_other_card():
+def test_garbage_in_place_of_a_uuid_is_no_other_gpu():
     host = Host(cards=1)
     host.look()
     host.xid(79)
@@ -376,7 +376,7 @@ def test_garbage_for_a_reading_stops_nothing(key, garbage):
     assert host.codes(1) == ["ecc_uncorrected"]
 
 
-def test_a_reading_that_says_lost_loses_the_card():
+def test_a_reading_that_says_lost_loses_the_gpu():
     host = Host()
     host.look()
     host.devices[0]["readings"]["temperature_c"] = {"state": "lost", "code": 15, "text": "GPU is lost"}

@@ -122,7 +122,7 @@ def test_an_xid_that_nvml_tells_too_counts_once(host):
     assert xids(host) == {(address(0), 48): 2}
 
 
-def test_xids_before_the_card_is_known_become_the_cards_own():
+def test_xids_before_the_gpu_is_known_become_the_gpus_own():
     host = Host(cards=1)
     host.xid(48)
     assert host.report["devices"][0]["uuid"] is None
@@ -199,7 +199,7 @@ def test_a_fault_ends_by_good_looks_or_by_a_boot(case):
 
 
 @pytest.mark.parametrize("number", [79, 48, 62])
-def test_an_xid_ends_only_after_a_boot_in_which_the_card_is_well(host, number):
+def test_an_xid_ends_only_after_a_boot_in_which_the_gpu_is_well(host, number):
     host.xid(number)
     host.look(100)
     assert host.codes() == ["xid_fatal"]
@@ -210,7 +210,7 @@ def test_an_xid_ends_only_after_a_boot_in_which_the_card_is_well(host, number):
     assert host.codes() == []
 
 
-def test_a_boot_in_which_the_card_is_not_seen_ends_nothing(host):
+def test_a_boot_in_which_the_gpu_is_not_seen_ends_nothing(host):
     host.xid(79)
     host.reboot()
     host.fail(error(9))
@@ -219,7 +219,7 @@ def test_a_boot_in_which_the_card_is_not_seen_ends_nothing(host):
     assert host.report["verdict"] == "fatal"
 
 
-def test_a_boot_in_which_the_card_is_sick_ends_nothing(host):
+def test_a_boot_in_which_the_gpu_is_sick_ends_nothing(host):
     host.xid(48)
     host.reboot()
     host.change("ecc_volatile", uncorrected=3)
@@ -309,7 +309,7 @@ def test_what_is_wrong_still_is_found_again(host):
     assert host.look()["verdict"] == "fatal"
 
 
-def test_a_card_that_was_taken_out_is_forgotten(host):
+def test_a_gpu_that_was_taken_out_is_forgotten(host):
     host.reboot()
     del host.devices[1], host.pci[1]
     host.look(10)
@@ -387,7 +387,7 @@ def test_a_boot_without_the_fault_begins_anew(host):
         host.look(4)
 
 
-def test_a_card_that_stays_lost_over_reboots_is_the_hardwares(host):
+def test_a_gpu_that_stays_lost_over_reboots_is_the_hardwares(host):
     host.lose(0)
     actions = []
     for _boot in range(3):

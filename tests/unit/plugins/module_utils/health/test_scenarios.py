@@ -6,16 +6,15 @@ Each scenario has two cards, and the second one is sick or only looks so.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
 from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import records as kernel_log
-from tests.unit.plugins.simulated_host import SIMULATORS
+from tests.simulators import generate
 
-FAULTS = [row["name"] for row in json.loads((SIMULATORS / "faults.json").read_text(encoding="utf-8"))["faults"]]
+FAULTS = list(generate.FAULTS)
 INTERVAL_S = 15.0
 # Long enough that what must be bad for six of ten minutes was, and that a fabric should have come up after the boot.
 LOOKS = 42

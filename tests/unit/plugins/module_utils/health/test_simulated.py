@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulators import generate
+
 ROOT = Path(__file__).resolve().parents[5]
 SIMULATORS = ROOT / "tests" / "simulators"
 
@@ -36,7 +38,7 @@ def library():
 @pytest.fixture
 def probe(library, tmp_path, fake_host):
     def run(name, change=lambda scenario: None, policy=None, log=(), deadline_s=20.0):
-        scenario = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text())
+        scenario = generate.scenario(name)
         scenario["kernel"] = "assume-loaded"
         for card in scenario["devices"]:
             # The socket of nvidia-persistenced belongs to a whole machine.
@@ -84,7 +86,7 @@ def codes(part):
         ("h100-sxm-x8", 8),
     ],
 )
-def test_every_kind_of_card_is_ok_when_it_is_well(probe, name, cards):
+def test_every_kind_of_gpu_is_ok_when_it_is_well(probe, name, cards):
     report = probe(name, lambda scenario: scenario.update(switches=[]))
     assert [(row["verdict"], codes(row), row["suspected"]) for row in report["devices"]] == [("ok", [], [])] * cards
     assert report["verdict"] == "ok"
@@ -102,10 +104,7 @@ def test_one_of_eight_is_lost(probe):
     assert [row["verdict"] for row in report["devices"]] == ["ok"] * 5 + ["fatal"] + ["ok"] * 2
     sick = report["devices"][5]
     assert codes(sick) == ["gpu_lost"]
-    assert (
-        sick["pci_address"]
-        == json.loads((SIMULATORS / "scenarios/lost-one-of-eight.json").read_text())["devices"][5]["pci"]["address"]
-    )
+    assert sick["pci_address"] == generate.scenario("lost-one-of-eight")["devices"][5]["pci"]["address"]
 
 
 def test_fabric_manager_is_missing(probe):
@@ -190,9 +189,9 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("name", "change", "code", "verdict", "action"), FAULTS, ids=[row[2] for row in FAULTS])
-def test_every_fault_of_a_card(probe, name, change, code, verdict, action):
+def test_every_fault_of_a_gpu(probe, name, change, code, verdict, action):
     report = probe(name, change)
-    address = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text())["devices"][0]["pci"]["address"]
+    address = generate.scenario(name)["devices"][0]["pci"]["address"]
     sick = next(row for row in report["devices"] if row["pci_address"] == address)
     (reason,) = [row for row in sick["reasons"] if row["code"] == code]
     assert (reason["verdict"], reason["action"], report["verdict"]) == (verdict, action, verdict)
@@ -219,7 +218,7 @@ def test_every_fault_of_the_driver(probe, change, code):
 
 
 @pytest.mark.parametrize(("how", "code"), [("hang", "gpu_hang"), ("crash", "gpu_crash")])
-def test_a_card_over_which_nvml_hangs_or_crashes_is_named(probe, how, code):
+def test_a_gpu_over_which_nvml_hangs_or_crashes_is_named(probe, how, code):
     report = probe("a100-sxm4-40gb-x2", fault(call="nvmlDeviceGetTemperature", device=1, **{how: True}), deadline_s=3.0)
     healthy, sick = report["devices"]
     assert codes(report) == []
@@ -236,7 +235,7 @@ def test_a_card_over_which_nvml_hangs_or_crashes_is_named(probe, how, code):
         ("v100-sxm2-16gb-x8", "nvmlDeviceGet*"),
     ],
 )
-def test_garbage_of_one_card_is_no_verdict_on_the_others(probe, name, calls):
+def test_garbage_of_one_gpu_is_no_verdict_on_the_others(probe, name, calls):
     report = probe(name, fault(call=calls, device=0, garbage=True, after=12))
     assert {row["verdict"] for row in report["devices"][1:]} <= {"ok"}
     assert codes(report) == []
@@ -252,6 +251,6 @@ def test_xids_in_the_log_count(probe):
     assert (reason["code"], reason["evidence"]["xids"]) == ("xid_fatal", {"48": 1})
 
 
-def test_the_site_expects_more_cards(probe):
+def test_the_site_expects_more_gpus(probe):
     report = probe("a100-sxm4-40gb-x2", policy={"expected": {"gpus": 8}})
     assert codes(report) == ["gpu_count"]

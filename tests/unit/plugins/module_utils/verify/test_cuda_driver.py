@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify import cuda_driver
+from tests.simulators import generate
 
 ROOT = Path(__file__).resolve().parents[5]
 SIMULATORS = ROOT / "tests" / "simulators"
@@ -23,7 +24,7 @@ PROGRAM = Path(cuda_driver.__file__)
 @pytest.fixture
 def query(cuda_library, tmp_path):
     def run(name, *arguments, **changes):
-        scenario = json.loads((SIMULATORS / "scenarios" / f"{name}.json").read_text())
+        scenario = generate.scenario(name)
         # Without a simulated kernel the scenario itself says that the module is loaded.
         scenario.update({"kernel": "assume-loaded", **changes})
         path = tmp_path / "scenario.json"

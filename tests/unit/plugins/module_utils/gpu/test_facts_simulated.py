@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""gpu_facts card by card, through the real pynvml on the simulated library: what an operator would look for."""
+"""gpu_facts GPU by GPU, through the real pynvml on the simulated library: what an operator would look for."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_the_agents_result_is_where_its_configuration_says(facts, simulated_host
     assert facts("a100-sxm4-40gb-x2", ["health"])["health"]["source"] == "agent"
 
 
-def test_who_watches_a_host_without_cards(facts, simulated_host):
+def test_who_watches_a_host_without_gpus(facts, simulated_host):
     assert facts("no-gpu", ["health"])["health"] is None
     # It was told to expect some.
     agent(simulated_host)
@@ -241,7 +241,7 @@ def test_who_wants_no_verdict_does_not_load_the_rules(facts, simulated_host, sub
     assert bool(simulated_host.python(LOADED, subset)) is paid
 
 
-def test_by_default_the_facts_of_eight_cards_stay_small(facts):
+def test_by_default_the_facts_of_eight_gpus_stay_small(facts):
     small, large = (facts("a100-sxm4-40gb-x8", subset) for subset in (gpu_facts.COMPACT, gpu_facts.SUBSETS))
     assert "checks" not in small["health"]
     assert large["health"]["devices"][0]["checks"]["pcie_width"] == "ok"
