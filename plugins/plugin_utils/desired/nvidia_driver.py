@@ -19,6 +19,10 @@ from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.nvidia_repository import (
+    has_repository,
+    nvidia_repository,
+)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.driver_packages import (
     driver_packages,
@@ -28,10 +32,6 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.driver_packages impo
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
 ROLE = "nvidia_driver"
-
-REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
-# NVIDIA's names of machines.
-MACHINES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 
 UNATTENDED = "/etc/apt/apt.conf.d/52baremetal-gpu-nvidia"
 LOAD = "/etc/modules-load.d/baremetal-gpu-nvidia.conf"
@@ -211,7 +211,7 @@ class _Driver:
                     "set nvidia_driver_branch and nvidia_driver_flavour, or run gpu_preflight, which says why",
                 )
             )
-        if self.from_nvidia and not params["repo_url"] and self.machine not in MACHINES:
+        if self.from_nvidia and not params["repo_url"] and not has_repository(self.machine):
             problems.append(
                 Problem(
                     "no_repository",
@@ -273,28 +273,8 @@ class _Driver:
             components = self.family["components"]
             repositories.append({"name": "baremetal-gpu-components", "extend": suites, "components": components})
         if self.from_nvidia:
-            repositories.append(self._repository())
+            repositories.append(nvidia_repository(self.params, self.system["repository"], self.machine, self.apt))
         return repositories
-
-    def _repository(self) -> Document:
-        own = f"{REPOSITORIES}/{self.system['repository']}/{MACHINES.get(self.machine, '')}/"
-        url = self.params["repo_url"] or own
-        item: Document = {
-            "name": "nvidia-cuda",
-            "uris": [url],
-            "suites": ["/"],
-            "baseurl": url,
-            "options": self.params["repo_options"],
-        }
-        if self.params["repo_key_sha256"]:
-            source = "path" if self.params["repo_key_path"] else "url"
-            directory = "/etc/apt/keyrings" if self.apt else "/etc/pki/rpm-gpg"
-            item["key"] = {
-                "dest": f"{directory}/nvidia-cuda.asc",
-                "sha256": self.params["repo_key_sha256"],
-                source: self.params[f"repo_key_{source}"],
-            }
-        return item
 
     def _pins(self) -> list[Document]:
         if not self.apt:
