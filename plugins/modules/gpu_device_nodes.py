@@ -22,14 +22,14 @@ options:
       - Load the modules nvidia and nvidia-uvm first where they are not loaded, and fail if that does not help.
       - Modules of NVIDIA's that C(modules-load.d) lists, such as nvidia-drm, are loaded too, as they will be at the
         next boot. It is no failure where they cannot be.
-      - If V(false), a host without the loaded driver is left as it is, which C(loaded) tells.
+      - If V(false), a host without the loaded driver is left as it is, as RV(loaded) shows.
     type: bool
     default: false
 extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
   check_mode:
-    description: Can run in check mode and says what it would do. A module that is not loaded stays so, and the nodes
-      that depend on it are not foretold.
+    description: Can run in check mode and returns what it would do. A module that is not loaded stays so, and the nodes
+      that depend on it are not announced.
   diff_mode:
     description: Shows each node and link that is not as it must be, before and after.
 author:
@@ -51,7 +51,7 @@ loaded:
   returned: always
   type: bool
 nodes:
-  description: The nodes that must be there.
+  description: The nodes that the loaded driver has.
   returned: always
   type: list
   elements: dict
@@ -81,37 +81,43 @@ nodes:
       type: int
       sample: 0
 problems:
-  description: What was not as it must be before the module ran.
+  description: What was not as it must be before the module ran, or why it failed.
   returned: always
   type: list
   elements: dict
   contains:
-    path:
-      description: Path of the node or link.
-      type: str
-      sample: /dev/nvidia-uvm
-    kind:
+    code:
       description:
-        - One of V(missing), V(not_a_device), V(wrong_number), V(wrong_mode), V(wrong_owner), V(link_missing),
-          V(link_wrong) and V(module_not_loaded).
+        - Of a node one of V(missing), V(not_a_device), V(wrong_number), V(wrong_mode), V(wrong_owner),
+          V(link_missing), V(link_wrong) and V(module_not_loaded).
+        - Of a failure one of V(modules_not_loaded), V(driver_not_loaded) and V(node_not_made).
       type: str
       sample: missing
-    found:
-      description: What was there.
+    subject:
+      description: Path of the node or link; what failed otherwise.
+      type: str
+      sample: /dev/nvidia-uvm
+    cause:
+      description: What is not as it must be.
+      type: str
+      sample: /dev/nvidia-uvm is nothing, must be character device 511:0
+    evidence:
+      description: The current state, or the error.
       type: str
       sample: nothing
-    expected:
-      description: What must be there.
-      type: str
-      sample: character device 511:0
     remedy:
-      description: What to do where the module does not mend it.
+      description: What to do where the module does not correct it.
       type: str
 """
+
+from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, failure
+
+SUBJECT = "device nodes"
 
 
 def main() -> None:
@@ -127,46 +133,61 @@ def main() -> None:
             device_nodes.load_boot_modules()
         loaded_now = device_nodes.loaded_modules() != before
         if errors:
-            module.fail_json(
-                msg=f"the NVIDIA modules cannot be loaded: {'; '.join(errors)}. To do: read what the kernel says "
-                "('dmesg | tail'); the usual causes are nouveau on the cards, Secure Boot and a module that was built "
-                "for another kernel",
-                changed=loaded_now,
+            listed = "; ".join(errors)
+            problem = Problem(
+                "modules_not_loaded",
+                "nvidia",
+                f"the NVIDIA modules cannot be loaded: {listed}",
+                listed,
+                "read what the kernel says ('dmesg | tail'); the usual causes are nouveau on the GPUs, Secure Boot and "
+                "a module that was built for another kernel",
             )
+            module.fail_json(**failure(SUBJECT, [problem]), changed=loaded_now)
     try:
         nodes = device_nodes.expected_nodes()
     except device_nodes.DriverNotLoaded:
         if module.params["load_modules"] and not module.check_mode:
-            module.fail_json(
-                msg="the nvidia module is not loaded, so there are no device nodes to make. To do: run the role "
-                "nvidia_driver, or set gpu_device_nodes_start: false to leave it to the next boot",
-                loaded=False,
+            problem = Problem(
+                "driver_not_loaded",
+                "nvidia",
+                "the nvidia module is not loaded, so there are no device nodes to make",
+                remedy="run the role nvidia_driver, or set gpu_device_nodes_start: false to leave it to the next boot",
             )
+            module.fail_json(**failure(SUBJECT, [problem]), loaded=False)
         module.exit_json(changed=False, loaded=False, nodes=[], problems=[])
 
-    problems = device_nodes.compare(nodes)
-    before_text, after_text = device_nodes.describe(problems)
+    differences = device_nodes.compare(nodes)
+    before_text, after_text = device_nodes.describe(differences)
+    problems = [_problem(row) for row in differences]
     if problems and not device_nodes.may_modify():
-        listed = "; ".join(f"{problem.path} is {problem.found}, must be {problem.expected}" for problem in problems)
-        module.fail_json(
-            msg=f"{listed}. The driver is loaded with ModifyDeviceFiles=0, so the nodes are not this module's to "
-            "change. To do: mend what makes them here, or load the driver without that parameter",
-            problems=[problem.as_dict() for problem in problems],
+        listed = "; ".join(problem.cause for problem in problems)
+        remedy = "correct what makes them here, or load the driver without ModifyDeviceFiles=0"
+        summary = Problem(
+            "nodes_not_managed",
+            "/dev",
+            f"{listed}. The driver is loaded with ModifyDeviceFiles=0, so the nodes are not this module's to change",
+            remedy=remedy,
         )
+        rows = [replace(problem, remedy=remedy).as_dict() for problem in problems]
+        module.fail_json(**{**failure(SUBJECT, [summary]), "problems": rows})
     if problems and not module.check_mode:
         try:
             device_nodes.create(nodes)
         except OSError as error:
-            module.fail_json(
-                msg=f"a device node cannot be made: {error}. To do: run as root, in a system that may make device "
-                "nodes; a container may not",
-                problems=[problem.as_dict() for problem in problems],
+            problem = Problem(
+                "node_not_made",
+                str(error.filename or "/dev"),
+                f"a device node cannot be made: {error}",
+                str(error),
+                "run as root, in a system that may make device nodes; a container may not",
             )
+            module.fail_json(**failure(SUBJECT, [problem]))
+    modules = [replace(_problem(row), cause=row.found) for row in device_nodes.module_problems()]
     module.exit_json(
         changed=bool(problems) or loaded_now,
         loaded=True,
         nodes=[node.as_dict() for node in nodes],
-        problems=[problem.as_dict() for problem in device_nodes.module_problems() + problems],
+        problems=[problem.as_dict() for problem in [*modules, *problems]],
         diff={
             "before_header": "device nodes",
             "after_header": "device nodes",
@@ -174,6 +195,10 @@ def main() -> None:
             "after": after_text,
         },
     )
+
+
+def _problem(row: device_nodes.Problem) -> Problem:
+    return Problem(row.kind, row.path, f"{row.path} is {row.found}, must be {row.expected}", row.found, row.remedy)
 
 
 if __name__ == "__main__":
