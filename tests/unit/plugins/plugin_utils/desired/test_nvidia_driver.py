@@ -103,26 +103,28 @@ def test_what_must_not_run_is_neither_loaded_nor_started(off: Any):
 
 
 def test_nvidias_repository_is_that_of_the_system_and_the_machine_with_its_key():
-    plan = planned("debian12", "aarch64", **NVIDIA)["desired"]
-    repository = named(plan["repositories"], "nvidia-cuda")
+    document = planned("debian12", "aarch64", **NVIDIA)["desired"]
+    repository = named(document["repositories"], "nvidia-cuda")
     assert repository["uris"] == ["https://developer.download.nvidia.com/compute/cuda/repos/debian12/sbsa/"]
     assert repository["key"] == {
         "dest": "/etc/apt/keyrings/nvidia-cuda.asc",
         "sha256": SHA256,
         "url": "http://mirror/key",
     }
-    pin = named(plan["pins"], "baremetal-gpu-nvidia")
+    pin = named(document["pins"], "baremetal-gpu-nvidia")
     assert (pin["state"], pin["pin"]) == ("present", "version 550.*")
 
 
 def test_enterprise_linux_names_the_stream_of_the_driver():
-    plan = planned("el9", repo_url="http://mirror/", **{**NVIDIA, "repo_key_path": "/key"}, flavour="open")["desired"]
-    assert named(plan["repositories"], "nvidia-cuda")["key"]["path"] == "/key"
-    assert named(plan["repositories"], "nvidia-cuda")["baseurl"] == "http://mirror/"
-    stream = named(plan["files"], "/etc/dnf/modules.d/nvidia-driver.module")
+    document = planned("el9", repo_url="http://mirror/", **{**NVIDIA, "repo_key_path": "/key"}, flavour="open")[
+        "desired"
+    ]
+    assert named(document["repositories"], "nvidia-cuda")["key"]["path"] == "/key"
+    assert named(document["repositories"], "nvidia-cuda")["baseurl"] == "http://mirror/"
+    stream = named(document["files"], "/etc/dnf/modules.d/nvidia-driver.module")
     assert stream["content"].endswith("stream=550-open\n")
     assert stream["early"] is True
-    assert plan["pins"] == []
+    assert document["pins"] == []
     assert not [
         row for row in planned("el10", **NVIDIA)["desired"]["files"] if row["path"].startswith("/etc/dnf/modules.d")
     ]
@@ -133,15 +135,15 @@ def test_enterprise_linux_names_the_stream_of_the_driver():
     [("550.163.01", "auto", "550.163.01*"), ("550.163.01-2", "535", "550.163.01-2"), ("550.*", "auto", "550.*")],
 )
 def test_the_revision_of_a_version_may_be_left_out(version: str, branch: str, pattern: str):
-    plan = planned(version=version, branch=branch)["desired"]
-    assert named(plan["packages"], "libcuda1")["version"] == pattern
+    document = planned(version=version, branch=branch)["desired"]
+    assert named(document["packages"], "libcuda1")["version"] == pattern
 
 
 def test_fabric_manager_is_for_nvswitches():
     switches = [{"kind": "gpu"}, {"kind": "nvswitch"}]
-    plan = planned("debian12", pci=switches, **NVIDIA)["desired"]
-    assert [row["name"] for row in plan["units"]][1:] == ["nvidia-fabricmanager.service"]
-    assert named(plan["packages"], "nvidia-fabricmanager-550")["hold"] is True
+    document = planned("debian12", pci=switches, **NVIDIA)["desired"]
+    assert [row["name"] for row in document["units"]][1:] == ["nvidia-fabricmanager.service"]
+    assert named(document["packages"], "nvidia-fabricmanager-550")["hold"] is True
     # Debian has none. Nothing is begun then, and the message is one for operators.
     plan = planned(pci=switches)
     assert plan["check"] is True
@@ -229,15 +231,15 @@ BRIDGED = [{"kind": "gpu", "device": "2901"}, {"kind": "nvswitch_bridge", "drive
 
 @pytest.mark.parametrize("system", ["debian12", "ubuntu24.04", "el9"])
 def test_switches_behind_bridges_get_a_subnet_manager_too(system: str):
-    plan = planned(system, pci=BRIDGED, **NVIDIA, branch="580", flavour="open")["desired"]
-    assert [row["name"] for row in plan["units"]][1:] == ["nvidia-fabricmanager.service"]
-    names = [row["name"] for row in plan["packages"] if row.get("state") != "absent"]
+    document = planned(system, pci=BRIDGED, **NVIDIA, branch="580", flavour="open")["desired"]
+    assert [row["name"] for row in document["units"]][1:] == ["nvidia-fabricmanager.service"]
+    names = [row["name"] for row in document["packages"] if row.get("state") != "absent"]
     assert {"nvlsm", "infiniband-diags"} < set(names)
     assert any(name.startswith("nvidia-fabricmanager") for name in names)
     # Its versions are its own.
-    assert named(plan["packages"], "nvlsm") == {"name": "nvlsm"}
-    assert named(plan["kernel_modules"], "ib_umad")["state"] == "loaded"
-    load = named(plan["files"], "/etc/modules-load.d/baremetal-gpu-nvidia.conf")
+    assert named(document["packages"], "nvlsm") == {"name": "nvlsm"}
+    assert named(document["kernel_modules"], "ib_umad")["state"] == "loaded"
+    load = named(document["files"], "/etc/modules-load.d/baremetal-gpu-nvidia.conf")
     assert load["content"].endswith("nvidia-uvm\nib_umad\n")
 
 
