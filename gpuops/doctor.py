@@ -180,9 +180,9 @@ class Reader:
             return
         self.checked.append("preflight")
         for row in rows(result["problems"]):
-            code, value = line_of(row.get("code")), line_of(row.get("value"))
+            code, value = line_of(row.get("code")), line_of(row.get("evidence"))
             evidence = f"{code}: {value}" if value else code
-            self._add(Finding("preflight", line_of(row.get("message")), evidence, line_of(row.get("remedy"))))
+            self._add(Finding("preflight", line_of(row.get("cause")), evidence, line_of(row.get("remedy"))))
 
     def _facts(self, result: Mapping[str, Any]) -> None:
         facts = mapping(result.get("ansible_facts")).get("gpu")

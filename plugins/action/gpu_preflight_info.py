@@ -11,13 +11,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from ansible import constants
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleError
 from ansible.module_utils.common.validation import check_type_bool, check_type_dict
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.report import report
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.variables import DEFAULTS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.refusal import refusal
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import options_of, unsuitable
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import ROLES_OF_A_NODE
 
@@ -65,14 +66,15 @@ class ActionModule(BindingAction):
             self.take_own(arguments, variables)
             self.take_from_host(arguments, variables)
             # The module judges the others, with what is in the host.
-            arguments["_unsuitable"] = unsuitable(JUDGED_ROLES, variables, self._templar.template, DEFAULTS)
+            problems = unsuitable(JUDGED_ROLES, variables, self._templar.template, DEFAULTS)
+            arguments["_unsuitable"] = [problem.as_dict() for problem in problems]
         self.check_runfile(arguments)
 
     def take_own(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
         """The role's own. Without a good value of these there is nothing to ask the host."""
         own = {name: self.resolved(name, variables) for name in options_of(OWN) if name in variables}
-        if rows := unsuitable([OWN], own, lambda value: value):
-            raise AnsibleActionFail(report(variables["inventory_hostname"], rows))
+        if problems := unsuitable([OWN], own, lambda value: value):
+            raise refusal(variables["inventory_hostname"], problems)
         arguments.setdefault("host", variables["inventory_hostname"])
         for name, value in own.items():
             arguments.setdefault(name.removeprefix(f"{OWN}_"), value)
@@ -99,9 +101,9 @@ class ActionModule(BindingAction):
         try:
             return self._templar.template(variables.get(name, otherwise))
         except AnsibleError as failure:
-            host = variables["inventory_hostname"]
             remedy = f"set what it is made of, or {name} itself"
-            raise AnsibleActionFail(f"{host}: {name} has no value: {failure}. Remedy: {remedy}.") from None
+            problem = Problem("variable", name, f"{name} has no value: {failure}", "", remedy)
+            raise refusal(variables["inventory_hostname"], [problem]) from None
 
     def check_runfile(self, arguments: dict[str, Any]) -> None:
         wanted, runfile = arguments.get("variables"), arguments.get("runfile")

@@ -12,7 +12,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.verify.query import describe, report
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify.query import problems, report
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.refusal import refusal
 
 
 class ActionModule(ActionBase):
@@ -48,11 +50,16 @@ class ActionModule(ActionBase):
         # In check mode what loads the driver was only pretended.
         pretended = self._task.check_mode and verdict["driver"]["loaded"] is None
         if not verdict["ok"] and not pretended:
-            lines = describe(verdict) or ["a card did not pass, see the report"]
+            causes = problems(verdict) or [Problem("gpu_failed", host, "a GPU did not pass", "", "read the report")]
+            lines = [f"- {problem.subject}: {problem.code}: {problem}" for problem in causes]
             if "file" in result:
                 # It would bury the message.
                 del result["report"]
-            result.update(failed=True, msg=f"{host} does not pass:\n" + "\n".join(f"- {line}" for line in lines))
+            result.update(
+                failed=True,
+                msg=f"{host} does not pass:\n" + "\n".join(lines),
+                problems=[problem.as_dict() for problem in causes],
+            )
         return result
 
 
@@ -65,10 +72,14 @@ def is_read(path: str, source: str) -> bool:
 def write(directory: str, host: str, verdict: dict[str, Any]) -> str:
     """In one step, so that a reader never finds half a report."""
     if "/" in host or "\0" in host or host.startswith("."):
-        raise AnsibleActionFail(
-            f"host {host!r}: a report is named after its host, and no file can have this name. To do: give the host a "
-            "name of letters, digits and . _ - in the inventory, and its address as ansible_host"
+        problem = Problem(
+            "host_name",
+            host,
+            f"{host!r}: a report is named after its host, and no file can have this name",
+            "",
+            "give the host a name of letters, digits and . _ - in the inventory, and its address as ansible_host",
         )
+        raise refusal("host", [problem])
     path = os.path.join(os.path.expanduser(directory), f"{host}.json")
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -79,8 +90,12 @@ def write(directory: str, host: str, verdict: dict[str, Any]) -> str:
             stream.write("\n")
         os.replace(temporary, path)
     except OSError as error:
-        raise AnsibleActionFail(
-            f"{host}: the report cannot be written to {path}: {error.strerror}. To do: set gpu_verify_report_dir to a "
-            "directory that you may write to, or to '' for none"
-        ) from None
+        problem = Problem(
+            "report_not_written",
+            path,
+            f"the report cannot be written to {path}: {error.strerror}",
+            "",
+            "set gpu_verify_report_dir to a directory that you may write to, or to '' for none",
+        )
+        raise refusal(host, [problem]) from None
     return path

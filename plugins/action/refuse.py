@@ -28,7 +28,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _validation, arguments = self.validate_argument_spec(
-            argument_spec={"problems": {"type": "list", "elements": "dict", "required": True, "options": FIELDS}}
+            argument_spec={
+                "problems": {"type": "list", "elements": "dict", "required": True, "options": FIELDS},
+                "note": {"type": "str", "default": ""},
+            }
         )
         host = str((task_vars or {}).get("inventory_hostname", ""))
         problems = [
@@ -37,5 +40,5 @@ class ActionModule(ActionBase):
         ]
         result["changed"] = False
         if problems:
-            result.update(failed=True, **failure(host, problems))
+            result.update(failed=True, **failure(host, problems, arguments["note"]))
         return result

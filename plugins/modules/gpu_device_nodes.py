@@ -22,14 +22,14 @@ options:
       - Load the modules nvidia and nvidia-uvm first where they are not loaded, and fail if that does not help.
       - Modules of NVIDIA's that C(modules-load.d) lists, such as nvidia-drm, are loaded too, as they will be at the
         next boot. It is no failure where they cannot be.
-      - If V(false), a host without the loaded driver is left as it is, as RV(loaded) shows.
+      - If V(false), a host without the loaded driver is left as it is, which C(loaded) tells.
     type: bool
     default: false
 extends_documentation_fragment: [baremetal.gpu.attributes.changes]
 attributes:
   check_mode:
-    description: Can run in check mode and returns what it would do. A module that is not loaded stays so, and the nodes
-      that depend on it are not announced.
+    description: Can run in check mode and says what it would do. A module that is not loaded stays so, and the nodes
+      that depend on it are not foretold.
   diff_mode:
     description: Shows each node and link that is not as it must be, before and after.
 author:
@@ -51,7 +51,7 @@ loaded:
   returned: always
   type: bool
 nodes:
-  description: The nodes that the loaded driver has.
+  description: The nodes that must be there.
   returned: always
   type: list
   elements: dict
@@ -80,44 +80,39 @@ nodes:
       description: Number of the group.
       type: int
       sample: 0
-problems:
-  description: What was not as it must be before the module ran, or why it failed.
+differences:
+  description: What was not as it must be before the module ran.
   returned: always
   type: list
   elements: dict
   contains:
-    code:
-      description:
-        - Of a node one of V(missing), V(not_a_device), V(wrong_number), V(wrong_mode), V(wrong_owner),
-          V(link_missing), V(link_wrong) and V(module_not_loaded).
-        - Of a failure one of V(modules_not_loaded), V(driver_not_loaded) and V(node_not_made).
-      type: str
-      sample: missing
-    subject:
-      description: Path of the node or link; what failed otherwise.
+    path:
+      description: Path of the node or link.
       type: str
       sample: /dev/nvidia-uvm
-    cause:
-      description: What is not as it must be.
+    kind:
+      description:
+        - One of V(missing), V(not_a_device), V(wrong_number), V(wrong_mode), V(wrong_owner), V(link_missing),
+          V(link_wrong) and V(module_not_loaded).
       type: str
-      sample: /dev/nvidia-uvm is nothing, must be character device 511:0
-    evidence:
-      description: The current state, or the error.
+      sample: missing
+    current:
+      description: What was there.
       type: str
       sample: nothing
+    expected:
+      description: What must be there.
+      type: str
+      sample: character device 511:0
     remedy:
-      description: What to do where the module does not correct it.
+      description: What to do where the module does not mend it.
       type: str
 """
-
-from dataclasses import replace
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, failure
-
-SUBJECT = "device nodes"
 
 
 def main() -> None:
@@ -133,16 +128,15 @@ def main() -> None:
             device_nodes.load_boot_modules()
         loaded_now = device_nodes.loaded_modules() != before
         if errors:
-            listed = "; ".join(errors)
             problem = Problem(
                 "modules_not_loaded",
                 "nvidia",
-                f"the NVIDIA modules cannot be loaded: {listed}",
-                listed,
+                f"the NVIDIA modules cannot be loaded: {'; '.join(errors)}",
+                "",
                 "read what the kernel says ('dmesg | tail'); the usual causes are nouveau on the GPUs, Secure Boot and "
                 "a module that was built for another kernel",
             )
-            module.fail_json(**failure(SUBJECT, [problem]), changed=loaded_now)
+            module.fail_json(changed=loaded_now, **failure("device nodes", [problem]))
     try:
         nodes = device_nodes.expected_nodes()
     except device_nodes.DriverNotLoaded:
@@ -151,43 +145,45 @@ def main() -> None:
                 "driver_not_loaded",
                 "nvidia",
                 "the nvidia module is not loaded, so there are no device nodes to make",
-                remedy="run the role nvidia_driver, or set gpu_device_nodes_start: false to leave it to the next boot",
+                "",
+                "run the role nvidia_driver, or set gpu_device_nodes_start: false to leave it to the next boot",
             )
-            module.fail_json(**failure(SUBJECT, [problem]), loaded=False)
-        module.exit_json(changed=False, loaded=False, nodes=[], problems=[])
+            module.fail_json(loaded=False, **failure("device nodes", [problem]))
+        module.exit_json(changed=False, loaded=False, nodes=[], differences=[])
 
     differences = device_nodes.compare(nodes)
     before_text, after_text = device_nodes.describe(differences)
-    problems = [_problem(row) for row in differences]
-    if problems and not device_nodes.may_modify():
-        listed = "; ".join(problem.cause for problem in problems)
-        remedy = "correct what makes them here, or load the driver without ModifyDeviceFiles=0"
-        summary = Problem(
-            "nodes_not_managed",
+    if differences and not device_nodes.may_modify():
+        listed = "; ".join(f"{one.path} is {one.current}, must be {one.expected}" for one in differences)
+        problem = Problem(
+            "nodes_of_others",
             "/dev",
-            f"{listed}. The driver is loaded with ModifyDeviceFiles=0, so the nodes are not this module's to change",
-            remedy=remedy,
+            f"{listed}. The driver is loaded with ModifyDeviceFiles=0, so this module may not change the nodes",
+            "",
+            "correct what makes them on this host, or load the driver without that parameter",
         )
-        rows = [replace(problem, remedy=remedy).as_dict() for problem in problems]
-        module.fail_json(**{**failure(SUBJECT, [summary]), "problems": rows})
-    if problems and not module.check_mode:
+        module.fail_json(
+            differences=[difference.as_dict() for difference in differences], **failure("device nodes", [problem])
+        )
+    if differences and not module.check_mode:
         try:
             device_nodes.create(nodes)
         except OSError as error:
             problem = Problem(
                 "node_not_made",
-                str(error.filename or "/dev"),
+                "/dev",
                 f"a device node cannot be made: {error}",
-                str(error),
+                "",
                 "run as root, in a system that may make device nodes; a container may not",
             )
-            module.fail_json(**failure(SUBJECT, [problem]))
-    modules = [replace(_problem(row), cause=row.found) for row in device_nodes.module_problems()]
+            module.fail_json(
+                differences=[difference.as_dict() for difference in differences], **failure("device nodes", [problem])
+            )
     module.exit_json(
-        changed=bool(problems) or loaded_now,
+        changed=bool(differences) or loaded_now,
         loaded=True,
         nodes=[node.as_dict() for node in nodes],
-        problems=[problem.as_dict() for problem in [*modules, *problems]],
+        differences=[difference.as_dict() for difference in device_nodes.module_differences() + differences],
         diff={
             "before_header": "device nodes",
             "after_header": "device nodes",
@@ -195,10 +191,6 @@ def main() -> None:
             "after": after_text,
         },
     )
-
-
-def _problem(row: device_nodes.Problem) -> Problem:
-    return Problem(row.kind, row.path, f"{row.path} is {row.found}, must be {row.expected}", row.found, row.remedy)
 
 
 if __name__ == "__main__":

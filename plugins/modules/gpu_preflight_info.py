@@ -137,12 +137,15 @@ problems:
       description: Short name of the problem, for O(accept).
       type: str
       sample: branch_too_new
-    message:
+    subject:
+      description: The host.
+      type: str
+    cause:
       description: What is wrong.
       type: str
-    value:
+    evidence:
       description: The value that is wrong.
-      type: raw
+      type: str
     remedy:
       description: What to do.
       type: str
@@ -217,6 +220,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight import checks as preflight
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight import gather
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight import report as preflight_report
@@ -294,10 +298,12 @@ def main() -> None:
         for row in preflight_sources.judge_reach(answers):
             verdict["cautions" if row["code"] in wanted["accept"] else "problems"].append(row)
 
+    for row in verdict["problems"] + verdict["cautions"]:
+        row["subject"] = options["host"]
     summary = {key: value for key, value in host.items() if key not in ("packages", "repositories")}
     words = {
         "report": preflight_report.report(options["host"], verdict["problems"]),
-        "advice": [preflight_report.words(row) for row in verdict["cautions"]],
+        "advice": [str(Problem(**row)) for row in verdict["cautions"]],
     }
     for caution in words["advice"]:
         module.warn(f"{options['host']}: {caution}")

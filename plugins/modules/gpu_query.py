@@ -303,7 +303,7 @@ state:
       description: The device nodes that the loaded driver asks for.
       type: list
       elements: str
-    node_problems:
+    node_differences:
       description: The nodes and links that are not as they must be.
       type: list
       elements: dict

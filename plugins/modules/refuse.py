@@ -39,6 +39,10 @@ options:
         description: What to do about it.
         type: str
         default: ''
+  note:
+    description: A sentence that is true of all problems, such as what was or was not changed.
+    type: str
+    default: ''
 attributes:
   check_mode:
     support: full

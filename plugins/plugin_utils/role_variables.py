@@ -17,6 +17,8 @@ from ansible.errors import AnsibleError
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.common.yaml import yaml_load
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+
 ROLES = Path(__file__).resolve().parent.parent.parent / "roles"
 
 
@@ -37,16 +39,16 @@ def unsuitable(
     variables: Mapping[str, Any],
     resolve: Callable[[Any], Any],
     known: Collection[str] = (),
-) -> list[dict[str, Any]]:
+) -> list[Problem]:
     """What does not suit the roles.
 
     :param roles: names of roles of this collection.
     :param variables: all variables of the host, as they were written.
     :param resolve: gives the value of what was written.
     :param known: variables that somebody else judges.
-    :return: rows of `message`, `value` and `remedy`. The value is told where it is no structure and no secret.
+    :return: one problem for each. The evidence is the value, unless it is a structure or a secret.
     """
-    rows = []
+    problems = []
     for role in roles:
         given = [name for name in variables if name.startswith(f"{role}_") and name not in known]
         options = options_of(role) if given else {}
@@ -59,15 +61,17 @@ def unsuitable(
             except AnsibleError:
                 # It is made of what is known later only, such as a fact that the role gathers: left to the role.
                 continue
-            rows += [_row(role, name, value, bool(options[name].get("no_log")), error) for error in errors]
-    return rows
+            problems += [_problem(role, name, value, bool(options[name].get("no_log")), error) for error in errors]
+    return problems
 
 
-def _row(role: str, name: str, value: Any, secret: bool, error: str) -> dict[str, Any]:
-    # The value is told beside it.
+def _problem(role: str, name: str, value: Any, secret: bool, error: str) -> Problem:
+    # The value is the evidence.
     why = "" if secret else ": " + error.removesuffix(f", got: {value}")
-    return {
-        "message": f"{name} does not suit the role {role}{why}",
-        "value": value if isinstance(value, (str, int, float)) and not secret else "",
-        "remedy": f"set {name} to what `ansible-doc -t role baremetal.gpu.{role}` tells of it",
-    }
+    return Problem(
+        "variable",
+        name,
+        f"{name} does not suit the role {role}{why}",
+        str(value) if isinstance(value, (str, int, float)) and not secret else "",
+        f"set {name} to a value that `ansible-doc -t role baremetal.gpu.{role}` allows",
+    )

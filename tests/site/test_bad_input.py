@@ -36,7 +36,7 @@ CASES = (
     Bad(
         "unsupported operating system",
         "cpu1",
-        ("debian 11", "Remedy: "),
+        ("debian 11", "To do: "),
         prepare="sudo cp -a /etc/os-release /root/os-release.kept; sudo rm /etc/os-release;"
         ' printf \'ID=debian\\nVERSION_ID="11"\\nNAME="Debian GNU/Linux"\\n\' | sudo tee /etc/os-release',
         undo="sudo rm /etc/os-release; sudo mv /root/os-release.kept /etc/os-release",
@@ -69,7 +69,7 @@ CASES = (
     Bad(
         "a package source that nobody serves",
         "gpu1",
-        ("http://192.0.2.1/cuda", "Remedy: check the network"),
+        ("http://192.0.2.1/cuda", "To do: check the network"),
         {"nvidia_driver_method": "nvidia_repo", "nvidia_driver_repo_url": "http://192.0.2.1/cuda"},
     ),
     Bad(
@@ -83,7 +83,7 @@ CASES = (
     Bad(
         "a value that its role refuses after the driver is there",
         "gpu1",
-        ("container_runtime_validate", "sometimes", "on_change, always, never", "Remedy: set"),
+        ("container_runtime_validate", "sometimes", "on_change, always, never", "To do: set"),
         {"container_runtime_validate": "sometimes"},
     ),
 )
@@ -120,7 +120,7 @@ def test_all_problems_of_a_host_are_told_at_once(bare_lab: None) -> None:
         extra_vars={"nvidia_driver_branch": "latest", "cuda_versions": "12.4", "container_runtime_engine": "rkt"},
     )
     message = "\n".join(play.failures["gpu1"])
-    assert "gpu1: 3 problems in the way, nothing was changed." in message
+    assert "gpu1: 3 problems. Nothing was changed." in message
 
 
 def test_a_refused_host_does_not_stop_the_others(bare_lab: None) -> None:

@@ -63,7 +63,7 @@ def alone(place: Place) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as why:
-            raise Refused("another change of this host's agent is going on. To do: wait for its end") from why
+            raise Refused("another change of this host's agent is going on", "wait for its end") from why
         yield
 
 
@@ -136,7 +136,7 @@ def _do(
     kind, reboot = order.get("kind"), bool(order.get("reboot"))
     for needed in [kind, *(["reboot"] if reboot else [])]:
         if needed not in settings.allowed:
-            raise Refused(f"{needed} is not allowed on this host. To do: add it to gpu_agent_orders, or do it yourself")
+            raise Refused(f"{needed} is not allowed on this host", "add it to gpu_agent_orders, or do it yourself")
     if kind == "reset":
         for uuid in order["gpus"]:
             status, said = runner(["nvidia-smi", "--gpu-reset", "-i", str(uuid)])

@@ -17,5 +17,5 @@ def nodes(root: str = "/") -> dict[str, str]:
         expected = device_nodes.expected_nodes(root)
     except device_nodes.DriverNotLoaded as error:
         return {"/dev/nvidiactl": str(error)}
-    problems = device_nodes.module_problems(root) + device_nodes.compare(expected, root)
-    return {problem.path: f"is {problem.found}, must be {problem.expected}" for problem in problems}
+    differences = device_nodes.module_differences(root) + device_nodes.compare(expected, root)
+    return {difference.path: f"is {difference.current}, must be {difference.expected}" for difference in differences}

@@ -20,15 +20,17 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.releases import 
     PREFERRED_BRANCHES,
     TOOLKIT_DRIVERS,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.versions import version_key
 
 FLAVOURS = ("open", "proprietary")
 ARCHITECTURE_NAMES = tuple(ARCHITECTURES)
 
 
-def problem(code: str, message: str, value: Any, remedy: str) -> dict[str, Any]:
-    """What is wrong, the value that is wrong, and what to do; never which host, which the reader knows."""
-    return {"code": code, "message": message, "value": value, "remedy": remedy}
+def problem(code: str, cause: str, value: Any, remedy: str) -> dict[str, str]:
+    """A Problem as a row whose subject, the host, is not known here. Its evidence is the value that is wrong."""
+    evidence = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else "" if value is None else str(value)
+    return Problem(code, "", cause, evidence, remedy).as_dict()
 
 
 def architectures(cards: Iterable[dict[str, Any]]) -> list[str]:

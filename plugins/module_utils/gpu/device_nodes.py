@@ -63,12 +63,12 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Difference:
     """One thing about a node that is not as it must be."""
 
     path: str
     kind: str
-    found: str
+    current: str
     expected: str
     remedy: str = "start baremetal-gpu-device-nodes.service, or run the role gpu_device_nodes"
 
@@ -76,7 +76,7 @@ class Problem:
         return {
             "path": self.path,
             "kind": self.kind,
-            "found": self.found,
+            "current": self.current,
             "expected": self.expected,
             "remedy": self.remedy,
         }
@@ -191,12 +191,12 @@ def _capability_nodes(root: str, major: int) -> list[Node]:
     return [nodes[minor] for minor in sorted(nodes)]
 
 
-def module_problems(root: str = "/") -> list[Problem]:
+def module_differences(root: str = "/") -> list[Difference]:
     """CUDA needs the module nvidia-uvm, which nothing loads by itself."""
     if "nvidia-uvm" in parse_majors(_read(root, "proc/devices")):
         return []
     remedy = "run 'modprobe nvidia-uvm' and read what the kernel says; at boot the unit loads it"
-    return [Problem("/dev/nvidia-uvm", "module_not_loaded", "nvidia-uvm not loaded", "nvidia-uvm loaded", remedy)]
+    return [Difference("/dev/nvidia-uvm", "module_not_loaded", "nvidia-uvm not loaded", "nvidia-uvm loaded", remedy)]
 
 
 def registered(root: str = "/") -> tuple[str, tuple[str, ...]]:
@@ -213,51 +213,51 @@ def is_right(node: Node, root: str = "/") -> bool:
     return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(node.major, node.minor)
 
 
-def compare(nodes: list[Node], root: str = "/") -> list[Problem]:
-    """What is not as it must be, node by node."""
-    problems = []
+def compare(nodes: list[Node], root: str = "/") -> list[Difference]:
+    """The differences between the nodes and what is under `root`."""
+    differences = []
     for node in nodes:
         numbers = f"character device {node.major}:{node.minor}"
         path = _under(root, node.path)
         try:
             status = os.lstat(path)
         except OSError:
-            problems.append(Problem(node.path, "missing", "nothing", numbers))
-            problems += _link_problem(node, root)
+            differences.append(Difference(node.path, "missing", "nothing", numbers))
+            differences += _link_difference(node, root)
             continue
         if not stat.S_ISCHR(status.st_mode):
-            problems.append(Problem(node.path, "not_a_device", stat.filemode(status.st_mode), numbers))
+            differences.append(Difference(node.path, "not_a_device", stat.filemode(status.st_mode), numbers))
         elif (os.major(status.st_rdev), os.minor(status.st_rdev)) != (node.major, node.minor):
             found = f"character device {os.major(status.st_rdev)}:{os.minor(status.st_rdev)}"
-            problems.append(Problem(node.path, "wrong_number", found, numbers))
+            differences.append(Difference(node.path, "wrong_number", found, numbers))
         else:
             mode = stat.S_IMODE(status.st_mode)
             if mode != node.mode:
-                problems.append(Problem(node.path, "wrong_mode", f"{mode:04o}", f"{node.mode:04o}"))
+                differences.append(Difference(node.path, "wrong_mode", f"{mode:04o}", f"{node.mode:04o}"))
             if (status.st_uid, status.st_gid) != (node.uid, node.gid):
                 found, expected = f"{status.st_uid}:{status.st_gid}", f"{node.uid}:{node.gid}"
-                problems.append(Problem(node.path, "wrong_owner", found, expected))
-        problems += _link_problem(node, root)
-    return problems
+                differences.append(Difference(node.path, "wrong_owner", found, expected))
+        differences += _link_difference(node, root)
+    return differences
 
 
-def _link_problem(node: Node, root: str) -> list[Problem]:
+def _link_difference(node: Node, root: str) -> list[Difference]:
     """runc with the systemd cgroup driver finds a device by its link in /dev/char; without it a container loses its
     cards at the next `systemctl daemon-reload`."""
     try:
         target = os.readlink(_under(root, node.link))
     except FileNotFoundError:
-        return [Problem(node.link, "link_missing", "nothing", f"link to {node.path}")]
+        return [Difference(node.link, "link_missing", "nothing", f"link to {node.path}")]
     except OSError:
-        return [Problem(node.link, "link_wrong", "no link", f"link to {node.path}")]
+        return [Difference(node.link, "link_wrong", "no link", f"link to {node.path}")]
     if os.path.normpath(os.path.join("/dev/char", target)) != node.path:
-        return [Problem(node.link, "link_wrong", f"link to {target}", f"link to {node.path}")]
+        return [Difference(node.link, "link_wrong", f"link to {target}", f"link to {node.path}")]
     return []
 
 
 def create(nodes: list[Node], root: str = "/") -> None:
     """Make every node and its link as it must be. What is right already is not touched."""
-    wrong = {problem.path for problem in compare(nodes, root)}
+    wrong = {difference.path for difference in compare(nodes, root)}
     for node in nodes:
         path = _under(root, node.path)
         if node.path in wrong:
@@ -290,10 +290,10 @@ def create(nodes: list[Node], root: str = "/") -> None:
             os.rename(temporary, link)
 
 
-def describe(problems: list[Problem]) -> tuple[str, str]:
-    """Before and after, for a diff: one line for each node or link with a problem."""
-    before = "".join(f"{problem.path}: {problem.found}\n" for problem in problems)
-    after = "".join(f"{problem.path}: {problem.expected}\n" for problem in problems)
+def describe(differences: list[Difference]) -> tuple[str, str]:
+    """Before and after, for a diff: one line for each node or link with a difference."""
+    before = "".join(f"{difference.path}: {difference.current}\n" for difference in differences)
+    after = "".join(f"{difference.path}: {difference.expected}\n" for difference in differences)
     return before, after
 
 
@@ -322,7 +322,7 @@ def load_modules() -> list[str]:
     errors = []
     if not any(name in parse_majors(_read("/", "/proc/devices")) for name in GPU_MAJOR_NAMES):
         errors += _call("modprobe", "nvidia")
-    if not errors and module_problems():
+    if not errors and module_differences():
         errors += _call("modprobe", "nvidia-uvm")
     return errors
 
@@ -376,14 +376,16 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     if not args.check and may_modify():
         create(nodes)
-    problems: list[Any] = module_problems() + compare(nodes)
+    differences: list[Any] = module_differences() + compare(nodes)
     if args.json:
-        sys.stdout.write(json.dumps([problem.as_dict() for problem in problems], indent=1) + "\n")
+        sys.stdout.write(json.dumps([difference.as_dict() for difference in differences], indent=1) + "\n")
     else:
-        for problem in problems:
-            errors.append(f"{problem.path}: {problem.found}, must be {problem.expected}; {problem.remedy}")
+        for difference in differences:
+            errors.append(
+                f"{difference.path}: {difference.current}, must be {difference.expected}; {difference.remedy}"
+            )
     sys.stderr.write("".join(f"{line}\n" for line in errors))
-    return 1 if problems else 0
+    return 1 if differences else 0
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ class Authority(Pair):
     def pair(self, name: str) -> Pair:
         """Of a host, whether it is there or not."""
         if not _PLAIN.fullmatch(name) or name.startswith((".", "-")):
-            raise Refused(f"{name!r} cannot be the name of a file. To do: take letters, digits, dots and hyphens")
+            raise Refused(f"{name!r} cannot be the name of a file", "use letters, digits, dots and hyphens")
         base = os.path.join(self.directory, name)
         return Pair(f"{base}.pem", f"{base}-key.pem", self._run)
 
@@ -180,7 +180,7 @@ class Authority(Pair):
         wanted = sorted({alternative(one) for one in names})
         wrong = [one for one in wanted if not _PLAIN.fullmatch(one)]
         if wrong or not wanted:
-            raise Refused(f"{', '.join(wrong) or 'nothing'} cannot be in a certificate. To do: correct the name")
+            raise Refused(f"{', '.join(wrong) or 'nothing'} cannot be in a certificate", "correct the name")
         with tempfile.TemporaryDirectory(dir=self.directory, prefix=".draft-") as draft:
             config = _config(draft, name[:64], wanted)
             if not os.path.exists(pair.key) or openssl(self._run, "pkey", "-in", pair.key, "-noout")[0]:
@@ -220,7 +220,7 @@ def openssl(run: Run, *arguments: str) -> tuple[int, str, str]:
     """
     code, said, wrong = run(["openssl", *arguments], None, 120)
     if code == 127:
-        raise Refused("there is no program openssl here. To do: install the package openssl on the controller")
+        raise Refused("there is no program openssl here", "install the package openssl on the controller")
     return code, said, wrong
 
 
@@ -258,4 +258,4 @@ def _last(text: str) -> str:
 def checked_mode(path: str) -> None:
     """:raises Refused: for a key that others may read."""
     if os.path.exists(path) and os.stat(path).st_mode & 0o077:
-        raise Refused(f"others than its owner may read {path}. To do: chmod 600 {path}")
+        raise Refused(f"others than its owner may read {path}", f"chmod 600 {path}")

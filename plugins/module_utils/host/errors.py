@@ -8,11 +8,13 @@ A program reads the fields of a problem; its text is for people alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 # Between cause and remedy in the text that people read.
 TO_DO = "To do: "
+# Longer evidence, such as the output of a command, is left to programs and reports.
+EVIDENCE_IN_TEXT = 120
 
 
 @dataclass(frozen=True)
@@ -34,10 +36,13 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        if not self.remedy:
-            return self.cause
-        stop = "" if self.cause.endswith((".", "!", "?", ":")) else "."
-        return f"{self.cause}{stop} {TO_DO}{self.remedy}"
+        return f"{self.sentence()} {TO_DO}{self.remedy}" if self.remedy else self.sentence(stop="")
+
+    def sentence(self, stop: str = ".") -> str:
+        """The cause, with the evidence in brackets where it is short and not named in the cause."""
+        shown = self.evidence and len(self.evidence) <= EVIDENCE_IN_TEXT and self.evidence not in self.cause
+        text = f"{self.cause.rstrip('.')} [{self.evidence}]" if shown else self.cause
+        return text if text.endswith((".", "!", "?", ":")) else f"{text}{stop}"
 
     def as_dict(self) -> dict[str, str]:
         """The problem as modules and filters return it."""
@@ -52,10 +57,24 @@ class Refused(Exception):
         super().__init__(str(self.problem))
 
 
-def failure(subject: str, problems: Iterable[Problem]) -> dict[str, object]:
-    """What a module or an action that fails with problems returns: `msg` for people, `problems` for programs."""
+def failure(subject: str, problems: Iterable[Problem], note: str = "") -> dict[str, object]:
+    """What a module or an action that fails with problems returns: `msg` for people, `problems` for programs.
+
+    :param note: a sentence that is true of all of them, such as "Nothing was changed."
+    """
     listed = list(problems)
-    return {
-        "msg": f"{subject}: " + "; ".join(str(problem) for problem in listed),
-        "problems": [problem.as_dict() for problem in listed],
-    }
+    return {"msg": f"{subject}: {text(listed, note)}", "problems": [problem.as_dict() for problem in listed]}
+
+
+def text(problems: Sequence[Problem], note: str = "") -> str:
+    """Problems for people: one in a sentence, several as a numbered list."""
+    if len(problems) == 1:
+        one = str(problems[0])
+        stop = "" if one.endswith(".") else "."
+        return f"{one}{stop} {note}" if note else one
+    lines = [f"{len(problems)} problems. {note}".rstrip()]
+    for number, problem in enumerate(problems, 1):
+        lines.append(f"{number}. {problem.sentence()}")
+        if problem.remedy:
+            lines.append(f"   {TO_DO}{problem.remedy}")
+    return "\n".join(lines)

@@ -47,13 +47,13 @@ def judge(
     """Problems, cautions and the plan of one host.
 
     `options`: kernels (as in gpu_preflight_kernels), disk_mib (stage -> path -> MiB), urls (variable -> URL),
-    checksums (variable of a download -> SHA-256 that belongs to it), host (its name in the inventory), unsuitable (rows
-    of message, value and remedy: variables that do not suit their roles).
+    checksums (variable of a download -> SHA-256 that belongs to it), host (its name in the inventory), unsuitable
+    (problems as rows: variables that do not suit their roles).
     """
     judgement = Judgement()
     wanted = normalise(variables, judgement)
     for row in options.get("unsuitable", []):
-        judgement.problem("variable", row["message"], row["value"], row["remedy"])
+        judgement.problem("variable", row["cause"], row["evidence"], row["remedy"])
     judge_system(host, options, judgement)
     judge_urls(options, judgement)
     cards = pci.gpus(gpu["pci"])

@@ -10,6 +10,7 @@ import os
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes, driver, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 
 SCHEMA = 1
 
@@ -94,7 +95,7 @@ def host_state(root: str = "/", kernel: str | None = None) -> dict[str, Any]:
         bus = []
     try:
         nodes = device_nodes.expected_nodes(root)
-        problems = device_nodes.module_problems(root) + device_nodes.compare(nodes, root)
+        problems = device_nodes.module_differences(root) + device_nodes.compare(nodes, root)
     except device_nodes.DriverNotLoaded:
         nodes, problems = [], []
     loaded, _flavour = driver.loaded(root)
@@ -109,7 +110,7 @@ def host_state(root: str = "/", kernel: str | None = None) -> dict[str, Any]:
         "secure_boot": secure_boot(root),
         "minors": device_nodes.gpu_minors(root),
         "nodes": [node.path for node in nodes],
-        "node_problems": [problem.as_dict() for problem in problems],
+        "node_differences": [problem.as_dict() for problem in problems],
         **({"left_out": [pci.why_not_ours(card) for card in others]} if others else {}),
     }
 
@@ -156,13 +157,13 @@ def _not_loaded(state: dict[str, Any], said: str) -> dict[str, str]:
 
 
 def _vague(state: dict[str, Any], said: str) -> dict[str, str]:
-    uvm = [problem for problem in state["node_problems"] if problem["path"].startswith("/dev/nvidia-uvm")]
+    uvm = [problem for problem in state["node_differences"] if problem["path"].startswith("/dev/nvidia-uvm")]
     if uvm:
-        found = "; ".join(f"{problem['path']}: {problem['found']}" for problem in uvm)
+        found = "; ".join(f"{problem['path']}: {problem['current']}" for problem in uvm)
         return cause("uvm_missing", f"{found}; {said}")
-    nodes = [problem for problem in state["node_problems"] if not problem["path"].startswith("/dev/char/")]
+    nodes = [problem for problem in state["node_differences"] if not problem["path"].startswith("/dev/char/")]
     if nodes:
-        found = "; ".join(f"{problem['path']}: {problem['found']}" for problem in nodes)
+        found = "; ".join(f"{problem['path']}: {problem['current']}" for problem in nodes)
         return cause("device_nodes", f"{found}; {said}")
     if not state["cards"] or "NO_DEVICE" in said:
         return cause("no_device", said)
@@ -200,11 +201,11 @@ def causes_of(result: dict[str, Any], where: str = "") -> list[dict[str, str]]:
 def node_causes(state: dict[str, Any], most: int = 4) -> list[dict[str, str]]:
     """One cause for all nodes that one thing mends: a host with eight cards can have dozens."""
     by_remedy: dict[str, list[dict[str, str]]] = {}
-    for problem in state["node_problems"]:
+    for problem in state["node_differences"]:
         by_remedy.setdefault(problem["remedy"], []).append(problem)
     found = []
     for remedy, problems in by_remedy.items():
-        texts = [f"{one['path']} is {one['found']} and must be {one['expected']}" for one in problems[:most]]
+        texts = [f"{one['path']} is {one['current']} and must be {one['expected']}" for one in problems[:most]]
         if len(problems) > most:
             texts.append(f"and {len(problems) - most} more")
         where = problems[0]["path"] if len(problems) == 1 else "device nodes"
@@ -289,9 +290,9 @@ def report(facts: dict[str, Any], answer: dict[str, Any], host: str = "", expect
     }
 
 
-def describe(verdict: dict[str, Any]) -> list[str]:
-    """The causes as lines for a failure message."""
+def problems(verdict: dict[str, Any]) -> list[Problem]:
+    """The causes as problems; the subject is the GPU, the container or the part of the host."""
     return [
-        f"{cause['where']}: {cause['code']}: {cause['text'].rstrip('.')}. To do: {cause['remedy']}"
+        Problem(cause["code"], cause["where"], cause["text"].rstrip("."), "", cause["remedy"])
         for cause in verdict["causes"]
     ]

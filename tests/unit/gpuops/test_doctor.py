@@ -83,7 +83,7 @@ def test_sudo_and_python_are_told_from_a_sick_host():
 
 
 def test_the_first_cause_decides_and_all_are_told():
-    problem = {"code": "disk_full", "message": "no room on /usr", "value": "200 MiB", "remedy": "free 3 GiB"}
+    problem = {"code": "disk_full", "cause": "no room on /usr", "evidence": "200 MiB", "remedy": "free 3 GiB"}
     reason = {
         "code": "pcie_width",
         "verdict": "degraded",

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64decode
 from pathlib import Path
 
 from tests.unit.project.tree import BIN, try_run
@@ -22,6 +24,14 @@ PLAY = """
         problems:
           - {code: no_key, cause: cuda_repo_key_sha256 is not set, remedy: set it to the checksum of the key}
           - {subject: /dev/sdb, cause: the disk holds a file system., evidence: ext4}
+      register: refused
+      ignore_errors: true
+    - name: Show the result
+      ansible.builtin.debug:
+        msg: "RESULT{{ refused | to_json | b64encode }}END"
+    - name: Fail
+      baremetal.gpu.refuse:
+        problems: [{cause: the end}]
 """
 
 
@@ -29,19 +39,18 @@ def test_the_result_has_text_for_people_and_the_problems_for_programs(tmp_path: 
     (tmp_path / "play.yml").write_text(PLAY)
     # No such machine: nothing is sent to the host.
     (tmp_path / "hosts").write_text("gpu1 ansible_host=192.0.2.1\n")
-    done = try_run(
-        [BIN / "ansible-playbook", "-i", tmp_path / "hosts", tmp_path / "play.yml"],
-        ANSIBLE_STDOUT_CALLBACK="ansible.posix.json",
-        ANSIBLE_CALLBACK_RESULT_FORMAT="json",
-    )
+    done = try_run([BIN / "ansible-playbook", "-i", tmp_path / "hosts", tmp_path / "play.yml"])
     assert done.returncode == 2, done.stdout + done.stderr
-    said = json.loads(done.stdout[done.stdout.index("{") :])
-    passed, refused = (task["hosts"]["gpu1"] for task in said["plays"][0]["tasks"])
-    assert not passed["changed"]
-    assert not passed.get("failed")
-    assert refused["msg"] == (
-        "gpu1: cuda_repo_key_sha256 is not set. To do: set it to the checksum of the key; the disk holds a file system."
-    )
+    assert "gpu1: the end" in done.stdout
+    assert re.search("ok=3 +changed=0 +unreachable=0 +failed=1", done.stdout), done.stdout
+    refused = json.loads(b64decode(done.stdout.partition("RESULT")[2].partition("END")[0]))
+    assert refused["failed"]
+    assert refused["msg"].splitlines() == [
+        "gpu1: 2 problems.",
+        "1. cuda_repo_key_sha256 is not set.",
+        "   To do: set it to the checksum of the key",
+        "2. the disk holds a file system [ext4].",
+    ]
     assert [(row["code"], row["subject"], row["evidence"], row["remedy"]) for row in refused["problems"]] == [
         ("no_key", "gpu1", "", "set it to the checksum of the key"),
         ("refused", "/dev/sdb", "ext4", ""),

@@ -110,6 +110,6 @@ EMPTY = {
     "secure_boot": None,
     "minors": {},
     "nodes": [],
-    "node_problems": [],
+    "node_differences": [],
 }
 RESULT = {"ok": False, "count": 0, "cuda": None, "error": None, "devices": [], "device_files": []}

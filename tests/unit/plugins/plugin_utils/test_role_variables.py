@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 from ansible.errors import AnsibleError, AnsibleUndefinedVariable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import role_variables
 
 
@@ -14,14 +15,15 @@ def judged(role, known=(), **variables):
 
 
 def test_a_value_that_is_no_choice_is_told_with_those_that_are():
-    (row,) = judged("container_runtime", container_runtime_validate="sometimes")
-    assert row == {
-        "message": "container_runtime_validate does not suit the role container_runtime: value of"
-        " container_runtime_validate must be one of: on_change, always, never",
-        "value": "sometimes",
-        "remedy": "set container_runtime_validate to what `ansible-doc -t role baremetal.gpu.container_runtime`"
-        " tells of it",
-    }
+    (problem,) = judged("container_runtime", container_runtime_validate="sometimes")
+    assert problem == Problem(
+        "variable",
+        "container_runtime_validate",
+        "container_runtime_validate does not suit the role container_runtime: value of container_runtime_validate"
+        " must be one of: on_change, always, never",
+        "sometimes",
+        "set container_runtime_validate to a value that `ansible-doc -t role baremetal.gpu.container_runtime` allows",
+    )
 
 
 @pytest.mark.parametrize(
@@ -36,7 +38,7 @@ def test_a_value_that_is_no_choice_is_told_with_those_that_are():
 )
 def test_what_the_role_would_refuse_is_refused(role, name, value):
     (row,) = judged(role, **{name: value})
-    assert name in row["message"]
+    assert name in row.cause
 
 
 @pytest.mark.parametrize(
@@ -70,8 +72,8 @@ def test_a_secret_is_not_told(tmp_path, monkeypatch):
     specification.write_text("argument_specs: {main: {options: {vault_pin: {type: int, no_log: true}}}}")
     monkeypatch.setattr(role_variables, "ROLES", tmp_path)
     (row,) = judged("vault", vault_pin="hunter2")
-    assert "vault_pin" in row["message"]
-    assert "hunter2" not in str(row)
+    assert "vault_pin" in row.cause
+    assert "hunter2" not in repr(row)
 
 
 def test_a_role_that_is_not_there_is_named():

@@ -141,8 +141,9 @@ def test_words_for_a_branch_that_dropped_the_card():
     assert compatibility.check(K20C, 550) == [
         {
             "code": "branch_too_new",
-            "message": "driver branch 550 has no support for Tesla K20c (Kepler): branch 470 is the last",
-            "value": 550,
+            "subject": "",
+            "cause": "driver branch 550 has no support for Tesla K20c (Kepler): branch 470 is the last",
+            "evidence": "550",
             "remedy": "set nvidia_driver_branch to 470 or auto, or take the card out",
         }
     ]
@@ -150,9 +151,9 @@ def test_words_for_a_branch_that_dropped_the_card():
 
 def test_words_for_a_toolkit_that_the_last_driver_does_not_run():
     too_new, dropped = compatibility.check(K20C, 470, cuda=["12.4"])
-    assert too_new["message"] == "CUDA 12.4 needs driver 525.60.13 or newer, and the driver is 470"
+    assert too_new["cause"] == "CUDA 12.4 needs driver 525.60.13 or newer, and the driver is 470"
     assert too_new["remedy"] == "take CUDA 11.8 or older: branch 470 is the last for these cards"
-    assert dropped["message"] == "CUDA 12.4 no longer builds for Tesla K20c (Kepler): 12.0 dropped it"
+    assert dropped["cause"] == "CUDA 12.4 no longer builds for Tesla K20c (Kepler): 12.0 dropped it"
 
 
 def test_words_for_a_toolkit_that_a_newer_driver_runs():
@@ -177,7 +178,7 @@ def test_words_for_a_toolkit_nobody_knows():
 def test_words_for_a_flavour(name, branch, flavour, words):
     card = {"kind": "gpu", "architecture": name, "model": "Card", "device": "0000"}
     (row,) = compatibility.check([card], branch, flavour)
-    assert row["message"] == words
+    assert row["cause"] == words
 
 
 def test_words_for_cards_that_no_flavour_drives_together():

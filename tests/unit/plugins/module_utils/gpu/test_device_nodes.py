@@ -106,9 +106,9 @@ def test_without_the_driver_no_node_can_be_told(fake_host):
 def test_the_uvm_module_is_missed(fake_host):
     driver_loaded(fake_host, uvm=None)
     assert "/dev/nvidia-uvm" not in by_path(device_nodes.expected_nodes(fake_host.path))
-    (problem,) = device_nodes.module_problems(fake_host.path)
-    assert (problem.path, problem.kind) == ("/dev/nvidia-uvm", "module_not_loaded")
-    assert "modprobe nvidia-uvm" in problem.remedy
+    (difference,) = device_nodes.module_differences(fake_host.path)
+    assert (difference.path, difference.kind) == ("/dev/nvidia-uvm", "module_not_loaded")
+    assert "modprobe nvidia-uvm" in difference.remedy
 
 
 @pytest.mark.usefixtures("needs_nodes")
@@ -116,7 +116,7 @@ def test_made_nodes_are_right_and_making_them_again_changes_nothing(fake_host):
     driver_loaded(fake_host, mode=0o640, gid=12)
     nodes = device_nodes.expected_nodes(fake_host.path)
     missing = device_nodes.compare(nodes, fake_host.path)
-    assert {problem.kind for problem in missing} == {"missing", "link_missing"}
+    assert {difference.kind for difference in missing} == {"missing", "link_missing"}
     assert len(missing) == 2 * len(nodes)
     device_nodes.create(nodes, fake_host.path)
     assert device_nodes.compare(nodes, fake_host.path) == []
@@ -145,8 +145,10 @@ def test_what_is_wrong_is_told_and_mended(fake_host):
     (dev / "char/195:254").unlink()
     (dev / "char/195:255").unlink()
     (dev / "char/195:255").symlink_to("../nvidia0")
-    problems = {(problem.path, problem.kind): problem for problem in device_nodes.compare(nodes, fake_host.path)}
-    assert set(problems) == {
+    differences = {
+        (difference.path, difference.kind): difference for difference in device_nodes.compare(nodes, fake_host.path)
+    }
+    assert set(differences) == {
         ("/dev/nvidia0", "wrong_number"),
         ("/dev/nvidia1", "not_a_device"),
         ("/dev/nvidiactl", "wrong_mode"),
@@ -154,8 +156,8 @@ def test_what_is_wrong_is_told_and_mended(fake_host):
         ("/dev/char/195:254", "link_missing"),
         ("/dev/char/195:255", "link_wrong"),
     }
-    assert problems["/dev/nvidia0", "wrong_number"].found == "character device 195:7"
-    before, after = device_nodes.describe(list(problems.values()))
+    assert differences["/dev/nvidia0", "wrong_number"].current == "character device 195:7"
+    before, after = device_nodes.describe(list(differences.values()))
     assert "/dev/nvidiactl: 0600\n" in before
     assert "/dev/nvidiactl: 0666\n" in after
     device_nodes.create(nodes, fake_host.path)

@@ -168,7 +168,7 @@ def test_a_host_without_cards_passes(fake_host):
         (
             {"nvidia_driver_branch": 525},
             "Debian 13 has no driver of branch 525; it has 550 and 535",
-            525,
+            "525",
             "set nvidia_driver_branch to 550 or 535, or nvidia_driver_method to nvidia_repo",
         ),
         (
@@ -193,7 +193,7 @@ def test_a_host_without_cards_passes(fake_host):
 )
 def test_words_for_variables(host, variables, message, value, remedy):
     row = the_problem(judge(host, **variables))
-    assert (row["message"], row["value"], row["remedy"]) == (message, value, remedy)
+    assert (row["cause"], row["evidence"], row["remedy"]) == (message, value, remedy)
 
 
 def test_a_branch_as_text_and_null_variables_are_fine(host):
@@ -207,7 +207,7 @@ def test_branch_550_for_a_k20c(host):
     host.pci("0000:c1:00.0", "1022")
     rows = judge(host, nvidia_driver_branch=550)["problems"]
     assert codes(rows) == ["branch_too_new", "cuda_architecture"]
-    assert rows[0]["message"] == "driver branch 550 has no support for Tesla K20c (Kepler): branch 470 is the last"
+    assert rows[0]["cause"] == "driver branch 550 has no support for Tesla K20c (Kepler): branch 470 is the last"
     assert rows[0]["remedy"] == "set nvidia_driver_branch to 470 or auto, or take the card out"
 
 
@@ -227,7 +227,7 @@ def test_a_k20c_gets_its_last_branch_by_itself(k20c):
     assert verdict["plan"]["driver"]["packages"] == ["nvidia-tesla-470-kernel-dkms"]
     assert verdict["plan"]["cuda"] == []
     (row,) = verdict["cautions"]
-    assert row["message"] == (
+    assert row["cause"] == (
         "CUDA 11.8 of Debian GNU/Linux 12 (bookworm) wants libcuda of branch 520 or newer, and the driver is of branch "
         "470, so no toolkit is installed"
     )
@@ -235,29 +235,29 @@ def test_a_k20c_gets_its_last_branch_by_itself(k20c):
 
 def test_the_distributions_toolkit_by_name_beside_an_older_driver(k20c):
     row = the_problem(judge(k20c, running="6.1.0-40-amd64", cuda_versions=["11.8"]))
-    assert (row["code"], row["value"]) == ("cuda_libcuda", "11.8")
+    assert (row["code"], row["evidence"]) == ("cuda_libcuda", "11.8")
     assert row["remedy"] == "set cuda_versions to [], or to older ones with cuda_method: nvidia_repo"
 
 
 def test_cuda_12_on_470(k20c):
     rows = judge(k20c, running="6.1.0-40-amd64", cuda_versions=["12.4"], cuda_method="nvidia_repo")["problems"]
     assert codes(rows) == ["cuda_driver", "cuda_architecture"]
-    assert rows[0]["message"] == "CUDA 12.4 needs driver 525.60.13 or newer, and the driver is 470"
+    assert rows[0]["cause"] == "CUDA 12.4 needs driver 525.60.13 or newer, and the driver is 470"
     assert rows[0]["remedy"] == "take CUDA 11.8 or older: branch 470 is the last for these cards"
 
 
 def test_a_k20c_on_debian_13(k20c):
     k20c.os("debian13")
     row = judge(k20c, running="6.1.0-40-amd64", cuda_versions=[])["problems"][0]
-    assert row["message"] == "no driver of Debian 13 (550 and 535) drives these cards; they need branch 470"
-    assert row["value"] == "Tesla K20c"
+    assert row["cause"] == "no driver of Debian 13 (550 and 535) drives these cards; they need branch 470"
+    assert row["evidence"] == "Tesla K20c"
 
 
 def test_cards_that_no_branch_drives_together(k20c):
     k20c.pci("0000:01:00.0", "2330")
     row = judge(k20c, running="6.1.0-40-amd64", cuda_versions=[])["problems"][0]
     assert row["code"] == "cards_mixed"
-    assert row["value"] == "H100 SXM, Tesla K20c"
+    assert row["evidence"] == "H100 SXM, Tesla K20c"
     assert row["remedy"] == "put them into different hosts: Kepler, Hopper"
 
 
@@ -265,13 +265,13 @@ def test_a_card_nobody_knows_is_taken_for_a_newer_one(host):
     host.pci("0000:c1:00.0", "3500")
     verdict = judge(host, cuda_versions=[])
     row = the_problem(verdict)
-    assert row["message"] == (
+    assert row["cause"] == (
         "no driver of Debian 13 (550 and 535) drives these cards; they need branch 580 or newer with open "
         "kernel modules"
     )
     assert verdict["plan"]["driver"]["branch"] is None
     (row,) = verdict["cautions"]
-    assert (row["code"], row["value"]) == ("card_unknown", "10de:3500")
+    assert (row["code"], row["evidence"]) == ("card_unknown", "10de:3500")
     verdict = judge(host, nvidia_driver_method="nvidia_repo", cuda_versions=[])
     assert verdict["problems"] == []
     assert (verdict["plan"]["driver"]["branch"], verdict["plan"]["driver"]["flavour"]) == (580, "open")
@@ -299,7 +299,7 @@ def test_a_card_of_a_known_generation_gets_what_that_needs(fake_host, device, br
 def test_a_branch_that_is_too_old_for_one_model_of_its_generation(host):
     host.pci("000f:01:00.0", "2e12")
     row = the_problem(judge(host, nvidia_driver_branch=570, nvidia_driver_method="nvidia_repo", cuda_versions=[]))
-    assert row["message"] == "driver branch 570 does not know GB10 (Blackwell) yet: branch 580 is the first"
+    assert row["cause"] == "driver branch 570 does not know GB10 (Blackwell) yet: branch 580 is the first"
     assert row["remedy"].startswith("set nvidia_driver_branch to 580 or newer")
 
 
@@ -319,8 +319,8 @@ def test_a_card_at_vfio_is_left_out_of_the_plan_and_named(host):
     assert verdict["plan"]["driver"]["branch"] == 550
     assert [row["address"] for row in verdict["plan"]["gpus"]] == ["0000:3b:00.0", "0000:86:00.0"]
     (row,) = verdict["cautions"]
-    assert (row["code"], row["value"]) == ("gpu_left_out", "vfio-pci")
-    assert "0000:c1:00.0 (Tesla K20c) is bound to vfio-pci" in row["message"]
+    assert (row["code"], row["evidence"]) == ("gpu_left_out", "vfio-pci")
+    assert "0000:c1:00.0 (Tesla K20c) is bound to vfio-pci" in row["cause"]
 
 
 def test_a_host_that_hands_all_its_cards_through_passes_as_one_without(host):
@@ -353,7 +353,7 @@ def test_switches_behind_bridges_need_a_subnet_manager(fake_host):
     fake_host.switch_bridge("0000:05:00.0")
     row = the_problem(judge(fake_host, cuda_versions=[]))
     assert (row["code"], row["remedy"]) == ("fabric_manager", "set nvidia_driver_method to nvidia_repo")
-    assert "nvlsm" in row["message"]
+    assert "nvlsm" in row["cause"]
     verdict = judge(fake_host, nvidia_driver_method="nvidia_repo", cuda_versions=[])
     assert verdict["problems"] == []
     assert "nvswitch_unknown" not in codes(verdict["cautions"])
@@ -369,7 +369,7 @@ def test_a_board_whose_bridges_are_not_found_is_told(fake_host):
     fake_host.pci("0000:1b:00.0", "2901")
     verdict = judge(fake_host, nvidia_driver_method="nvidia_repo", cuda_versions=[])
     (row,) = [row for row in verdict["cautions"] if row["code"] == "nvswitch_unknown"]
-    assert row["value"] == "B200"
+    assert row["evidence"] == "B200"
 
 
 def test_nvidias_installer_brings_no_fabric_manager(host):
@@ -404,8 +404,8 @@ def test_switches_need_a_fabric_manager(host):
 def test_an_operating_system_that_is_not_in_the_table(host):
     host.os("debian11")
     row = the_problem(judge(host))
-    assert row["message"] == "the operating system is not supported"
-    assert row["value"] == "Debian GNU/Linux 11 (bullseye)"
+    assert row["cause"] == "the operating system is not supported"
+    assert row["evidence"] == "Debian GNU/Linux 11 (bullseye)"
     assert row["remedy"].startswith("install one of Debian 12, Debian 13, Ubuntu 22.04")
 
 
@@ -423,8 +423,8 @@ def test_headers_that_nobody_has(host):
     host.kernel(running, headers=False)
     host.write(LIST, INDEX)
     row = the_problem(judge(host, running=running))
-    assert row["message"] == "no package source has the headers of this kernel"
-    assert row["value"] == running
+    assert row["cause"] == "no package source has the headers of this kernel"
+    assert row["evidence"] == running
     assert row["remedy"] == (
         f"reboot into the newest installed kernel {KERNEL}, or add the repository that has linux-headers-{running}"
     )
@@ -481,13 +481,13 @@ def test_kernels_that_mean_nothing(host):
     found = gather.gather(kernels="installed", root=host.path, running=KERNEL, clock=lambda: 0)
     preflight_system.judge_kernels(found, {"kernels": "newest"}, True, judgement)
     (row,) = judgement.problems
-    assert row["value"] == "newest"
+    assert row["evidence"] == "newest"
     assert row["remedy"] == "set nvidia_driver_kernels to running, installed or a list of kernel releases"
 
 
 def test_kernels_by_name(host):
     row = the_problem(judge(host, options={"kernels": ["6.6.6"]}))
-    assert row["message"] == "gpu_preflight_kernels names a kernel that is not installed"
+    assert row["cause"] == "gpu_preflight_kernels names a kernel that is not installed"
     assert row["remedy"] == f"name installed ones: {KERNEL}"
 
 
@@ -520,23 +520,23 @@ def test_secure_boot_that_cannot_be_read(host):
 
 def test_a_full_disk(host):
     row = the_problem(judge(host, free_mib=500))
-    assert row["message"] == (
+    assert row["cause"] == (
         "the file system of /boot, /usr, /var has too little space: 10150 MiB are needed for what is to be installed"
     )
-    assert row["value"] == "500 MiB free"
+    assert row["evidence"] == "500 MiB free"
     assert row["remedy"].startswith("free 9650 MiB or enlarge the file system")
 
 
 def test_a_driver_by_another_method(host):
     host.link("usr/bin/nvidia-uninstall", "nvidia-installer")
     row = the_problem(judge(host))
-    assert row["message"] == ("a driver from NVIDIA's installer is on the host, and nvidia_driver_method is distro")
-    assert row["value"] == "/usr/bin/nvidia-uninstall"
+    assert row["cause"] == ("a driver from NVIDIA's installer is on the host, and nvidia_driver_method is distro")
+    assert row["evidence"] == "/usr/bin/nvidia-uninstall"
     assert row["remedy"].startswith("remove it with `nvidia-uninstall --silent`")
     host.packages(libnvidia__ml1="550.163.01-2")
     assert codes(judge(host)["problems"]) == ["driver_other_method"]
     rows = judge(host, nvidia_driver_method="nvidia_repo")["problems"]
-    assert [row["value"] for row in rows] == ["package libnvidia-ml1 550.163.01-2", "/usr/bin/nvidia-uninstall"]
+    assert [row["evidence"] for row in rows] == ["package libnvidia-ml1 550.163.01-2", "/usr/bin/nvidia-uninstall"]
 
 
 def test_a_loaded_driver_that_nothing_on_the_host_has_installed(host):
@@ -545,7 +545,7 @@ def test_a_loaded_driver_that_nothing_on_the_host_has_installed(host):
     verdict = judge(host)
     assert verdict["problems"] == []
     (row,) = verdict["cautions"]
-    assert (row["code"], row["value"]) == ("driver_unknown_origin", "580.159.04")
+    assert (row["code"], row["evidence"]) == ("driver_unknown_origin", "580.159.04")
     host.packages(libnvidia__ml1="580.159.04-1")
     assert judge(host)["cautions"] == []
 
@@ -556,11 +556,11 @@ def test_a_repository_with_two_keys(host):
         "Types: deb\nURIs: http://mirror/debian/\nSuites: trixie\nComponents: contrib\nSigned-By: /k.gpg\n",
     )
     row = the_problem(judge(host))
-    assert row["message"] == (
+    assert row["cause"] == (
         "/etc/apt/sources.list and /etc/apt/sources.list.d/d.sources name the same repository with different keys, "
         "which apt refuses"
     )
-    assert row["value"] == "http://mirror/debian trixie"
+    assert row["evidence"] == "http://mirror/debian trixie"
 
 
 def test_a_repository_in_two_files(host):
@@ -602,8 +602,8 @@ def test_a_malformed_configuration_of_the_engine(host, engine, path, content):
     host.write(path.lstrip("/"), content)
     row = the_problem(judge(host, container_runtime_engine=engine))
     assert row["code"] == "engine_config"
-    assert path in row["message"]
-    assert row["value"].startswith("line 2, column ")
+    assert path in row["cause"]
+    assert row["evidence"].startswith("line 2, column ")
     assert judge(host, container_runtime_engine="none")["problems"] == []
 
 
@@ -626,13 +626,13 @@ def test_the_container_toolkit_is_a_step(host, nvidia, urls, installed, step):
 
 def test_podman_in_dockers_clothes(host):
     host.packages(podman__docker="5.4.2")
-    assert the_problem(judge(host))["value"] == "podman-docker 5.4.2"
+    assert the_problem(judge(host))["evidence"] == "podman-docker 5.4.2"
 
 
 def test_docker_of_another_source(host):
     host.packages(docker__ce="5:28.0.1")
     row = the_problem(judge(host))
-    assert row["message"] == "docker-ce is on the host, and the distribution's docker.io would take its place"
+    assert row["cause"] == "docker-ce is on the host, and the distribution's docker.io would take its place"
     assert judge(host, container_runtime_docker_repo_url="https://mirror/docker")["problems"] == []
 
 
@@ -670,7 +670,7 @@ def test_the_installers_name_tells_its_version(host, name, branch):
 
 def test_urls(host):
     row = the_problem(judge(host, options={"urls": {"cuda_repository_url": "mirror/cuda", "other_url": ""}}))
-    assert row["message"].startswith("cuda_repository_url is no URL: it does not begin with http://")
+    assert row["cause"].startswith("cuda_repository_url is no URL: it does not begin with http://")
 
 
 def test_what_would_be_fetched_from(host):
@@ -753,8 +753,8 @@ def test_nvidias_own_repository_where_none_is_named():
 
 def test_words_for_what_cannot_be_reached():
     (row,) = preflight_sources.judge_reach({"http://mirror/": "timed out", "http://good/": None})
-    assert row["message"] == "the host cannot reach what it is to install from: timed out"
-    assert row["value"] == "http://mirror/"
+    assert row["cause"] == "the host cannot reach what it is to install from: timed out"
+    assert row["evidence"] == "http://mirror/"
 
 
 def test_nouveau_may_take_a_reboot(host):
@@ -817,10 +817,11 @@ def test_all_problems_come_at_once_and_in_words(host):
     assert codes(verdict["problems"]) == ["variable", "secure_boot", "engine_config", "disk_space"]
     lines = preflight_report.report("gpu1", verdict["problems"]).splitlines()
     assert lines[:3] == [
-        "gpu1: 4 problems in the way, nothing was changed.",
+        "gpu1: 4 problems. Nothing was changed.",
         "1. nvidia_driver_branch is no driver branch [latest].",
-        "   Remedy: set nvidia_driver_branch to auto or to the number of a branch, such as 550.",
+        "   To do: set nvidia_driver_branch to auto or to the number of a branch, such as 550",
     ]
     assert len(lines) == 9
     assert preflight_report.report("gpu1", []) == ""
-    assert preflight_report.report("gpu1", verdict["problems"][:1]).startswith("gpu1: 1 problem in the way")
+    only = preflight_report.report("gpu1", verdict["problems"][:1])
+    assert only == f"gpu1: {lines[1][3:]} {lines[2].strip()}. Nothing was changed."

@@ -23,11 +23,11 @@ STATE = {
     "secure_boot": False,
     "minors": {"0000:3b:00.0": 0, "0000:af:00.0": 1},
     "nodes": ["/dev/nvidia0", "/dev/nvidia1"],
-    "node_problems": [],
+    "node_differences": [],
 }
-UVM = {"path": "/dev/nvidia-uvm", "kind": "missing", "found": "nothing", "expected": "x", "remedy": "y"}
-NODE = {"path": "/dev/nvidia0", "kind": "missing", "found": "nothing", "expected": "x", "remedy": "y"}
-LINK = {"path": "/dev/char/195:0", "kind": "link_missing", "found": "nothing", "expected": "x", "remedy": "y"}
+UVM = {"path": "/dev/nvidia-uvm", "kind": "missing", "current": "nothing", "expected": "x", "remedy": "y"}
+NODE = {"path": "/dev/nvidia0", "kind": "missing", "current": "nothing", "expected": "x", "remedy": "y"}
+LINK = {"path": "/dev/char/195:0", "kind": "link_missing", "current": "nothing", "expected": "x", "remedy": "y"}
 
 
 def error(code=None, name="CUDA_ERROR", call="cuInit", text="said"):
@@ -43,10 +43,10 @@ NO_LIBRARY = error(name="LIBRARY_NOT_LOADED", call="dlopen")
         (error(803), {}, "driver_library_mismatch"),
         (error(999), {"installed": "535.247.01"}, "driver_library_mismatch"),
         (error(802), {"nvswitches": 6}, "fabric_manager"),
-        (error(999), {"node_problems": [UVM]}, "uvm_missing"),
-        (error(100), {"node_problems": [NODE]}, "device_nodes"),
+        (error(999), {"node_differences": [UVM]}, "uvm_missing"),
+        (error(100), {"node_differences": [NODE]}, "device_nodes"),
         # A missing link troubles containers, and is not why cuInit fails.
-        (error(999), {"node_problems": [LINK]}, "unknown"),
+        (error(999), {"node_differences": [LINK]}, "unknown"),
         (error(100, "CUDA_ERROR_NO_DEVICE"), {}, "no_device"),
         (error(999), {}, "unknown"),
         (error(214), {}, "ecc_error"),
@@ -116,13 +116,13 @@ def test_host_state(fake_host):
     assert (state["nvswitches"], state["loaded"]) == (1, "550.163.01")
     assert (state["module_ready"], state["module_anywhere"]) == (False, True)
     assert verify_query.host_state(fake_host.path, "6.12.1")["module_ready"] is True
-    kinds = {(problem["path"], problem["kind"]) for problem in state["node_problems"]}
+    kinds = {(problem["path"], problem["kind"]) for problem in state["node_differences"]}
     assert {("/dev/nvidia-uvm", "module_not_loaded"), ("/dev/nvidia0", "missing")} <= kinds
 
 
 def test_host_state_of_a_bare_host(fake_host):
     state = verify_query.host_state(fake_host.path, "6.12.1")
-    assert (state["cards"], state["loaded"], state["nodes"], state["node_problems"]) == ([], None, [], [])
+    assert (state["cards"], state["loaded"], state["nodes"], state["node_differences"]) == ([], None, [], [])
 
 
 def device(index, card=CARD, **changes):
@@ -231,22 +231,23 @@ def test_causes_of_a_container_say_where():
 
 def test_lines_for_a_person():
     verdict = verify_query.report(facts(CARD, OTHER), answer(device(0)), "gpu1")
-    (line,) = verify_query.describe(verdict)
-    assert line.startswith("0000:af:00.0: count_mismatch: CUDA does not see")
-    assert "To do: look for the address in dmesg" in line
+    (problem,) = verify_query.problems(verdict)
+    assert (problem.subject, problem.code) == ("0000:af:00.0", "count_mismatch")
+    assert problem.cause.startswith("CUDA does not see")
+    assert problem.remedy.startswith("look for the address in dmesg")
 
 
-def test_node_problems_are_causes():
+def test_node_differences_are_causes():
     (cause,) = verify_query.node_causes(
-        {"node_problems": [device_nodes.Problem("/dev/x", "missing", "nothing", "a node").as_dict()]}
+        {"node_differences": [device_nodes.Difference("/dev/x", "missing", "nothing", "a node").as_dict()]}
     )
     assert (cause["where"], cause["text"]) == ("/dev/x", "/dev/x is nothing and must be a node")
 
 
-def test_many_node_problems_are_one_cause_and_what_is_mended_otherwise_another():
-    problems = [device_nodes.Problem(f"/dev/nvidia{number}", "missing", "nothing", "a node") for number in range(8)]
-    other = device_nodes.Problem("/dev/nvidia-uvm", "module_not_loaded", "x", "y", "modprobe")
-    nodes, module = verify_query.node_causes({"node_problems": [one.as_dict() for one in (*problems, other)]})
+def test_many_node_differences_are_one_cause_and_what_is_mended_otherwise_another():
+    problems = [device_nodes.Difference(f"/dev/nvidia{number}", "missing", "nothing", "a node") for number in range(8)]
+    other = device_nodes.Difference("/dev/nvidia-uvm", "module_not_loaded", "x", "y", "modprobe")
+    nodes, module = verify_query.node_causes({"node_differences": [one.as_dict() for one in (*problems, other)]})
     assert nodes["where"] == "device nodes"
     assert nodes["text"].count("must be") == 4
     assert nodes["text"].endswith("; and 4 more")
