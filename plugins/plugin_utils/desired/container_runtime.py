@@ -377,7 +377,7 @@ class _Engine:
                     "container_runtime_docker_config",
                     "container_runtime_docker_config has the key hosts, which the unit of Docker sets on its command "
                     "line; Docker does not start with both",
-                    str(self.params["docker_config"]["hosts"]),
+                    ", ".join(map(str, self.params["docker_config"]["hosts"] or ())),
                     "set the addresses in a drop-in of docker.service",
                 )
             )

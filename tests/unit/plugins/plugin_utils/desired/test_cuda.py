@@ -123,7 +123,7 @@ def test_the_repository_is_field_by_field_the_drivers(system: str, machine: str)
             {**TWO, "versions_absent": ["12.4"]},
             "cuda_versions names 12.4, and so does cuda_versions_absent",
         ),
-        ("el9", {}, "this system has no CUDA toolkit of its own. To do: name versions in cuda_versions"),
+        ("el9", {}, "this system has no CUDA toolkit of its own [el9]. To do: name versions in cuda_versions"),
         ("debian13", {"versions": ["12.4", "12.6"], **KEY}, "the distribution has CUDA 12.4 only, and cuda_versions"),
         ("debian13", {**TWO, "repo_key_sha256": ""}, "cuda_repo_key_sha256 is not set, so the key of the repository"),
     ],

@@ -148,7 +148,7 @@ def test_fabric_manager_is_for_nvswitches():
     plan = planned(pci=switches)
     assert plan["check"] is True
     assert texts(plan["problems"]) == [
-        "the host has NVSwitches, whose Fabric Manager this source of drivers does not have. To do: set "
+        "the host has NVSwitches, whose Fabric Manager this source of drivers does not have [distro]. To do: set "
         "nvidia_driver_method to nvidia_repo"
     ]
     assert plan["desired"] == {}
@@ -166,7 +166,7 @@ def test_fabric_manager_is_for_nvswitches():
         ({"method": "runfile"}, "nvidia_driver_runfile_sha256 and either nvidia_driver_runfile_url or"),
         (
             {"method": "runfile", "runfile_sha256": SHA256, "runfile_url": "http://mirror/driver.run"},
-            "the version of the installer is not in its name. To do: set nvidia_driver_version",
+            "is not in its name [http://mirror/driver.run]. To do: set nvidia_driver_version",
         ),
         (
             {"system": "debian11"},
