@@ -15,12 +15,15 @@ import contextlib
 import gc
 import os
 import sys
+from importlib import import_module
 
 from ansible import constants
 from ansible.executor import module_common
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import filter_loader, lookup_loader, module_loader
 from ansible.template import Templar
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import roles
 
 
 def load_plugins() -> None:
@@ -29,6 +32,9 @@ def load_plugins() -> None:
     with contextlib.suppress(KeyError):
         filter_loader.get("baremetal.gpu.drift_document")
     lookup_loader.get("ansible.builtin.vars")
+    # The filter desired imports the plan of a role when it is first used.
+    for role in roles.names():
+        import_module(f"{roles.PACKAGE}.{role}")
 
 
 def package_module(name: str) -> None:

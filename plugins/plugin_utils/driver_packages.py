@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.compatibility import FLAVOURS
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.releases import BRANCH_CUDA
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
 Scheme = dict[str, Any]
 
@@ -21,11 +22,19 @@ ANY_BRANCH = "[0-9][0-9][0-9]"
 
 
 def scheme_name(by_branch: dict[str, str], branch: str) -> str:
-    """The scheme of a branch; `other` is that of the branches that are not named."""
+    """The scheme of a branch; `other` is that of the branches that are not named.
+
+    :raises Refused: the system has no driver of this branch.
+    """
     name = by_branch.get(branch) or by_branch.get("other")
     if name is None:
         known = ", ".join(sorted(key for key in by_branch if key != "other"))
-        raise ValueError(f"there is no driver of branch {branch}, only of {known}")
+        raise Refused(
+            f"there is no driver of branch {branch}, only of {known}",
+            "set nvidia_driver_branch to one of those",
+            code="no_driver_of_branch",
+            evidence=branch,
+        )
     return name
 
 
@@ -57,21 +66,21 @@ def _covering_names(scheme: Scheme, branch: str) -> list[str]:
 def foreign_names(
     schemes: dict[str, Scheme], system: dict[str, Any], keep: Sequence[str] = (), scheme: str = "", branch: str = ""
 ) -> list[str]:
-    """Names, or patterns of them, of drivers of this system that are not the wanted one."""
+    """Names, or patterns of them, of drivers of this system other than the desired one."""
     used = {name for method in ("distro", "nvidia_repo") for name in (system.get(method) or {}).values()}
-    found: list[str] = []
+    foreign: list[str] = []
     for name in sorted(used - {scheme}):
-        found += _covering_names(schemes[name], ANY_BRANCH)
+        foreign += _covering_names(schemes[name], ANY_BRANCH)
     own: list[str] = []
     if scheme:
         own = _every_name(schemes[scheme], branch)
-        found += _kernel_names(schemes[scheme], branch)
+        foreign += _kernel_names(schemes[scheme], branch)
         # The same names with another branch in them; a scheme without the branch in its names has one driver only.
         others = sorted({str(row[0]) for row in BRANCH_CUDA} - {branch})
         for other in others:
-            found += set(_covering_names(schemes[scheme], other)) - set(own)
+            foreign += set(_covering_names(schemes[scheme], other)) - set(own)
     keepers = {*keep, *own} - set(_kernel_names(schemes[scheme], branch) if scheme else ()) | set(keep)
-    return sorted(set(found) - keepers)
+    return sorted(set(foreign) - keepers)
 
 
 def driver_packages(
@@ -89,6 +98,8 @@ def driver_packages(
     """The packages of a driver for the desired document, and the absence of every other driver.
 
     All in one list, so that one transaction brings the one and takes the other.
+
+    :raises Refused: this source has no such driver for the system.
     """
     branch = str(branch)
     name = scheme_name(system.get(method) or {}, branch)
@@ -96,16 +107,26 @@ def driver_packages(
     kernels = scheme.get("kernel") or {}
     if flavour not in kernels:
         offered = " or ".join(one for one in FLAVOURS if one in kernels) or "none"
-        raise ValueError(f"branch {branch} of this system has no {flavour} kernel modules, only {offered}")
+        raise Refused(
+            f"branch {branch} of this system has no {flavour} kernel modules, only {offered}",
+            "set nvidia_driver_flavour to one that it has, or nvidia_driver_branch to another branch",
+            code="no_driver_of_flavour",
+            evidence=flavour,
+        )
     if fabric_manager and not scheme.get("fabric_manager"):
-        raise ValueError(
-            "the host has NVSwitches, whose Fabric Manager this source of drivers does not have; "
-            "set nvidia_driver_method to nvidia_repo"
+        raise Refused(
+            "the host has NVSwitches, whose Fabric Manager this source of drivers does not have",
+            "set nvidia_driver_method to nvidia_repo",
+            code="no_fabric_manager",
+            evidence=method,
         )
     if subnet_manager and not scheme.get("subnet_manager"):
-        raise ValueError(
+        raise Refused(
             "the host has NVSwitches behind ConnectX bridges, whose NVLink Subnet Manager (nvlsm) this source of "
-            "drivers does not have; set nvidia_driver_method to nvidia_repo"
+            "drivers does not have",
+            "set nvidia_driver_method to nvidia_repo",
+            code="no_subnet_manager",
+            evidence=method,
         )
     versioned = [one.replace("{branch}", branch) for one in kernels[flavour]]
     versioned += _names(scheme, ("driver", "parts", *(["fabric_manager"] if fabric_manager else [])), branch)

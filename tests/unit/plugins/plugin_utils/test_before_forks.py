@@ -32,3 +32,14 @@ def test_what_asks_the_hosts_after_preflight_is_ready_before_the_first_host_need
     assert re.findall(r"Lock acquired: .*\.(\w+)-ZIP", preflight).count("host_drift_info") == 1
     assert "Acquiring lock" not in comparison
     assert len(re.findall(r"using cached module: .*\.host_drift_info-", comparison)) == 3
+
+
+def test_the_plans_of_all_roles_are_loaded_once_for_all_hosts():
+    program = (
+        "import sys; from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks;"
+        "from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import roles;"
+        "before_forks.load_plugins();"
+        "print([name for name in roles.names() if f'{roles.PACKAGE}.{name}' not in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -8,6 +8,7 @@ import fnmatch
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.releases import DISTRO_DRIVERS
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.distributions import SUPPORTED
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import driver_packages
 from tests.unit.project.tree import load_yaml
@@ -187,10 +188,11 @@ def test_options():
     ],
 )
 def test_what_there_is_not(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(Refused, match=message) as refused:
         packages("debian13", **arguments)
+    assert refused.value.problem.remedy
 
 
 def test_a_branch_without_a_scheme():
-    with pytest.raises(ValueError, match=r"no driver of branch 470, only of 550"):
+    with pytest.raises(Refused, match=r"no driver of branch 470, only of 550"):
         driver_packages.scheme_name({"550": "debian"}, "470")

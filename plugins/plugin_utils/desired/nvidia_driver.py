@@ -1,22 +1,29 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role nvidia_driver makes of its variables and of what is known of a host.
+"""The NVIDIA driver of a host, from the variables of the role nvidia_driver and the facts of the host.
 
-Pure, and all of it at once: Ansible works a variable out anew each time it is asked for, and compiles its template
-anew, so that a plan in templates costs a host more than the comparison with it.
+Pure, and all of it at once: Ansible evaluates a variable, and compiles its template, at each use, so that a plan in
+templates costs a host more than the comparison with it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from posixpath import dirname
 from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.nvidia_repository import (
+    has_repository,
+    nvidia_repository,
+)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.driver_packages import (
     driver_packages,
     kernel_packages,
@@ -24,11 +31,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.driver_packages impo
 )
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
 
-Document = dict[str, Any]
-
-REPOSITORIES = "https://developer.download.nvidia.com/compute/cuda/repos"
-# NVIDIA's names of machines.
-MACHINES = {"x86_64": "x86_64", "aarch64": "sbsa"}
+ROLE = "nvidia_driver"
 
 UNATTENDED = "/etc/apt/apt.conf.d/52baremetal-gpu-nvidia"
 LOAD = "/etc/modules-load.d/baremetal-gpu-nvidia.conf"
@@ -47,7 +50,7 @@ NAMES = (
     "linux-objects-nvidia-",
     "linux-signatures-nvidia-",
 )
-# Each before what it stands on.
+# Each before the ones that it depends on.
 MODULES = ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia")
 DEVICES = [
     "/dev/nvidia[0-9]*",
@@ -56,7 +59,7 @@ DEVICES = [
     "/dev/nvidia-uvm-tools",
     "/dev/nvidia-modeset",
 ]
-# Units that hold the cards.
+# Units that hold the GPUs open.
 HOLDERS = [
     "nvidia-persistenced",
     "nvidia-fabricmanager",
@@ -78,8 +81,8 @@ UNATTENDED_TEXT = "\n".join(
         "};\n",
     ]
 )
-# The daemon gives up root before it looks for the cards, so it cannot make their device files itself, and nobody has
-# made them yet when it starts right after the module was loaded.
+# The daemon gives up root before it opens the GPUs, so it cannot make their device files itself, and none exist yet
+# when it starts right after the module was loaded.
 PERSISTENCE_TEXT = rf"""# {WRITTEN}
 [Service]
 # 255 is nvidiactl.
@@ -90,7 +93,7 @@ ExecStartPre=-+/bin/sh -c 'for minor in 255 $(sed -n "s/^Device Minor:[[:space:]
 STREAM_TEXT = "[nvidia-driver]\nname=nvidia-driver\nprofiles=\nstate=enabled\nstream={branch}-{kind}\n"
 _VERSION = re.compile(r"[0-9]{3}\.[0-9]{2,3}(\.[0-9]{2,3})?")
 
-# What must not be before NVIDIA's installer can put another driver in the place of the loaded one.
+# What must be stopped and unloaded before NVIDIA's installer can replace the loaded driver.
 UNLOAD: Document = {
     "units": [{"name": name, "state": "stopped"} for name in HOLDERS],
     "kernel_modules": [
@@ -100,163 +103,178 @@ UNLOAD: Document = {
 }
 
 
-def plan(
-    variables: Mapping[str, Any],
-    schemes: Mapping[str, Any],
-    systems: Mapping[str, Any],
-    families: Mapping[str, Any],
-    facts: Mapping[str, Any],
-) -> dict[str, Any]:
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of one host.
 
-    :param variables: the role's variables, with their whole names.
-    :param schemes: how the packages of a driver are called; see the role's variables, as for the next two.
-    :param systems: which scheme a system has, by its key.
-    :param families: what systems of a kind have in common.
-    :param facts: the host's facts; of them `gpu`, `gpu_plan` or, for want of that, the distribution.
-    :return: `check`: whether there is something to find out or to refuse before anything else. `finished`: what
-        the host is like when there is nothing left to do; None where comparing it does not tell. `objections`: what
-        preflight would have said, had it been asked with these variables. `way`: the name of the role's tasks that do
-        it. `desired`: the document for it, empty where there are objections. `runfile`: of NVIDIA's installer
-        `version`, `due`: whether it has to run, `desired`: the document before it can, `unload`: what must not be
-        loaded then, and `command`; empty where another way is taken. `settings`: the directory of the persistence
-        daemon's settings.
+    :param params: the role's variables, and its tables `schemes` (how the packages of a driver are called), `systems`
+        (which scheme a system has, by its key) and `families` (what systems of a kind have in common).
+    :param facts: the host's facts; of them `gpu`, `gpu_plan` or, without that, the distribution.
+    :return: The parts are `check`: whether preflight is needed before anything else. `finished`: the document of a
+        host on which nothing is left to do; None where comparing it does not tell. `way`: the name of the task file
+        that installs or removes the driver. `runfile`: of NVIDIA's installer `version`, `due`: whether it has to run,
+        `desired`: the document before it can, `unload`: what must not be loaded then, and `command`; empty where
+        another way is taken. `settings`: the directory of the persistence daemon's settings.
     """
-    asked = {name.removeprefix("nvidia_driver_"): value for name, value in variables.items()}
-    key = system_of(facts)
-    present = asked["state"] == "present"
-    found: dict[str, Any] = {
-        "check": True,
-        "finished": None,
-        "objections": [],
-        "way": "present_runfile" if present and asked["method"] == "runfile" else asked["state"],
-        "desired": {},
-        "runfile": {},
+    present = params["state"] == "present"
+    way = "present_runfile" if present and params["method"] == "runfile" else str(params["state"])
+    key, systems = system_of(facts), params["systems"]
+    if key not in systems:
+        unknown = Problem(
+            "unknown_system",
+            ROLE,
+            f"the operating system {key} is not supported",
+            key,
+            f"use one of {', '.join(systems)}",
+        )
+        return _plan(way, problems=[unknown])
+    driver = _Driver(params, facts, systems[key])
+    problems = driver.problems() if present else []
+    if problems:
+        return _plan(way, problems=problems)
+    document = driver.document() if present else driver.document_absent()
+    check = not planned_system(facts)
+    return _plan(
+        way,
+        document,
+        check=check,
+        # An installer, or an uninstaller, may have left something behind that the document does not show.
+        finished=None if check or way != "present" else document,
+        runfile=driver.runfile() if way == "present_runfile" else {},
+    )
+
+
+def _plan(
+    way: str,
+    document: Document | None = None,
+    problems: Sequence[Problem] = (),
+    check: bool = True,
+    finished: Document | None = None,
+    runfile: Document | None = None,
+) -> Plan:
+    parts = {
+        "check": check,
+        "finished": finished,
+        "way": way,
+        "runfile": runfile or {},
         "settings": dirname(PERSISTENCE),
     }
-    if key not in systems:
-        known = ", ".join(systems)
-        found["objections"] = [f"the operating system {key} is not supported; use one of {known}"]
-        return found
-    wanted = _Wanted(asked, schemes, systems[key], families[systems[key]["family"]], facts)
-    found["objections"] = wanted.objections() if present else []
-    found["check"] = not planned_system(facts) or bool(found["objections"])
-    if not found["objections"]:
-        found["desired"] = wanted.document() if present else wanted.document_absent()
-        found["runfile"] = wanted.runfile() if found["way"] == "present_runfile" else {}
-    # An installer, or an uninstaller, is asked what it has left behind.
-    if not found["check"] and found["way"] == "present":
-        found["finished"] = found["desired"]
-    return found
+    return Plan(document or {}, tuple(problems), parts)
 
 
-class _Wanted:
-    """What is asked for, for one host of a known system."""
+class _Driver:
+    """The driver of one host of a known system."""
 
-    def __init__(
-        self,
-        asked: Mapping[str, Any],
-        schemes: Mapping[str, Any],
-        system: Mapping[str, Any],
-        family: Mapping[str, Any],
-        facts: Mapping[str, Any],
-    ) -> None:
-        self.asked, self.schemes, self.system, self.family = asked, dict(schemes), dict(system), family
+    def __init__(self, params: Mapping[str, Any], facts: Mapping[str, Any], system: Mapping[str, Any]) -> None:
+        self.params, self.schemes, self.system = params, dict(params["schemes"]), dict(system)
+        self.family: Mapping[str, Any] = params["families"][system["family"]]
         self.gpu: Mapping[str, Any] = facts.get("gpu") or {}
         planned: Mapping[str, Any] = facts.get("gpu_plan") or {}
-        found: Mapping[str, Any] = planned.get("driver") or {}
-        # What the variables leave open is what preflight found for the cards.
-        self.asked_version = str(asked["version"])
-        self.branch = self.asked_version[:3] or self._or_found("branch", found)
-        self.flavour = self._or_found("flavour", found)
+        choice: Mapping[str, Any] = planned.get("driver") or {}
+        # What the variables leave open is preflight's choice for the GPUs.
+        self.exact_version = str(params["version"])
+        self.branch = self.exact_version[:3] or self._or_chosen("branch", choice)
+        self.flavour = self._or_chosen("flavour", choice)
         self.version = self._version()
         os: Mapping[str, Any] = planned.get("os") or {}
         self.machine = str(os.get("machine") or facts.get("architecture") or "x86_64")
         self.codename = str(os.get("codename") or facts.get("distribution_release") or "")
-        self.method = str(asked["method"])
+        self.method = str(params["method"])
         self.from_nvidia = self.method == "nvidia_repo"
         self.apt = system["family"] in ("debian", "ubuntu")
         # Fabric Manager is for NVSwitches, and harmful without them.
         self.fabric_manager = pci.needs_fabric_manager(self.gpu.get("pci"))
         self.subnet_manager = pci.needs_subnet_manager(self.gpu.get("pci"))
 
-    def _or_found(self, name: str, found: Mapping[str, Any]) -> str:
-        return str(self.asked[name] if self.asked[name] != "auto" else found.get(name) or "")
+    def _or_chosen(self, name: str, choice: Mapping[str, Any]) -> str:
+        return str(self.params[name] if self.params[name] != "auto" else choice.get(name) or "")
 
     def _version(self) -> str:
         """The revision of the package may be left out of a version."""
-        if not self.asked_version:
+        if not self.exact_version:
             return f"{self.branch}.*"
-        exact = "-" in self.asked_version or "*" in self.asked_version
-        return self.asked_version if exact else f"{self.asked_version}*"
+        exact = "-" in self.exact_version or "*" in self.exact_version
+        return self.exact_version if exact else f"{self.exact_version}*"
 
     def _is(self, name: str) -> bool:
-        return bool(boolean(self.asked[name]))
+        return bool(boolean(self.params[name]))
 
-    def objections(self) -> list[str]:
-        asked, found = self.asked, []
+    def problems(self) -> list[Problem]:
+        params = self.params
+        problems: list[Problem] = []
         if not (self.branch and self.flavour):
-            found.append(
-                "no driver branch and flavour were found for the cards; set nvidia_driver_branch and "
-                "nvidia_driver_flavour, or run gpu_preflight, which says why"
+            problems.append(
+                Problem(
+                    "no_driver_chosen",
+                    ROLE,
+                    "no driver branch and flavour were found for the GPUs",
+                    f"branch {self.branch or 'unknown'}, flavour {self.flavour or 'unknown'}",
+                    "set nvidia_driver_branch and nvidia_driver_flavour, or run gpu_preflight, which says why",
+                )
             )
-        if self.from_nvidia and not asked["repo_url"] and self.machine not in MACHINES:
-            found.append(
-                f"NVIDIA has no repository for machines of type {self.machine}; set nvidia_driver_repo_url to one of "
-                "your own"
+        if self.from_nvidia and not params["repo_url"] and not has_repository(self.machine):
+            problems.append(
+                Problem(
+                    "no_repository",
+                    "nvidia_driver_repo_url",
+                    f"NVIDIA has no repository for machines of type {self.machine}",
+                    self.machine,
+                    "set nvidia_driver_repo_url to one of your own",
+                )
             )
-        if self.from_nvidia and not asked["repo_key_sha256"] and not asked["repo_options"]:
-            found.append(
-                "nvidia_driver_repo_key_sha256 is not set, so the key of NVIDIA's repository cannot be checked; set it "
-                "to what sha256sum prints for the key at nvidia_driver_repo_key_url or nvidia_driver_repo_key_path, or "
-                "declare the repository as trusted in nvidia_driver_repo_options"
+        if self.from_nvidia and not params["repo_key_sha256"] and not params["repo_options"]:
+            problems.append(
+                Problem(
+                    "no_key_checksum",
+                    "nvidia_driver_repo_key_sha256",
+                    "nvidia_driver_repo_key_sha256 is not set, so the key of NVIDIA's repository cannot be checked",
+                    remedy="set it to what sha256sum prints for the key at nvidia_driver_repo_key_url or "
+                    "nvidia_driver_repo_key_path, or declare the repository as trusted in nvidia_driver_repo_options",
+                )
             )
         if self.method == "runfile":
-            if not (asked["runfile_sha256"] and (asked["runfile_url"] or asked["runfile_path"])):
-                found.append(
-                    "nvidia_driver_runfile_sha256 and either nvidia_driver_runfile_url or nvidia_driver_runfile_path "
-                    "must be set"
-                )
-            if not self.runfile_version():
-                found.append("the version of the installer is not in its name; set nvidia_driver_version")
-        if not found:
+            problems += self._installer_problems()
+        if not problems:
             try:
                 self._driver_packages()
-            except ValueError as error:
-                found.append(str(error))
-        return found
+            except Refused as refused:
+                problems.append(replace(refused.problem, subject=ROLE))
+        return problems
+
+    def _installer_problems(self) -> list[Problem]:
+        params, problems = self.params, []
+        if not (params["runfile_sha256"] and (params["runfile_url"] or params["runfile_path"])):
+            problems.append(
+                Problem(
+                    "no_installer",
+                    "nvidia_driver_runfile_sha256",
+                    "the checksum or the place of NVIDIA's installer is not set",
+                    remedy="set nvidia_driver_runfile_sha256 and either nvidia_driver_runfile_url or "
+                    "nvidia_driver_runfile_path",
+                )
+            )
+        if not self.runfile_version():
+            problems.append(
+                Problem(
+                    "no_installer_version",
+                    "nvidia_driver_version",
+                    "the version of the installer is not in its name",
+                    str(params["runfile_url"] or params["runfile_path"]),
+                    "set nvidia_driver_version",
+                )
+            )
+        return problems
 
     # Packages and where they come from -------------------------------------------------------------------------------
 
     def _repositories(self) -> list[Document]:
-        found: list[Document] = []
+        repositories: list[Document] = []
         if self.family["components"]:
             suites = [self.codename, f"{self.codename}-updates", f"{self.codename}-security"]
             components = self.family["components"]
-            found.append({"name": "baremetal-gpu-components", "extend": suites, "components": components})
+            repositories.append({"name": "baremetal-gpu-components", "extend": suites, "components": components})
         if self.from_nvidia:
-            found.append(self._repository())
-        return found
-
-    def _repository(self) -> Document:
-        own = f"{REPOSITORIES}/{self.system['repository']}/{MACHINES.get(self.machine, '')}/"
-        url = self.asked["repo_url"] or own
-        item: Document = {
-            "name": "nvidia-cuda",
-            "uris": [url],
-            "suites": ["/"],
-            "baseurl": url,
-            "options": self.asked["repo_options"],
-        }
-        if self.asked["repo_key_sha256"]:
-            source = "path" if self.asked["repo_key_path"] else "url"
-            directory = "/etc/apt/keyrings" if self.apt else "/etc/pki/rpm-gpg"
-            item["key"] = {
-                "dest": f"{directory}/nvidia-cuda.asc",
-                "sha256": self.asked["repo_key_sha256"],
-                source: self.asked[f"repo_key_{source}"],
-            }
-        return item
+            repositories.append(nvidia_repository(self.params, self.system["repository"], self.machine, self.apt))
+        return repositories
 
     def _pins(self) -> list[Document]:
         if not self.apt:
@@ -264,7 +282,7 @@ class _Wanted:
         return [
             {
                 "name": "baremetal-gpu-nvidia",
-                "state": "present" if self.asked["state"] == "present" and self.from_nvidia else "absent",
+                "state": "present" if self.params["state"] == "present" and self.from_nvidia else "absent",
                 "package": "*nvidia* libcuda1 libcudadebugger1",
                 "pin": f"version {self.version}",
                 "priority": 1001,
@@ -272,7 +290,7 @@ class _Wanted:
         ]
 
     def _driver_packages(self) -> list[Document]:
-        """Raises ValueError where there is no such driver for the system."""
+        """Raises Refused where the system has no such driver."""
         if self.method == "runfile":
             return []
         return driver_packages(
@@ -291,7 +309,7 @@ class _Wanted:
     def _build_packages(self) -> list[Document]:
         """Headers of the kernels, and what the module is built with."""
         headers = [
-            {**row, "kernels": self.asked["kernels"]} if "{kernel}" in row["name"] else row
+            {**row, "kernels": self.params["kernels"]} if "{kernel}" in row["name"] else row
             for row in self.family["headers"]
         ]
         return [*headers, *self.family["runfile_build" if self.method == "runfile" else "build"]]
@@ -302,16 +320,16 @@ class _Wanted:
         return {
             "repositories": self._repositories(),
             "pins": self._pins(),
-            "packages": [*self._driver_packages(), *self._build_packages(), *self.asked["extra_packages"]],
+            "packages": [*self._driver_packages(), *self._build_packages(), *self.params["extra_packages"]],
             "files": self._files(),
-            "dkms": [{"name": "nvidia*", "kernels": self.asked["kernels"], **self._dkms_version()}],
+            "dkms": [{"name": "nvidia*", "kernels": self.params["kernels"], **self._dkms_version()}],
             "kernel_modules": self._kernel_modules() if self._is("load") else [],
             "units": self._units(),
         }
 
     def _dkms_version(self) -> Document:
-        wanted = self.runfile_version() if self.method == "runfile" else self.version
-        return {"version": wanted} if wanted else {}
+        version = self.runfile_version() if self.method == "runfile" else self.version
+        return {"version": version} if version else {}
 
     def _files(self) -> list[Document]:
         persistence, stream = self._is("persistence"), self.system.get("modular") and self.from_nvidia
@@ -348,11 +366,11 @@ class _Wanted:
         ]
 
     def _units(self) -> list[Document]:
-        wanted = self._is("persistence")
+        running = self._is("persistence")
         persistence = {
             "name": "nvidia-persistenced.service",
-            "enabled": wanted,
-            "state": "started" if wanted else "stopped",
+            "enabled": running,
+            "state": "started" if running else "stopped",
             "restart_on": [PERSISTENCE],
         }
         fabric_manager = {"name": "nvidia-fabricmanager.service", "enabled": True, "state": "started"}
@@ -366,7 +384,7 @@ class _Wanted:
             "packages": no_driver_packages(self.schemes, self.system),
             "pins": self._pins(),
             "files": [{"path": path, "state": "absent"} for path in paths],
-            # They hold the cards, and go with their packages.
+            # They hold the GPUs open, and go with their packages.
             "units": [
                 {"name": f"{name}.service", "enabled": False, "state": "stopped"}
                 for name in ("nvidia-persistenced", "nvidia-fabricmanager")
@@ -377,14 +395,14 @@ class _Wanted:
     # NVIDIA's installer ----------------------------------------------------------------------------------------------
 
     def runfile_version(self) -> str:
-        if self.asked_version:
-            return self.asked_version
-        found = _VERSION.search(f"{self.asked['runfile_url']}{self.asked['runfile_path']}")
-        return found[0] if found else ""
+        if self.exact_version:
+            return self.exact_version
+        match = _VERSION.search(f"{self.params['runfile_url']}{self.params['runfile_path']}")
+        return match[0] if match else ""
 
     def runfile(self) -> Document:
         version = self.runfile_version()
-        source = "url" if self.asked["runfile_url"] else "source"
+        source = "url" if self.params["runfile_url"] else "source"
         installed = (self.gpu.get("driver") or {}).get("installed") or ""
         return {
             "version": version,
@@ -399,13 +417,13 @@ class _Wanted:
                         "path": RUNFILE,
                         "mode": "0700",
                         "early": True,
-                        "sha256": self.asked["runfile_sha256"],
-                        source: self.asked["runfile_url"] or self.asked["runfile_path"],
+                        "sha256": self.params["runfile_sha256"],
+                        source: self.params["runfile_url"] or self.params["runfile_path"],
                     },
                 ],
             },
             "unload": UNLOAD,
-            # It is told not to ask and not to touch X.
+            # No questions, and X is left alone.
             "command": [
                 "/bin/sh",
                 RUNFILE,
@@ -416,10 +434,10 @@ class _Wanted:
                 "--no-x-check",
                 "--no-nouveau-check",
                 f"--kernel-module-type={self.flavour}",
-                *self.asked["runfile_arguments"],
+                *self.params["runfile_arguments"],
             ],
         }
 
 
-def _file(path: str, content: str, wanted: bool) -> Document:
-    return {"path": path, "mode": "0644", "content": content} if wanted else {"path": path, "state": "absent"}
+def _file(path: str, content: str, present: bool) -> Document:
+    return {"path": path, "mode": "0644", "content": content} if present else {"path": path, "state": "absent"}

@@ -1,0 +1,455 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The container engine of a host, from the variables of the role container_runtime and the facts of the host."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.utils.vars import merge_hash
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.config import merge, toml
+from ansible_collections.baremetal.gpu.plugins.module_utils.container.engines import ENGINE_CONFIGS
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.system_of import planned_system, system_of
+
+DOCKER_CE = ["docker-ce", "docker-ce-cli", "containerd.io", "docker-buildx-plugin", "docker-compose-plugin"]
+# These bring the same files.
+DOCKER_CE_CONFLICTS = ["docker.io", "docker-cli", "docker-doc", "docker-compose", "podman-docker", "containerd", "runc"]
+TOOLKIT = [
+    "nvidia-container-toolkit",
+    "nvidia-container-toolkit-base",
+    "libnvidia-container-tools",
+    "libnvidia-container1",
+]
+ROLE = "container_runtime"
+TOOLKIT_FILE = "/etc/nvidia-container-runtime/config.toml"
+
+UNITS: dict[str, list[Document]] = {
+    "docker": [
+        {"name": "containerd.service", "enabled": True, "state": "started"},
+        {"name": "docker.socket", "enabled": True},
+        {"name": "docker.service", "enabled": True, "state": "started"},
+    ],
+    "podman": [],
+    "containerd": [{"name": "containerd.service", "enabled": True, "state": "started"}],
+}
+
+FORMATS = {"docker": "json", "podman": "toml", "containerd": "toml"}
+# The unit that reads the engine's file. Podman has no daemon.
+READERS = {"docker": "docker.service", "podman": None, "containerd": "containerd.service"}
+# Docker takes these in on a reload, and the containers do not notice.
+DOCKER_RELOADS = [
+    "debug",
+    "default-runtime",
+    "insecure-registries",
+    "labels",
+    "live-restore",
+    "max-concurrent-downloads",
+    "max-concurrent-uploads",
+    "max-download-attempts",
+    "registry-mirrors",
+    "runtimes",
+    "shutdown-timeout",
+]
+
+# What `nvidia-ctk runtime configure` writes for Docker. Merged here instead, because what else is in the file stays.
+DOCKER_TOOLKIT = {"runtimes": {"nvidia": {"args": [], "path": "nvidia-container-runtime"}}}
+CONTAINERD_CDI = {"enable_cdi": True, "cdi_spec_dirs": ["/etc/cdi", "/var/run/cdi"]}
+CONTAINERD_RUNTIME = "/usr/bin/nvidia-container-runtime"
+CONTAINERD_TOOLKIT = {
+    "containerd": {
+        "runtimes": {
+            "nvidia": {
+                "runtime_type": "io.containerd.runc.v2",
+                "privileged_without_host_devices": False,
+                "options": {"BinaryName": CONTAINERD_RUNTIME},
+            }
+        }
+    }
+}
+# The Container Runtime Interface as disabled_plugins may name it, in any version of the format of containerd's file.
+CRI_NAMES = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images")
+# The plugin that has the settings, by the version of the format.
+CONTAINERD_PLUGINS = {2: "io.containerd.grpc.v1.cri", 3: "io.containerd.cri.v1.runtime"}
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of one host.
+
+    :param params: the role's variables; its table `systems`, what the systems bring by their key; and
+        `containerd_file`, the content of containerd's file in Base64, None where there is none or it was not read.
+    :param facts: the host's facts; of them `gpu`, `gpu_plan` or, without that, the distribution.
+    :return: The document is that of packages, repositories and units. The parts are `check`: whether preflight is
+        needed before anything else. `finished`: the document of a host on which nothing is left to do, with `notes`;
+        None where comparing it does not tell. `compared`: the document with the files that other modules keep. `file`
+        and `toolkit`: arguments of config_merge, `toolkit` None where the toolkit is not desired; `validate`, `unit`,
+        `reload_keys`, `others`: of the engine's file. `packaged`: whether the engine's package is about to bring that
+        file. `specification`: arguments of nvidia_cdi, None where it cannot be told whether the host has GPUs.
+        `proves`: whether the engine is to be proven. `runtimes`: what it is proven with. `notes`: what an operator
+        should know.
+    """
+    if params["engine"] == "none":
+        return Plan(parts={"check": False, "finished": {}, "notes": []})
+    key = system_of(facts)
+    system = re.sub(r"^el(8|9|10)$", "el", key)
+    if system not in params["systems"]:
+        unknown = Problem(
+            "unknown_system",
+            ROLE,
+            f"no package names are known for {key}",
+            key,
+            "use Debian 12 or 13, Ubuntu 22.04 or 24.04 or Enterprise Linux 8 to 10, or set container_runtime_engine "
+            "to none and bring your own",
+        )
+        file = {"path": ENGINE_CONFIGS[str(params["engine"])]}
+        return Plan(problems=(unknown,), parts={"check": True, "finished": None, "file": file, "notes": []})
+    encoded = params["containerd_file"]
+    containerd = None if encoded is None else base64.b64decode(encoded).decode("utf-8", "replace")
+    engine = _Engine(params, params["systems"][system], not key.startswith("el"), facts.get("gpu") or {}, containerd)
+    problems = engine.problems() if engine.present else []
+    file, toolkit = engine.file(), engine.toolkit_file() if engine.toolkit else None
+    specification = engine.specification()
+    proofs = engine.proofs()
+    document = {**engine.document(), **({"proofs": proofs} if proofs else {})}
+    compared = {**document, "settings": [file, toolkit] if toolkit else [file]}
+    compared = {**compared, "cdi": specification} if specification else compared
+    unsure = not planned_system(facts) or "gpu" not in facts or engine.name == "containerd"
+    check, notes = unsure or bool(problems), engine.notes()
+    parts = {
+        "check": check,
+        "finished": None if check or params["validate"] == "always" else {**compared, "notes": notes},
+        "compared": compared,
+        "proves": bool(proofs) and engine.present,
+        "file": file,
+        "toolkit": toolkit,
+        "validate": engine.validate(),
+        "runtimes": engine.runtimes(),
+        "unit": READERS[engine.name],
+        "reload_keys": DOCKER_RELOADS if engine.name == "docker" else [],
+        "others": engine.other_files(),
+        "packaged": engine.name == "containerd" and engine.present and containerd is None,
+        "specification": specification,
+        "notes": notes,
+    }
+    return Plan({} if problems else document, tuple(problems), parts)
+
+
+def _disabled(text: str) -> list[str]:
+    """The plugins that containerd's file disables."""
+    try:
+        names = toml.parse(text).get("disabled_plugins")
+    except merge.Malformed:
+        # config_merge says what is wrong with it.
+        return []
+    return list(map(str, names)) if isinstance(names, list) else []
+
+
+class _Engine:
+    """The engine of one host of a known system."""
+
+    def __init__(
+        self,
+        params: Mapping[str, Any],
+        system: Mapping[str, Any],
+        apt: bool,
+        gpu: Mapping[str, Any],
+        containerd: str | None,
+    ) -> None:
+        self.params, self.system, self.apt, self.gpu = params, system, apt, gpu
+        self.name = str(params["engine"])
+        self.present = params["state"] == "present"
+        self.docker_ce = bool(params["docker_repo_url"])
+        self.nvidia = self._nvidia()
+        self.toolkit = self.nvidia == "toolkit"
+        self.cdi = self.nvidia != "none" and self._engine_speaks_cdi()
+        self.containerd_version = self._containerd_version(containerd or "")
+        disabled = [*_disabled(containerd or ""), *(params["containerd_config"].get("disabled_plugins") or ())]
+        self.disabled = [name for name in CRI_NAMES if name in disabled]
+
+    def _nvidia(self) -> str:
+        """How containers get GPUs: none, toolkit or cdi."""
+        if self.gpu.get("present") is not True or not self.present:
+            return "none"
+        if self.params["nvidia"] != "auto":
+            return str(self.params["nvidia"])
+        return "toolkit" if self.params["toolkit_repo_url"] else "cdi"
+
+    def _engine_speaks_cdi(self) -> bool:
+        if self.name == "podman":
+            return True
+        if self.name == "docker" and str(self.params["docker_cdi"]).lower() != "auto":
+            return bool(boolean(self.params["docker_cdi"]))
+        return (self.name == "docker" and self.docker_ce) or bool(self.system[self.name]["cdi"])
+
+    # Packages, repositories and units --------------------------------------------------------------------------------
+
+    def packages(self) -> list[str]:
+        if self.params["packages"]:
+            return list(self.params["packages"])
+        return DOCKER_CE if self.name == "docker" and self.docker_ce else list(self.system[self.name]["packages"])
+
+    def document(self) -> Document:
+        return {
+            "repositories": [
+                self._repository(
+                    "baremetal-gpu-docker",
+                    "docker_repo",
+                    self.present and self.name == "docker" and self.docker_ce,
+                    [self.system.get("codename")],
+                ),
+                self._repository(
+                    "baremetal-gpu-container-toolkit",
+                    "toolkit_repo",
+                    self.toolkit and bool(self.params["toolkit_repo_url"]),
+                    [],
+                ),
+            ],
+            "packages": self._package_rows(),
+            "units": UNITS[self.name] if self.present else [],
+        }
+
+    def proofs(self) -> list[Document]:
+        """What is due after a change until it has passed. One that is never made keeps its record for later."""
+        if not self.present:
+            return [{"name": ROLE, "state": "absent"}]
+        what = f"that {self.name} runs containers within their limits"
+        return [] if self.params["validate"] == "never" else [{"name": ROLE, "what": what}]
+
+    def _repository(self, name: str, prefix: str, present: bool, suites: list[Any]) -> Document:
+        """A field that is left out has a meaning of its own, so an item has only the fields that are set."""
+        if not present:
+            return {"name": name, "state": "absent"}
+        set_to = {key.removeprefix(f"{prefix}_"): value for key, value in self.params.items() if key.startswith(prefix)}
+        item: dict[str, Any] = {"name": name}
+        if self.apt:
+            item.update(uris=[set_to["url"]], suites=set_to["suites"] or suites)
+            if set_to["components"]:
+                item["components"] = set_to["components"]
+        else:
+            item["baseurl"] = set_to["url"]
+        if set_to["key_sha256"]:
+            source = "path" if set_to["key_path"] else "url"
+            item["key"] = {source: set_to[f"key_{source}"], "sha256": set_to["key_sha256"]}
+        if set_to["options"]:
+            item["options"] = set_to["options"]
+        return item
+
+    def _package_rows(self) -> list[Document]:
+        packages = self.packages()
+        if not self.present:
+            removed = packages + TOOLKIT if boolean(self.params["remove_packages"]) else []
+            return [{"name": name, "state": "absent"} for name in removed]
+        rows: list[Document] = [{"name": name, "hold": self.params["hold"]} for name in packages]
+        if rows and self.params["version"]:
+            rows[0]["version"] = self.params["version"]
+        if self.name == "docker" and self.docker_ce:
+            rows += [{"name": name, "state": "absent"} for name in DOCKER_CE_CONFLICTS if name not in packages]
+        if self.toolkit:
+            version = {"version": self.params["toolkit_version"]} if self.params["toolkit_version"] else {}
+            rows += [{"name": name, "hold": self.params["toolkit_hold"], **version} for name in TOOLKIT]
+        return rows
+
+    # Files -----------------------------------------------------------------------------------------------------------
+
+    def file(self) -> Document:
+        """What becomes of the engine's file."""
+        # State absent takes out what is recorded: a setting of the same value that others have made stays.
+        values = getattr(self, f"_{self.name}_values")() if self.present else {}
+        docker = self.name == "docker"
+        return {
+            "path": ENGINE_CONFIGS[self.name],
+            "format": FORMATS[self.name],
+            "state": self.params["state"],
+            "values": values,
+            "remove": self.params["docker_config_remove"] if docker and self.present else [],
+            "lists": self.params["docker_config_lists"] if docker else "union",
+            "withdraw_from": [other["path"] for other in self.other_files()],
+        }
+
+    def runtimes(self) -> list[str]:
+        """Runtimes that the role brings beside the default one, as container_check takes them."""
+        if not self.toolkit:
+            return []
+        return {"docker": sorted(DOCKER_TOOLKIT["runtimes"]), "containerd": [CONTAINERD_RUNTIME]}.get(self.name, [])
+
+    def toolkit_file(self) -> Document:
+        own = {"accept-nvidia-visible-devices-envvar-when-unprivileged": self.params["toolkit_unprivileged_envvar"]}
+        values = merge_hash(own, self.params["toolkit_config"])
+        return {"path": TOOLKIT_FILE, "format": "toml", "values": values, "mode": "0644"}
+
+    def other_files(self) -> list[Document]:
+        """Of the other engines; what the role made there is taken out."""
+        others = (name for name in ENGINE_CONFIGS if name != self.name)
+        return [{"path": ENGINE_CONFIGS[name], "format": FORMATS[name]} for name in others]
+
+    def validate(self) -> str | None:
+        """The command that says whether the engine's file is valid."""
+        if self.name == "containerd":
+            return "containerd --config %s config dump"
+        if self.name == "podman":
+            return "podman --module=%s info" if self.system["podman"]["validate"] else None
+        able = self.docker_ce or self.system["docker"]["validate"]
+        return "dockerd --validate --config-file=%s" if able else None
+
+    def _docker_values(self) -> Document:
+        params, values = self.params, {}
+        for key, name in (
+            ("data-root", "docker_data_root"),
+            ("registry-mirrors", "docker_registry_mirrors"),
+            ("log-driver", "docker_log_driver"),
+            ("log-opts", "docker_log_options"),
+            ("default-runtime", "docker_default_runtime"),
+        ):
+            if params[name]:
+                values[key] = params[name]
+        if params["docker_live_restore"] is not None:
+            values["live-restore"] = boolean(params["docker_live_restore"])
+        if self.cdi:
+            values["features"] = {"cdi": True}
+        if self.toolkit:
+            values.update(DOCKER_TOOLKIT)
+        return dict(merge_hash(values, params["docker_config"]))
+
+    def _podman_values(self) -> Document:
+        return dict(self.params["podman_config"])
+
+    def _containerd_values(self) -> Document:
+        settings = self._containerd_settings()
+        return {"version": self.containerd_version, **settings} if settings else {}
+
+    def _containerd_settings(self) -> Document:
+        cri = {**(CONTAINERD_CDI if self.cdi else {}), **(CONTAINERD_TOOLKIT if self.toolkit else {})}
+        plugin = CONTAINERD_PLUGINS.get(self.containerd_version, CONTAINERD_PLUGINS[2])
+        return dict(merge_hash({"plugins": {plugin: cri}} if cri else {}, self.params["containerd_config"]))
+
+    def _containerd_version(self, text: str) -> int:
+        """An existing file keeps its version; one without a version is of the first."""
+        if not re.search(r"^\s*[^#\s]", text, re.MULTILINE):
+            return int(self.params["containerd_config_version"])
+        version = re.search(r"^\s*version\s*=\s*(\d+)", text, re.MULTILINE)
+        return int(version[1]) if version else 1
+
+    def specification(self) -> Document | None:
+        # Where it cannot be told whether the host has GPUs, nothing is taken away.
+        if not self.cdi and self.present and self.gpu.get("present") is None:
+            return None
+        devices = {"devices": self.gpu["devices"]} if self.gpu.get("devices") else {}
+        return {"state": "present", "engine": self.name, **devices} if self.cdi else {"state": "absent", **devices}
+
+    # Problems and notes ----------------------------------------------------------------------------------------------
+
+    def problems(self) -> list[Problem]:
+        return [
+            *self._package_problems(),
+            *self._docker_problems(),
+            *self._containerd_problems(),
+            *self._key_problems(),
+        ]
+
+    def _package_problems(self) -> list[Problem]:
+        if self.packages():
+            return []
+        return [
+            Problem(
+                "no_package",
+                "container_runtime_packages",
+                f"this system has no package of its own for {self.name}",
+                self.name,
+                "name a repository in container_runtime_docker_repo_url, or packages in container_runtime_packages, or "
+                "set container_runtime_engine to podman",
+            )
+        ]
+
+    def _docker_problems(self) -> list[Problem]:
+        problems = []
+        if "hosts" in self.params["docker_config"]:
+            problems.append(
+                Problem(
+                    "hosts_in_docker_config",
+                    "container_runtime_docker_config",
+                    "container_runtime_docker_config has the key hosts, which the unit of Docker sets on its command "
+                    "line; Docker does not start with both",
+                    ", ".join(map(str, self.params["docker_config"]["hosts"] or ())),
+                    "set the addresses in a drop-in of docker.service",
+                )
+            )
+        if self.params["docker_default_runtime"] == "nvidia" and not self.toolkit:
+            problems.append(
+                Problem(
+                    "no_nvidia_runtime",
+                    "container_runtime_docker_default_runtime",
+                    "container_runtime_docker_default_runtime is nvidia, and this host gets no NVIDIA Container "
+                    f"Toolkit, which brings that runtime (container_runtime_nvidia comes out as {self.nvidia})",
+                    self.nvidia,
+                    "set container_runtime_nvidia to toolkit, or leave container_runtime_docker_default_runtime empty",
+                )
+            )
+        return problems
+
+    def _containerd_problems(self) -> list[Problem]:
+        if self.name != "containerd":
+            return []
+        path, problems = ENGINE_CONFIGS["containerd"], []
+        if boolean(self.params["containerd_cri"]) and self.disabled:
+            disabled = ", ".join(self.disabled)
+            problems.append(
+                Problem(
+                    "cri_disabled",
+                    path,
+                    f"{path} has, or is to have, {disabled} in disabled_plugins, so that containerd serves no client "
+                    "of the Container Runtime Interface, such as a kubelet, and gives none of them a GPU",
+                    disabled,
+                    "take it out of that list there (and in container_runtime_containerd_config), or set "
+                    "container_runtime_containerd_cri to false where nobody needs it",
+                )
+            )
+        if self._containerd_settings() and self.containerd_version not in CONTAINERD_PLUGINS:
+            problems.append(
+                Problem(
+                    "old_file_format",
+                    path,
+                    f"{path} is written in version {self.containerd_version} of its format, and settings can be merged "
+                    "into versions 2 and 3",
+                    str(self.containerd_version),
+                    "write the file anew in version 2 (newer releases have `containerd config migrate` for it), or "
+                    "remove it",
+                )
+            )
+        return problems
+
+    def _key_problems(self) -> list[Problem]:
+        params, problems = self.params, []
+        for prefix in ("docker_repo", "toolkit_repo"):
+            url, sha256 = params[f"{prefix}_url"], params[f"{prefix}_key_sha256"]
+            source = params[f"{prefix}_key_url"] or params[f"{prefix}_key_path"]
+            if not url or params[f"{prefix}_options"] or (source and _SHA256.fullmatch(str(sha256))):
+                continue
+            name = f"container_runtime_{prefix}"
+            problems.append(
+                Problem(
+                    "no_key_checksum",
+                    f"{name}_key_sha256",
+                    f"{name}_url is {url}, and the key that it is signed with cannot be checked (checksum '{sha256}')",
+                    str(sha256),
+                    f"set {name}_key_sha256 to what sha256sum prints for the key, once you have compared the key with "
+                    f"its owner's fingerprint, and one of {name}_key_url and {name}_key_path",
+                )
+            )
+        return problems
+
+    def notes(self) -> list[str]:
+        if self.nvidia == "none" or self.cdi or self.toolkit:
+            return []
+        return [
+            f"This {self.name} has no CDI. Containers get GPUs by naming every device node and library, or with "
+            "container_runtime_engine podman, with NVIDIA Container Toolkit (container_runtime_toolkit_repo_url) or "
+            "with a newer Docker (container_runtime_docker_repo_url)."
+        ]

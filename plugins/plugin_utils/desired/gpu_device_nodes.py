@@ -1,0 +1,67 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The unit that makes the device nodes of the NVIDIA driver, from the variables of the role gpu_device_nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from posixpath import dirname
+from typing import Any
+
+from ansible.module_utils.parsing.convert_bool import boolean
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+
+UNIT = "baremetal-gpu-device-nodes.service"
+UNIT_FILE = f"/etc/systemd/system/{UNIT}"
+PROGRAM = "/usr/libexec/baremetal-gpu/device-nodes"
+# The very file that the modules use: it imports nothing but the standard library.
+SOURCE = Path(__file__).resolve().parents[2] / "module_utils" / "gpu" / "device_nodes.py"
+ROOT = {"owner": "root", "group": "root"}
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of one host.
+
+    :param params: the role's variables.
+    :return: The part `finished` is the document of a host on which nothing is left to do: with the nodes that its
+        loaded driver has.
+    """
+    present, start = params["state"] == "present", boolean(params["start"])
+    document = _present(params, start) if present else _absent()
+    return Plan(document, parts={"finished": {**document, "device_nodes": present and start}})
+
+
+def _present(params: Mapping[str, Any], start: bool) -> Document:
+    unit = render(
+        "gpu_device_nodes",
+        "device-nodes.service.j2",
+        before=params["before"],
+        python=params["python"],
+        program=PROGRAM,
+    )
+    started = {"state": "started", "restart_on": [PROGRAM, UNIT_FILE]} if start else {}
+    return {
+        "files": [
+            {"path": dirname(PROGRAM), "state": "directory", "mode": "0755", **ROOT},
+            {"path": PROGRAM, "content": _program(), "mode": "0755", **ROOT},
+            {"path": UNIT_FILE, "content": unit, "mode": "0644", **ROOT},
+        ],
+        "units": [{"name": UNIT, "enabled": True, **started}],
+    }
+
+
+def _absent() -> Document:
+    return {
+        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
+        "files": [{"path": UNIT_FILE, "state": "absent"}, {"path": PROGRAM, "state": "absent"}],
+    }
+
+
+@cache
+def _program() -> str:
+    return SOURCE.read_text().rstrip() + "\n"
