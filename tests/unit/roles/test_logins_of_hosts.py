@@ -40,7 +40,7 @@ PLAY = """
         content: "{{ item.content }}"
         dest: "{{ base }}/{{ item.path | basename }}"
         mode: "0600"
-      loop: "{{ __gpu_reconciler_files | selectattr('path', 'match', '.*json$') }}"
+      loop: "{{ __gpu_reconciler_plan.desired.files | selectattr('path', 'match', '.*json$') }}"
       no_log: true
 """
 
