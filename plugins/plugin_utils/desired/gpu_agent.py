@@ -25,8 +25,15 @@ UNIT_PATH = f"/etc/systemd/system/{UNIT}"
 ORDER_PATH_UNIT = "baremetal-gpu-order.path"
 ORDER_PATH_FILE = f"/etc/systemd/system/{ORDER_PATH_UNIT}"
 ORDER_SERVICE_FILE = "/etc/systemd/system/baremetal-gpu-order.service"
-PROGRAM = "/usr/libexec/baremetal-gpu/gpuops"
-COMMAND = "/usr/local/bin/gpuops"
+PROGRAM = "/usr/libexec/baremetal-gpu/gpu-agent"
+COMMAND = "/usr/local/bin/gpu-agent"
+# As both were called before. The name gpuops belongs to the command of the controller, which a host may have too.
+FORMER_PROGRAM = "/usr/libexec/baremetal-gpu/gpuops"
+FORMER_COMMAND = "/usr/local/bin/gpuops"
+FORMER = [
+    {"path": FORMER_COMMAND, "state": "absent", "src": FORMER_PROGRAM},
+    {"path": FORMER_PROGRAM, "state": "absent"},
+]
 CONFIG = "/etc/baremetal-gpu/agent.json"
 CREDENTIALS = "/etc/baremetal-gpu/agent-zookeeper.json"
 FACT = "/etc/ansible/facts.d/gpu.fact"
@@ -201,6 +208,7 @@ def _present(params: Params, publishing: Publishing) -> Document:
             *_program_files(params, publishing, obeys),
             _credentials(publishing),
             *_order_files(params, obeys),
+            *FORMER,
         ],
         "units": [
             {
@@ -324,5 +332,5 @@ def _absent() -> Document:
             {"name": ORDER_PATH_UNIT, "enabled": False, "state": "stopped"},
             {"name": UNIT, "enabled": False, "state": "stopped"},
         ],
-        "files": [{"path": path, "state": "absent"} for path in paths],
+        "files": [*({"path": path, "state": "absent"} for path in paths), *FORMER],
     }

@@ -6,15 +6,21 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.baremetal.gpu.plugins.filter.desired import desired as plan_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.drift import compare as drift
+from ansible_collections.baremetal.gpu.plugins.modules import host_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import gpu_agent
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.gpu_agent import desired
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.drift_remedy import remedy
+from tests.unit.plugins.drift_host import KERNEL, DriftHost
 from tests.unit.project.tree import load_yaml
 
 CASES = json.loads((Path(__file__).parent / "documents/gpu_agent.json").read_text())
@@ -126,6 +132,67 @@ def test_a_policy_that_cannot_be_followed_is_told_with_key_and_value() -> None:
     plan = desired(params(ALONE, policy={"checks": {"nvml_hang": {"looks": 0}}}), {}, ALONE)
     assert "checks.nvml_hang.looks is 0" in plan.problems[0].cause
     assert plan.problems[0].subject == "gpu_agent_policy"
+
+
+OLD_PROGRAM, OLD_COMMAND = "/usr/libexec/baremetal-gpu/gpuops", "/usr/local/bin/gpuops"
+
+
+class Files(DriftHost):
+    """The files of a host, which the module host_files converges."""
+
+    def converge(self, state: str) -> list[str]:
+        """What differed before."""
+        files = desired(params(ALONE, state=state), {}, ALONE).desired["files"]
+        unowned = [{key: value for key, value in file.items() if key not in ("owner", "group")} for file in files]
+        found = drift.inspect({"files": unowned}, self.run, root=str(self.root), kernel=KERNEL)
+        entries = [
+            {**entry, "path": f"{self.root}{entry['path']}"}
+            for entry in remedy({"files": unowned}, found)["files"]["entries"]
+        ]
+        with patch_module_args({"entries": entries}), pytest.raises(SystemExit):
+            host_files.main()
+        return list(found["plan"])
+
+    def points_to(self, path: str) -> str:
+        return str((self.root / path.lstrip("/")).readlink())
+
+    def has(self, path: str) -> bool:
+        return os.path.lexists(f"{self.root}{path}")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    host = Files(tmp_path)
+    for directory in ("/etc/systemd/system", "/usr/local/bin"):
+        host.directory(directory)
+    return host
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_a_host_on_which_the_program_has_its_old_name_converges_to_the_new_one(files: Files, state: str) -> None:
+    files.file(OLD_PROGRAM, "old program")
+    files.link(OLD_COMMAND, OLD_PROGRAM)
+    assert {f"remove {OLD_PROGRAM} (exists)", f"remove {OLD_COMMAND} (exists)"} <= set(files.converge(state))
+    assert not files.has(OLD_PROGRAM)
+    assert not files.has(OLD_COMMAND)
+    if state == "present":
+        assert files.points_to("/usr/local/bin/gpu-agent") == "/usr/libexec/baremetal-gpu/gpu-agent"
+        assert (files.root / "usr/libexec/baremetal-gpu/gpu-agent").stat().st_mode & 0o111
+    assert files.converge(state) == []
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+@pytest.mark.parametrize("target", ["", "/opt/gpuops/bin/gpuops"], ids=["file", "link"])
+def test_a_gpuops_of_somebody_else_stays(files: Files, state: str, target: str) -> None:
+    if target:
+        files.link(OLD_COMMAND, target)
+    else:
+        files.file(OLD_COMMAND, "of the controller")
+    assert not any(OLD_COMMAND in line for line in files.converge(state))
+    assert files.has(OLD_COMMAND)
+    if target:
+        assert files.points_to(OLD_COMMAND) == target
+    assert files.converge(state) == []
 
 
 def test_the_role_has_the_paths_of_the_plan() -> None:
