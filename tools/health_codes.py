@@ -52,8 +52,8 @@ def counts(row: Code) -> str:
 def ends(row: Code) -> str:
     clear = DEFAULTS["checks"][row.code]["clear_looks"]
     if row.ends == BY_BOOT:
-        return f"after the next boot, with {clear} good looks in a row; or by `gpuops clear`"
-    return f"with {clear} good looks in a row; or by `gpuops clear`"
+        return f"after the next boot, with {clear} good looks in a row; or by `gpu-agent clear`"
+    return f"with {clear} good looks in a row; or by `gpu-agent clear`"
 
 
 def sections(rows: dict[str, Code]) -> Iterator[str]:

@@ -170,7 +170,9 @@ options:
             description: SHA-256 of the content, instead of the content.
             type: str
           src:
-            description: Where a link points to.
+            description:
+              - Where a link points to.
+              - With O(desired.files[].state=absent) only a link that points there must not be there.
             type: str
           mode:
             description: Mode in octal digits.

@@ -39,7 +39,9 @@ options:
         description: Content of the file. Without it a file that is there keeps its own, and there must be one.
         type: str
       src:
-        description: Where a link points to. A file in the link's place is replaced, a directory is not.
+        description:
+          - Where a link points to. A file in the link's place is replaced, a directory is not.
+          - With O(entries[].state=absent) only a link that points there is removed.
         type: str
       mode:
         description: Mode in octal digits, for a file or directory. Directories above that are missing get it too.

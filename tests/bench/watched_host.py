@@ -97,7 +97,7 @@ class WatchedHost:
         # Open for reading too, so that opening does not wait and the pipe never ends.
         self._log = os.open(log, os.O_RDWR | os.O_CLOEXEC)
         self._sequence = 0
-        program = self.place / "gpuops"
+        program = self.place / "gpu-agent"
         program.write_text(bundle.bundle("agent.command"), encoding="utf-8")
         config = self.place / "agent.json"
         settings = {"state_directory": str(self.place / "state"), "kernel_log": str(log)}

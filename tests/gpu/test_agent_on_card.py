@@ -25,7 +25,7 @@ class Node:
     """An agent that looks every second, with all its files in one directory."""
 
     def __init__(self, place: Path) -> None:
-        self.program = place / "gpuops"
+        self.program = place / "gpu-agent"
         self.program.write_text(bundle.bundle("agent.command"), encoding="utf-8")
         self.published = place / "gpu.json"
         self.config = place / "agent.json"

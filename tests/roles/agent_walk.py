@@ -135,7 +135,7 @@ def walk(step: dict[str, Any]) -> dict[str, Any]:
         make_device_files()
     if step["opening"]:
         # A driver that cannot be opened does not matter to who has it open.
-        run("gpuops", "look")
+        run("gpu-agent", "look")
     if step["quiet"]:
         looks(QUIET_LOOKS)
         sick = result()
@@ -152,12 +152,12 @@ def walk(step: dict[str, Any]) -> dict[str, Any]:
     if step["sticky"]:
         if not shows(sick, step["reasons"]):
             raise SystemExit(f"{step['name']}: the agent told something else: {json.dumps(sick)[:6000]}")
-        run("gpuops", "clear")
+        run("gpu-agent", "clear")
     elif step["quiet"]:
         looks(1)
     else:
         # NVML is opened anew for it, which it would be by itself after a minute.
-        run("gpuops", "look")
+        run("gpu-agent", "look")
     well = until(is_well)
     return {**found, "well": well["health"], "seconds": round(time.monotonic() - began, 1)}
 

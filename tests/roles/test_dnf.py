@@ -167,7 +167,7 @@ def test_check_mode_tells_the_truth_and_changes_nothing(keys: dict[str, str]) ->
     before = (installed("*"), ssh(HOST, "ls /etc/yum.repos.d /etc/pki/rpm-gpg"), locks())
     checked = run(tool(keys, "1.0"), "--check --diff")
     assert checked.rc == 0, checked.tail()
-    assert checked.changed_tasks[HOST] == ["Compare the host with what is wanted for document"]
+    assert checked.changed_tasks[HOST] == ["Compare the host with the desired document of document"]
     assert (installed("*"), ssh(HOST, "ls /etc/yum.repos.d /etc/pki/rpm-gpg"), locks()) == before
     done = converge(tool(keys, "1.0"))
     assert (

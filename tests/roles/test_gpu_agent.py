@@ -33,7 +33,7 @@ def role(driven_machine: str) -> Role:
 
 
 def status() -> dict[str, Any]:
-    return json.loads(ssh(DEBIAN_13, "gpuops status --json", check=False))
+    return json.loads(ssh(DEBIAN_13, "gpu-agent status --json", check=False))
 
 
 def verdicts() -> list[str]:
@@ -53,13 +53,13 @@ def test_wrong_settings_are_refused_before_anything_is_changed(role: Role) -> No
     assert "gpu1" in message
     assert "retired_pages" in message
     assert "many" in message
-    assert on_host("ls /usr/local/bin /etc/baremetal-gpu 2>/dev/null | grep -c gpuops || true") == "0"
+    assert on_host("ls /usr/local/bin /etc/baremetal-gpu 2>/dev/null | grep -c gpu-agent || true") == "0"
 
 
 def test_the_agent_runs_and_says_that_the_cards_are_well(role: Role) -> None:
     role.converge(WANTED)
     until(lambda: verdicts() == ["ok", "ok"])
-    assert on_host("gpuops status; echo $?").endswith("0")
+    assert on_host("gpu-agent status; echo $?").endswith("0")
     role.is_converged(WANTED)
 
 
@@ -81,7 +81,7 @@ def test_metrics_are_what_an_exporter_reads(role: Role) -> None:
 def test_a_card_that_falls_off_the_bus_is_fatal_at_once_and_until_it_is_cleared(role: Role) -> None:
     kernel_says(DEBIAN_13, "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python3, GPU has fallen off the bus.")
     until(lambda: verdicts() == ["fatal", "ok"])
-    shown = ssh(DEBIAN_13, "gpuops status; echo $?", check=False)
+    shown = ssh(DEBIAN_13, "gpu-agent status; echo $?", check=False)
     assert "Xid 79" in shown
     assert "remedy" in shown
     assert shown.strip().endswith("2")
@@ -89,7 +89,7 @@ def test_a_card_that_falls_off_the_bus_is_fatal_at_once_and_until_it_is_cleared(
     ssh(DEBIAN_13, "sudo systemctl kill -s KILL baremetal-gpu-agent")
     until(lambda: running() != "0" and status()["age_s"] < 2)
     assert verdicts() == ["fatal", "ok"], "a fault was forgotten when the agent was killed"
-    assert "cleared xid_fatal" in on_host("sudo gpuops clear")
+    assert "cleared xid_fatal" in on_host("sudo gpu-agent clear")
     until(lambda: verdicts() == ["ok", "ok"])
 
 
@@ -111,14 +111,14 @@ def test_a_card_that_hangs_is_a_finding_and_no_hang(role: Role) -> None:
     assert running() == pid
     assert processes() <= 2, "never more than one child"
     set_scenario(scenario)
-    on_host("sudo gpuops look")
+    on_host("sudo gpu-agent look")
     until(lambda: status()["health"]["verdict"] == "ok")
     assert running() == pid
 
 
 def processes() -> int:
     """The agent, and its child."""
-    return int(on_host("pgrep -c -f 'gpuops agent$'"))
+    return int(on_host("pgrep -c -f 'gpu-agent agent$'"))
 
 
 def set_scenario(scenario: dict[str, Any]) -> None:
@@ -181,11 +181,11 @@ def test_what_is_wrong_with_the_driver_itself(role: Role, code: str) -> None:
 
     try:
         until(lambda: told() == ([code], host, cards))
-        shown = ssh(DEBIAN_13, "gpuops status", check=False)
+        shown = ssh(DEBIAN_13, "gpu-agent status", check=False)
     finally:
         on_host(go)
     # One that is just starting again, because the library is another one, does not answer and looks by itself.
-    ssh(DEBIAN_13, "sudo gpuops look", check=False)
+    ssh(DEBIAN_13, "sudo gpu-agent look", check=False)
     assert code in shown
     assert "remedy" in shown
     until(lambda: told() == ([], "ok", ["ok", "ok"]))
@@ -202,7 +202,7 @@ def test_a_power_cut_loses_nothing(role: Role) -> None:
     told = status()["agent"]
     assert told["problems"] == []
     assert [row["count"] for row in told["xids"] if row["xid"] == 95] == [1]
-    on_host("sudo gpuops clear")
+    on_host("sudo gpu-agent clear")
     until(lambda: verdicts() == ["ok", "ok"])
 
 
@@ -242,7 +242,7 @@ def test_absent_leaves_nothing(role: Role) -> None:
     gone = {**WANTED, "gpu_agent_state": "absent"}
     role.converge(gone)
     left = on_host(
-        "ls -d /usr/libexec/baremetal-gpu/gpuops /usr/local/bin/gpuops /etc/baremetal-gpu/agent.json "
+        "ls -d /usr/libexec/baremetal-gpu/gpu-agent /usr/local/bin/gpu-agent /etc/baremetal-gpu/agent.json "
         "/etc/ansible/facts.d/gpu.fact /var/lib/baremetal-gpu/agent /var/lib/prometheus/node-exporter/*.prom "
         "2>/dev/null || true"
     )

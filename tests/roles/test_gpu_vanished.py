@@ -36,7 +36,7 @@ def gpuops(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def on_node() -> dict[str, Any]:
-    return json.loads(ssh(DEBIAN_13, "gpuops status --json", check=False))
+    return json.loads(ssh(DEBIAN_13, "gpu-agent status --json", check=False))
 
 
 until = functools.partial(plays.until, seconds=60, told=on_node)

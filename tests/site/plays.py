@@ -104,7 +104,7 @@ def _read(runner: Any) -> Play:
         if event["event"] == "runner_on_ok":
             if result.get("changed"):
                 play.changed_tasks.setdefault(host, []).append(data.get("task", ""))
-            stage = re.search(r"Compare the host with what is wanted for (\w+)", data.get("task", ""))
+            stage = re.search(r"Compare the host with the desired document of (\w+)", data.get("task", ""))
             if stage and "plan" in result:
                 play.drifts.setdefault((host, stage[1]), result["plan"])
     for host in re.findall(r"^<([^>]+)> SSH: EXEC ", stdout, flags=re.MULTILINE):

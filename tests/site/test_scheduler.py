@@ -112,7 +112,7 @@ def test_agents_give_out_the_healthy_cards_and_attributes_of_their_facts(cluster
     agents = cluster.site.agents()
     assert {name: row["active"] for name, row in agents.items()} == dict.fromkeys(MACHINES, True)
     for name in GPU_MACHINES:
-        facts = json.loads(ssh(name, "sudo gpuops status --json"))["facts"]
+        facts = json.loads(ssh(name, "sudo gpu-agent status --json"))["facts"]
         devices = facts["devices"]
         assert agents[name]["resources"]["gpus"] == len(devices) > 0
         settings = ssh(name, "sudo cat /etc/baremetal-gpu/mesos/agent.env")

@@ -84,7 +84,7 @@ def test_a_host_without_a_card_has_no_agent(host: Host, name: str) -> None:
     if name in GPU_HOSTS:
         pytest.skip(f"{name} has NVIDIA cards")
     assert not host.service("baremetal-gpu-agent").exists
-    assert not host.file("/usr/local/bin/gpuops").exists
+    assert not host.file("/usr/local/bin/gpu-agent").exists
 
 
 def test_no_interrupted_change_is_pending(host: Host) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The command `gpuops` on a node: the agent, and what an operator asks it."""
+"""The command `gpu-agent` on a node: the agent, and what an operator asks it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    sys.stderr.write(f"gpuops: {text}\n")
+    sys.stderr.write(f"gpu-agent: {text}\n")
 
 
 class ConfigError(ValueError):
@@ -187,13 +187,13 @@ def status(config: dict[str, Any], as_json: bool) -> int:
     try:
         result = read_result(config)
     except (OSError, ValueError) as failure:
-        say(f"gpuops: there is no result of the agent ({failure}). {LOOK_AT_AGENT}")
+        say(f"gpu-agent: there is no result of the agent ({failure}). {LOOK_AT_AGENT}")
         return NO_AGENT
     report = result["health"]
     try:
         table = health_text.table(report)
     except MISSHAPEN as failure:
-        say(f"gpuops: there is no result that can be shown ({one_line(failure)}). {LOOK_AT_AGENT}")
+        say(f"gpu-agent: there is no result that can be shown ({one_line(failure)}). {LOOK_AT_AGENT}")
         return NO_AGENT
     if as_json:
         say(json.dumps(result))
@@ -239,7 +239,7 @@ def clear(config: dict[str, Any], device: str | None, code: str | None) -> int:
     for row in cleared:
         say(f"cleared {row['code']} of {row.get('device') or 'the node'}")
     if not cleared:
-        say("There was nothing to clear; `gpuops status` shows what there is.")
+        say("There was nothing to clear; `gpu-agent status` shows what there is.")
     return 0 if cleared else 1
 
 
@@ -275,7 +275,7 @@ def order(config: dict[str, Any]) -> int:
 
 
 def arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gpuops", description="The health of this host's NVIDIA cards.")
+    parser = argparse.ArgumentParser(prog="gpu-agent", description="The health of this host's NVIDIA GPUs.")
     parser.add_argument(
         "--config", default=agent_result.CONFIG, help="configuration of the agent (default: %(default)s)"
     )
@@ -289,7 +289,7 @@ def arguments() -> argparse.ArgumentParser:
         )
     text = "lift faults that wait for an operator, after the cause was mended"
     one = commands.add_parser("clear", help=text, description=text)
-    one.add_argument("device", nargs="?", help="UUID or PCI address; by default the node's own faults and every card's")
+    one.add_argument("device", nargs="?", help="UUID or PCI address; by default the faults of the node and every GPU")
     one.add_argument("code", nargs="?", help="code of the fault; by default all")
     commands.add_parser("look", help="have the agent look at once, also at what it looks at once an hour")
     commands.add_parser("agent", help="run the agent; systemd does this")

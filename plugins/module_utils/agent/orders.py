@@ -187,7 +187,7 @@ class Inbox:
             known = {"id": number}
             self._write(self.cleared, known)
             self._waiting = None
-            self.problem = f"{why}. What was said to be mended is not cleared. To do: run `gpuops clear` on the host"
+            self.problem = f"{why}. What was said to be mended is not cleared. To do: run `gpu-agent clear` on the host"
             return False
         if known.get("id") == number or self._write(self.cleared, {"id": number}):
             self._waiting = None

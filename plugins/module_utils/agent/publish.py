@@ -198,7 +198,7 @@ def facts(result: dict[str, Any]) -> dict[str, Any]:
 
 
 class ResultFile:
-    """The result as JSON, for `gpuops status`, for facts and for whoever else reads it."""
+    """The result as JSON, for `gpu-agent status`, for facts and for whoever else reads it."""
 
     def __init__(self, path: str) -> None:
         self.path = path

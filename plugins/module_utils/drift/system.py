@@ -117,13 +117,14 @@ def file_drift(item: dict[str, Any], root: str = "/") -> str | None:
 def _drift(item: dict[str, Any], state: str, there: host_files.Place) -> str | None:
     status = there.status()
     if state == "absent":
-        return None if status is None else "exists"
+        # With a target, a link that leads elsewhere and what is no link belong to somebody else.
+        return "exists" if status is not None and item.get("src") in (None, _target(status, there)) else None
     if status is None:
         return "is a link to nothing" if os.path.islink(there.path) else "is missing"
     if state == "link":
         if not stat.S_ISLNK(status.st_mode):
             return f"is {_kind(status.st_mode)}, not a link"
-        target = os.readlink(there.name, dir_fd=there.directory)
+        target = _target(status, there)
         return None if target == item["src"] else f"points to {target}"
     right_kind = stat.S_ISDIR(status.st_mode) if state == "directory" else stat.S_ISREG(status.st_mode)
     if not right_kind:
@@ -134,6 +135,11 @@ def _drift(item: dict[str, Any], state: str, there: host_files.Place) -> str | N
         if content:
             wrong.insert(0, content)
     return ", ".join(wrong) or None
+
+
+def _target(status: os.stat_result, there: host_files.Place) -> str | None:
+    """Where a link leads; None for what is no link."""
+    return os.readlink(there.name, dir_fd=there.directory) if stat.S_ISLNK(status.st_mode) else None
 
 
 def file_diff(item: dict[str, Any], root: str = "/") -> dict[str, str]:

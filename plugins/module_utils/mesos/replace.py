@@ -160,7 +160,7 @@ def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> dict[
     today = index_by_uuid(devices)
     missing = sorted(set(uuids) - set(today))
     if missing:
-        raise Refused(f"{', '.join(missing)} have no index now. To do: look at `gpuops status` on the host")
+        raise Refused(f"{', '.join(missing)} have no index now. To do: look at `gpu-agent status` on the host")
     return {today[uuid]: uuid for uuid in uuids}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import HOST
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal import FILE_BYTES, FILES
@@ -33,8 +34,8 @@ SECRETS = (
 )
 
 
-class Wrong(Exception):
-    """A setting that cannot be used; the text names file, value and remedy."""
+class Wrong(Refused):
+    """A setting that cannot be used; the cause names file and value."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,7 @@ def settings_of(told: Mapping[str, Any], path: str, mode: str | None = None) -> 
     try:
         return _settings_of(told, path, mode)
     except (AttributeError, TypeError, ValueError) as why:
-        raise Wrong(
-            f"{path} has a value of the wrong kind: {one_line(why)}. To do: run the role gpu_reconciler"
-        ) from why
+        raise Wrong(f"{path} has a value of the wrong kind: {one_line(why)}", "run the role gpu_reconciler") from why
 
 
 def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settings:
@@ -87,15 +86,15 @@ def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settin
         known = _known(path, "", told, Settings)
         settings = Settings(**{**known, "policy": Policy(**_known(path, "policy.", policy, Policy))})
     except TypeError as why:
-        raise Wrong(f"{path}: {why}. To do: give zookeeper and masters") from why
+        raise Wrong(f"{path}: {why}", "give zookeeper and masters") from why
     if isinstance(settings.masters, str) or not settings.masters or not settings.zookeeper:
-        raise Wrong(f"{path}: masters is {settings.masters!r} and zookeeper {settings.zookeeper!r}. To do: give both")
+        raise Wrong(f"{path}: masters is {settings.masters!r} and zookeeper {settings.zookeeper!r}", "give both")
     if not settings.path.startswith("/") or settings.path.endswith("/"):
-        raise Wrong(f"{path}: path is {settings.path!r}. To do: begin with a slash and end with a name")
+        raise Wrong(f"{path}: path is {settings.path!r}", "begin with a slash and end with a name")
     for name, least in (("journal_bytes", 4096), ("journal_files", 2)):
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise Wrong(f"{path}: {name} is {value!r}. To do: give {least} or more")
+            raise Wrong(f"{path}: {name} is {value!r}", f"give {least} or more")
     problems = settings.policy.problems()
     if problems:
         raise Wrong(f"{path}: policy: {'; '.join(problems)}")
@@ -108,8 +107,8 @@ def secrets(settings: Settings) -> dict[str, str]:
     told = _secrets(settings)
     if settings.policy.mode == "act" and not (told.get("zookeeper_user") and told.get("zookeeper_password")):
         raise Wrong(
-            "mode is act, and there is no login for ZooKeeper, where anybody could then give orders to the hosts. "
-            "To do: give zookeeper_user and zookeeper_password in the file of credentials, or use mode record"
+            "mode is act, and there is no login for ZooKeeper, where anybody could then give orders to the hosts",
+            "give zookeeper_user and zookeeper_password in the file of credentials, or use mode record",
         )
     return told
 
@@ -121,7 +120,7 @@ def _secrets(settings: Settings) -> dict[str, str]:
     told = _object(path)
     unknown = sorted(set(told) - set(SECRETS))
     if unknown or not all(isinstance(value, str) and value for value in told.values()):
-        raise Wrong(f"{path} is not a mapping of {', '.join(SECRETS)} to text. To do: correct {', '.join(unknown)}")
+        raise Wrong(f"{path} is not a mapping of {', '.join(SECRETS)} to text", f"correct {', '.join(unknown)}")
     return told
 
 
@@ -130,12 +129,12 @@ def _private(name: str) -> Path:
     try:
         found = path.stat()
     except OSError as why:
-        raise Wrong(f"{path} cannot be read: {why.strerror}. To do: run the role gpu_reconciler again") from why
+        raise Wrong(f"{path} cannot be read: {why.strerror}", "run the role gpu_reconciler again") from why
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or found.st_uid != os.geteuid():
         mode = stat.S_IMODE(found.st_mode)
         raise Wrong(
-            f"{path} has mode {mode:04o} and owner {found.st_uid}, and holds secrets. "
-            f"To do: chmod 0600 and give it to user {os.geteuid()}"
+            f"{path} has mode {mode:04o} and owner {found.st_uid}, and holds secrets",
+            f"chmod 0600 and give it to user {os.geteuid()}",
         )
     return path
 
@@ -161,9 +160,7 @@ class Logins:
         told = _object(path)
         wrong = [name for name, login in told.items() if not _is_login(name, login)]
         if wrong:
-            raise Wrong(
-                f"{path}: {one_line(wrong[0])} is not a host with user:checksum. To do: run gpu_reconciler again"
-            )
+            raise Wrong(f"{path}: {one_line(wrong[0])} is not a host with user:checksum", "run gpu_reconciler again")
         self._seen, self.rows = seen, told
         return True
 
@@ -178,12 +175,12 @@ def _object(path: Path) -> dict[str, Any]:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
     except OSError as why:
-        raise Wrong(f"{path} cannot be read: {why.strerror}. To do: run the role gpu_reconciler") from why
+        raise Wrong(f"{path} cannot be read: {why.strerror}", "run the role gpu_reconciler") from why
     except (ValueError, RecursionError) as why:
         # Not the reason: it would show a part of the content.
-        raise Wrong(f"{path} is not JSON. To do: write it anew with the role gpu_reconciler") from why
+        raise Wrong(f"{path} is not JSON", "write it anew with the role gpu_reconciler") from why
     if not isinstance(told, dict):
-        raise Wrong(f"{path} is not a JSON object. To do: write it anew with the role gpu_reconciler")
+        raise Wrong(f"{path} is not a JSON object", "write it anew with the role gpu_reconciler")
     return told
 
 
@@ -192,5 +189,5 @@ def _known(path: str, prefix: str, told: Mapping[str, Any], kind: type[Any]) -> 
     unknown = sorted(set(told) - set(names))
     if unknown:
         listed = ", ".join(prefix + name for name in unknown)
-        raise Wrong(f"{path}: {listed} not known. To do: use {', '.join(names)}")
+        raise Wrong(f"{path}: {listed} not known", f"use {', '.join(names)}")
     return {key: tuple(value) if key == "masters" and isinstance(value, list) else value for key, value in told.items()}

@@ -60,7 +60,7 @@ try:
     WHY_NOT = ""
 except ImportError as missing:
     UNREACHABLE = ()
-    WHY_NOT = f"the Python library kazoo is not here ({missing}). To do: install the package python3-kazoo"
+    WHY_NOT = f"the Python library kazoo is not here ({missing})"
 
 
 # Its complaints about a lost connection come as states too.
@@ -82,7 +82,7 @@ class Store:
 
     def __init__(self, settings: Settings, secrets: dict[str, str]) -> None:
         if WHY_NOT:
-            raise Wrong(WHY_NOT)
+            raise Wrong(WHY_NOT, "install the package python3-kazoo")
         self.path = settings.path
         logins = [
             (secrets[f"zookeeper_{who}user"], secrets[f"zookeeper_{who}password"])
@@ -94,9 +94,7 @@ class Store:
         self.acl: list[Any] = [_all(self.owners[0])] if logins else list(OPEN_ACL_UNSAFE)
         self.logins = Logins(settings.logins)
         if self.logins.rows and not self.owners:
-            raise Wrong(
-                f"{settings.logins} has the hosts' logins, and there is none of the reconciler. To do: give both"
-            )
+            raise Wrong(f"{settings.logins} has the hosts' logins, and there is none of the reconciler", "give both")
         user, password = secrets.get("zookeeper_agents_user"), secrets.get("zookeeper_agents_password")
         self.shared = None if user is None or password is None else digest_id(user, password)
         # Hosts that have published with their own login: what is published with another one for them is not theirs.
@@ -146,9 +144,7 @@ class Store:
             self.client.start(timeout_s)
         except KazooTimeoutError as why:
             servers = ",".join(f"{host}:{port}" for host, port in self.client.hosts)
-            raise Wrong(
-                f"no ZooKeeper server of {servers} gives a session. To do: check them with the word srvr"
-            ) from why
+            raise Wrong(f"no ZooKeeper server of {servers} gives a session", "check them with the word srvr") from why
 
     def renew(self) -> None:
         """End the session and everything that hangs on it, and begin another one if a server gives it."""

@@ -77,7 +77,7 @@ def main(arguments):
         return 1
     moved, silent = look(wanted, indices) if wanted else ([], [])
     if arguments and moved + silent:
-        print(f"{'; '.join(moved + silent)}. To do: see what gpuops status says of the card there", file=sys.stderr)
+        print(f"{'; '.join(moved + silent)}. To do: see what gpu-agent status says of the card there", file=sys.stderr)
         return 1
     if not moved:
         return 0

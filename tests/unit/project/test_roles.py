@@ -27,7 +27,7 @@ def entry_points_of(role: str) -> dict[str, dict[str, Any]]:
 
 
 def options_of(role: str) -> dict[str, dict[str, Any]]:
-    """Options of every entry point, such as main and mend."""
+    """Options of every entry point, such as main and reboot."""
     merged: dict[str, dict[str, Any]] = {}
     for entry in entry_points_of(role).values():
         merged.update(entry.get("options") or {})

@@ -30,7 +30,7 @@ def checked(tmp_path: Path) -> Any:
         (tmp_path / "there").chmod(0o644)
         stages = {
             "converge": {"converge_desired": {"files": [entry]}, "converge_stage": "stage"},
-            "would_change": {"converge_stage": "stage"},
+            "announce_change": {"converge_stage": "stage"},
         }
         tasks = [
             {
@@ -60,7 +60,7 @@ def test_a_change_before_it_has_the_verification_announced(checked: Any) -> None
 
 
 def test_a_change_of_a_modules_own_does_too(checked: Any) -> None:
-    said = checked("there", through="would_change")
+    said = checked("there", through="announce_change")
     assert "every GPU is verified after the changes of stage" in said
     assert QUERY not in said
 

@@ -25,7 +25,8 @@ PLAY = """
       ansible.builtin.include_role: {name: baremetal.gpu.gpu_agent, tasks_from: site, public: true}
     - name: Keep what the host would get
       ansible.builtin.copy:
-        content: "{{ __gpu_agent_credentials[0].content }}"
+        content: >-
+          {{ (__gpu_agent_plan.desired.files | selectattr('path', 'eq', __gpu_agent_credentials) | first).content }}
         dest: "{{ base }}/agent-{{ inventory_hostname }}"
         mode: "0600"
 - name: Reconciler
@@ -39,7 +40,7 @@ PLAY = """
         content: "{{ item.content }}"
         dest: "{{ base }}/{{ item.path | basename }}"
         mode: "0600"
-      loop: "{{ __gpu_reconciler_files | selectattr('path', 'match', '.*json$') }}"
+      loop: "{{ __gpu_reconciler_plan.desired.files | selectattr('path', 'match', '.*json$') }}"
       no_log: true
 """
 

@@ -61,6 +61,17 @@ def test_all_in_one_run_and_nothing_in_the_next(module, tmp_path):
     assert (again["changed"], again["changes"], again["diff"]) == (False, {}, [])
 
 
+def test_a_link_that_is_to_go_only_where_it_leads_somewhere_stays_otherwise(module, tmp_path):
+    names = ("ours", "theirs", "file")
+    (tmp_path / "ours").symlink_to("/lib/ours")
+    (tmp_path / "theirs").symlink_to("/lib/theirs")
+    (tmp_path / "file").write_text("x")
+    entries = [{"path": str(tmp_path / name), "state": "absent", "src": "/lib/ours"} for name in names]
+    assert list(module(*entries)["changes"]) == [str(tmp_path / "ours")]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "theirs"]
+    assert module(*entries)["changed"] is False
+
+
 def test_the_diff_shows_each_file_before_and_after(module, tmp_path):
     (tmp_path / "a").write_text("one\n")
     done = module({"path": str(tmp_path / "a"), "content": "two\n"}, {"path": str(tmp_path / "b"), "content": "new\n"})

@@ -24,7 +24,7 @@ def run(path: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("bundle") / "gpuops"
+    path = tmp_path_factory.mktemp("bundle") / "gpu-agent"
     path.write_text(make("agent.command"), encoding="utf-8")
     return path
 

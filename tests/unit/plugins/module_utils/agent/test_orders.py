@@ -157,7 +157,7 @@ def test_what_may_have_been_heard_before_is_not_cleared_and_said(place, text):
     (place / "agent/cleared.json").write_bytes(text)
     one = inbox(place)
     assert one.take({"clear": {"id": "r-1", "device": None}}) is None
-    assert "is not cleared. To do: run `gpuops clear` on the host" in one.problem
+    assert "is not cleared. To do: run `gpu-agent clear` on the host" in one.problem
     assert (place / "agent/cleared.json.unreadable").read_bytes() == text
     assert inbox(place).take({"clear": {"id": "r-2", "device": None}}) == {"device": None}
 

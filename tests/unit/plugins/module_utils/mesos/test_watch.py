@@ -321,7 +321,7 @@ def test_the_registration_of_before_does_not_count_for_an_agent_that_was_restart
 
 def test_an_agent_that_would_not_come_back_is_not_restarted(agent: Site) -> None:
     agent.change()
-    agent.held = (1, "", "GPU-1 at index 1 does not answer: GPU is lost\x1b[2J. To do: see gpuops status\n")
+    agent.held = (1, "", "GPU-1 at index 1 does not answer: GPU is lost\x1b[2J. To do: see gpu-agent status\n")
     for only in ("idle", "any"):
         agent.down = set()
         if only == "idle":

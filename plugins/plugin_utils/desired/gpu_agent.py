@@ -1,0 +1,336 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the role gpu_agent: the agent's program, its settings, its unit, and where it publishes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+
+Params = Mapping[str, Any]
+
+ROLE = "gpu_agent"
+UNIT = "baremetal-gpu-agent.service"
+UNIT_PATH = f"/etc/systemd/system/{UNIT}"
+ORDER_PATH_UNIT = "baremetal-gpu-order.path"
+ORDER_PATH_FILE = f"/etc/systemd/system/{ORDER_PATH_UNIT}"
+ORDER_SERVICE_FILE = "/etc/systemd/system/baremetal-gpu-order.service"
+PROGRAM = "/usr/libexec/baremetal-gpu/gpu-agent"
+COMMAND = "/usr/local/bin/gpu-agent"
+# As both were called before. The name gpuops belongs to the command of the controller, which a host may have too.
+FORMER_PROGRAM = "/usr/libexec/baremetal-gpu/gpuops"
+FORMER_COMMAND = "/usr/local/bin/gpuops"
+FORMER = [
+    {"path": FORMER_COMMAND, "state": "absent", "src": FORMER_PROGRAM},
+    {"path": FORMER_PROGRAM, "state": "absent"},
+]
+CONFIG = "/etc/baremetal-gpu/agent.json"
+CREDENTIALS = "/etc/baremetal-gpu/agent-zookeeper.json"
+FACT = "/etc/ansible/facts.d/gpu.fact"
+FACT_TEXT = f"""#!/bin/sh
+# Written by Ansible (baremetal.gpu.gpu_agent). Changes made here are lost.
+exec {{python}} -I {PROGRAM} fact
+"""
+# The login that all hosts of a site once shared.
+SHARED_USER = "gpu-agents"
+ROOT_OWNS = {"owner": "root", "group": "root"}
+
+
+@dataclass(frozen=True)
+class Publishing:
+    """Where the agent publishes its verdicts, and as whom.
+
+    :ivar servers: host:port of each server of ZooKeeper; none if the agent does not publish.
+    :ivar login: user, password, former_user and former_password; empty texts where there is none.
+    """
+
+    servers: tuple[str, ...]
+    path: str
+    login: Mapping[str, str]
+
+    @property
+    def logs_in(self) -> bool:
+        return bool(self.servers and self.login["user"])
+
+
+def desired(params: Params, facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of the role.
+
+    Peers: `host` is the name in the inventory; `publishers` are the hosts of the group mesos_agents, `reconcilers`
+    those of gpu_reconcilers; `reconciler_servers`, `reconciler_users` and `reconciler_paths` have what each of these
+    says of ZooKeeper. `zookeeper` (host:port of the site's servers) and `secrets` (password by user) are read only for
+    a host that publishes in the site's own ZooKeeper, and may be empty until the tasks have read them.
+
+    Part `uses_site`: whether the tasks have to read those two.
+    """
+    parts = {"uses_site": False}
+    if params["state"] == "absent":
+        return Plan(_absent(), parts=parts)
+    of_site = bool(not params["zookeeper_servers"] and peers["reconcilers"] and peers["host"] in peers["publishers"])
+    if of_site and (peers["reconciler_servers"][0] or peers["reconciler_users"][0]):
+        return Plan(problems=(_reconciler_elsewhere(peers),), parts=parts)
+    parts["uses_site"] = of_site
+    publishing = _of_site(params, peers) if of_site else _of_params(params)
+    problems = tuple(_problems(params, publishing))
+    return Plan({} if problems else _present(params, publishing), problems, parts)
+
+
+def _of_site(params: Params, peers: Mapping[str, Any]) -> Publishing:
+    user = f"gpu-agent-{peers['host']}"
+    secrets = peers["secrets"]
+    # A site that began with one login for all hosts has it in its file until that is taken out.
+    login = {
+        "user": user,
+        "password": secrets.get(user, ""),
+        "former_user": SHARED_USER if SHARED_USER in secrets else "",
+        "former_password": secrets.get(SHARED_USER, ""),
+    }
+    path = peers["reconciler_paths"][0] or params["zookeeper_path"]
+    return Publishing(tuple(peers["zookeeper"]), path, login)
+
+
+def _of_params(params: Params) -> Publishing:
+    login = {name: params[f"zookeeper_{name}"] for name in ("user", "password", "former_user", "former_password")}
+    return Publishing(tuple(params["zookeeper_servers"]), params["zookeeper_path"], login)
+
+
+def _reconciler_elsewhere(peers: Mapping[str, Any]) -> Problem:
+    return Problem(
+        "reconciler_elsewhere",
+        peers["host"],
+        "gpu_reconciler_zookeeper_servers or gpu_reconciler_zookeeper_user is given for "
+        f"{peers['reconcilers'][0]}, and gpu_agent_zookeeper_servers is not given here",
+        ", ".join(peers["reconciler_servers"][0]) or peers["reconciler_users"][0],
+        "give gpu_agent_zookeeper_servers, gpu_agent_zookeeper_user and gpu_agent_zookeeper_password too",
+    )
+
+
+def _problems(params: Params, publishing: Publishing) -> Iterator[Problem]:
+    """What does not go together."""
+
+    def problem(name: str, cause: str, remedy: str) -> Problem:
+        return Problem("wrong_setting", name, cause, str(params.get(name.removeprefix("gpu_agent_"), "")), remedy)
+
+    interval, slow = params["interval"], params["slow_interval"]
+    deadline, start = params["deadline"], params["start_deadline"]
+    if not (interval > 0 and slow >= interval and deadline > 0 and start >= deadline):
+        yield problem(
+            "gpu_agent_interval",
+            f"gpu_agent_interval ({interval}), gpu_agent_slow_interval ({slow}), gpu_agent_deadline ({deadline}), "
+            f"gpu_agent_start_deadline ({start}) are seconds above 0, the slow interval is at least the interval, and "
+            "the deadline of the start is at least the deadline",
+            "correct the one that is too small",
+        )
+    if not all(re.match(r"[^:\s]+:[0-9]+$", server) for server in publishing.servers):
+        listed = ", ".join(params["zookeeper_servers"])
+        yield problem(
+            "gpu_agent_zookeeper_servers",
+            f"gpu_agent_zookeeper_servers ({listed}) are host:port each",
+            "give each server with its port",
+        )
+    if not re.match(r"(/[A-Za-z0-9_.-]+)+$", params["zookeeper_path"]):
+        yield problem(
+            "gpu_agent_zookeeper_path",
+            f"gpu_agent_zookeeper_path ({params['zookeeper_path']}) begins with a slash and names a node",
+            "give a path such as /baremetal-gpu",
+        )
+    user, former = params["zookeeper_user"], params["zookeeper_former_user"]
+    if bool(user) != bool(params["zookeeper_password"]):
+        yield Problem(
+            "half_a_login",
+            "gpu_agent_zookeeper_user",
+            "gpu_agent_zookeeper_user and gpu_agent_zookeeper_password are given both or neither",
+            user,
+            "give both or neither",
+        )
+    if bool(former) != bool(params["zookeeper_former_password"]) or (former and not user):
+        yield Problem(
+            "half_a_login",
+            "gpu_agent_zookeeper_former_user",
+            "gpu_agent_zookeeper_former_user and gpu_agent_zookeeper_former_password are given both or neither, and "
+            "with gpu_agent_zookeeper_user",
+            former,
+            "give both or neither",
+        )
+    orders = ", ".join(params["orders"])
+    if orders and publishing.servers and not publishing.logs_in:
+        yield problem(
+            "gpu_agent_orders",
+            f"gpu_agent_orders ({orders}) need gpu_agent_zookeeper_user and its password, since without a login "
+            "anybody who reaches ZooKeeper could give them",
+            "give gpu_agent_zookeeper_user and gpu_agent_zookeeper_password",
+        )
+    if params["zookeeper_session"] < 4:
+        yield problem(
+            "gpu_agent_zookeeper_session",
+            f"gpu_agent_zookeeper_session ({params['zookeeper_session']}) is at least 4",
+            "give 4 or more",
+        )
+    if orders and not publishing.servers:
+        yield problem(
+            "gpu_agent_orders",
+            f"gpu_agent_orders ({orders}) need gpu_agent_zookeeper_servers",
+            "give gpu_agent_zookeeper_servers, or no orders",
+        )
+    if "reboot" in params["orders"] and "replace" not in params["orders"]:
+        yield problem(
+            "gpu_agent_orders",
+            f"gpu_agent_orders ({orders}) has reboot, which needs replace",
+            "add replace to gpu_agent_orders",
+        )
+    if not re.match(r"/[^\s]+$", params["kernel_log"]):
+        yield problem(
+            "gpu_agent_kernel_log",
+            f"gpu_agent_kernel_log ({params['kernel_log']}) is an absolute path without blanks",
+            "give the path of the kernel's log, such as /dev/kmsg",
+        )
+    try:
+        policy.merge(params["policy"])
+    except policy.PolicyError as error:
+        yield problem("gpu_agent_policy", f"gpu_agent_policy: {error}", "correct gpu_agent_policy")
+
+
+def _present(params: Params, publishing: Publishing) -> Document:
+    obeys = bool(publishing.servers and params["orders"])
+    return {
+        "files": [
+            *_directories(params),
+            *_program_files(params, publishing, obeys),
+            _credentials(publishing),
+            *_order_files(params, obeys),
+            *FORMER,
+        ],
+        "units": [
+            {
+                "name": UNIT,
+                "enabled": True,
+                "state": "started",
+                "restart_on": [PROGRAM, CONFIG, CREDENTIALS, UNIT_PATH],
+            },
+            {"name": ORDER_PATH_UNIT, "enabled": True, "state": "started", "restart_on": [ORDER_PATH_FILE]}
+            if obeys
+            else {"name": ORDER_PATH_UNIT, "enabled": False, "state": "stopped"},
+        ],
+    }
+
+
+def _directories(params: Params) -> list[Document]:
+    directories: list[Document] = [
+        {"path": "/usr/libexec/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+        {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+        {"path": "/etc/ansible/facts.d", "state": "directory", "mode": "0755"},
+    ]
+    if params["textfile_directory"]:
+        # The directory is the exporter's, which may have made it its own.
+        directories.append({"path": params["textfile_directory"], "state": "directory"})
+    return directories
+
+
+def _program_files(params: Params, publishing: Publishing, obeys: bool) -> list[Document]:
+    config = json.dumps(_config(params, publishing, obeys), indent=2, sort_keys=True)
+    unit = render(
+        ROLE,
+        "baremetal-gpu-agent.service.j2",
+        python=params["python"],
+        program=PROGRAM,
+        textfile_directory=params["textfile_directory"],
+        textfile=_textfile(params),
+        publishes=bool(publishing.servers),
+        kernel_log=params["kernel_log"],
+    )
+    return [
+        {"path": PROGRAM, "content": bundle("agent.command"), "mode": "0755", **ROOT_OWNS},
+        {"path": COMMAND, "state": "link", "src": PROGRAM},
+        {"path": CONFIG, "content": f"{config}\n", "mode": "0644", **ROOT_OWNS},
+        {"path": UNIT_PATH, "content": unit, "mode": "0644", **ROOT_OWNS},
+        {"path": FACT, "content": FACT_TEXT.format(python=params["python"]), "mode": "0755", **ROOT_OWNS},
+    ]
+
+
+def _textfile(params: Params) -> str:
+    return f"{params['textfile_directory']}/baremetal_gpu.prom" if params["textfile_directory"] else ""
+
+
+def _config(params: Params, publishing: Publishing, obeys: bool) -> Document:
+    """The agent's file of settings. What is not used is not in it."""
+    config: Document = {
+        "settings": {
+            "kernel_log": params["kernel_log"],
+            "interval_s": params["interval"],
+            "slow_interval_s": params["slow_interval"],
+            "deadline_s": params["deadline"],
+            "start_deadline_s": params["start_deadline"],
+            "policy": params["policy"],
+        },
+        "textfile": _textfile(params),
+    }
+    if publishing.servers:
+        config["zookeeper"] = {
+            "servers": publishing.servers,
+            "host": params["host"],
+            "path": publishing.path,
+            "credentials": CREDENTIALS if publishing.logs_in else None,
+            "session_s": params["zookeeper_session"],
+            "silent_s": max(90, params["interval"] * 4 + params["start_deadline"]),
+        }
+        config["mesos"] = {
+            "unit": params["mesos_unit"],
+            "work_dir": params["mesos_work_dir"],
+            "environment": params["mesos_environment"],
+            "url": params["mesos_url"],
+            "ca_file": params["mesos_ca_file"] or None,
+        }
+    if obeys:
+        config["orders"] = params["orders"]
+    return config
+
+
+def _credentials(publishing: Publishing) -> Document:
+    """The password, in a file of its own that only the agent can read."""
+    if not publishing.logs_in:
+        return {"path": CREDENTIALS, "state": "absent"}
+    login = {name: value for name, value in publishing.login.items() if value}
+    return {"path": CREDENTIALS, "content": f"{json.dumps(login)}\n", "mode": "0600", **ROOT_OWNS, "sensitive": True}
+
+
+def _order_files(params: Params, obeys: bool) -> list[Document]:
+    if not obeys:
+        return [{"path": ORDER_PATH_FILE, "state": "absent"}, {"path": ORDER_SERVICE_FILE, "state": "absent"}]
+    path_unit = render(ROLE, "baremetal-gpu-order.path.j2")
+    service = render(ROLE, "baremetal-gpu-order.service.j2", python=params["python"], program=PROGRAM)
+    return [
+        {"path": ORDER_PATH_FILE, "content": path_unit, "mode": "0644", **ROOT_OWNS},
+        {"path": ORDER_SERVICE_FILE, "content": service, "mode": "0644", **ROOT_OWNS},
+    ]
+
+
+def _absent() -> Document:
+    paths = (
+        UNIT_PATH,
+        COMMAND,
+        PROGRAM,
+        CONFIG,
+        CREDENTIALS,
+        ORDER_PATH_FILE,
+        ORDER_SERVICE_FILE,
+        "/var/lib/baremetal-gpu/orders",
+        FACT,
+        "/var/lib/baremetal-gpu/agent",
+    )
+    return {
+        "units": [
+            {"name": ORDER_PATH_UNIT, "enabled": False, "state": "stopped"},
+            {"name": UNIT, "enabled": False, "state": "stopped"},
+        ],
+        "files": [*({"path": path, "state": "absent"} for path in paths), *FORMER],
+    }

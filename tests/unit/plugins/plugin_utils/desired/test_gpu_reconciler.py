@@ -1,0 +1,134 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the role gpu_reconciler.
+
+documents/gpu_reconciler.json has cases with the documents that the role made in Jinja.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.filter.desired import desired as plan_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import digest_id
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import gpu_reconciler
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.gpu_reconciler import desired
+from tests.unit.project.tree import load_yaml
+
+CASES = json.loads((Path(__file__).parent / "documents/gpu_reconciler.json").read_text())
+DEFAULTS = {
+    name.removeprefix("gpu_reconciler_"): value
+    for name, value in load_yaml("roles/gpu_reconciler/defaults/main.yml").items()
+    # A file of the controller, which the plan does not read.
+    if name != "gpu_reconciler_secrets_path"
+}
+SITE: dict[str, Any] = CASES["site"]["peers"]
+GIVEN = {"zookeeper_servers": ["192.0.2.1:2181"], "masters": ["http://192.0.2.1:5050"]}
+LOGIN = {"zookeeper_user": "r", "zookeeper_password": "secret-r"}
+
+
+def canonical(document: dict[str, Any]) -> str:
+    """As it is compared. The program stands for itself, since every change of its sources makes it another one."""
+    text = json.dumps(document, sort_keys=True)
+    return text.replace(json.dumps(bundle("reconciler.command")), '"bundle of reconciler.command"')
+
+
+def problems(peers: dict[str, Any] = SITE, **given: Any) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = plan_of({**DEFAULTS, **given}, "gpu_reconciler", {}, peers)["problems"]
+    return rows
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_document_and_the_problems_are_those_of_the_case(name: str) -> None:
+    case = CASES[name]
+    plan = desired({**DEFAULTS, **case["params"]}, {}, case["peers"])
+    assert [str(problem) for problem in plan.problems] == case["problems"]
+    assert canonical(plan.desired) == canonical(case.get("desired", {}))
+    assert plan.parts == {part: case[part] for part in ("makes_logins", "is_operator")}
+
+
+def test_hosts_are_known_by_the_names_of_their_mesos_agents_without_their_passwords() -> None:
+    secrets = {"gpu-reconciler": "own", "gpu-agent-gpu1": "a", "gpu-agent-gpu2": "b", "gpu-agent-gpu3": "c"}
+    plan = desired(DEFAULTS, {}, {**SITE, "secrets": secrets})
+    (file,) = (file for file in plan.desired["files"] if file["path"] == gpu_reconciler.LOGINS)
+    assert json.loads(file["content"]) == {
+        "gpu1": digest_id("gpu-agent-gpu1", "a"),
+        "two.example": digest_id("gpu-agent-gpu2", "b"),
+        "three": digest_id("gpu-agent-gpu3", "c"),
+    }
+    assert file["sensitive"]
+
+
+@pytest.mark.parametrize(
+    ("given", "subject", "cause"),
+    [
+        ({"zookeeper_user": "r"}, "gpu_reconciler_zookeeper_user", "goes with gpu_reconciler_zookeeper_password"),
+        ({**LOGIN, "zookeeper_former_user": "r"}, "gpu_reconciler_zookeeper_former_user", "goes with"),
+        ({**LOGIN, "agents_password": "x"}, "gpu_reconciler_agents_user", "goes with gpu_reconciler_agents_password"),
+        ({**LOGIN, "mesos_principal": "p"}, "gpu_reconciler_mesos_principal", "goes with gpu_reconciler_mesos_secret"),
+        ({"agents_user": "all", "agents_password": "x"}, "gpu_reconciler_agents_user", "a login of the reconciler"),
+        ({"hosts": {"gpu1": {"user": "u", "password": "x"}}}, "gpu_reconciler_hosts", "a login of the reconciler"),
+        (
+            {"mode": "act"},
+            "gpu_reconciler_mode",
+            "there is no login for ZooKeeper, where anybody could then give orders",
+        ),
+    ],
+)
+def test_a_login_that_is_half_given_or_lacking_is_refused(given: dict[str, Any], subject: str, cause: str) -> None:
+    rows = problems(**GIVEN, **given)
+    assert [row["subject"] for row in rows] == [subject]
+    assert cause in rows[0]["cause"]
+    assert rows[0]["remedy"].startswith("give ")
+
+
+def test_two_hosts_with_one_login_are_refused_and_the_password_is_not_shown() -> None:
+    shared = {"user": "agents", "password": "secret-a"}
+    rows = problems(**GIVEN, **LOGIN, hosts={"gpu1": shared, "gpu2": shared})
+    assert [(row["code"], row["cause"]) for row in rows] == [("shared_login", "gpu1 and gpu2 have the same login")]
+    assert "secret-a" not in str(rows)
+
+
+@pytest.mark.parametrize("login", ["u", {"user": "u"}, {"user": "a:b", "password": "x"}, {"user": "", "password": "x"}])
+def test_a_host_without_a_user_or_a_password_is_refused(login: Any) -> None:
+    rows = problems(**GIVEN, **LOGIN, hosts={"gpu1": login})
+    assert [(row["subject"], row["remedy"]) for row in rows] == [
+        ("gpu1", "give a user without a colon, and a password")
+    ]
+
+
+def test_two_hosts_with_the_name_of_one_mesos_agent_are_refused() -> None:
+    rows = problems({**SITE, "publisher_hostnames": ["two.example", "two.example", ""]})
+    assert [str(row["cause"]) for row in rows] == [
+        "gpu1 and gpu2 both have two.example as the name of their Mesos agent"
+    ]
+
+
+def test_every_problem_of_the_settings_is_told_at_once() -> None:
+    rows = problems(**GIVEN, mode="act", zookeeper_password="x", journal_files=1)
+    assert [row["subject"] for row in rows][:2] == ["gpu_reconciler_zookeeper_user", "gpu_reconciler_mode"]
+    assert "journal_files is 1" in rows[2]["cause"]
+
+
+def test_the_authority_of_the_masters_is_read_only_where_it_is_used() -> None:
+    class Unread(dict[str, Any]):
+        def __getitem__(self, key: str) -> Any:
+            assert key != "authority"
+            return super().__getitem__(key)
+
+    assert desired(DEFAULTS, {}, Unread(SITE)).desired
+    tls = {**SITE, "tls": "required", "authority": "-----BEGIN"}
+    assert tls["authority"] in canonical(desired(DEFAULTS, {}, tls).desired)
+
+
+def test_the_role_has_the_paths_of_the_plan() -> None:
+    variables = load_yaml("roles/gpu_reconciler/vars/main.yml")
+    assert variables["__gpu_reconciler_command"] == gpu_reconciler.COMMAND
+    assert variables["__gpu_reconciler_credentials"] == gpu_reconciler.CREDENTIALS
+    assert variables["__gpu_reconciler_names"] == [f"gpu_reconciler_{name}" for name in DEFAULTS]
