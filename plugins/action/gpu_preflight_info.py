@@ -16,7 +16,6 @@ from ansible.module_utils.common.validation import check_type_bool, check_type_d
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.report import report
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.variables import DEFAULTS
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import options_of, unsuitable
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import ROLES_OF_A_NODE
@@ -28,12 +27,9 @@ JUDGED_ROLES = ("converge", *ROLES_OF_A_NODE)
 # Every variable of the other roles that holds a URL, whatever it is called.
 _URL = re.compile(r"(nvidia_driver|cuda|container_runtime)_.*_(url|uri)$")
 
-# What their variables are like is read once and not for each host.
+# Read here, once for all hosts: Ansible forks a process for each of them, which would read it again.
 for role in (OWN, *JUDGED_ROLES):
     options_of(role)
-# The stages that follow ask the host by this module; this one does not.
-before_forks.prepare_while_hosts_answer("baremetal.gpu.host_drift_info")
-before_forks.freeze()
 
 
 def checksum(path: str, cache: str) -> str:

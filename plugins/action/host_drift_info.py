@@ -1,10 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module as Ansible runs any, with the documents of roles that it is asked for.
-
-Every role asks the module first, so what its tasks share is made ready here.
-"""
+"""The module as Ansible runs any, with the documents of the roles that a task names."""
 
 from __future__ import annotations
 
@@ -14,12 +11,8 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.common.validation import check_type_list
 from ansible.plugins.action.normal import ActionModule as AsAnyModule
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.drift_remedy import as_sent, joined
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import ROLES
-
-before_forks.load_plugins()
-before_forks.freeze()
 
 # In a document, what an operator should know of a host that is like it. Not the host's affair.
 NOTES = "notes"
