@@ -92,6 +92,6 @@ def index(directory: Path) -> int:
 def _run(*words: str, cwd: Path | None = None) -> str:
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        said = untrusted_text.several_lines(done.stderr.strip() or done.stdout.strip())
-        raise ManifestError(f"{words[0]} ended with {done.returncode}: {said}")
+        output = untrusted_text.several_lines(done.stderr.strip() or done.stdout.strip())
+        raise ManifestError(f"{words[0]} ended with {done.returncode}: {output}")
     return done.stdout

@@ -17,12 +17,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils import stages
 # This one rescues what fails in it, and tells why afterwards.
 EXPLAINING_ROLE = "converge"
 
-# Plays that only prepare those that follow, and those of which all is done in a role.
-QUIET_PLAYS = (
-    "Sort hosts by what is in them",
-    "Preflight",
-    "Driver, device nodes, CUDA and container engine",
-)
+# Outside a role, these only choose the hosts of the tasks that follow. They begin no stage.
+CHOOSING_ACTIONS = ("gpu_facts", "host_drift_info", "group_by", "meta")
 
 # What became of a host at a stage. The later in this list, the more it says: a stage with one change is changed.
 SKIPPED, OK, CHANGED, RUNNING, FAILED, UNREACHABLE = "skipped", "ok", "changed", "running", "failed", "unreachable"
@@ -84,7 +80,7 @@ class Host:
 
 
 class Run:
-    """A run, by what has been said of it so far.
+    """A run, by the events so far.
 
     :param expected: how long each stage took in earlier runs, in seconds; for what remains.
     :param on_failure: called once for each failure, when it is certain to be worth telling.
@@ -126,10 +122,10 @@ class Run:
         self.stage = ""
         self.task = ""
 
-    def task_started(self, name: str, role: str, now: float) -> str:
+    def task_started(self, name: str, role: str, action: str, now: float) -> str:
         """Returns the task's stage."""
         self._charge(now)
-        self.stage = self._stage_of(role)
+        self.stage = self._stage_of(role, action)
         self.task = name
         self._role = short(role)
         return self.stage
@@ -283,14 +279,14 @@ class Run:
         order = self.stages()
         return self.stage in order and order.index(stage) < order.index(self.stage)
 
-    def _stage_of(self, role: str) -> str:
+    def _stage_of(self, role: str, action: str) -> str:
         name = short(role)
         if name and name not in stages.SHARED_ROLES:
             stage = stages.NAME_OF_ROLE.get(name, name)
             if stage in stages.NAMES:
                 self._last_known = stage
             return stage
-        if self.stage or self.play in QUIET_PLAYS:
+        if self.stage or short(action) in CHOOSING_ACTIONS:
             return self.stage
         # Tasks between roles belong to the stage before; a play that has no roles is a stage.
         return self._last_known or self.play
@@ -315,6 +311,6 @@ class Run:
                 self._tell(failure)
 
 
-def short(role: str) -> str:
-    """A role's name without that of its collection."""
-    return role.rpartition(".")[2]
+def short(name: str) -> str:
+    """The name of a role or an action without that of its collection."""
+    return name.rpartition(".")[2]

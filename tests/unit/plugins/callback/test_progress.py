@@ -33,8 +33,8 @@ PLAYBOOK = """
     - name: Need the host
       ansible.builtin.command: "true"
     - name: Look at the disk
-      ansible.builtin.fail:
-        msg: "full: the disk is full. Remedy: free some space"
+      baremetal.gpu.refuse:
+        problems: [{cause: the disk is full., remedy: free some space}]
       when: inventory_hostname == 'full'
     - name: Try it
       block:
@@ -128,8 +128,8 @@ COMMON = """
       ansible.builtin.command: "{{ 'false' if inventory_hostname == 'full' else 'sleep 2' }}"
   rescue:
     - name: Tell why
-      ansible.builtin.fail:
-        msg: "full: the disk is full. Remedy: free some space"
+      baremetal.gpu.refuse:
+        problems: [{cause: the disk is full., remedy: free some space}]
 """
 
 
@@ -251,8 +251,8 @@ SLOW = """
       ansible.builtin.debug:
         msg: "{{ [] is superset([]) }}"
     - name: Look at the disk
-      ansible.builtin.fail:
-        msg: "full: the disk is full. Remedy: free some space"
+      baremetal.gpu.refuse:
+        problems: [{cause: the disk is full., remedy: free some space}]
       when: inventory_hostname == 'full'
 """
 
