@@ -26,7 +26,7 @@ HostsArgument = Annotated[
         help="Hosts or groups of the inventory; after --, further options of ansible-playbook.",
     ),
 ]
-CheckOption = Annotated[bool, typer.Option("--check", help="Tell what would be done, and change nothing.")]
+CheckOption = Annotated[bool, typer.Option("--check", help="Show what would be done, and change nothing.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")]
 
 

@@ -56,8 +56,8 @@ def fetch(
     """
     try:
         debian.need_tools()
-        wanted = manifests.load(manifest_file)
-        for release in wanted.releases:
+        content = manifests.load(manifest_file)
+        for release in content.releases:
             if not release.is_debian:
                 typer.echo(f"{release.name}: not fetched; dnf reposync makes a mirror of its repositories", err=True)
                 continue
@@ -66,7 +66,7 @@ def fetch(
                 sources.append((security, [f"{release.codename}-security"]))
             count = debian.fetch(release, sources, directory / release.name, proxy)
             typer.echo(f"{release.name}: {count} packages")
-        for row in wanted.downloads:
+        for row in content.downloads:
             typer.echo(downloads.fetch(row, directory / "files"))
     except manifests.ManifestError as error:
         raise SystemExit(f"gpuops fetch: {error}") from error

@@ -26,7 +26,7 @@ MOST_REFUSED = 5
 HOSTS_HELP = "NAME or NAME=ADDRESS; gpu[1:4]=192.0.2.[31:34] is four. May be given several times."
 
 
-def ask(given: dict[str, Any]) -> dict[str, Any]:
+def prompted(given: dict[str, Any]) -> dict[str, Any]:
     """Questions on the terminal for what was not given."""
     typer.echo("Names of hosts are separated by blanks; an address follows its name after =.")
     hosts: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def _file(path: Path | None) -> dict[str, Any]:
     return content
 
 
-def tell(site: answers.Answers, look: discover.Look) -> None:
+def print_facts(site: answers.Answers, look: discover.Look) -> None:
     """Print the facts of the hosts."""
     width = max(len(host.name) for host in site.hosts)
     for host in site.hosts:
@@ -108,11 +108,11 @@ def init(
     use_free_disks: Annotated[
         bool | None, typer.Option("--use-free-disks", help="Make OSDs of all disks that are free.")
     ] = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the hosts.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Gather no facts of the hosts.")] = False,
 ) -> None:
     """Make the complete inventory of a site, and never overwrite anything.
 
-    Asks the hosts what is in them, and proposes from it: groups by the model
+    Gathers facts of the hosts, and proposes from them: groups by the model
     of the GPUs, the network of the storage, and disks that are free. Without
     hosts in options or answers it asks on the terminal.
 
@@ -141,7 +141,7 @@ def init(
             content = answers.merge(content, {"hosts": answers.named(words or [], role)})
         asking = not content["hosts"] and sys.stdin.isatty()
         if asking:
-            content = ask(content)
+            content = prompted(content)
         site = answers.read(content)
         look = discover.Look()
         if not offline:
@@ -149,7 +149,7 @@ def init(
             look = discover.look(site)
             if look.output and not look.hosts and not look.problems:
                 typer.echo(look.output, err=True)
-            tell(site, look)
+            print_facts(site, look)
             if asking and not site.use_free_disks:
                 site.use_free_disks = _use_disks(site, look)
         rendered = files.render(site, look.hosts)
@@ -189,4 +189,4 @@ def _next_steps(site: answers.Answers, look: discover.Look, directory: Path, off
         typer.echo(f"  keep a copy of {files.PASSWORD}; without it the keys of the storage are lost")
     typer.echo(f"  cd {directory} && gpuops plan && gpuops up")
     if site.of(answers.GPU):
-        typer.echo("  gpuops inventory    (groups of hosts by what the driver says of their GPUs)")
+        typer.echo("  gpuops inventory    (groups of hosts by the driver's facts of their GPUs)")

@@ -101,7 +101,7 @@ def _request(given: Mapping[str, Any], app: Any) -> tuple[placement.Request, int
     else:
         both = [f"--{key.replace('_', '-')}" for key, value in sizes.items() if value is not None]
         if both:
-            raise _Wrong(f"the app says what it needs, so {', '.join(both)} cannot be given with --app")
+            raise _Wrong(f"the app has what it needs, so {', '.join(both)} cannot be given with --app")
         request, instances = placement_app.request(app)
     request = request._replace(
         models=tuple(given["models"]),
@@ -139,7 +139,7 @@ def _as_json(choice: placement.Choice) -> dict[str, Any]:
     }
 
 
-def _say(text: str, err: bool) -> None:
+def _print(text: str, err: bool) -> None:
     """Names and reasons come from files of which hosts have written parts."""
     typer.echo(untrusted_text.several_lines(text), err=err)
 
@@ -162,7 +162,8 @@ def place(
     ] = None,
     inventory: InventoryOption = None,
     mesos_state: Annotated[
-        Path | None, typer.Option(help="What the leading Mesos master says at /state: CPU, memory and what is in use.")
+        Path | None,
+        typer.Option(help="The state of the leading Mesos master, from /state: CPU, memory and what is in use."),
     ] = None,
     app: Annotated[Path | None, typer.Option(help="A Marathon app to place and to print with constraints.")] = None,
     gpus: Annotated[int | None, typer.Option(help="Whole GPUs; 1 by default.")] = None,
@@ -185,7 +186,7 @@ def place(
     allow_unknown: Annotated[bool, typer.Option(help="Use cards also whose health is not known.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Choose nodes and cards for a task, and say why; the exit code is 1 if no node fits.
+    """Choose nodes and GPUs for a task, and print why; the exit code is 1 if no node fits.
 
     Examples:
 
@@ -205,7 +206,7 @@ def place(
     }
     try:
         if nodes is not None and inventory is not None:
-            raise _Wrong("--nodes says what to choose among, so --inventory cannot be given with it")
+            raise _Wrong("--nodes is what to choose among, so --inventory cannot be given with it")
         nodes = nodes or _own_snapshot(inventory)
         if links is not None and links not in LINKS:
             raise _Wrong(f"--links {links}: there are {', '.join(LINKS)}")
@@ -219,16 +220,16 @@ def place(
     except placement.Refused as refused:
         notes = "".join(f"\n  {note}" for note in getattr(refused, "__notes__", []))
         why = "".join(f"\n  {text}: {number} nodes" for text, number in refused.excluded.items())
-        _say(f"gpuops place: none of the {refused.nodes} nodes fits{why}{notes}", err=True)
+        _print(f"gpuops place: none of the {refused.nodes} nodes fits{why}{notes}", err=True)
         raise typer.Exit(REFUSED) from refused
     except placement_app.BrokenApp as wrong:
-        _say(f"gpuops place: {app}: {wrong}", err=True)
+        _print(f"gpuops place: {app}: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     except placement_facts.BrokenNodes as wrong:
-        _say(f"gpuops place: {mesos_state or nodes}: {wrong}", err=True)
+        _print(f"gpuops place: {mesos_state or nodes}: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     except (_Wrong, SiteError, fleet_file.SnapshotError, ValueError) as wrong:
-        _say(f"gpuops place: {wrong}", err=True)
+        _print(f"gpuops place: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     rows = [_as_json(choice) for choice in choices]
     if as_json:
@@ -236,6 +237,6 @@ def place(
         return
     # The app goes to standard output alone, so that it can be sent on as it is.
     for row in rows:
-        _say(_as_text(row), err=pinned is not None)
+        _print(_as_text(row), err=pinned is not None)
     if pinned:
         typer.echo(json.dumps(pinned, indent=2))

@@ -53,7 +53,7 @@ def plan_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     words: WordsArgument = None,
 ) -> None:
-    """Tell what gpuops up would do, host by host, and change nothing.
+    """Show what gpuops up would do, host by host, and change nothing.
 
     Runs preflight and the stages with --check --diff. What would be installed,
     changed, rebooted or wiped is named; hosts with one plan are printed together.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``gpuops up``: bring the site to what its inventory says."""
+"""``gpuops up``: bring the site to what its inventory describes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def up(
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")] = False,
     words: WordsArgument = None,
 ) -> None:
-    """Bring the site to what its inventory says: from preflight to storage and scheduler, as baremetal.gpu.site does.
+    """Bring the site to what its inventory describes, from preflight to storage and scheduler; runs baremetal.gpu.site.
 
     Exit status: 0 every host is done, 2 hosts failed, 4 hosts could not be
     reached, 6 both, 1 Ansible came to no host, 64 wrong options, 130 Ctrl-C.

@@ -26,7 +26,7 @@ CAUSES = {
     "become": (14, "the account may not become root"),
     "python": (15, "Ansible cannot run its modules there"),
     "preflight": (20, "preflight found what is in the way"),
-    "driver": (30, "the driver cannot be asked"),
+    "driver": (30, "the driver does not respond"),
     "gpu_fatal": (31, "a GPU or the host is judged fatal"),
     "gpu_degraded": (32, "a GPU or the host is judged degraded"),
     "agent": (33, "the agent is not at work"),

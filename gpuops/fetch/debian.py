@@ -28,7 +28,7 @@ def need_tools() -> None:
 
 
 def fetch(release: Release, sources: list[tuple[str, list[str]]], destination: Path, proxy: str = "") -> int:
-    """Fill ``destination`` with the packages of a release and the index that apt wants; return their number.
+    """Fill ``destination`` with the packages of a release and the index that apt needs; return their number.
 
     :param sources: pairs of archive URI and its suites
     Packages that are there already are not fetched again; what a cut left half fetched is completed. Raises

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The manifest: everything that a site's hosts have yet to install, by operating system.
 
-It is read from a run of site.yml in check mode, so it holds what the roles really ask for on these very hosts: the
+It is read from a run of site.yml in check mode, so it holds what the roles really need on these very hosts: the
 driver branch that suits the GPUs, the headers of the kernels that are there, the versions that the inventory pins.
 """
 
@@ -128,7 +128,7 @@ class Manifest:
             if other != download:
                 raise ManifestError(
                     f"{download.url} ({download.sha256}) and {other.url} ({other.sha256}) would be one file of the "
-                    "mirror; see which host asks for what, and correct the variable that names the URL"
+                    "mirror; see which host needs what, and correct the variable that names the URL"
                 )
 
     def dump(self) -> str:
@@ -221,7 +221,7 @@ def from_inventory(
 def from_events(taken: Iterable[events.Event]) -> Manifest:
     """The manifest of a check run, from its events. Raises ManifestError, which names the host."""
     systems: dict[str, dict[str, Any]] = {}
-    wanted: dict[str, list[dict[str, Any]]] = {}
+    missing: dict[str, list[dict[str, Any]]] = {}
     sources: dict[str, list[dict[str, Any]]] = {}
     downloads: dict[str, Download] = {}
     first_host: dict[str, str] = {}
@@ -234,7 +234,7 @@ def from_events(taken: Iterable[events.Event]) -> Manifest:
             systems[host] = mapping(plan.get("os"))
         if event.task.action == DRIFT_MODULE:
             drift = mapping(result.get("drift"))
-            wanted.setdefault(host, []).extend(
+            missing.setdefault(host, []).extend(
                 row for row in rows(drift.get("packages")) if "install" in texts(row.get("actions"))
             )
             sources.setdefault(host, []).extend(rows(drift.get("repositories")))
@@ -250,12 +250,12 @@ def from_events(taken: Iterable[events.Event]) -> Manifest:
                         )
                     first_host.setdefault(found.url, host)
     releases: dict[str, Release] = {}
-    for host in sorted(wanted):
+    for host in sorted(missing):
         if host not in systems:
             raise ManifestError(f"{host}: the run has no plan of preflight for this host, which names its system")
         found_release = _release(systems[host])
         found_release.components = sorted({"main", *_components(sources.get(host, []))})
-        found_release.packages = sorted({_package(row) for row in wanted[host]})
+        found_release.packages = sorted({_package(row) for row in missing[host]})
         _of_host(host, found_release)
         release = releases.setdefault(found_release.name, found_release)
         if release.architecture != found_release.architecture:

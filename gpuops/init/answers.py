@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a site is to be, as its operator says it: by options, by a file or by answering questions."""
+"""What a site is to be, from its operator: options, a file or answers to questions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the hosts of a site to be say of themselves, and what is proposed from it."""
+"""Facts of the hosts of a site to be, and what is proposed from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAYBOOK = Path(__file__).with_name("discover.yml")
 # Names of a disk that stay the same at every boot, the best first: by its own serial number, then by its port.
 _BETTER = ("wwn-", "nvme-eui.", "nvme-", "scsi-3", "ata-", "scsi-", "virtio-", "usb-")
 _NO_DISK = re.compile(r"(loop|ram|zram|dm-|sr|fd|md|nbd|mmcblk)")
-# Whoever says that he has more of them does not tell the truth.
+# No host has more of them.
 MOST_GPUS, MOST_DISKS = 256, 1000
 MODEL_AT_MOST, GROUP_AT_MOST = 80, 60
 
@@ -51,7 +51,7 @@ class Found:
     """Facts of a host, as one printable line each.
 
     :ivar gpus: models of its GPUs, one for each.
-    :ivar gpu: the facts that tell them.
+    :ivar gpu: the facts with them.
     :ivar refused: facts that cannot be used, with why.
     """
 
@@ -78,7 +78,7 @@ def read(facts: Mapping[str, Any]) -> Found:
     devices = pci.gpus(untrusted_document.rows(gpu.get("pci")))
     refused = []
     if len(devices) > MOST_GPUS:
-        refused.append(f"it says that it has {len(devices)} GPUs; look at the host. None of them is used")
+        refused.append(f"it reports {len(devices)} GPUs; look at the host. None of them is used")
         devices, gpu = [], {}
     gpus = [untrusted_document.text(row.get("model"), MODEL_AT_MOST) or "unknown GPU" for row in devices]
     system = " ".join(untrusted_document.text(facts.get(key), 40) for key in ("distribution", "distribution_version"))

@@ -48,7 +48,7 @@ class Group:
 
 
 class FromHost(str):
-    """A text from a host: Ansible is told never to take it for a template."""
+    """A text from a host: Ansible never takes it for a template."""
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Drawings of a report as SVG. Colours come from the page's style, and no drawing says what no table says too."""
+"""Drawings of a report as SVG. Colours come from the page's style, and no drawing has what no table has too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MOST_GPUS = 64
 
 
 def scores(topology: Any) -> list[list[float | None]]:
-    """How close every two GPUs are, as many rows as columns; none where a host says anything else."""
+    """How close every two GPUs are, as many rows as columns; none for anything else."""
     found = untrusted_document.mapping(topology).get("scores")
     if not isinstance(found, list) or not 0 < len(found) <= MOST_GPUS:
         return []
@@ -73,7 +73,7 @@ def topology(host: str, found: Any) -> str:
     ]
     parts = [
         f'<svg class="topology" viewBox="0 0 {size} {size}" width="{size}" height="{size}" role="img" '
-        f'aria-label="{escape(f"How the {count} GPUs of {host} are joined; the table says the same", quote=True)}">'
+        f'aria-label="{escape(f"How the {count} GPUs of {host} are joined; the table has the same", quote=True)}">'
     ]
     for one, other, kind, words in sorted(rows, key=lambda row: row[2] == "nvlink"):
         (x1, y1), (x2, y2) = centres[one], centres[other]
@@ -99,7 +99,7 @@ def timeline(run: Mapping[str, Any] | None, most: int = 60) -> str:
     height = row * len(names) + 34
     parts = [
         f'<svg class="timeline" viewBox="0 0 {left + width + 40} {height}" role="img" '
-        f'aria-label="When each host was at which stage; the table says how long stages took">'
+        f'aria-label="When each host was at which stage; the table has how long stages took">'
     ]
     for number in range(5):
         x = left + width * number / 4

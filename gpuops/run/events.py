@@ -77,7 +77,7 @@ class HostResult(Event):
     :ivar result: what the module returned.
     :ivar problems: those that the result lists.
     :ivar ignored: the playbook goes on after the failure as if there were none.
-    :ivar delegated_to: where the task ran instead; empty for the host itself, and where Ansible does not tell.
+    :ivar delegated_to: where the task ran instead; empty for the host itself, and where Ansible does not print it.
     :ivar stage: in which stage of the run the task is; empty before a reducer has had the event.
     """
 

@@ -13,7 +13,7 @@ from gpuops.run import events, host_reports, records, runner, screen, shards
 from gpuops.run.reducer import Reducer
 from gpuops.site import Site
 
-# Bits of ansible-playbook's exit status that tell of hosts; with any other it has stopped altogether.
+# Bits of ansible-playbook's exit status that are about hosts; with any other it has stopped altogether.
 OF_HOSTS = 2 | 4
 LAST_LINES = 12
 
@@ -45,7 +45,7 @@ class Processes:
         also: events.Take | None,
         most_hosts: int | None,
     ) -> None:
-        self.run = shards.Whole(time.monotonic(), expected, self._tell, self._note)
+        self.run = shards.Whole(time.monotonic(), expected, self._failure, self._note)
         self.reports = host_reports.HostReports()
         self.first_output: list[str] = []
         self._site = site
@@ -166,7 +166,7 @@ class Processes:
             self._also(event)
         self._shown.event(run)
 
-    def _tell(self, failure: progress.Failure) -> None:
+    def _failure(self, failure: progress.Failure) -> None:
         # Before anything wraps its lines, which would take a secret apart.
         failure.result = self._kept.redact.document(failure.result)
         row = screen.failure_row(failure)

@@ -45,7 +45,7 @@ class Reducer:
             if event.ignored:
                 self.run.host_done(host, progress.OK, stage, now)
                 return
-            # Events do not say of a task whether there is a rescue for it. The role converge has one for all that it
+            # Events do not have whether there is a rescue for a task. The role converge has one for all that it
             # does, and explains there.
             rescued = (
                 event.outcome == progress.FAILED
@@ -63,5 +63,5 @@ class Reducer:
 
 
 def _is_include(task: events.Task) -> bool:
-    """Events do not say which role is included: the tasks of that role tell of what stage it is."""
+    """Events do not have which role is included: the stage is that of the tasks of that role."""
     return task.action in INCLUDE_ACTIONS and not task.role

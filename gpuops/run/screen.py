@@ -70,7 +70,7 @@ class Shown:
         """A host failed."""
 
     def note(self, kind: str, host: str, stage: str, task: str, after: float) -> None:
-        """A host reboots, or fails for a reason that is yet to be told."""
+        """A host reboots, or fails for a reason that follows."""
 
     def stopping(self, count: int) -> None:
         """Somebody pressed Ctrl-C."""

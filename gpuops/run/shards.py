@@ -149,7 +149,7 @@ class Whole(progress.Run):
         """A Run for each part of the hosts. What is known of them from before stays known."""
         self._listed = sorted(name for names in parts for name in names)
         for names in parts:
-            shard = progress.Run(self.started, None, self._tell, self._on_note)
+            shard = progress.Run(self.started, None, self._report, self._on_note)
             shard.hosts = {name: self.hosts[name] for name in names if name in self.hosts}
             self._shards.append(shard)
         return self._shards

@@ -2,7 +2,7 @@
 """The secrets of a site, and how they are taken out of whatever is printed or kept.
 
 Secrets are what Ansible can know and nobody is to read: files below ``.secrets``, everything that Ansible Vault has
-encrypted as far as its password is at hand, variables whose names say that they are secret, and the passwords
+encrypted as far as its password is at hand, variables that are secret by their names, and the passwords
 themselves. They are looked for in every form in which a task, a module or a web server writes a text.
 """
 
@@ -29,7 +29,7 @@ HIDDEN = "********"
 # A text of fewer signs may be part of any word, so it is no secret by itself. One that a variable named like a password
 # has, or that somebody has typed as one, is hidden from `SHORTEST` signs on, where it stands alone.
 LONG_ENOUGH, SHORTEST = 8, 4
-# Variables whose names say what they hold.
+# Variables that are secret by their names.
 _NAMED = re.compile(
     r"(?i)(^|[_-])(pass|passw|passwd|password|passphrase|passcode|secret|token|credential|pin|otp|bearer"
     r"|(api|auth|access|secret|private|encryption|signing|shared|license|licence)[_-]?key)(s|_?hash)?$"
@@ -128,7 +128,7 @@ class Secrets:
                 self.text(text, named)
 
     def file(self, path: Path, secret: bool) -> None:
-        """What is secret in a file; one that cannot be read has nothing that Ansible could say.
+        """What is secret in a file; one that cannot be read has nothing that Ansible could print.
 
         :param secret: all of it is.
         """
@@ -270,7 +270,7 @@ def _option(words: Sequence[str], *names: str) -> list[str]:
 
 
 def _passwords(config: Path | None, settings: Mapping[str, str], words: Sequence[str]) -> Iterator[bytes]:
-    """The passwords of Ansible Vault that are in files, or that a program of the site tells."""
+    """The passwords of Ansible Vault that are in files, or that a program of the site prints."""
     here = config.parent if config else Path.cwd()
     named = [
         (here, settings.get("vault_password_file") or ""),

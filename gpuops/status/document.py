@@ -63,7 +63,7 @@ class Reader:
             self._results[event.task.action] = result
 
     def document(self, now: float) -> dict[str, Any]:
-        """The state as its schema says."""
+        """The state, by its schema."""
         known = {**self._nodes, **self._unreached}
         names = [name for name in self._groups.get(NODES, []) if name in known or not self._partial]
         names += [name for name in self._nodes if name not in names]
@@ -104,7 +104,7 @@ class Reader:
             return {**row, "problem": {"cause": cause, "remedy": f"see what `gpuops doctor {name}` finds"}}
         row["driver"] = line(mapping(facts.get("driver")).get("loaded")) or None
         health = mapping(facts.get("health"))
-        # Where an agent says that something is wrong, there was a GPU, or one is expected.
+        # Where an agent reports that something is wrong, there was a GPU, or one is expected.
         if facts.get("present") is False and health.get("verdict") in (None, "ok"):
             return {**row, "state": NO_GPU}
         verdicts = {line(gpu.get("uuid")) or None: gpu for gpu in rows(health.get("devices"))}

@@ -65,7 +65,7 @@ class ActionModule(BindingAction):
         self.check_runfile(arguments)
 
     def take_own(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
-        """The role's own. Without a good value of these there is nothing to ask the host."""
+        """The role's own. Without a good value of these no host is looked at."""
         own = {name: self.resolved(name, variables) for name in options_of(OWN) if name in variables}
         if rows := unsuitable([OWN], own, lambda value: value):
             raise AnsibleActionFail(report(variables["inventory_hostname"], rows))
@@ -100,10 +100,10 @@ class ActionModule(BindingAction):
             raise AnsibleActionFail(f"{host}: {name} has no value: {failure}. Remedy: {remedy}.") from None
 
     def check_runfile(self, arguments: dict[str, Any]) -> None:
-        wanted, runfile = arguments.get("variables"), arguments.get("runfile")
-        if not isinstance(wanted, dict) or not isinstance(runfile, dict) or not runfile.get("path"):
+        variables, runfile = arguments.get("variables"), arguments.get("runfile")
+        if not isinstance(variables, dict) or not isinstance(runfile, dict) or not runfile.get("path"):
             return
-        if wanted.get("nvidia_driver_method") != "runfile":
+        if variables.get("nvidia_driver_method") != "runfile":
             return
         path = self._loader.path_dwim(str(runfile["path"]))
         try:

@@ -34,13 +34,13 @@ class ActionModule(AsAnyModule):
             return dict(answer)
         finished = not answer["drifted"]
         result = {"changed": False, "drifted": answer["drifted"], "finished_roles": roles if finished else []}
-        # Otherwise the roles tell it.
-        if finished and (told := [*notes, *answer[NOTES]]):
-            result["warnings"] = [f"{(task_vars or {})['inventory_hostname']}: {note}" for note in told]
+        # Otherwise the roles print them.
+        if finished and (texts := [*notes, *answer[NOTES]]):
+            result["warnings"] = [f"{(task_vars or {})['inventory_hostname']}: {note}" for note in texts]
         return result
 
     def document(self, roles: list[str], variables: dict[str, Any]) -> dict[str, Any] | None:
-        """What a host is like on which the roles have nothing to do; None where not all of them can say it."""
+        """What a host is like on which the roles have nothing to do; None where not all of them have it."""
         documents = []
         for role in roles:
             document = self.finished(role, variables)
@@ -56,7 +56,7 @@ class ActionModule(AsAnyModule):
     def finished(self, role: str, variables: dict[str, Any]) -> dict[str, Any] | None:
         name = f"__{role}_finished"
         if name not in variables:
-            raise AnsibleActionFail(f"{role} does not say what a finished host is like, or the play does not import it")
+            raise AnsibleActionFail(f"{role} has no description of a finished host, or the play does not import it")
         # As the role's own tasks have it.
         path = str(ROLES / role)
         search = [path, *variables.get("ansible_search_path", [])]

@@ -11,7 +11,7 @@ short_description: Show hosts and stages in place of every task
 version_added: 0.1.0
 description:
   - On a terminal, shows one picture that is kept up to date. It has a line for each host with what became of it at each
-    stage and what it is doing now, and says how long the run has taken.
+    stage and what it is doing now, and how long the run has taken.
   - A failure is printed when it happens, with its cause and its remedy as far as the playbook gives them. At the end
     there is a summary by host and stage.
   - Without a terminal nothing but reboots, failures and the summary is printed.
@@ -220,7 +220,7 @@ class CallbackModule(CallbackBase):
             with self._lock:
                 self._run.host_finished(result.host.name, roles)
         if self._verbose:
-            self._tell(result, kind)
+            self._print_result(result, kind)
 
     def v2_runner_on_skipped(self, result):
         self._done(result, progress.SKIPPED)
@@ -294,7 +294,7 @@ class CallbackModule(CallbackBase):
             after = self._run.elapsed(time.monotonic())
             self._screen.print([progress_text.note_line(kind, host, stage, task, after)])
 
-    def _tell(self, result, kind):
+    def _print_result(self, result, kind):
         """With -v: what was changed, and the messages of debug."""
         message = result.result.get("msg") if result.task.action in ("debug", "ansible.builtin.debug") else None
         if kind is progress.CHANGED or message is not None:
@@ -304,7 +304,7 @@ class CallbackModule(CallbackBase):
     def _print(self, text, indent=""):
         with self._lock:
             first, *others = untrusted_text.several_lines(text, LONGEST).rstrip("\n").split("\n")
-            # What a host says in several lines stands behind its name, and looks like nothing of ours.
+            # What a host returns in several lines stands behind its name, and looks like nothing of ours.
             self._screen.print([[("plain", line)] for line in (first, *(f"{indent}{line}" for line in others))])
 
     def _draw(self, now):

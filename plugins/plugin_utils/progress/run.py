@@ -14,16 +14,16 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import stages
 
-# This one rescues what fails in it, and tells why afterwards.
+# This one rescues what fails in it, and explains it afterwards.
 EXPLAINING_ROLE = "converge"
 
 # Outside a role, these only choose the hosts of the tasks that follow. They begin no stage.
 CHOOSING_ACTIONS = ("gpu_facts", "host_drift_info", "group_by", "meta")
 
-# What became of a host at a stage. The later in this list, the more it says: a stage with one change is changed.
+# What became of a host at a stage. The later in this list, the more it counts: a stage with one change is changed.
 SKIPPED, OK, CHANGED, RUNNING, FAILED, UNREACHABLE = "skipped", "ok", "changed", "running", "failed", "unreachable"
 _RANK = {name: rank for rank, name in enumerate((SKIPPED, OK, CHANGED, FAILED, UNREACHABLE))}
-# In a failure's result: the host that a task was delegated to. Ansible takes it out of what it tells of results.
+# In a failure's result: the host that a task was delegated to. Ansible takes it out of results.
 DELEGATED = "delegated_to"
 REBOOT_ACTIONS = ("reboot", "ansible.builtin.reboot", "ansible.legacy.reboot")
 # In a result: roles that have nothing to do on the host, and of which no task will be run for it.
@@ -184,7 +184,7 @@ class Run:
     ) -> None:
         """A task failed on a host, or the host could not be reached: ``kind`` is failed or unreachable.
 
-        Where the playbook has a rescue for it, nothing is told before it is clear that the rescue did not come.
+        Where the playbook has a rescue for it, nothing is reported before it is clear that the rescue did not come.
         """
         host = self.hosts.get(name) or self._met(name)
         if host.task:
@@ -202,7 +202,7 @@ class Run:
                 self._on_note(FAILING, name, stage, task)
             return
         self._waiting.pop(name, None)
-        self._tell(failure)
+        self._report(failure)
 
     def finished(self, now: float, cut: bool = False) -> None:
         """The run is over; ``cut`` if somebody stopped it."""
@@ -297,18 +297,18 @@ class Run:
             self.stage_seconds[self.stage] = self.stage_seconds.get(self.stage, 0.0) + now - self._mark
         self._mark = now
 
-    def _tell(self, failure: Failure) -> None:
+    def _report(self, failure: Failure) -> None:
         self.failures.append(failure)
         if self._on_failure:
             self._on_failure(failure)
 
     def _flush(self) -> None:
-        """What no explanation followed is told as it was."""
+        """What no explanation followed is reported as it was."""
         waiting, self._waiting = self._waiting, {}
         for name, failure in waiting.items():
             host = self.hosts[name]
             if host.failure is failure and not failure.recovered:
-                self._tell(failure)
+                self._report(failure)
 
 
 def short(name: str) -> str:

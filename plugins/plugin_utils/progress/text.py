@@ -31,7 +31,7 @@ SYMBOLS = {
 # For terminals that have ASCII only.
 ASCII = {"✓": "+", "±": "c", "▸": ">", "✗": "X", "·": ".", "…": "~", "↻": "R"}
 
-# What ssh says of a host that it does not get into, and what to do about it.
+# Messages of ssh about a host that it does not get into, and what to do about it.
 _REACH = (
     (
         "host key verification failed",
@@ -39,7 +39,7 @@ _REACH = (
     ),
     ("permission denied", "give the account ansible_user your public key there (ssh-copy-id), or name another account"),
     ("could not resolve hostname", "set ansible_host to its address, or give its name to the name service"),
-    ("", "see that `ssh {host}` gets in as the inventory says (ansible_host, ansible_user), then run it again"),
+    ("", "see that `ssh {host}` gets in as the inventory has it (ansible_host, ansible_user), then run it again"),
 )
 _CENSORED = "take no_log off for one run to see its result, or look at the host"
 _UNKNOWN = "run it again for this host alone, with --limit {host} -vvv"
@@ -130,11 +130,11 @@ def failure_lines(failure: progress.Failure, width: int) -> list[Line]:
 
 
 def note_line(kind: str, host: str, stage: str, task: str, after: float) -> Line:
-    """What is told of a host before it is heard of again."""
+    """What is printed of a host before its next event."""
     where = f" in {stage}" if stage else ""
     if kind == progress.REBOOTING:
         return [("busy", f"↻ {host}"), ("plain", f" reboots{where} after {clock(after)}")]
-    text = f" fails{where} after {clock(after)}: {task}; why is told when the others are through it"
+    text = f" fails{where} after {clock(after)}: {task}; the cause follows when the others are through it"
     return [("bad", f"… {host}"), ("plain", text)]
 
 
@@ -283,12 +283,12 @@ def plain(line: Line, ascii_only: bool = False) -> str:
     return ascii_text("".join(part for _style, part in line), ascii_only).rstrip()
 
 
-def ascii_text(text: str, wanted: bool = True) -> str:
+def ascii_text(text: str, ascii_only: bool = True) -> str:
     """A part of a line for a terminal, which gets nothing to obey and no further line.
 
-    :param wanted: the terminal may have nothing but ASCII.
+    :param ascii_only: the terminal may have nothing but ASCII.
     """
     text = untrusted_text.one_line(text, PART_AT_MOST)
-    if not wanted or text.isascii():
+    if not ascii_only or text.isascii():
         return text
     return "".join(ASCII.get(character, character) for character in text).encode("ascii", "replace").decode("ascii")

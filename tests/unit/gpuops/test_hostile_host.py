@@ -202,7 +202,7 @@ def try_facts(seed):
         assert not [value for value in values if "{{" in value and not any(word in value for word in of_ours)], name
         assert text.isascii() or all(line.isprintable() for line in text.split("\n"))
         text.encode()
-    command.tell(site, look)
+    command.print_facts(site, look)
 
 
 def spoil_facts(chance):

@@ -147,7 +147,7 @@ def test_without_a_terminal_a_reboot_and_a_failure_are_announced_before_more_is_
             "✗ stale failed in Bring it up after ",
         )
     )
-    assert "s: Take time or break; why is told when the others are through it\n" in text
+    assert "s: Take time or break; the cause follows when the others are through it\n" in text
     assert 0 <= announced < told < reboot < refused, text
     assert "  cause:  the disk is full.\n  remedy: free some space\n" in text
 
