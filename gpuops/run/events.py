@@ -25,6 +25,7 @@ UNEXPECTED_SHAPE = (AttributeError, IndexError, KeyError, OverflowError, TypeErr
 # Events have no field for the host to which a task was delegated; the label that Ansible prints for the result has it.
 _DELEGATED_LABEL = re.compile(r"^fatal: \[\S+ -> ([^\](]+)", re.MULTILINE)
 _COLLECTION = "baremetal.gpu."
+COMMAND_ACTIONS = ("command", "ansible.builtin.command", "ansible.legacy.command")
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,9 @@ class HostResult(Event):
     def ran(self, *words: str) -> bool:
         """Whether the task ran a command that begins with these words; of a loop, whether its items did."""
         commands = [self.result.get("cmd"), *(row.get("cmd") for row in self.items)]
-        return any(isinstance(command, list) and command[: len(words)] == list(words) for command in commands)
+        return self.task.action in COMMAND_ACTIONS and any(
+            isinstance(command, list) and command[: len(words)] == list(words) for command in commands
+        )
 
     @property
     def items(self) -> list[dict[str, Any]]:

@@ -277,3 +277,28 @@ def test_the_schema_is_printed(bench):
 
 def test_the_published_schema_is_this_one():
     assert json.loads((ROOT / "docs/gpuops-status.schema.json").read_text()) == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("problem", "shown"),
+    [
+        ({"code": "quorum", "subject": "s1", "cause": "no quorum", "remedy": "start s2"}, ("no quorum", "start s2")),
+        ("no quorum. To do: start s2", ("no quorum. To do: start s2", "read the logs of the monitors")),
+    ],
+)
+def test_a_storage_cluster_that_does_not_answer_says_why(problem, shown):
+    events_of_site = [*well()[:3], ok("s1", "ceph_cluster_info", cluster=None, problems=[problem]), *well()[6:]]
+    document = read(events_of_site)
+    assert document["storage"]["problem"] == {"cause": shown[0], "remedy": shown[1]}
+    assert text(document).count("no quorum") == 1
+
+
+def test_problems_of_an_ensemble_have_their_remedies():
+    row = {"code": "server_down", "subject": "c3", "cause": "c3 does not serve", "remedy": "start it"}
+    result = {"complete": False, "quorum": True, "leader": "c1:2181", "servers": SERVERS, "problems": [row, "a text"]}
+    document = read([*well()[:6], ok("c1", "zookeeper_info", **result), well()[7]])
+    assert document["zookeeper"]["problems"] == [
+        {"cause": "c3 does not serve", "remedy": "start it"},
+        {"cause": "a text", "remedy": ""},
+    ]
+    assert "remedy: start it" in text(document)
