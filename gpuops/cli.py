@@ -16,21 +16,21 @@ from gpuops import __version__
 
 # Each with its function, or its Typer, and the module of it.
 COMMANDS = {
-    "init": "gpuops.init.command:init",
-    "plan": "gpuops.plan_command:plan_command",
-    "up": "gpuops.up:up",
-    "status": "gpuops.status_command:status_command",
-    "doctor": "gpuops.doctor_command:doctor_command",
-    "report": "gpuops.report.command:report",
-    "manifest": "gpuops.fetch.cli:manifest",
-    "fetch": "gpuops.fetch.cli:fetch",
-    "inventory": "gpuops.inventory.cli:inventory",
-    "probe": "gpuops.probe:probe",
-    "place": "gpuops.place:place",
-    "drain": "gpuops.drain:drain",
-    "restore": "gpuops.drain:restore",
-    "reconcile": "gpuops.reconcile:reconcile",
-    "clear": "gpuops.reconcile:clear",
+    "init": "gpuops.commands.init:init",
+    "plan": "gpuops.commands.plan:plan_command",
+    "up": "gpuops.commands.up:up",
+    "status": "gpuops.commands.status:status_command",
+    "doctor": "gpuops.commands.doctor:doctor_command",
+    "report": "gpuops.commands.report:report",
+    "manifest": "gpuops.commands.fetch:manifest",
+    "fetch": "gpuops.commands.fetch:fetch",
+    "inventory": "gpuops.commands.inventory:inventory",
+    "probe": "gpuops.commands.probe:probe",
+    "place": "gpuops.commands.place:place",
+    "drain": "gpuops.commands.drain:drain",
+    "restore": "gpuops.commands.drain:restore",
+    "reconcile": "gpuops.commands.reconcile:reconcile",
+    "clear": "gpuops.commands.reconcile:clear",
 }
 
 # As sysexits.h has it: a fault of the program, not of how it was called.
@@ -43,11 +43,11 @@ class Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         module, attribute = COMMANDS[name].split(":")
-        found = getattr(import_module(module), attribute)
-        if not isinstance(found, typer.Typer):
-            function, found = found, typer.Typer(add_completion=False)
-            found.command(name)(function)
-        command = typer.main.get_command(found)
+        loaded = getattr(import_module(module), attribute)
+        if not isinstance(loaded, typer.Typer):
+            function, loaded = loaded, typer.Typer(add_completion=False)
+            loaded.command(name)(function)
+        command = typer.main.get_command(loaded)
         command.name = name
         return command
 
@@ -66,7 +66,7 @@ class Group(TyperGroup):
 
 
 class App(typer.Typer):
-    """Says in one line what went wrong where nobody had foreseen it; the traceback is for --debug."""
+    """Prints in one line what went wrong where nobody had foreseen it; the traceback is for --debug."""
 
     debug = False
 
@@ -95,8 +95,8 @@ app = App(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(given: bool) -> None:
+    if given:
         typer.echo(f"gpuops {__version__}")
         raise typer.Exit
 

@@ -28,7 +28,7 @@ def need_tools() -> None:
 
 
 def fetch(release: Release, sources: list[tuple[str, list[str]]], destination: Path, proxy: str = "") -> int:
-    """Fill ``destination`` with the packages of a release and the index that apt wants; return their number.
+    """Fill ``destination`` with the packages of a release and the index that apt needs; return their number.
 
     :param sources: pairs of archive URI and its suites
     Packages that are there already are not fetched again; what a cut left half fetched is completed. Raises
@@ -92,6 +92,6 @@ def index(directory: Path) -> int:
 def _run(*words: str, cwd: Path | None = None) -> str:
     done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
-        said = untrusted_text.several_lines(done.stderr.strip() or done.stdout.strip())
-        raise ManifestError(f"{words[0]} ended with {done.returncode}: {said}")
+        output = untrusted_text.several_lines(done.stderr.strip() or done.stdout.strip())
+        raise ManifestError(f"{words[0]} ended with {done.returncode}: {output}")
     return done.stdout

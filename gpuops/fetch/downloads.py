@@ -36,8 +36,8 @@ def fetch(download: Download, directory: Path) -> Path:
     except ManifestError as error:
         raise ManifestError(f"{download.url} leads to another place: {error}") from error
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-        said = untrusted_text.one_line(error)
-        raise ManifestError(f"{download.url}: {said}; run again to go on from byte {offset}") from error
+        cause = untrusted_text.one_line(error)
+        raise ManifestError(f"{download.url}: {cause}; run again to go on from byte {offset}") from error
     found = digest(partial)
     if found != download.sha256:
         partial.unlink()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The manifest: everything that a site's hosts have yet to install, by operating system.
 
-It is read from a run of site.yml in check mode, so it holds what the roles really ask for on these very hosts: the
-driver branch that suits the cards, the headers of the kernels that are there, the versions that the inventory pins.
+It is read from a run of site.yml in check mode, so it holds what the roles really need on these very hosts: the
+driver branch that suits the GPUs, the headers of the kernels that are there, the versions that the inventory pins.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,11 +22,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.system import distri
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.repositories import parse_deb822
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
-from gpuops import outside
-from gpuops.ansible_environment import as_if_called_here
+from gpuops.run import events
+from gpuops.run.environment import as_if_called_here
 
 SCHEMA = 1
-DRIFT_MODULE = "baremetal.gpu.host_drift_info"
+DRIFT_MODULE = "host_drift_info"
 SITE = Path(__file__).resolve().parents[2] / "playbooks" / "site.yml"
 
 
@@ -128,7 +128,7 @@ class Manifest:
             if other != download:
                 raise ManifestError(
                     f"{download.url} ({download.sha256}) and {other.url} ({other.sha256}) would be one file of the "
-                    "mirror; see which host asks for what, and correct the variable that names the URL"
+                    "mirror; see which host needs what, and correct the variable that names the URL"
                 )
 
     def dump(self) -> str:
@@ -187,12 +187,12 @@ def from_inventory(
 ) -> Manifest:
     """Run site.yml in check mode on every host of the inventory and note what it would install.
 
-    :param redact: takes secrets out of what Ansible says.
+    :param redact: takes secrets out of events.
     """
     import ansible_runner
 
-    events: list[Mapping[str, Any]] = []
-    take = outside.Events(events.append, redact)
+    taken: list[events.Event] = []
+    take = events.Entry(taken.append, redact)
 
     def handle(event: dict[str, Any]) -> bool:
         take(event)
@@ -213,29 +213,28 @@ def from_inventory(
             envvars=as_if_called_here(),
         )
     if runner.rc != 0:
-        said = "\n".join(str(event.get("stdout") or "") for event in events)
-        raise ManifestError(f"site.yml --check ended with {runner.rc}:\n{said[-4000:]}")
-    return from_events(events)
+        output = "\n".join(event.output for event in taken)
+        raise ManifestError(f"site.yml --check ended with {runner.rc}:\n{output[-4000:]}")
+    return from_events(taken)
 
 
-def from_events(events: Iterable[Mapping[str, Any]]) -> Manifest:
-    """The manifest of a check run, from ansible-runner's events. Raises ManifestError, which names the host."""
+def from_events(taken: Iterable[events.Event]) -> Manifest:
+    """The manifest of a check run, from its events. Raises ManifestError, which names the host."""
     systems: dict[str, dict[str, Any]] = {}
-    wanted: dict[str, list[dict[str, Any]]] = {}
+    missing: dict[str, list[dict[str, Any]]] = {}
     sources: dict[str, list[dict[str, Any]]] = {}
     downloads: dict[str, Download] = {}
-    asked_by: dict[str, str] = {}
-    for event in events:
-        if event.get("event") != "runner_on_ok":
+    first_host: dict[str, str] = {}
+    for event in taken:
+        if not isinstance(event, events.HostResult) or not event.succeeded:
             continue
-        data = event["event_data"]
-        host, result = data["host"], mapping(data.get("res"))
+        host, result = event.host, event.result
         plan = mapping(mapping(result.get("ansible_facts")).get("gpu_plan"))
         if plan:
             systems[host] = mapping(plan.get("os"))
-        if data.get("resolved_action", data.get("task_action")) == DRIFT_MODULE:
+        if event.task.action == DRIFT_MODULE:
             drift = mapping(result.get("drift"))
-            wanted.setdefault(host, []).extend(
+            missing.setdefault(host, []).extend(
                 row for row in rows(drift.get("packages")) if "install" in texts(row.get("actions"))
             )
             sources.setdefault(host, []).extend(rows(drift.get("repositories")))
@@ -245,18 +244,18 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> Manifest:
                     _of_host(host, found)
                     if downloads.setdefault(found.url, found) != found:
                         raise ManifestError(
-                            f"{host} wants {found.url} with the SHA-256 {found.sha256}, and {asked_by[found.url]} with "
-                            f"{downloads[found.url].sha256}; see which of the two is the publisher's, and look at the "
-                            "other host"
+                            f"{host} needs {found.url} with the SHA-256 {found.sha256}, and {first_host[found.url]} "
+                            f"with {downloads[found.url].sha256}; see which of the two is the publisher's, and "
+                            "look at the other host"
                         )
-                    asked_by.setdefault(found.url, host)
+                    first_host.setdefault(found.url, host)
     releases: dict[str, Release] = {}
-    for host in sorted(wanted):
+    for host in sorted(missing):
         if host not in systems:
             raise ManifestError(f"{host}: the run has no plan of preflight for this host, which names its system")
         found_release = _release(systems[host])
         found_release.components = sorted({"main", *_components(sources.get(host, []))})
-        found_release.packages = sorted({_package(row) for row in wanted[host]})
+        found_release.packages = sorted({_package(row) for row in missing[host]})
         _of_host(host, found_release)
         release = releases.setdefault(found_release.name, found_release)
         if release.architecture != found_release.architecture:
@@ -276,11 +275,11 @@ def from_events(events: Iterable[Mapping[str, Any]]) -> Manifest:
 
 
 def _of_host(host: str, part: Release | Download) -> None:
-    """Raises ManifestError, which names the host, unless what it has said may be in a manifest."""
+    """Raises ManifestError, which names the host, unless its part may be in a manifest."""
     try:
         part.check()
     except ManifestError as error:
-        raise ManifestError(f"{host}: {error}. Look at the host: it has said this of itself") from error
+        raise ManifestError(f"{host}: {error}. Look at the host: it has this of itself") from error
 
 
 def _release(system: dict[str, Any]) -> Release:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a site is to be, as its operator says it: by options, by a file or by answering questions."""
+"""What a site is to be, from its operator: options, a file or answers to questions."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class AnswersError(Exception):
 
 @dataclass
 class Host:
-    """:ivar disks: those that become OSDs; None if nothing was said of them."""
+    """:ivar disks: those that become OSDs; None where the answers have none."""
 
     name: str
     roles: tuple[str, ...]
@@ -179,7 +179,7 @@ def _host(name: str, row: Any, wrong: list[str]) -> Host:
     wrong += [f"host {name}: {key} is unknown; there are {', '.join(HOST_KEYS)}" for key in row if key not in HOST_KEYS]
     roles = tuple(_roles(row))
     if not roles or any(role not in ROLES for role in roles):
-        wrong.append(f"host {name}: its role is {', '.join(roles) or 'not said'}; take of {', '.join(ROLES)}")
+        wrong.append(f"host {name}: its role is {', '.join(roles) or 'missing'}; take of {', '.join(ROLES)}")
     port = row.get("port") or 0
     if not isinstance(port, int) or isinstance(port, bool) or not 0 <= port < 65536:
         wrong.append(f"host {name}: port is {port!r}; write a number below 65536")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the hosts of a site to be say of themselves, and what is proposed from it."""
+"""Facts of the hosts of a site to be, and what is proposed from them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import untruste
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
-from gpuops import runner, secrecy
-from gpuops.feed import Feed
 from gpuops.init.answers import Answers, is_device
-from gpuops.site import Site
+from gpuops.run import events, runner
+from gpuops.run.reducer import Reducer
+from gpuops.site import Site, secrecy
 
 PLAYBOOK = Path(__file__).with_name("discover.yml")
 # Names of a disk that stay the same at every boot, the best first: by its own serial number, then by its port.
 _BETTER = ("wwn-", "nvme-eui.", "nvme-", "scsi-3", "ata-", "scsi-", "virtio-", "usb-")
 _NO_DISK = re.compile(r"(loop|ram|zram|dm-|sr|fd|md|nbd|mmcblk)")
-# Whoever says that he has more of them does not tell the truth.
-MOST_CARDS, MOST_DISKS = 256, 1000
+# No host has more of them.
+MOST_GPUS, MOST_DISKS = 256, 1000
 MODEL_AT_MOST, GROUP_AT_MOST = 80, 60
 
 
@@ -48,15 +48,15 @@ class Disk:
 
 @dataclass
 class Found:
-    """What a host said, as one printable line each.
+    """Facts of a host, as one printable line each.
 
-    :ivar cards: models of its cards, one for each.
-    :ivar gpu: the facts that tell them.
-    :ivar refused: what it said that cannot be used, with why.
+    :ivar gpus: models of its GPUs, one for each.
+    :ivar gpu: the facts with them.
+    :ivar refused: facts that cannot be used, with why.
     """
 
     system: str = ""
-    cards: list[str] = field(default_factory=list)
+    gpus: list[str] = field(default_factory=list)
     disks: list[Disk] = field(default_factory=list)
     network: str = ""
     gpu: Mapping[str, Any] = field(default_factory=dict)
@@ -65,11 +65,11 @@ class Found:
 
 @dataclass
 class Look:
-    """What came of looking at all hosts: by name what they said, or (cause, remedy) of those that said nothing."""
+    """The result of looking at all hosts: facts by name, or (cause, remedy) of those without facts."""
 
     hosts: dict[str, Found] = field(default_factory=dict)
     problems: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    said: str = ""
+    output: str = ""
 
 
 def read(facts: Mapping[str, Any]) -> Found:
@@ -77,13 +77,13 @@ def read(facts: Mapping[str, Any]) -> Found:
     gpu = untrusted_document.mapping(facts.get("gpu"))
     devices = pci.gpus(untrusted_document.rows(gpu.get("pci")))
     refused = []
-    if len(devices) > MOST_CARDS:
-        refused.append(f"it says that it has {len(devices)} cards; look at the host. None of them is used")
+    if len(devices) > MOST_GPUS:
+        refused.append(f"it reports {len(devices)} GPUs; look at the host. None of them is used")
         devices, gpu = [], {}
-    cards = [untrusted_document.text(row.get("model"), MODEL_AT_MOST) or "unknown card" for row in devices]
+    gpus = [untrusted_document.text(row.get("model"), MODEL_AT_MOST) or "unknown GPU" for row in devices]
     system = " ".join(untrusted_document.text(facts.get(key), 40) for key in ("distribution", "distribution_version"))
     disks = free_disks(untrusted_document.mapping(facts.get("devices")), refused)
-    return Found(system.strip(), cards, disks, _network(facts.get("default_ipv4"), refused), gpu, refused)
+    return Found(system.strip(), gpus, disks, _network(facts.get("default_ipv4"), refused), gpu, refused)
 
 
 def free_disks(devices: Mapping[str, Any], refused: list[str] | None = None) -> list[Disk]:
@@ -139,13 +139,13 @@ def _network(default: Any, refused: list[str]) -> str:
 
 
 def model_groups(answers: Answers, found: Mapping[str, Found]) -> dict[str, list[str]]:
-    """GPU nodes by the model of their cards: group -> hosts. Empty unless every node of the site could be asked."""
+    """GPU nodes by the model of their GPUs: group -> hosts. Empty unless every node of the site has facts."""
     nodes = [host.name for host in answers.of("gpu")]
     if not nodes or any(name not in found for name in nodes):
         return {}
     groups: dict[str, list[str]] = {}
     for name in nodes:
-        models = sorted(set(found[name].cards))
+        models = sorted(set(found[name].gpus))
         slug = nvml_messages.slug(models[0]).replace("-", "_")[:GROUP_AT_MOST] if len(models) == 1 else ""
         if slug:
             groups.setdefault(f"gpu_nodes_{slug}", []).append(name)
@@ -160,24 +160,23 @@ def common_network(answers: Answers, found: Mapping[str, Found]) -> str:
 
 
 def look(answers: Answers) -> Look:
-    """Ask all hosts. Changes nothing, here or there."""
+    """Gather facts of all hosts. Changes nothing, here or there."""
     outcome = Look()
     facts: dict[str, dict[str, Any]] = {}
 
     def failed(failure: progress.Failure) -> None:
         outcome.problems[failure.host] = progress_text.explain(failure.host, failure.kind, failure.result)
 
-    feed = Feed(progress.Run(time.monotonic(), on_failure=failed))
-    said: list[str] = []
+    reducer = Reducer(progress.Run(time.monotonic(), on_failure=failed))
+    output: list[str] = []
 
-    def take(event: Mapping[str, Any]) -> None:
-        feed.take(event, time.monotonic())
-        data = event.get("event_data") or {}
-        if event.get("event") == "runner_on_ok":
-            rows = untrusted_document.mapping(untrusted_document.mapping(data.get("res")).get("ansible_facts"))
-            facts.setdefault(data["host"], {}).update({key.removeprefix("ansible_"): rows[key] for key in rows})
-        elif not feed.run.hosts:
-            said.append(str(event.get("stdout") or ""))
+    def take(event: events.Event) -> None:
+        reducer.take(event, time.monotonic())
+        if isinstance(event, events.HostResult) and event.succeeded:
+            rows = untrusted_document.mapping(event.result.get("ansible_facts"))
+            facts.setdefault(event.host, {}).update({key.removeprefix("ansible_"): rows[key] for key in rows})
+        elif not reducer.run.hosts:
+            output.append(event.output)
 
     known = secrecy.Secrets()
     known.leaves([answers.variables, *(host.variables for host in answers.hosts)], sealed=False)
@@ -192,11 +191,11 @@ def look(answers: Answers) -> Look:
             playbook=str(PLAYBOOK),
             redact=secrecy.Redactor(known.found).document,
         )
-    feed.run.finished(time.monotonic())
+    reducer.run.finished(time.monotonic())
     for name, rows in facts.items():
         if name not in outcome.problems:
             outcome.hosts[name] = read(rows)
-    outcome.said = "\n".join(said[-10:])
+    outcome.output = "\n".join(output[-10:])
     return outcome
 
 

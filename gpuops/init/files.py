@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The files of a new site, from its answers and from what its hosts said."""
+"""The files of a new site, from its answers and the facts of its hosts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Occupied(Exception):
 
 @dataclass
 class Group:
-    """A group of hosts.yml. ``count``: how many cards each of its hosts has, if all have as many."""
+    """A group of hosts.yml. ``count``: how many GPUs each of its hosts has, if all have as many."""
 
     name: str
     about: str = ""
@@ -48,7 +48,7 @@ class Group:
 
 
 class FromHost(str):
-    """A text that a host has said: Ansible is told never to take it for a template."""
+    """A text from a host: Ansible never takes it for a template."""
 
 
 class _Dumper(yaml.SafeDumper):
@@ -83,8 +83,8 @@ _Loader.add_constructor("!unsafe", _from_host)
 
 def in_yaml(value: Any) -> str:
     """A value on one line as it stands in YAML."""
-    said = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=float("inf"))
-    return str(said).strip().removesuffix("...").strip()
+    text = yaml.dump(value, Dumper=_Dumper, default_flow_style=True, width=float("inf"))
+    return str(text).strip().removesuffix("...").strip()
 
 
 def in_comment(value: Any) -> str:
@@ -120,15 +120,15 @@ def _compare(name: str, where: str, found: Any, meant: Any) -> None:
         for number, (one, other) in enumerate(zip(found, meant, strict=True)):
             _compare(name, f"{where}[{number}]", one, other)
     elif not same or found != meant:
-        said = untrusted_text.one_line(repr(meant), 200)
-        raise Unwritable(f"{name} would not hold {said} as {in_comment(where) or 'a whole'}; {_ODD}")
+        value = untrusted_text.one_line(repr(meant), 200)
+        raise Unwritable(f"{name} would not hold {value} as {in_comment(where) or 'a whole'}; {_ODD}")
 
 
 _ODD = "give another value for it, without odd characters"
 
 
 def groups(answers: Answers, found: Mapping[str, discover.Found]) -> list[Group]:
-    """Everything below gpu_cluster: what hosts are for, models of cards, and who runs what of the storage."""
+    """Everything below gpu_cluster: what hosts are for, models of GPUs, and who runs what of the storage."""
     names = {role: [host.name for host in answers.of(role)] for role in (CONTROLLER, GPU, STORAGE, CPU)}
     models = discover.model_groups(answers, found)
     grouped = {name for members in models.values() for name in members}
@@ -166,9 +166,9 @@ def _odd(names: list[str]) -> list[str]:
 
 
 def _model(name: str, members: list[str], found: Mapping[str, discover.Found]) -> Group:
-    counts = {len(found[member].cards) for member in members}
+    counts = {len(found[member].gpus) for member in members}
     count = counts.pop() if len(counts) == 1 else 0
-    model = found[members[0]].cards[0]
+    model = found[members[0]].gpus[0]
     return Group(name, f"Nodes with {f'{count}x ' if count else ''}{model}", members, count=count)
 
 
@@ -318,9 +318,9 @@ def _storage(
         proposed = found[host.name].disks if host.name in found else []
         for disk in proposed:
             if not is_device(disk.path):
-                said = untrusted_text.one_line(repr(disk.path), 120)
+                path = untrusted_text.one_line(repr(disk.path), 120)
                 raise Unwritable(
-                    f"host {host.name} says that it has a disk {said}, which is no name of one. Look at the host, and "
+                    f"host {host.name} reports a disk {path}, which is no name of one. Look at the host, and "
                     "name its disks in the answers file"
                 )
         free = [FromHost(disk.path) for disk in proposed]
@@ -359,7 +359,7 @@ def write(directory: Path, files: Mapping[str, str]) -> None:
 
 
 def write_snapshot(directory: Path, found: Mapping[str, discover.Found]) -> None:
-    """Write what the hosts said of their cards where the inventory of the site looks for it. Raises OSError."""
+    """Write the facts of the hosts' GPUs where the inventory of the site looks for it. Raises OSError."""
     outcome = snapshot.Outcome(time.time())
     for name, host in found.items():
         outcome.take(name, host.gpu)

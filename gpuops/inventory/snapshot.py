@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import untruste
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
-from gpuops import outside
-from gpuops.ansible_environment import as_if_called_here
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from gpuops.run import events
+from gpuops.run.environment import as_if_called_here
 from gpuops.site import Site, redactor
 
 SKIP_FACTS = "BAREMETAL_GPU_INVENTORY_SKIP_FACTS"
@@ -49,7 +50,7 @@ class Outcome:
             # As text, they take a tenth of the memory.
             row = fleet_file.row_of(host, self.time, facts)
             if len(row.line) > FACTS_AT_MOST:
-                raise fleet.BrokenFacts(f"they have {len(row.line)} bytes, and those of 16 cards have some kilobytes")
+                raise fleet.BrokenFacts(f"they have {len(row.line)} bytes, and those of 16 GPUs have some kilobytes")
             self.found[host] = row
         except fleet.BrokenFacts as error:
             self.problems[host] = f"its facts cannot be used: {untrusted_text.one_line(error, PROBLEM_AT_MOST)}"
@@ -59,30 +60,30 @@ class Outcome:
 Source = Callable[[Path, str, list[str], Outcome], None]
 
 
-def take_event(outcome: Outcome, event: Mapping[str, Any]) -> None:
-    """Note what an event of ansible-runner says of a host."""
-    kind, data = event.get("event"), untrusted_document.mapping(event.get("event_data"))
-    host, result = str(data.get("host")), untrusted_document.mapping(data.get("res"))
-    facts = untrusted_document.mapping(result.get("ansible_facts"))
-    if kind == "runner_on_ok" and "gpu" in facts:
-        outcome.take(host, facts["gpu"])
-    elif kind in ("runner_on_unreachable", "runner_on_failed"):
-        said = untrusted_document.text(result.get("msg"), PROBLEM_AT_MOST)
-        outcome.problems[host] = (said or str(kind).removeprefix("runner_on_")).strip()
+def take_event(outcome: Outcome, event: events.Event) -> None:
+    """Note the facts of a host, or why there are none."""
+    if not isinstance(event, events.HostResult):
+        return
+    facts = untrusted_document.mapping(event.result.get("ansible_facts"))
+    if event.succeeded and "gpu" in facts:
+        outcome.take(event.host, facts["gpu"])
+    elif event.outcome in (progress.FAILED, progress.UNREACHABLE):
+        message = untrusted_document.text(event.result.get("msg"), PROBLEM_AT_MOST)
+        outcome.problems[event.host] = (message or event.outcome).strip()
 
 
 def from_hosts(inventory: Path, limit: str, names: list[str], outcome: Outcome) -> None:
     """Run gpu_facts on the hosts. A fact cache that Ansible has is filled by the way."""
     import ansible_runner
 
-    said: list[str] = []
+    output: list[str] = []
 
-    def note(event: Mapping[str, Any]) -> None:
+    def note(event: events.Event) -> None:
         take_event(outcome, event)
         if not (outcome.found or outcome.problems):
-            said.append(str(event.get("stdout") or ""))
+            output.append(event.output)
 
-    take = outside.Events(note, redactor(Site(inventory.resolve())).document)
+    take = events.Entry(note, redactor(Site(inventory.resolve())).document)
 
     def handle(event: dict[str, Any]) -> bool:
         take(event)
@@ -103,14 +104,16 @@ def from_hosts(inventory: Path, limit: str, names: list[str], outcome: Outcome) 
             envvars=as_if_called_here(),
         )
         if not (outcome.found or outcome.problems):
-            last = "\n".join(said)[-4000:]
+            last = "\n".join(output)[-4000:]
             raise InventoryError(f"ansible ended with {runner.rc} and looked at no host:\n{last}")
 
 
 def from_cache(inventory: Path, limit: str, names: list[str], outcome: Outcome) -> None:
     """Read the fact cache that ansible.cfg names."""
-    said = _answer(inventory, [sys.executable, "-m", "gpuops.inventory.cached"], "".join(f"{name}\n" for name in names))
-    for row in said.splitlines():
+    output = _output(
+        inventory, [sys.executable, "-m", "gpuops.inventory.cached"], "".join(f"{name}\n" for name in names)
+    )
+    for row in output.splitlines():
         host, facts, problem = untrusted_document.parse(row)
         if problem:
             outcome.problems[host] = problem
@@ -118,11 +121,11 @@ def from_cache(inventory: Path, limit: str, names: list[str], outcome: Outcome) 
             outcome.take(host, facts)
     for host in names:
         if host not in outcome.found:
-            outcome.problems.setdefault(host, "the fact cache has no facts of its cards")
+            outcome.problems.setdefault(host, "the fact cache has no facts of its GPUs")
 
 
-def _answer(inventory: Path, command: list[str], given: str = "") -> str:
-    """What a command about an inventory says. Raises InventoryError with its error output if it fails; its warnings
+def _output(inventory: Path, command: list[str], given: str = "") -> str:
+    """The output of a command about an inventory. Raises InventoryError with its error output if it fails; its warnings
     are passed on, without the inventory's secrets."""
     done = subprocess.run(
         command, input=given, capture_output=True, text=True, check=False, env={**os.environ, **as_if_called_here()}
@@ -141,8 +144,8 @@ def hosts_of(inventory: Path, limit: str) -> tuple[list[str], list[str]]:
 
     def listed(pattern: str) -> list[str]:
         # The first line is the number of hosts.
-        said = _answer(inventory, ["ansible", pattern, "-i", str(inventory), "--list-hosts"])
-        return [line.strip() for line in said.splitlines()[1:]]
+        output = _output(inventory, ["ansible", pattern, "-i", str(inventory), "--list-hosts"])
+        return [line.strip() for line in output.splitlines()[1:]]
 
     everyone = listed("all")
     chosen = everyone if limit == "all" else listed(limit)
@@ -181,15 +184,15 @@ class Written:
 
 
 @contextlib.contextmanager
-def _without_facts(wanted: bool) -> Iterator[None]:
+def _without_facts(active: bool) -> Iterator[None]:
     """The inventory plugin reads no facts meanwhile: the file that it would fail over is about to be replaced."""
     before = os.environ.get(SKIP_FACTS)
-    if wanted:
+    if active:
         os.environ[SKIP_FACTS] = "true"
     try:
         yield
     finally:
-        if wanted:
+        if active:
             os.environ.pop(SKIP_FACTS)
             if before is not None:
                 os.environ[SKIP_FACTS] = before
@@ -198,8 +201,8 @@ def _without_facts(wanted: bool) -> Iterator[None]:
 def make(inventory: Path, output: Path, limit: str, source: Source) -> Written:
     """Look at the hosts of the pattern and write the snapshot.
 
-    A host that gave no facts this time, or was not asked, keeps what the file had of it. One that the inventory no
-    longer has is dropped. Raises InventoryError, and then leaves the file as it was.
+    A host that gave no facts this time, or was left out by the pattern, keeps what the file had of it. One that the
+    inventory no longer has is dropped. Raises InventoryError, and then leaves the file as it was.
     """
     if not os.access(output.absolute().parent, os.W_OK):
         raise InventoryError(f"{output} cannot be written: {output.absolute().parent} is no directory to write to")
@@ -219,7 +222,7 @@ def make(inventory: Path, output: Path, limit: str, source: Source) -> Written:
     except OSError as error:
         raise InventoryError(f"{output} cannot be written: {error.strerror}") from error
     counts = Counter(group for row in rows.values() for group in row.groups)
-    # A host whose facts do not say whether it has cards is counted already.
+    # A host whose facts do not say whether it has GPUs is counted already.
     counts[fleet.UNKNOWN] += len(everyone) - len(rows)
     kept = [host for host in rows if host not in outcome.found]
     return Written(list(outcome.found), outcome.problems, kept, +counts, earlier_problem)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a report says, gathered from what is remembered of runs and from one look at the site."""
+"""The content of a report, from the records of runs and from one look at the site."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.system import distri
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, parse, rows, text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import texts as lines
-from gpuops import __version__, drain, outside, records, told
+from gpuops import __version__
 from gpuops.report import drawings
+from gpuops.run import events, host_reports, playbooks, records
 from gpuops.site import Site
 
 VERSION = 1
-# Where the role gpu_verify leaves its reports unless told otherwise, in what gpuops remembers.
+# Where the role gpu_verify leaves its reports by default, in what gpuops remembers.
 PROOFS = "verify"
 # Where earlier versions left them: beside the inventory, and where Ansible was started.
 EARLIER_BESIDE, EARLIER_HERE = "reports", Path("artifacts/gpu_verify")
@@ -27,18 +28,17 @@ PCIE_LANE_GB_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 
 
 class Facts:
-    """Takes the events of baremetal.gpu.status: the facts of each host's cards."""
+    """Takes the events of baremetal.gpu.status: the facts of each host's GPUs."""
 
     def __init__(self) -> None:
         self.hosts: dict[str, dict[str, Any]] = {}
 
-    def take(self, event: Mapping[str, Any]) -> None:
-        data = event.get("event_data") or {}
-        if event.get("event") != "runner_on_ok" or data.get("task_action") != "baremetal.gpu.gpu_facts":
+    def take(self, event: events.Event) -> None:
+        if not isinstance(event, events.HostResult) or not event.succeeded or event.task.action != "gpu_facts":
             return
-        facts = mapping(mapping(data.get("res")).get("ansible_facts")).get("gpu")
+        facts = mapping(event.result.get("ansible_facts")).get("gpu")
         if isinstance(facts, dict):
-            self.hosts[str(data.get("host"))] = facts
+            self.hosts[event.host] = facts
 
 
 def system(key: str | None) -> str | None:
@@ -46,30 +46,30 @@ def system(key: str | None) -> str | None:
     return str(distributions.SUPPORTED[key]["name"]) if key in distributions.SUPPORTED else key
 
 
-def memory_nominal(card: Mapping[str, Any]) -> float | None:
-    """What the card's memory can do, in 10^9 bytes per second: two transfers a clock over the whole bus."""
-    clock, bits = number(card.get("memory_clock_mhz")), number(card.get("memory_bus_bits"))
+def memory_nominal(gpu: Mapping[str, Any]) -> float | None:
+    """What the GPU's memory can do, in 10^9 bytes per second: two transfers a clock over the whole bus."""
+    clock, bits = number(gpu.get("memory_clock_mhz")), number(gpu.get("memory_bus_bits"))
     return clock * 2 * bits / 8 / 1000 if clock and bits else None
 
 
 def pcie_nominal(pcie: Any) -> float | None:
-    """What the card's link can do in one direction, in 10^9 bytes per second, as it is trained now."""
+    """What the GPU's link can do in one direction, in 10^9 bytes per second, as it is trained now."""
     lane = PCIE_LANE_GB_S.get(int(number(mapping(pcie).get("generation")) or 0))
     width = number(mapping(pcie).get("width"))
     return lane * width if lane and width else None
 
 
 def last_run(site: Site) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any]]]:
-    """(the last real run with its failures, what it told of its hosts); hosts that an earlier run told of keep that."""
+    """(the last real run with its failures, the reports of hosts); a host keeps the report of an earlier run."""
     runs = [
         (path, record)
         for path, record in records.earlier(site.remembered)
         # Draining a host is no part of bringing up the site.
-        if not record.check and record.playbook not in (drain.DRAIN, drain.RESTORE)
+        if not record.check and record.playbook not in (playbooks.DRAIN, playbooks.RESTORE)
     ]
     known: dict[str, dict[str, Any]] = {}
     for path, record in runs:
-        for host, row in told.load(path / told.FILE).items():
+        for host, row in host_reports.load(path / host_reports.FILE).items():
             known.setdefault(host, {}).update(row)
             if "verify" in row:
                 known[host]["verified"] = record.started
@@ -134,10 +134,10 @@ def gather(
     for node in status.get("nodes", []):
         name = node["name"]
         remembered = known.get(name, {})
-        row = {**remembered, "verify": proof(remembered, node["cards"], [place / f"{name}.json" for place in kept])}
+        row = {**remembered, "verify": proof(remembered, node["gpus"], [place / f"{name}.json" for place in kept])}
         try:
             hosts.append(host(node, facts.get(name, {}), row, run))
-        except outside.OF_ANOTHER_SHAPE:
+        except events.UNEXPECTED_SHAPE:
             # What somebody has made of its facts and reports is left out, and the others are in the report as they are.
             hosts.append(host(node, {}, {}, run))
     return {
@@ -160,37 +160,37 @@ def places(site: Site) -> list[Path]:
     return [site.remembered / PROOFS, site.directory / EARLIER_BESIDE, EARLIER_HERE]
 
 
-def proof(known: Mapping[str, Any], cards: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> dict[str, Any]:
-    """What was proved of a host's cards: what gpuops remembers, or one of the files where that came later."""
+def proof(known: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> dict[str, Any]:
+    """What was proved of a host's GPUs: what gpuops remembers, or one of the files where that came later."""
     newest = mapping(known.get("verify"))
     when = known.get("verified") or 0
     for path in paths:
-        left = mapping(outside.load(path))
-        # Another site has hosts of the same name, but not the same cards.
-        if _uuids(rows(left.get("devices"))) & _uuids(cards) and (written := path.stat().st_mtime) >= when:
+        left = mapping(records.document(path))
+        # Another site has hosts of the same name, but not the same GPUs.
+        if _uuids(rows(left.get("devices"))) & _uuids(gpus) and (written := path.stat().st_mtime) >= when:
             newest, when = left, written
     return newest
 
 
-def _uuids(cards: Sequence[Mapping[str, Any]]) -> set[str]:
-    return {card["uuid"] for card in cards if isinstance(card.get("uuid"), str)}
+def _uuids(gpus: Sequence[Mapping[str, Any]]) -> set[str]:
+    return {gpu["uuid"] for gpu in gpus if isinstance(gpu.get("uuid"), str)}
 
 
 def host(
     node: Mapping[str, Any], facts: Mapping[str, Any], known: Mapping[str, Any], run: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """One host: its state now, its plan, its cards with what was measured beside what is nominal."""
+    """One host: its state now, its plan, its GPUs with what was measured beside what is nominal."""
     verify, plan, driver = mapping(known.get("verify")), mapping(known.get("plan")), mapping(facts.get("driver"))
-    measured = {text(card.get("uuid")): card for card in rows(verify.get("devices"))}
-    links = {text(card.get("uuid")): card for card in rows(facts.get("devices"))}
-    cards = [
+    measured = {text(gpu.get("uuid")): gpu for gpu in rows(verify.get("devices"))}
+    links = {text(gpu.get("uuid")): gpu for gpu in rows(facts.get("devices"))}
+    gpus = [
         {
-            **card,
+            **gpu,
             "verification": verification(
-                measured.get(text(card["uuid"])), mapping(links.get(text(card["uuid"]))).get("pcie")
+                measured.get(text(gpu["uuid"])), mapping(links.get(text(gpu["uuid"]))).get("pcie")
             ),
         }
-        for card in node["cards"]
+        for gpu in node["gpus"]
     ]
     name = node["name"]
     return {
@@ -201,7 +201,7 @@ def host(
         "plan": lines(plan.get("steps")),
         "system": system(text(mapping(plan.get("os")).get("key")) or None),
         "driver": {key: text(driver.get(key)) or None for key in ("loaded", "branch", "flavour", "cuda")},
-        "cards": cards,
+        "gpus": gpus,
         "topology": facts.get("topology") if drawings.scores(facts.get("topology")) else None,
         "verified": None if not verify else {"ok": verify.get("ok") is True, "causes": _causes(verify.get("causes"))},
         "stages": (run or {}).get("cells", {}).get(name, {}),
@@ -214,7 +214,7 @@ def _causes(found: Any) -> list[dict[str, str]]:
 
 
 def verification(measured: Mapping[str, Any] | None, pcie: Any) -> dict[str, Any] | None:
-    """What was proved of a card, rates in 10^9 bytes per second; None for one that was not verified."""
+    """What was proved of a GPU, rates in 10^9 bytes per second; None for one that was not verified."""
     if not measured:
         return None
     copy = mapping(measured.get("copy"))
@@ -224,7 +224,7 @@ def verification(measured: Mapping[str, Any] | None, pcie: Any) -> dict[str, Any
         "device_to_host_gb_s": number(copy.get("device_to_host_gb_s")),
         "pcie_nominal_gb_s": _rounded(pcie_nominal(pcie)),
         "device_to_device_gb_s": number(copy.get("device_to_device_gb_s")),
-        # A byte that is copied on the card is read and written.
+        # A byte that is copied on the GPU is read and written.
         "copy_nominal_gb_s": _rounded(_half(memory_nominal(measured))),
         "kernel_ok": mapping(measured.get("kernel")).get("ok") is True,
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Drawings of a report as SVG. Colours come from the page's style, and no drawing says what no table says too."""
+"""Drawings of a report as SVG. Colours come from the page's style, and no drawing has what no table has too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 
-# What two cards have in common at best, in words, by the names that the facts use.
+# What two GPUs have in common at best, in words, by the names that the facts use.
 PCIE = {
     "board": "one board",
     "pix": "one PCIe switch",
@@ -23,13 +23,13 @@ PCIE = {
 
 
 # More of them no host has, and no drawing shows.
-MOST_CARDS = 64
+MOST_GPUS = 64
 
 
 def scores(topology: Any) -> list[list[float | None]]:
-    """How close every two cards are, as many rows as columns; none where a host says anything else."""
+    """How close every two GPUs are, as many rows as columns; none for anything else."""
     found = untrusted_document.mapping(topology).get("scores")
-    if not isinstance(found, list) or not 0 < len(found) <= MOST_CARDS:
+    if not isinstance(found, list) or not 0 < len(found) <= MOST_GPUS:
         return []
     if any(not isinstance(row, list) or len(row) != len(found) for row in found):
         return []
@@ -37,7 +37,7 @@ def scores(topology: Any) -> list[list[float | None]]:
 
 
 def link(topology: Mapping[str, Any], score: float) -> tuple[str, str]:
-    """(class for the drawing, words) of what joins two cards. A class is one of ours, whatever a host has said."""
+    """(class for the drawing, words) of what joins two GPUs. A class is one of ours, whatever the host's facts are."""
     kind = untrusted_document.mapping(untrusted_document.mapping(topology.get("kinds")).get(f"{score:.0f}"))
     nvlinks = untrusted_document.number(kind.get("nvlinks"))
     if nvlinks:
@@ -48,7 +48,7 @@ def link(topology: Mapping[str, Any], score: float) -> tuple[str, str]:
 
 
 def pairs(topology: Any) -> list[tuple[int, int, str, str]]:
-    """Every pair of cards: (one, other, class, words)."""
+    """Every pair of GPUs: (one, other, class, words)."""
     found = scores(topology)
     return [
         (one, other, *link(topology, score))
@@ -59,7 +59,7 @@ def pairs(topology: Any) -> list[tuple[int, int, str, str]]:
 
 
 def topology(host: str, found: Any) -> str:
-    """The cards of a host in a circle, and a line for each pair; empty with fewer than two."""
+    """The GPUs of a host in a circle, and a line for each pair; empty with fewer than two."""
     rows = pairs(found)
     if not rows:
         return ""
@@ -73,7 +73,7 @@ def topology(host: str, found: Any) -> str:
     ]
     parts = [
         f'<svg class="topology" viewBox="0 0 {size} {size}" width="{size}" height="{size}" role="img" '
-        f'aria-label="{escape(f"How the {count} cards of {host} are joined; the table says the same", quote=True)}">'
+        f'aria-label="{escape(f"How the {count} GPUs of {host} are joined; the table has the same", quote=True)}">'
     ]
     for one, other, kind, words in sorted(rows, key=lambda row: row[2] == "nvlink"):
         (x1, y1), (x2, y2) = centres[one], centres[other]
@@ -99,7 +99,7 @@ def timeline(run: Mapping[str, Any] | None, most: int = 60) -> str:
     height = row * len(names) + 34
     parts = [
         f'<svg class="timeline" viewBox="0 0 {left + width + 40} {height}" role="img" '
-        f'aria-label="When each host was at which stage; the table says how long stages took">'
+        f'aria-label="When each host was at which stage; the table has how long stages took">'
     ]
     for number in range(5):
         x = left + width * number / 4

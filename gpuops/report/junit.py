@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A report as JUnit XML, which every CI server shows: a suite for each host, a case for each stage and card."""
+"""A report as JUnit XML, which every CI server shows: a suite for each host, a case for each stage and GPU."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ def _reasons(row: Mapping[str, Any]) -> str:
 
 def _problem(row: Mapping[str, Any]) -> str:
     problem = row.get("problem")
-    return f"{problem['cause']}. Remedy: {problem['remedy']}" if problem else ""
+    return _text(problem) if problem else ""
+
+
+def _text(problem: Mapping[str, str]) -> str:
+    return f"{problem['cause']}. Remedy: {problem['remedy']}" if problem["remedy"] else problem["cause"]
 
 
 def junit(report: Mapping[str, Any]) -> str:
@@ -58,23 +62,20 @@ def junit(report: Mapping[str, Any]) -> str:
             kind = "skipped" if state == "skipped" else "failure"
             _case(suite, f"stage {stage}", (why or state) if bad else "", kind, span[1] - span[0])
         bad = host["state"] in BAD_STATES
-        why = (
-            _problem(host)
-            or _reasons(host)
-            or ("" if any(card["reasons"] for card in host["cards"]) else host["state"])
-        )
+        why = _problem(host) or _reasons(host) or ("" if any(gpu["reasons"] for gpu in host["gpus"]) else host["state"])
         _case(suite, "host", why if bad else "")
-        for card in host["cards"]:
-            name = f"card {card['index'] if card['index'] is not None else card['address'] or card['uuid']}"
-            _case(suite, f"{name} healthy", _reasons(card) or (card["verdict"] if card["verdict"] != "ok" else ""))
-            proof = card["verification"]
+        for gpu in host["gpus"]:
+            name = f"GPU {gpu['index'] if gpu['index'] is not None else gpu['address'] or gpu['uuid']}"
+            _case(suite, f"{name} healthy", _reasons(gpu) or (gpu["verdict"] if gpu["verdict"] != "ok" else ""))
+            proof = gpu["verification"]
             if proof:
-                _case(suite, f"{name} computes", "" if proof["ok"] else "the card did not pass its verification")
+                _case(suite, f"{name} computes", "" if proof["ok"] else "the GPU did not pass its verification")
     for name in ("storage", "zookeeper", "mesos"):
         part = report[name]
         if part is not None:
-            said = _problem(part) or "\n".join([*part.get("checks", []), *part.get("problems", [])]) or part["state"]
-            _case(_suite(root, name), name, "" if part["state"] == "ok" else said)
+            listed = [*part.get("checks", []), *map(_text, part.get("problems", []))]
+            why = _problem(part) or "\n".join(listed) or part["state"]
+            _case(_suite(root, name), name, "" if part["state"] == "ok" else why)
     for suite in root:
         suite.set("tests", str(len(suite)))
         suite.set("failures", str(len(suite.findall("testcase/failure"))))

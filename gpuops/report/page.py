@@ -12,10 +12,10 @@ import jinja2
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
-from gpuops import status_text
 from gpuops.report import drawings
+from gpuops.status import text as status_text
 
-# A state is told by a sign and a word, so that nobody depends on colours.
+# A state has a sign and a word, so that nobody depends on colours.
 SIGNS = {
     **dict.fromkeys(("ok", "done"), "✓"),
     "changed": "±",
@@ -30,8 +30,8 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
-def models(cards: list[Mapping[str, Any]]) -> str:
-    names = [str(card["model"] or "unknown card") for card in cards]
+def models(gpus: list[Mapping[str, Any]]) -> str:
+    names = [str(gpu["model"] or "unknown GPU") for gpu in gpus]
     return ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
 
 
@@ -49,8 +49,8 @@ def html(report: Mapping[str, Any]) -> str:
     hosts = [
         {
             **host,
-            "cards_count": len(host["cards"]),
-            "models": models(host["cards"]),
+            "gpus_count": len(host["gpus"]),
+            "models": models(host["gpus"]),
             "pairs": drawings.pairs(host["topology"]),
             "drawing": drawings.topology(host["name"], host["topology"]),
         }

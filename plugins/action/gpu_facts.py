@@ -6,10 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
-
-before_forks.freeze()
 
 
 class ActionModule(BindingAction):

@@ -16,7 +16,6 @@ from ansible.module_utils.common.validation import check_type_bool, check_type_d
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.variables import DEFAULTS
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nvml_binding import BindingAction
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.refusal import refusal
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import options_of, unsuitable
@@ -29,12 +28,9 @@ JUDGED_ROLES = ("converge", *ROLES_OF_A_NODE)
 # Every variable of the other roles that holds a URL, whatever it is called.
 _URL = re.compile(r"(nvidia_driver|cuda|container_runtime)_.*_(url|uri)$")
 
-# What their variables are like is read once and not for each host.
+# Read here, once for all hosts: Ansible forks a process for each of them, which would read it again.
 for role in (OWN, *JUDGED_ROLES):
     options_of(role)
-# The stages that follow ask the host by this module; this one does not.
-before_forks.prepare_while_hosts_answer("baremetal.gpu.host_drift_info")
-before_forks.freeze()
 
 
 def checksum(path: str, cache: str) -> str:
@@ -71,7 +67,7 @@ class ActionModule(BindingAction):
         self.check_runfile(arguments)
 
     def take_own(self, arguments: dict[str, Any], variables: dict[str, Any]) -> None:
-        """The role's own. Without a good value of these there is nothing to ask the host."""
+        """The role's own. Without a good value of these no host is looked at."""
         own = {name: self.resolved(name, variables) for name in options_of(OWN) if name in variables}
         if problems := unsuitable([OWN], own, lambda value: value):
             raise refusal(variables["inventory_hostname"], problems)
@@ -106,10 +102,10 @@ class ActionModule(BindingAction):
             raise refusal(variables["inventory_hostname"], [problem]) from None
 
     def check_runfile(self, arguments: dict[str, Any]) -> None:
-        wanted, runfile = arguments.get("variables"), arguments.get("runfile")
-        if not isinstance(wanted, dict) or not isinstance(runfile, dict) or not runfile.get("path"):
+        variables, runfile = arguments.get("variables"), arguments.get("runfile")
+        if not isinstance(variables, dict) or not isinstance(runfile, dict) or not runfile.get("path"):
             return
-        if wanted.get("nvidia_driver_method") != "runfile":
+        if variables.get("nvidia_driver_method") != "runfile":
             return
         path = self._loader.path_dwim(str(runfile["path"]))
         try:

@@ -1,10 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module as Ansible runs any, with the documents of roles that it is asked for.
-
-Every role asks the module first, so what its tasks share is made ready here.
-"""
+"""The module as Ansible runs any, with the documents of the roles that a task names."""
 
 from __future__ import annotations
 
@@ -14,12 +11,8 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.common.validation import check_type_list
 from ansible.plugins.action.normal import ActionModule as AsAnyModule
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import before_forks
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.drift_remedy import as_sent, joined
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import ROLES
-
-before_forks.load_plugins()
-before_forks.freeze()
 
 # In a document, what an operator should know of a host that is like it. Not the host's affair.
 NOTES = "notes"
@@ -41,13 +34,13 @@ class ActionModule(AsAnyModule):
             return dict(answer)
         finished = not answer["drifted"]
         result = {"changed": False, "drifted": answer["drifted"], "finished_roles": roles if finished else []}
-        # Otherwise the roles tell it.
-        if finished and (told := [*notes, *answer[NOTES]]):
-            result["warnings"] = [f"{(task_vars or {})['inventory_hostname']}: {note}" for note in told]
+        # Otherwise the roles print them.
+        if finished and (texts := [*notes, *answer[NOTES]]):
+            result["warnings"] = [f"{(task_vars or {})['inventory_hostname']}: {note}" for note in texts]
         return result
 
     def document(self, roles: list[str], variables: dict[str, Any]) -> dict[str, Any] | None:
-        """What a host is like on which the roles have nothing to do; None where not all of them can say it."""
+        """What a host is like on which the roles have nothing to do; None where not all of them have it."""
         documents = []
         for role in roles:
             document = self.finished(role, variables)
@@ -63,7 +56,7 @@ class ActionModule(AsAnyModule):
     def finished(self, role: str, variables: dict[str, Any]) -> dict[str, Any] | None:
         name = f"__{role}_finished"
         if name not in variables:
-            raise AnsibleActionFail(f"{role} does not say what a finished host is like, or the play does not import it")
+            raise AnsibleActionFail(f"{role} has no description of a finished host, or the play does not import it")
         # As the role's own tasks have it.
         path = str(ROLES / role)
         search = [path, *variables.get("ansible_search_path", [])]

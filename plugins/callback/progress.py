@@ -11,7 +11,7 @@ short_description: Show hosts and stages in place of every task
 version_added: 0.1.0
 description:
   - On a terminal, shows one picture that is kept up to date. It has a line for each host with what became of it at each
-    stage and what it is doing now, and says how long the run has taken.
+    stage and what it is doing now, and how long the run has taken.
   - A failure is printed when it happens, with its cause and its remedy as far as the playbook gives them. At the end
     there is a summary by host and stage.
   - Without a terminal nothing but reboots, failures and the summary is printed.
@@ -97,8 +97,8 @@ class Screen:
 
     @staticmethod
     def size():
-        found = shutil.get_terminal_size((80, 24))
-        return found.columns, found.lines
+        size = shutil.get_terminal_size((80, 24))
+        return size.columns, size.lines
 
     def print(self, lines) -> None:
         """Lines that stay."""
@@ -167,18 +167,18 @@ class CallbackModule(CallbackBase):
         self._interval = 0.2
         self._stop = threading.Event()
         self._screen = None
-        self._asking = False
+        self._prompting = False
         self._verbose = False
         self._diff = False
 
     def set_options(self, *args, **kwargs):
         super().set_options(*args, **kwargs)
         self._interval = self.get_option("redraw_interval")
-        wanted = self.get_option("live")
+        live_option = self.get_option("live")
         terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
         encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
         colour = terminal and not os.environ.get("NO_COLOR") and not os.environ.get("ANSIBLE_NOCOLOR")
-        live = wanted == "yes" or (wanted == "auto" and terminal)
+        live = live_option == "yes" or (live_option == "auto" and terminal)
         self._screen = Screen(sys.stdout, live, colour, encoding != "utf8")
         self._verbose = self._display.verbosity > 0
         self._diff = bool(context.CLIARGS.get("diff"))
@@ -201,7 +201,7 @@ class CallbackModule(CallbackBase):
         with self._lock:
             # An include_role has no role yet, but is named after the one that it includes.
             role = task._role.get_name() if task._role else getattr(task, "_role_name", None) or ""
-            self._stages[task._uuid] = self._run.task_started(task.name or task.action, role, now)
+            self._stages[task._uuid] = self._run.task_started(task.name or task.action, role, task.action, now)
             self._draw(now)
 
     def v2_playbook_on_handler_task_start(self, task):
@@ -220,7 +220,7 @@ class CallbackModule(CallbackBase):
             with self._lock:
                 self._run.host_finished(result.host.name, roles)
         if self._verbose:
-            self._tell(result, kind)
+            self._print_result(result, kind)
 
     def v2_runner_on_skipped(self, result):
         self._done(result, progress.SKIPPED)
@@ -244,8 +244,8 @@ class CallbackModule(CallbackBase):
         for row in rows or [result.result]:
             if row.get("diff") and row.get("changed"):
                 # Its colours are Ansible's own, and what a file has in it may look like some.
-                said = COLOURS.sub("", self._get_diff(row["diff"]))
-                self._print(f"{result.host.name}: {result.task.name}\n{said}")
+                difference = COLOURS.sub("", self._get_diff(row["diff"]))
+                self._print(f"{result.host.name}: {result.task.name}\n{difference}")
 
     def v2_playbook_on_no_hosts_matched(self):
         self._print(f"{self._run.play}: no host matches, so there is nothing to do")
@@ -294,21 +294,21 @@ class CallbackModule(CallbackBase):
             after = self._run.elapsed(time.monotonic())
             self._screen.print([progress_text.note_line(kind, host, stage, task, after)])
 
-    def _tell(self, result, kind):
-        """With -v: what was changed and what the playbook said."""
-        said = result.result.get("msg") if result.task.action in ("debug", "ansible.builtin.debug") else None
-        if kind is progress.CHANGED or said is not None:
-            words = said if said is not None else "changed"
+    def _print_result(self, result, kind):
+        """With -v: what was changed, and the messages of debug."""
+        message = result.result.get("msg") if result.task.action in ("debug", "ansible.builtin.debug") else None
+        if kind is progress.CHANGED or message is not None:
+            words = message if message is not None else "changed"
             self._print(f"{result.host.name}: {result.task.name}: {words}", indent="  ")
 
     def _print(self, text, indent=""):
         with self._lock:
             first, *others = untrusted_text.several_lines(text, LONGEST).rstrip("\n").split("\n")
-            # What a host says in several lines stands behind its name, and looks like nothing of ours.
+            # What a host returns in several lines stands behind its name, and looks like nothing of ours.
             self._screen.print([[("plain", line)] for line in (first, *(f"{indent}{line}" for line in others))])
 
     def _draw(self, now):
-        if self._screen.live and not self._asking and now - self._drawn >= self._interval:
+        if self._screen.live and not self._prompting and now - self._drawn >= self._interval:
             self._drawn = now
             width, height = self._screen.size()
             self._screen.draw(progress_text.live(self._run, now, width - 1, height - 2))
@@ -327,16 +327,16 @@ class CallbackModule(CallbackBase):
                 self._screen.erase()
             return display(*args, **kwargs)
 
-        def without_picture(ask):
-            def asking(*args, **kwargs):
+        def without_picture(prompt):
+            def prompting(*args, **kwargs):
                 self._screen.erase()
-                self._asking = True
+                self._prompting = True
                 try:
-                    return ask(*args, **kwargs)
+                    return prompt(*args, **kwargs)
                 finally:
-                    self._asking = False
+                    self._prompting = False
 
-            return asking
+            return prompting
 
         self._display.display = after_erasing
         for name in ("prompt_until", "do_var_prompt"):

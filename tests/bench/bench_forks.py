@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuops import shards
+from gpuops.run import shards
 from tests.bench.bench_scale import SITE, fleet
 from tests.bench.harness import CPU, MEMORY, WALL, Figure, Row, Run, Sample, compare, paired
 

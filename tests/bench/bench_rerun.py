@@ -50,7 +50,7 @@ class Stages:
         if event["event"] == "playbook_on_play_start":
             self._run.play_started(data["name"], time.monotonic())
         if event["event"] == "playbook_on_task_start":
-            stage = self._run.task_started(data["task"], data.get("role", ""), time.monotonic())
+            stage = self._run.task_started(data["task"], data.get("role", ""), data["task_action"], time.monotonic())
             self._turn(stage or "sorting and comparing the hosts")
         if event["event"] in TASK_ENDS:
             self.tasks[self._stage][data["host"]] += 1

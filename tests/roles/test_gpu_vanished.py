@@ -101,9 +101,9 @@ def test_a_gpu_off_the_bus_is_fatal_for_everybody(watched: str, tmp_path: Path) 
     status = gpuops("status", "-i", str(INVENTORY), "--limit", DEBIAN_13, "--json")
     row = row_of(json.loads(status.stdout))
     assert (status.returncode, row["state"]) == (2, "fatal"), row
-    assert [card["uuid"] for card in row["cards"] if card["verdict"] == "fatal"] == [gone]
+    assert [gpu["uuid"] for gpu in row["gpus"] if gpu["verdict"] == "fatal"] == [gone]
     doctor = gpuops("doctor", DEBIAN_13, "-i", str(INVENTORY), "--json")
-    assert "card_fatal" in [finding["cause"] for finding in json.loads(doctor.stdout)["findings"]], doctor.stdout
+    assert "gpu_fatal" in [finding["cause"] for finding in json.loads(doctor.stdout)["findings"]], doctor.stdout
     page = tmp_path / "report.html"
     gpuops("report", "-i", str(INVENTORY), "--limit", DEBIAN_13, "-o", str(page))
     assert gone in page.read_text()

@@ -36,7 +36,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operato
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import rows as reconciler_rows
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import Failure
-from gpuops import records
+from gpuops.run import records
 from tests.unit.plugins.health_host import Host, address, uuid
 from tests.unit.plugins.module_utils.agent.test_fuzz import SICK, changed
 from tests.unit.plugins.module_utils.health.test_agent_result import result

@@ -16,8 +16,9 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from gpuops import secrecy
 from gpuops.fetch import manifest
+from gpuops.run import events
+from gpuops.site import secrecy
 from tests.unit.fetch.test_manifest import CALLED, EVENTS, with_package, written
 from tests.unit.gpuops.conftest import HERE, Bench
 from tests.unit.gpuops.test_hostile_host import hostile_facts, template
@@ -102,7 +103,7 @@ def said(word: str, instead: str) -> list[dict[str, Any]]:
 )
 def test_3_no_manifest_is_made_of_such_answers(answer: list[dict[str, Any]]) -> None:
     with pytest.raises(manifest.ManifestError, match="is refused"):
-        manifest.from_events(answer)
+        manifest.from_events(map(events.typed, answer))
 
 
 @pytest.mark.parametrize(

@@ -182,17 +182,17 @@ def test_status_doctor_and_report(finished: Site) -> None:
     status = json.loads(finished.call("status", "--json").stdout)
     nodes = {node["name"]: node for node in status["nodes"]}
     assert {name: node["state"] for name, node in nodes.items()} == {"gpu1": "ok", "gpu2": "ok", "cpu1": "no_gpu"}
-    assert len(nodes["gpu1"]["cards"]) == 2
+    assert len(nodes["gpu1"]["gpus"]) == 2
     assert status["storage"]["osds"]["up"] == 2
     doctor = json.loads(finished.call("doctor", "gpu1", "--json").stdout)
-    assert "driver and cards" in doctor["checked"]
+    assert "driver and GPUs" in doctor["checked"]
     done = finished.call("report")
     assert done.returncode == 0, done.stderr
     report = json.loads((finished.directory / "report.json").read_text())
     assert report["run"]["hosts"] == {"gpu1": "done", "gpu2": "done", "cpu1": "done"}
     assert {host["system"] for host in report["hosts"]} == {"Debian 13", "Debian 12"}
     (gpu1,) = [host for host in report["hosts"] if host["name"] == "gpu1"]
-    assert [card["verification"]["ok"] for card in gpu1["cards"]] == [True, True]
+    assert [gpu["verification"]["ok"] for gpu in gpu1["gpus"]] == [True, True]
 
 
 def test_drift_is_planned_through_all_stages_and_mended_by_one_run(finished: Site) -> None:

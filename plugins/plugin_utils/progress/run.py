@@ -14,20 +14,16 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import stages
 
-# This one rescues what fails in it, and tells why afterwards.
+# This one rescues what fails in it, and explains it afterwards.
 EXPLAINING_ROLE = "converge"
 
-# Plays that only prepare those that follow, and those of which all is done in a role.
-QUIET_PLAYS = (
-    "Sort hosts by what is in them",
-    "Preflight",
-    "Driver, device nodes, CUDA and container engine",
-)
+# Outside a role, these only choose the hosts of the tasks that follow. They begin no stage.
+CHOOSING_ACTIONS = ("gpu_facts", "host_drift_info", "group_by", "meta")
 
-# What became of a host at a stage. The later in this list, the more it says: a stage with one change is changed.
+# What became of a host at a stage. The later in this list, the more it counts: a stage with one change is changed.
 SKIPPED, OK, CHANGED, RUNNING, FAILED, UNREACHABLE = "skipped", "ok", "changed", "running", "failed", "unreachable"
 _RANK = {name: rank for rank, name in enumerate((SKIPPED, OK, CHANGED, FAILED, UNREACHABLE))}
-# In a failure's result: the host that a task was delegated to. Ansible takes it out of what it tells of results.
+# In a failure's result: the host that a task was delegated to. Ansible takes it out of results.
 DELEGATED = "delegated_to"
 REBOOT_ACTIONS = ("reboot", "ansible.builtin.reboot", "ansible.legacy.reboot")
 # In a result: roles that have nothing to do on the host, and of which no task will be run for it.
@@ -84,7 +80,7 @@ class Host:
 
 
 class Run:
-    """A run, by what has been said of it so far.
+    """A run, by the events so far.
 
     :param expected: how long each stage took in earlier runs, in seconds; for what remains.
     :param on_failure: called once for each failure, when it is certain to be worth telling.
@@ -126,10 +122,10 @@ class Run:
         self.stage = ""
         self.task = ""
 
-    def task_started(self, name: str, role: str, now: float) -> str:
+    def task_started(self, name: str, role: str, action: str, now: float) -> str:
         """Returns the task's stage."""
         self._charge(now)
-        self.stage = self._stage_of(role)
+        self.stage = self._stage_of(role, action)
         self.task = name
         self._role = short(role)
         return self.stage
@@ -188,7 +184,7 @@ class Run:
     ) -> None:
         """A task failed on a host, or the host could not be reached: ``kind`` is failed or unreachable.
 
-        Where the playbook has a rescue for it, nothing is told before it is clear that the rescue did not come.
+        Where the playbook has a rescue for it, nothing is reported before it is clear that the rescue did not come.
         """
         host = self.hosts.get(name) or self._met(name)
         if host.task:
@@ -206,7 +202,7 @@ class Run:
                 self._on_note(FAILING, name, stage, task)
             return
         self._waiting.pop(name, None)
-        self._tell(failure)
+        self._report(failure)
 
     def finished(self, now: float, cut: bool = False) -> None:
         """The run is over; ``cut`` if somebody stopped it."""
@@ -283,14 +279,14 @@ class Run:
         order = self.stages()
         return self.stage in order and order.index(stage) < order.index(self.stage)
 
-    def _stage_of(self, role: str) -> str:
+    def _stage_of(self, role: str, action: str) -> str:
         name = short(role)
         if name and name not in stages.SHARED_ROLES:
             stage = stages.NAME_OF_ROLE.get(name, name)
             if stage in stages.NAMES:
                 self._last_known = stage
             return stage
-        if self.stage or self.play in QUIET_PLAYS:
+        if self.stage or short(action) in CHOOSING_ACTIONS:
             return self.stage
         # Tasks between roles belong to the stage before; a play that has no roles is a stage.
         return self._last_known or self.play
@@ -301,20 +297,20 @@ class Run:
             self.stage_seconds[self.stage] = self.stage_seconds.get(self.stage, 0.0) + now - self._mark
         self._mark = now
 
-    def _tell(self, failure: Failure) -> None:
+    def _report(self, failure: Failure) -> None:
         self.failures.append(failure)
         if self._on_failure:
             self._on_failure(failure)
 
     def _flush(self) -> None:
-        """What no explanation followed is told as it was."""
+        """What no explanation followed is reported as it was."""
         waiting, self._waiting = self._waiting, {}
         for name, failure in waiting.items():
             host = self.hosts[name]
             if host.failure is failure and not failure.recovered:
-                self._tell(failure)
+                self._report(failure)
 
 
-def short(role: str) -> str:
-    """A role's name without that of its collection."""
-    return role.rpartition(".")[2]
+def short(name: str) -> str:
+    """The name of a role or an action without that of its collection."""
+    return name.rpartition(".")[2]

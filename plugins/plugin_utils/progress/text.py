@@ -9,11 +9,12 @@ faint and plain.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems import problems_of
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import SHORT_TITLES
 
 Line = list[tuple[str, str]]
@@ -30,15 +31,7 @@ SYMBOLS = {
 # For terminals that have ASCII only.
 ASCII = {"✓": "+", "±": "c", "▸": ">", "✗": "X", "·": ".", "…": "~", "↻": "R"}
 
-# Between the cause and the remedy in what the roles and modules of the collection say.
-_MARKER = re.compile(r"\s*\b(?:Remedy|To do):\s*")
-_NUMBERED = re.compile(r"^\d+\. (?P<cause>.*?)\n\s+Remedy: (?P<remedy>.*?)$", re.MULTILINE)
-# A sentence that tells the reader to do something.
-_IMPERATIVE = re.compile(
-    r"(?<=[.;:] )(?=(?:Add|Change|Check|Choose|Correct|End|Free|Give|Install|Keep|Look|Make|Mend|Name|Put|Reboot|"
-    r"Remove|Run|See|Set|Start|Stop|Take|Use|Wait|Write)\b)"
-)
-# What ssh says of a host that it does not get into, and what to do about it.
+# Messages of ssh about a host that it does not get into, and what to do about it.
 _REACH = (
     (
         "host key verification failed",
@@ -46,45 +39,47 @@ _REACH = (
     ),
     ("permission denied", "give the account ansible_user your public key there (ssh-copy-id), or name another account"),
     ("could not resolve hostname", "set ansible_host to its address, or give its name to the name service"),
-    ("", "see that `ssh {host}` gets in as the inventory says (ansible_host, ansible_user), then run it again"),
+    ("", "see that `ssh {host}` gets in as the inventory has it (ansible_host, ansible_user), then run it again"),
 )
-_CENSORED = "take no_log off for one run to see what it said, or look at the host"
+_CENSORED = "take no_log off for one run to see its result, or look at the host"
 _UNKNOWN = "run it again for this host alone, with --limit {host} -vvv"
 _LONGEST = 2000
+# Longer evidence, such as the output of a command, is for programs and reports.
+EVIDENCE_AT_MOST = 120
 # Of a line that is printed, as of a difference between files.
 PART_AT_MOST = 20000
 
 
 def explain(host: str, kind: str, result: Any) -> list[tuple[str, str]]:
-    """Why a host failed and what to do about it: (cause, remedy) for each reason that was given."""
+    """Why a host failed and what to do about it: (cause, remedy) for each problem of the result.
+
+    A result without problems, as of a module that is not of this collection, is one problem: its message is the cause.
+    """
     if not isinstance(result, dict):
         result = {"msg": str(result)}
     if kind == progress.UNREACHABLE:
-        said = _flat(_said(result)) or "the host cannot be reached"
-        remedy = next(remedy for words, remedy in _REACH if words in said.lower())
+        cause = _flat(_message(result)) or "the host cannot be reached"
+        remedy = next(remedy for words, remedy in _REACH if words in cause.lower())
         # A task of this host that is done on another one: it is that one which cannot be reached.
-        there = result.get(progress.DELEGATED) or host
-        if there != host:
-            said = f"{there}, where this has to be done for {host}, cannot be reached: {said}"
-        return [(said, remedy.format(host=there))]
+        unreached = result.get(progress.DELEGATED) or host
+        if unreached != host:
+            cause = f"{unreached}, where this has to be done for {host}, cannot be reached: {cause}"
+        return [(cause, remedy.format(host=unreached))]
     if "censored" in result:
         return [("what failed is hidden by no_log", _CENSORED)]
-    text = _said(result)
-    numbered = [(_flat(row["cause"]), _flat(row["remedy"])) for row in _NUMBERED.finditer(text)]
-    if numbered:
-        return numbered
-    text = text.removeprefix(f"{host}: ")
-    parts = _MARKER.split(text)
-    if len(parts) == 2:
-        return [(_flat(parts[0]), _flat(parts[1]))]
-    if len(parts) > 2:
-        return [(_flat(_MARKER.sub(" → ", text)), "")]
-    if "missing sudo password" in text.lower():
-        return [(_flat(text), "give --ask-become-pass, or let the account use sudo without a password")]
-    parts = _IMPERATIVE.split(_flat(text), maxsplit=1)
-    if len(parts) == 2:
-        return [(parts[0].rstrip(" ;:"), parts[1])]
-    return [(_flat(text) or "the task failed and said nothing", _UNKNOWN.format(host=host))]
+    problems = problems_of(result)
+    if problems:
+        return [(_flat(_with_evidence(problem)), _flat(problem.remedy)) for problem in problems]
+    cause = _flat(_message(result))
+    if "missing sudo password" in cause.lower():
+        return [(cause, "give --ask-become-pass, or let the account use sudo without a password")]
+    return [(cause or "the task failed without a message", _UNKNOWN.format(host=host))]
+
+
+def _with_evidence(problem: Problem) -> str:
+    if not problem.evidence or len(problem.evidence) > EVIDENCE_AT_MOST or problem.evidence in problem.cause:
+        return problem.cause
+    return f"{problem.cause.rstrip('.')} [{problem.evidence}]"
 
 
 def _flat(text: str) -> str:
@@ -92,13 +87,13 @@ def _flat(text: str) -> str:
     return joined if len(joined) <= _LONGEST else f"{joined[:_LONGEST]} …"
 
 
-def _said(result: dict[str, Any]) -> str:
-    """What a task said when it failed; of a loop, what its items said."""
+def _message(result: dict[str, Any]) -> str:
+    """The message of a task that failed; for a loop, those of its items."""
     listed = result.get("results")
     items = [row for row in listed if isinstance(row, dict) and row.get("failed")] if isinstance(listed, list) else []
     if items:
-        said = [_said(row) for row in items]
-        return " | ".join(dict.fromkeys(text for text in said if text))
+        messages = [_message(row) for row in items]
+        return " | ".join(dict.fromkeys(text for text in messages if text))
     message = result.get("msg") or ""
     if not isinstance(message, str):
         message = "; ".join(str(part) for part in message) if isinstance(message, list) else str(message)
@@ -135,12 +130,12 @@ def failure_lines(failure: progress.Failure, width: int) -> list[Line]:
 
 
 def note_line(kind: str, host: str, stage: str, task: str, after: float) -> Line:
-    """What is told of a host before it is heard of again."""
+    """What is printed of a host before its next event."""
     where = f" in {stage}" if stage else ""
     if kind == progress.REBOOTING:
         return [("busy", f"↻ {host}"), ("plain", f" reboots{where} after {clock(after)}")]
-    said = f" fails{where} after {clock(after)}: {task}; why is told when the others are through it"
-    return [("bad", f"… {host}"), ("plain", said)]
+    text = f" fails{where} after {clock(after)}: {task}; the cause follows when the others are through it"
+    return [("bad", f"… {host}"), ("plain", text)]
 
 
 def wrapped(head: str, text: str, width: int, style: str = "plain") -> list[Line]:
@@ -288,12 +283,12 @@ def plain(line: Line, ascii_only: bool = False) -> str:
     return ascii_text("".join(part for _style, part in line), ascii_only).rstrip()
 
 
-def ascii_text(text: str, wanted: bool = True) -> str:
+def ascii_text(text: str, ascii_only: bool = True) -> str:
     """A part of a line for a terminal, which gets nothing to obey and no further line.
 
-    :param wanted: the terminal may have nothing but ASCII.
+    :param ascii_only: the terminal may have nothing but ASCII.
     """
     text = untrusted_text.one_line(text, PART_AT_MOST)
-    if not wanted or text.isascii():
+    if not ascii_only or text.isascii():
         return text
     return "".join(ASCII.get(character, character) for character in text).encode("ascii", "replace").decode("ascii")

@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 
+from gpuops.commands.fetch import fetch
 from gpuops.fetch import debian, manifest
-from gpuops.fetch.cli import fetch
+from gpuops.run import events as run_events
 
 
 def ok(host: str, action: str, result: dict[str, Any]) -> dict[str, Any]:
     return {"event": "runner_on_ok", "event_data": {"host": host, "resolved_action": action, "res": result}}
+
+
+def from_documents(documents: list[dict[str, Any]]) -> manifest.Manifest:
+    return manifest.from_events(map(run_events.typed, documents))
 
 
 def system(host: str, version: str, codename: str) -> dict[str, Any]:
@@ -48,7 +53,7 @@ EVENTS = [
 
 
 def test_packages_are_gathered_by_release() -> None:
-    found = manifest.from_events(EVENTS)
+    found = from_documents(EVENTS)
     assert found.hosts == ["gpu1", "gpu2", "gpu3"]
     assert [(row.name, row.packages) for row in found.releases] == [
         ("debian12", ["nvidia-smi"]),
@@ -59,7 +64,7 @@ def test_packages_are_gathered_by_release() -> None:
 
 
 def test_what_was_written_can_be_read(tmp_path: Path) -> None:
-    found = manifest.from_events(EVENTS)
+    found = from_documents(EVENTS)
     path = tmp_path / "manifest.json"
     path.write_text(found.dump(), encoding="utf-8")
     assert manifest.load(path) == found
@@ -87,20 +92,20 @@ def with_package(**row: Any) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_package_has_a_name_as_debian_has_it(name: str) -> None:
     with pytest.raises(manifest.ManifestError, match=r"^evil: .* is refused: .* Look at the host") as refused:
-        manifest.from_events(with_package(name=name))
+        from_documents(with_package(name=name))
     assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize("name", ["libstdc++6", "g++", "7zip", "linux-headers-6.1.0-9-amd64", "python3.11", "libc6"])
 def test_a_name_that_debian_has_is_taken(name: str) -> None:
-    found = manifest.from_events(with_package(name=name, version="1:2.3~rc1-4+b1"))
+    found = from_documents(with_package(name=name, version="1:2.3~rc1-4+b1"))
     assert found.releases[0].packages == [f"{name}=1:2.3~rc1-4+b1"]
 
 
 @pytest.mark.parametrize("version", ["-o x", "1 2", "1\n", "a1", "1/trixie", "1;x", ":1", "x:1", "1=2", "\x1b"])
 def test_a_version_has_a_grammar_too(version: str) -> None:
     with pytest.raises(manifest.ManifestError, match=r"^evil: .* is refused"):
-        manifest.from_events(with_package(name="docker.io", version=version))
+        from_documents(with_package(name="docker.io", version=version))
 
 
 @pytest.mark.parametrize(
@@ -123,34 +128,34 @@ def test_a_release_is_one_that_there_is(about: dict[str, Any]) -> None:
     known = {"key": "debian13", "family": "debian", "codename": "trixie", "machine": "x86_64"}
     said = ok("evil", "baremetal.gpu.gpu_preflight_info", {"ansible_facts": {"gpu_plan": {"os": {**known, **about}}}})
     with pytest.raises(manifest.ManifestError, match=r"^evil: .* is refused"):
-        manifest.from_events([said, drift("evil", packages=[{"name": "libc6", "actions": ["install"]}])])
+        from_documents([said, drift("evil", packages=[{"name": "libc6", "actions": ["install"]}])])
 
 
 @pytest.mark.parametrize("component", ["[trusted=yes]", "../x", "Main", "$(x)", "-x"])
 def test_a_component_is_a_word(component: str) -> None:
     events = [*with_package(name="libc6"), drift("evil", repositories=[{"content": f"Components: main {component}\n"}])]
     with pytest.raises(manifest.ManifestError, match=r"^evil: component of an archive .* is refused"):
-        manifest.from_events(events)
+        from_documents(events)
 
 
 def test_hosts_that_differ_about_a_file_are_both_named() -> None:
     def wants(host: str, sha256: str) -> dict[str, Any]:
         return drift(host, files=[{"url": "http://files.example/x", "sha256": sha256}])
 
-    with pytest.raises(manifest.ManifestError, match=r"^evil wants .* and good with "):
-        manifest.from_events([wants("good", "aa"), wants("evil", "bb")])
+    with pytest.raises(manifest.ManifestError, match=r"^evil needs .* and good with "):
+        from_documents([wants("good", "aa"), wants("evil", "bb")])
 
 
 def test_two_urls_are_never_one_file_of_the_mirror() -> None:
     rows = [{"url": f"http://{place}.example/x", "sha256": "aa"} for place in ("a", "b")]
     with pytest.raises(manifest.ManifestError, match="would be one file of the mirror"):
-        manifest.from_events([system("gpu1", "13", "trixie"), drift("gpu1", files=rows)])
+        from_documents([system("gpu1", "13", "trixie"), drift("gpu1", files=rows)])
 
 
 def test_enterprise_linux_is_in_the_manifest_and_left_to_its_own_tools() -> None:
     about = {"key": "el9", "family": "redhat", "codename": "Plow", "machine": "x86_64"}
     said = ok("el", "baremetal.gpu.gpu_preflight_info", {"ansible_facts": {"gpu_plan": {"os": about}}})
-    found = manifest.from_events([said, drift("el", packages=[{"name": "NetworkManager", "actions": ["install"]}])])
+    found = from_documents([said, drift("el", packages=[{"name": "NetworkManager", "actions": ["install"]}])])
     assert [(row.name, row.is_debian, row.packages) for row in found.releases] == [("el9", False, ["NetworkManager"])]
 
 
@@ -237,7 +242,7 @@ def try_answers(seed: int, tmp_path: Path) -> None:
     ]
     said = ""
     try:
-        found = manifest.from_events(events)
+        found = from_documents(events)
     except manifest.ManifestError as refused:
         said = str(refused)
     if said:

@@ -7,8 +7,8 @@ import copy
 from pathlib import Path
 from typing import Any
 
-from gpuops import records, told
 from gpuops.report import collect
+from gpuops.run import host_reports, records
 from gpuops.site import Site
 from tests.unit.gpuops.test_status import GROUPS, REASON, facts, ok, read, well
 
@@ -51,7 +51,7 @@ def made_up(directory: Path) -> dict[str, Any]:
         }
     )
     run.document(
-        told.FILE,
+        host_reports.FILE,
         {
             "g1": {
                 "plan": {"steps": ["install driver 570"], "os": {"key": "debian13"}},

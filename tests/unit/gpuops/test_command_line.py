@@ -71,9 +71,9 @@ def test_completion_knows_the_commands(bench):
 def test_a_fault_that_nobody_foresaw(debug):
     words = ["gpuops", "--debug", "up"] if debug else ["gpuops", "up"]
     broken = (
-        "import sys, gpuops.up\n"
+        "import sys, gpuops.commands.up\n"
         "def fail(given): raise RuntimeError('the flux\\ncapacitor is empty')\n"
-        "gpuops.up.find = fail\n"
+        "gpuops.commands.up.find = fail\n"
         "from gpuops.cli import app\n"
         f"sys.argv = {words}\n"
         "app(prog_name='gpuops')\n"

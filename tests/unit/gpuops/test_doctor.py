@@ -9,19 +9,21 @@ import re
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
-from gpuops import doctor
+from gpuops.doctor import findings as doctor
+from gpuops.run import events
 from tests.unit.gpuops.conftest import DEAD, HERE
 from tests.unit.project.tree import ROOT
 
 
 def event(kind, action="ansible.builtin.command", task="Task", host="g1", **result):
     data = {"host": host, "task": task, "task_action": action, "res": result}
-    return {"event": f"runner_on_{kind}", "event_data": data}
+    return events.typed({"event": f"runner_on_{kind}", "event_data": data})
 
 
 FACTS, PREFLIGHT = "baremetal.gpu.gpu_facts", "baremetal.gpu.gpu_preflight_info"
-UNITS, SAID = "Ask systemd for units that failed", "Read what these units said last"
-AGENT, LEFT = "Ask systemd for the agent", "Look for what earlier runs left behind"
+# The commands of the playbook.
+UNITS, JOURNAL = ["systemctl", "list-units", "--failed"], ["journalctl", "--no-pager", "--unit", "docker.service"]
+AGENT, LEFT = ["systemctl", "show", "baremetal-gpu-agent.service"], ["grep", "--recursive", "", "/var/lib"]
 
 
 def gpu(**more):
@@ -32,9 +34,9 @@ def well():
     return [
         event("ok", PREFLIGHT, problems=[]),
         event("ok", FACTS, **gpu()),
-        event("ok", task=UNITS, stdout=""),
-        event("ok", task=AGENT, stdout="UnitFileState=enabled\nActiveState=active\n"),
-        event("ok", task=LEFT, stdout=""),
+        event("ok", cmd=UNITS, stdout=""),
+        event("ok", cmd=AGENT, stdout="UnitFileState=enabled\nActiveState=active\n"),
+        event("ok", cmd=LEFT, stdout=""),
     ]
 
 
@@ -51,7 +53,7 @@ def test_nothing_is_found_on_a_host_that_is_well():
     assert doctor.exit_status(findings) == 0
     said = [progress_text.plain(line) for line in doctor.lines("g1", reader, findings, 100)]
     assert said[0] == "g1: nothing was found"
-    assert said[1].startswith("checked: preflight, driver and cards")
+    assert said[1].startswith("checked: preflight, driver and GPUs")
 
 
 @pytest.mark.parametrize(
@@ -94,17 +96,17 @@ def test_the_first_cause_decides_and_all_are_told():
     }
     health = {"reasons": [], "devices": [{"index": 2, "reasons": [reason]}]}
     reader, findings = examine(
-        event("ok", task=LEFT, stdout="/var/lib/baremetal-gpu/pending/drained:reboot because of nouveau\n"),
-        event("ok", task=AGENT, stdout="UnitFileState=enabled\nActiveState=failed\n"),
-        event("ok", task=UNITS, stdout="docker.service loaded failed failed Docker\n"),
-        event("ok", task=SAID, results=[{"item": "docker.service", "stdout": "no space left\nexit 1"}]),
+        event("ok", cmd=LEFT, stdout="/var/lib/baremetal-gpu/pending/drained:reboot because of nouveau\n"),
+        event("ok", cmd=AGENT, stdout="UnitFileState=enabled\nActiveState=failed\n"),
+        event("ok", cmd=UNITS, stdout="docker.service loaded failed failed Docker\n"),
+        event("ok", results=[{"item": "docker.service", "cmd": JOURNAL, "stdout": "no space left\nexit 1"}]),
         event("ok", FACTS, **gpu(health=health)),
         event("ok", PREFLIGHT, problems=[problem]),
     )
-    assert [row.cause for row in findings] == ["preflight", "card_degraded", "agent", "unit", "left_over"]
+    assert [row.cause for row in findings] == ["preflight", "gpu_degraded", "agent", "unit", "left_over"]
     assert doctor.exit_status(findings) == 20
     assert findings[0].evidence == "disk_full: 200 MiB"
-    assert findings[1].text == "card 2: the PCIe link has 8 of 16 lanes"
+    assert findings[1].text == "GPU 2: the PCIe link has 8 of 16 lanes"
     assert findings[1].evidence.startswith("pcie_width, value 8, threshold 16, since 2026-")
     assert findings[3].evidence == "no space left | exit 1"
     assert findings[4].evidence == "reboot because of nouveau"
@@ -117,7 +119,7 @@ def test_a_driver_that_does_not_answer():
     error = {"name": "driver_not_loaded", "text": "Driver Not Loaded", "remedy": "load it with modprobe nvidia"}
     _reader, findings = examine(event("ok", FACTS, **gpu(driver={"nvml_error": error})))
     assert [(row.cause, row.evidence) for row in findings] == [("driver", "driver_not_loaded")]
-    # A host without cards needs none.
+    # A host without GPUs needs none.
     assert examine(event("ok", FACTS, **gpu(present=False, driver={"nvml_error": error})))[1] == []
 
 
@@ -146,7 +148,7 @@ def test_the_last_failure_counts_where_nothing_else_is_found():
     last = {"stage": "cuda", "task": "Install", "reasons": [{"cause": "mirror was away", "remedy": "try again"}]}
     _reader, findings = examine(*well(), last=last)
     assert [(row.cause, row.remedy) for row in findings] == [("last_run", "try again")]
-    _reader, findings = examine(event("ok", task=UNITS, stdout="x.service loaded failed failed X\n"), last=last)
+    _reader, findings = examine(event("ok", cmd=UNITS, stdout="x.service loaded failed failed X\n"), last=last)
     assert [row.cause for row in findings] == ["unit"]
 
 
@@ -175,7 +177,7 @@ def test_as_it_is_called(bench):
     document = json.loads(done.stdout)
     assert done.returncode == document["status"]
     assert "preflight" in document["checked"]
-    assert "driver and cards" in document["checked"]
+    assert "driver and GPUs" in document["checked"]
 
 
 @pytest.mark.parametrize("host", ["nobody", "all"])

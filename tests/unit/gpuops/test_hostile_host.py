@@ -15,9 +15,10 @@ from ansible.parsing.dataloader import DataLoader
 from ansible_collections.baremetal.gpu.plugins.action.gpu_verify_report import write
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
-from gpuops import outside
-from gpuops.init import answers, command, discover, files
+from gpuops.commands import init as command
+from gpuops.init import answers, discover, files
 from gpuops.inventory import snapshot
+from gpuops.run import events
 from tests.unit.gpuops.conftest import HERE
 from tests.unit.project.tree import BIN, try_run
 
@@ -96,7 +97,7 @@ def test_a_hostile_host_runs_nothing_on_the_controller(bench, tmp_path):
 def test_a_disk_that_can_have_no_such_name_is_refused_by_host_value_and_remedy(hostile):
     site = answers.read({"hosts": {"s1": {"role": "storage"}}, "use_free_disks": True})
     found = {"s1": discover.Found(disks=[discover.Disk(hostile, "1 TB", "X", True)])}
-    with pytest.raises(files.Unwritable, match=r"host s1 says .*name its disks in the answers file") as refused:
+    with pytest.raises(files.Unwritable, match=r"host s1 reports .*name its disks in the answers file") as refused:
         files.render(site, found)
     assert "\n" not in str(refused.value)
 
@@ -183,8 +184,9 @@ def try_facts(seed):
     good = discover.read({"devices": {"sdb": {"sectors": 9, "links": {"ids": ["wwn-0x5"]}}}})
     facts = spoil_facts(chance)
     taken = []
-    outside.Events(taken.append)({"event_data": {"host": "evil", "res": {"ansible_facts": facts}}})
-    facts = taken[0]["event_data"]["res"]["ansible_facts"]
+    data = {"host": "evil", "res": {"ansible_facts": facts}}
+    events.Entry(taken.append)({"event": "runner_on_ok", "event_data": data})
+    facts = taken[0].result["ansible_facts"]
     look = discover.Look(hosts={"evil": discover.read(facts if isinstance(facts, dict) else {}), "good": good})
     made = files.render(site, look.hosts)
     load = DataLoader().load
@@ -200,7 +202,7 @@ def try_facts(seed):
         assert not [value for value in values if "{{" in value and not any(word in value for word in of_ours)], name
         assert text.isascii() or all(line.isprintable() for line in text.split("\n"))
         text.encode()
-    command.tell(site, look)
+    command.print_facts(site, look)
 
 
 def spoil_facts(chance):

@@ -235,7 +235,7 @@ def site_of(**hosts):
 def test_groups_by_model_are_proposed_where_all_nodes_could_be_asked():
     site = site_of(g1="gpu", g2="gpu", g3="gpu")
     cards = {"g1": ["A100 SXM4 40GB"] * 4, "g2": ["A100 SXM4 40GB"] * 4, "g3": ["GeForce GTX 1080", "Tesla K80"]}
-    found = {name: discover.Found(cards=rows) for name, rows in cards.items()}
+    found = {name: discover.Found(gpus=rows) for name, rows in cards.items()}
     assert discover.model_groups(site, found) == {"gpu_nodes_a100_sxm4_40gb": ["g1", "g2"]}
     del found["g3"]
     assert discover.model_groups(site, found) == {}
@@ -244,8 +244,8 @@ def test_groups_by_model_are_proposed_where_all_nodes_could_be_asked():
 def test_what_the_hosts_said_is_in_the_files():
     site = site_of(g1="gpu", g2="gpu", s1="storage", s2="storage")
     found = {
-        "g1": discover.Found(cards=["A100 SXM4 40GB"] * 4),
-        "g2": discover.Found(cards=["A100 SXM4 40GB"] * 4),
+        "g1": discover.Found(gpus=["A100 SXM4 40GB"] * 4),
+        "g2": discover.Found(gpus=["A100 SXM4 40GB"] * 4),
         "s1": discover.Found(disks=discover.free_disks(DEVICES), network="192.0.2.0/24"),
     }
     made = files.render(site, found)

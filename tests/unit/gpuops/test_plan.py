@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -10,16 +11,23 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
-from gpuops import plan
-from gpuops.records import Record
+from gpuops.plan import host_plans as plan
+from gpuops.run import events
+from gpuops.run.records import Record
 from tests.unit.gpuops.conftest import DEAD, HERE
 
 
-def ok(host, action, task="Task", **result):
-    return {
-        "event": "runner_on_ok",
-        "event_data": {"host": host, "task": task, "task_action": action, "res": result},
-    }
+def ok(host, action, stage="", task="Task", **result):
+    data = {"host": host, "task": task, "task_action": action, "res": result}
+    return dataclasses.replace(events.typed({"event": "runner_on_ok", "event_data": data}), stage=stage)
+
+
+def item(name, why, *actions, **more):
+    return {"name": name, "why": why, "actions": list(actions), **more}
+
+
+def file(path):
+    return {"path": path, "why": "differs", "actions": ["write"]}
 
 
 @pytest.fixture
@@ -43,15 +51,19 @@ def test_a_drift_is_sorted_by_what_it_does(reader):
         ok(
             "g1",
             DRIFT,
+            "driver",
             changed=True,
-            plan=[
-                "install package nvidia-driver 570.1 and hold it (is not installed)",
-                "remove package nvidia-old (is installed at 390)",
-                "write /etc/modprobe.d/x.conf (differs)",
-                "reboot to exchange kernel module nvidia (version 550 is loaded, 570 is installed)",
-            ],
-        ),
-        "driver",
+            # In the words of other releases, which nobody reads.
+            plan=["einrichten: Paket nvidia-driver"],
+            drift={
+                "packages": [
+                    item("nvidia-driver", "is not installed", "install", "hold", version="570.1"),
+                    item("nvidia-old", "is installed at 390", "remove"),
+                ],
+                "files": [file("/etc/modprobe.d/x.conf")],
+                "kernel_modules": [item("nvidia", "version 550 is loaded, 570 is installed", "reboot")],
+            },
+        )
     )
     host = reader.hosts["g1"]
     assert host.installs == ["driver: install package nvidia-driver 570.1 and hold it (is not installed)"]
@@ -70,10 +82,10 @@ def test_a_disk_that_would_be_wiped_is_named_before_everything_else(reader):
         {"path": "/dev/disk/by-id/b", "action": "prepare", "wipe": False, "why": "it is empty", "also_wipe": ["v/l"]},
         {"path": "/dev/disk/by-id/c", "action": "activate", "wipe": False, "why": "it is osd.1 of this cluster"},
     ]
-    reader.take(ok("calm", DRIFT, changed=True, plan=["write /etc/x (differs)"]), "driver")
+    reader.take(ok("calm", DRIFT, "driver", changed=True, drift={"files": [file("/etc/x")]}))
     # Both modules look at the disks: before anything is changed, and when it would be.
     for action in (DISKS, "baremetal.gpu.ceph_osd_device"):
-        reader.take(ok("stor1", action, changed=True, devices=rows), "storage")
+        reader.take(ok("stor1", action, "storage", changed=True, devices=rows))
     lines, total = told(reader)
     assert lines[1] == "stor1: 2 to WIPE, 1 to change"
     assert lines[2] == "  WIPE     /dev/disk/by-id/a: everything on it is destroyed (it holds ext4 at 0x438)"
@@ -85,8 +97,8 @@ def test_a_disk_that_would_be_wiped_is_named_before_everything_else(reader):
 
 def test_hosts_with_one_plan_are_told_together_and_idle_ones_last(reader):
     for host in ("g1", "g2"):
-        reader.take(ok(host, DRIFT, changed=True, plan=["write /etc/x (differs)"]), "driver")
-    reader.take(ok("g3", DRIFT, plan=[]), "driver")
+        reader.take(ok(host, DRIFT, "driver", changed=True, drift={"files": [file("/etc/x")]}))
+    reader.take(ok("g3", DRIFT, "driver", drift={}))
     lines, _total = told(reader)
     assert lines == [
         "",
@@ -100,18 +112,20 @@ def test_hosts_with_one_plan_are_told_together_and_idle_ones_last(reader):
 def test_preflight_reboots_and_other_changes(reader):
     facts = {"gpu_plan": {"steps": ["install driver 570"], "reboot_expected": True, "reboot_reasons": ["nouveau"]}}
     reader.take(
-        ok("g1", "baremetal.gpu.gpu_preflight_info", ansible_facts=facts, advice=["little space. Remedy: add"]), "p"
+        ok("g1", "baremetal.gpu.gpu_preflight_info", "p", ansible_facts=facts, advice=["little space. Remedy: add"])
     )
-    reader.take(ok("g1", "ansible.builtin.debug", msg="g1 has to reboot: a module is stuck"), "driver")
+    announced = {"converge_reboot_announced": "a module is stuck"}
+    reader.take(ok("g1", "ansible.builtin.set_fact", "driver", ansible_facts=announced))
+    reader.take(ok("g1", "ansible.builtin.debug", "driver", msg="g1 has to reboot: nobody reads this"))
     reader.take(
         ok(
             "g1",
             "ansible.builtin.template",
+            "agent",
             "Write the unit",
             changed=True,
             diff={"before": "a\n", "after": "b\n", "after_header": "/etc/unit"},
-        ),
-        "agent",
+        )
     )
     host = reader.hosts["g1"]
     assert host.reboots == ["perhaps: nouveau", "a module is stuck"]
@@ -125,11 +139,11 @@ def test_preflight_reboots_and_other_changes(reader):
 
 def test_a_proof_that_follows_a_change_is_announced_after_it(reader):
     reader.take(
-        ok("g1", "ansible.builtin.set_fact", ansible_facts={"gpu_verify_proof_announced": "every GPU\n"}), "verify"
+        ok("g1", "ansible.builtin.set_fact", "verify", ansible_facts={"gpu_verify_proof_announced": "every GPU\n"})
     )
-    reader.take(ok("g1", "baremetal.gpu.nvidia_cdi", "Describe the cards", changed=True), "containers")
+    reader.take(ok("g1", "baremetal.gpu.nvidia_cdi", "containers", "Describe the GPUs", changed=True))
     lines, total = told(reader)
-    assert lines[1:] == ["g1: 1 to change", "  change   containers: Describe the cards", "  prove    verify: every GPU"]
+    assert lines[1:] == ["g1: 1 to change", "  change   containers: Describe the GPUs", "  prove    verify: every GPU"]
     assert total == "nothing was changed. 1 of 1 hosts would change"
     assert plan.as_json(reader.hosts, False)["g1"]["proofs"] == ["verify: every GPU"]
 
@@ -157,8 +171,8 @@ PLAYBOOK = """
         dest: "{{ playbook_dir }}/file"
         mode: "0644"
     - name: Stop
-      ansible.builtin.fail:
-        msg: "{{ inventory_hostname }}: the clock is wrong. Remedy: start chrony"
+      baremetal.gpu.refuse:
+        problems: [{cause: the clock is wrong., remedy: start chrony}]
       when: inventory_hostname == 'wrong'
 """
 

@@ -26,7 +26,7 @@ def site(tmp_path):
 
 def test_what_is_measured_stands_beside_what_is_nominal(site):
     host = site["hosts"][0]
-    proof = host["cards"][0]["verification"]
+    proof = host["gpus"][0]["verification"]
     assert (proof["host_to_device_gb_s"], proof["device_to_device_gb_s"]) == (24.1, 640.0)
     # 1215 MHz, two transfers a clock, 5120 bits: 1555 GB/s, of which a copy gets half.
     assert proof["copy_nominal_gb_s"] == 777.6
@@ -47,22 +47,22 @@ def left_by_the_role(directory, host, devices, when):
 # The run that is remembered was at 1000.
 @pytest.mark.parametrize(("when", "shown"), [(999, 24.1), (1001, 9.9)])
 def test_of_two_verifications_the_newer_one_counts(tmp_path, site, when, shown):
-    card = verified(site["hosts"][0]["cards"][0])
+    card = verified(site["hosts"][0]["gpus"][0])
     card["copy"]["host_to_device_gb_s"] = 9.9
     left_by_the_role(tmp_path, "g1", [card], when)
     (host, *_others) = made_up(tmp_path)["hosts"]
-    assert host["cards"][0]["verification"]["host_to_device_gb_s"] == shown
+    assert host["gpus"][0]["verification"]["host_to_device_gb_s"] == shown
 
 
 def test_what_ansible_alone_has_verified_is_shown_unless_it_is_of_other_cards(tmp_path, site):
-    card = verified(site["hosts"][1]["cards"][0])
+    card = verified(site["hosts"][1]["gpus"][0])
     left_by_the_role(tmp_path, "g2", [card], 1)
     host = made_up(tmp_path)["hosts"][1]
     assert host["verified"] == {"ok": True, "causes": []}
-    assert host["cards"][0]["verification"]["device_to_host_gb_s"] == 25.2
+    assert host["gpus"][0]["verification"]["device_to_host_gb_s"] == 25.2
     left_by_the_role(tmp_path, "g2", [{**card, "uuid": "GPU-of-another-site"}], 1)
     host = made_up(tmp_path)["hosts"][1]
-    assert (host["verified"], host["cards"][0]["verification"]) == (None, None)
+    assert (host["verified"], host["gpus"][0]["verification"]) == (None, None)
 
 
 class Reader(html.parser.HTMLParser):
@@ -173,11 +173,11 @@ def test_junit_has_a_case_for_every_stage_and_card(site):
         if case.find("failure") is not None
     }
     assert failed == {
-        ("g1", "card 0 healthy"): "the card has fallen off the bus. Remedy: reboot the host",
+        ("g1", "GPU 0 healthy"): "the card has fallen off the bus. Remedy: reboot the host",
         ("g2", "stage cuda"): "the mirror was away. Remedy: try again",
     }
     assert suites["g1"].find("testcase[@name='stage cuda']/skipped") is not None
-    assert suites["g1"].find("testcase[@name='card 1 computes']") is not None
+    assert suites["g1"].find("testcase[@name='GPU 1 computes']") is not None
     assert (suites["g2"].get("tests"), suites["g2"].get("failures")) == (str(len(suites["g2"])), "1")
 
 

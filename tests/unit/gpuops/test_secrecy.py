@@ -21,8 +21,8 @@ import yaml
 from ansible.parsing.vault import VaultLib, VaultSecret
 from markupsafe import escape
 
-from gpuops import records, secrecy
-from gpuops.site import Site, secrets
+from gpuops.run import records
+from gpuops.site import Site, secrecy, secrets
 from tests.unit.gpuops.conftest import HERE
 from tests.unit.project.tree import ROOT
 

@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from gpuops import shards
+from gpuops.run import shards
 from tests.unit.gpuops.conftest import DEAD, HERE
 from tests.unit.gpuops.test_up import PLAYBOOK, SLOW, stopped
 from tests.unit.project.tree import BIN, ROOT, try_run
@@ -58,8 +58,8 @@ SAID = """
   gather_facts: false
   tasks:
     - name: Fail where it was asked for
-      ansible.builtin.fail:
-        msg: "{{ inventory_hostname }}: broken. Remedy: mend it"
+      baremetal.gpu.refuse:
+        problems: [{cause: broken., remedy: mend it}]
       when: inventory_hostname in broken
 """
 
@@ -176,7 +176,7 @@ def test_what_remains_counts_the_stages_of_those_who_wait_for_their_turn():
     first, second = whole.divide([["one"], ["two"]])
 
     def come_to(part, role, now):
-        part.task_started("anything", role, now)
+        part.task_started("anything", role, "command", now)
         whole.follow(part, None, now)
 
     first.play_started("Nodes", 0.0)

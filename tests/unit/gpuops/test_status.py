@@ -14,7 +14,9 @@ import jsonschema
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
-from gpuops import status, status_text
+from gpuops.run import events
+from gpuops.status import document as status
+from gpuops.status import text as status_text
 from tests.bench import made_up_fleet
 from tests.unit.gpuops.conftest import DEAD, HERE
 from tests.unit.project.tree import ROOT
@@ -45,11 +47,24 @@ TASKS = [
 ]
 
 
+NO_LEADER = {
+    "code": "no_leader",
+    "subject": "mesos",
+    "cause": "no master leads: refused",
+    "remedy": "start the masters",
+}
+
+
 def ok(host, action, task="Task", **result):
     return {
         "event": "runner_on_ok",
         "event_data": {"host": host, "task": task, "task_action": f"baremetal.gpu.{action}", "res": result},
     }
+
+
+def ran(host, command, output):
+    data = {"host": host, "task_action": "ansible.builtin.command", "res": {"cmd": command, "stdout": output}}
+    return {"event": "runner_on_ok", "event_data": data}
 
 
 def facts(verdict="ok", **reasons):
@@ -78,17 +93,17 @@ def well():
         ok("g2", "gpu_facts", **facts()),
         ok("cpu1", "gpu_facts", ansible_facts={"gpu": {"present": False, "devices": [], "health": None}}),
         ok("s1", "ceph_cluster_info", cluster={**CLUSTER, "health": {"status": "HEALTH_OK", "checks": {}}}),
-        ok("s1", "command", "Ask how full the storage is", stdout=json.dumps(DF)),
+        ran("s1", ["ceph", "--connect-timeout=15", "df"], json.dumps(DF)),
         ok("s1", "ceph_subvolume_info", subvolumes={"alice": {"size": 200 << 30, "used": 1 << 30}, "bob": {"used": 0}}),
         ok("c1", "zookeeper_info", complete=True, quorum=True, leader="c1:2181", servers=SERVERS[:2], problems=[]),
         ok("c1", "mesos_state_info", leader="http://c1:5050", agents=AGENTS, tasks=TASKS),
     ]
 
 
-def read(events, groups=GROUPS):
+def read(documents, groups=GROUPS):
     reader = status.Reader(groups)
-    for event in events:
-        reader.take(event)
+    for document in documents:
+        reader.take(events.typed(document))
     document = reader.document(1000.0)
     jsonschema.validate(document, SCHEMA)
     return document
@@ -121,9 +136,9 @@ def test_a_sick_card_is_told_with_its_remedy():
     events = [ok("g1", "gpu_facts", **facts("fatal", **REASON)), *well()[1:]]
     document = read(events)
     assert document["state"] == "fatal"
-    assert document["nodes"][0]["cards"][0]["reasons"][0]["code"] == "xid_79"
+    assert document["nodes"][0]["gpus"][0]["reasons"][0]["code"] == "xid_79"
     said = text(document)
-    assert "card 0: the card has fallen off the bus [xid_79]" in said
+    assert "GPU 0: the card has fallen off the bus [xid_79]" in said
     assert "remedy: reboot the host" in said
 
 
@@ -152,7 +167,7 @@ def test_a_node_whose_only_card_has_vanished_is_none_without_cards(verdict, stat
     gpu = {"present": False, "devices": [], "health": health}
     node = read([ok("g1", "gpu_facts", ansible_facts={"gpu": gpu}), *well()[1:]])["nodes"][0]
     assert node["state"] == state
-    assert [card["uuid"] for card in node["cards"]] == ([] if state == "no_gpu" else ["GPU-1"])
+    assert [card["uuid"] for card in node["gpus"]] == ([] if state == "no_gpu" else ["GPU-1"])
 
 
 def test_who_uses_which_card():
@@ -161,15 +176,15 @@ def test_who_uses_which_card():
     cards[0]["process_count"] = 1
     cards[1]["process_count"] = 3
     listed = f"{cards[0]['uuid']}, 4711, /usr/bin/python train.py, --fast, 1234\nNo devices were found\n"
-    events.append(ok("g1", "command", "Ask who computes", stdout=listed))
+    events.append(ran("g1", ["nvidia-smi", "--query-compute-apps=pid"], listed))
     document = read(events)
-    assert document["nodes"][0]["cards"][0]["users"] == [
+    assert document["nodes"][0]["gpus"][0]["users"] == [
         {"pid": 4711, "name": "/usr/bin/python train.py, --fast", "memory_mib": 1234}
     ]
     said = text(document, 160)
-    assert "card 0: /usr/bin/python train.py, --fast (process 4711, 1234 MiB)" in said
+    assert "GPU 0: /usr/bin/python train.py, --fast (process 4711, 1234 MiB)" in said
     # Where nvidia-smi does not say who, there is at least how many.
-    assert "card 1: 3 processes" in said
+    assert "GPU 1: 3 processes" in said
     assert ", 2 busy" in said
 
 
@@ -179,7 +194,7 @@ def test_it_works_while_parts_are_down_and_says_which():
         *[unreachable(host) for host in GROUPS["ceph_mons"]],
         ok("g1", "gpu_facts", msg="the module broke"),
         ok("c1", "zookeeper_info", complete=False, quorum=False, leader=None, servers=SERVERS, problems=["no leader"]),
-        ok("c1", "mesos_state_info", msg="no master leads: refused. To do: start the masters"),
+        ok("c1", "mesos_state_info", msg="no master leads", problems=[NO_LEADER]),
     ]
     document = read(events)
     states = {node["name"]: node["state"] for node in document["nodes"]}
@@ -188,7 +203,7 @@ def test_it_works_while_parts_are_down_and_says_which():
     assert document["not_seen"] == ["g1 (unknown)", "g2 (unreachable)", "cpu1 (unknown)", "storage", "mesos"]
     assert "none of s1, s2 can be reached: no route to host" in document["storage"]["problem"]["cause"]
     assert document["zookeeper"]["state"] == "fatal"
-    assert document["mesos"]["problem"] == {"cause": "no master leads: refused.", "remedy": "start the masters"}
+    assert document["mesos"]["problem"] == {"cause": "no master leads: refused", "remedy": "start the masters"}
     assert document["state"] == "fatal"
     said = text(document)
     assert "NO QUORUM; 2 of 3 servers serve" in said
@@ -198,7 +213,7 @@ def test_it_works_while_parts_are_down_and_says_which():
 def test_of_some_hosts_only_those_are_told():
     reader = status.Reader(GROUPS, partial=True)
     for event in (ok("g1", "gpu_facts", **facts()), unreachable("g2")):
-        reader.take(event)
+        reader.take(events.typed(event))
     document = reader.document(1000.0)
     jsonschema.validate(document, SCHEMA)
     assert [(node["name"], node["state"]) for node in document["nodes"]] == [("g1", "ok"), ("g2", "unreachable")]
@@ -262,3 +277,28 @@ def test_the_schema_is_printed(bench):
 
 def test_the_published_schema_is_this_one():
     assert json.loads((ROOT / "docs/gpuops-status.schema.json").read_text()) == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("problem", "shown"),
+    [
+        ({"code": "quorum", "subject": "s1", "cause": "no quorum", "remedy": "start s2"}, ("no quorum", "start s2")),
+        ("no quorum. To do: start s2", ("no quorum. To do: start s2", "read the logs of the monitors")),
+    ],
+)
+def test_a_storage_cluster_that_does_not_answer_says_why(problem, shown):
+    events_of_site = [*well()[:3], ok("s1", "ceph_cluster_info", cluster=None, problems=[problem]), *well()[6:]]
+    document = read(events_of_site)
+    assert document["storage"]["problem"] == {"cause": shown[0], "remedy": shown[1]}
+    assert text(document).count("no quorum") == 1
+
+
+def test_problems_of_an_ensemble_have_their_remedies():
+    row = {"code": "server_down", "subject": "c3", "cause": "c3 does not serve", "remedy": "start it"}
+    result = {"complete": False, "quorum": True, "leader": "c1:2181", "servers": SERVERS, "problems": [row, "a text"]}
+    document = read([*well()[:6], ok("c1", "zookeeper_info", **result), well()[7]])
+    assert document["zookeeper"]["problems"] == [
+        {"cause": "c3 does not serve", "remedy": "start it"},
+        {"cause": "a text", "remedy": ""},
+    ]
+    assert "remedy: start it" in text(document)

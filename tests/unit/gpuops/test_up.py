@@ -15,7 +15,7 @@ import sys
 import pytest
 import yaml
 
-from gpuops import records
+from gpuops.run import records
 from tests.unit.gpuops.conftest import DEAD, HERE
 from tests.unit.terminal import read_to_end
 
@@ -30,8 +30,8 @@ PLAYBOOK = """
         path: "{{ playbook_dir }}/{{ inventory_hostname }}.full"
       register: disk
     - name: Stop where it is full
-      ansible.builtin.fail:
-        msg: "{{ inventory_hostname }}: the disk is full. Remedy: free some space"
+      baremetal.gpu.refuse:
+        problems: [{cause: the disk is full., remedy: free some space}]
       when: disk.stat.exists
     - name: Change something
       ansible.builtin.command: "true"

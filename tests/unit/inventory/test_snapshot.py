@@ -87,7 +87,7 @@ def test_from_the_fact_cache(site, snapshot, fact_cache):
     assert list(rows(site)) == ["node3", "node1"]
     assert rows(site)["node3"].facts() == made_up_fleet.facts_of(3)
     assert "node5: gpu_unknown: its facts cannot be used: they have schema 0" in errors
-    assert "bare: gpu_unknown: the fact cache has no facts of its cards" in errors
+    assert "bare: gpu_unknown: the fact cache has no facts of its GPUs" in errors
     counted = {line.split()[1]: int(line.split()[0]) for line in said.splitlines()[:-1]}
     assert counted["gpu_count_8"] == counted["gpu_unknown"] == 2
     assert counted["gpu_model_tesla_t4"] == 1

@@ -17,6 +17,7 @@ PLUGINS = "ansible_collections.baremetal.gpu.plugins"
 LAYERS = "What runs on hosts is in layers"
 ALONE = "What runs on hosts knows neither Ansible, nor the controller, nor gpuops"
 CONTROLLER = "The collection does not know gpuops"
+GPUOPS = "gpuops is in layers"
 PRODUCT = "The product does not know its tests"
 
 
@@ -47,7 +48,7 @@ def tree(tmp_path: Path) -> Path:
 def test_the_contracts_hold(tree: Path) -> None:
     done = lint(tree)
     assert done.returncode == 0, done.stdout + done.stderr
-    for contract in (LAYERS, ALONE, CONTROLLER, PRODUCT):
+    for contract in (LAYERS, ALONE, CONTROLLER, GPUOPS, PRODUCT):
         assert f"{contract} KEPT" in done.stdout
 
 
@@ -71,6 +72,12 @@ def test_the_contracts_hold(tree: Path) -> None:
         ("plugin_utils/mesos/plan.py", "tests.simulators.mesos", PRODUCT),
         ("module_utils/gpu/facts.py", "tests.lab.machines.state", PRODUCT),
         ("gpuops/cli.py", "tests.lab.machines.cli", PRODUCT),
+        ("gpuops/site/secrecy.py", "gpuops.run.records", GPUOPS),
+        ("gpuops/run/session.py", "gpuops.commands.up", GPUOPS),
+        ("gpuops/run/events.py", "gpuops.status.document", GPUOPS),
+        ("gpuops/status/look.py", "gpuops.commands.options", GPUOPS),
+        ("gpuops/plan/host_plans.py", "gpuops.doctor.findings", GPUOPS),
+        ("gpuops/doctor/findings.py", "gpuops.report.page", GPUOPS),
     ],
 )
 def test_an_import_against_them_is_found(tree: Path, importer: str, imported: str, contract: str) -> None:
@@ -83,6 +90,13 @@ def test_an_import_against_them_is_found(tree: Path, importer: str, imported: st
     done = lint(tree)
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{contract} BROKEN" in done.stdout
+
+
+def test_a_module_of_gpuops_without_a_layer_is_found(tree: Path) -> None:
+    (tree / "gpuops/helpers.py").write_text("")
+    done = lint(tree)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "helpers" in done.stdout + done.stderr
 
 
 def test_a_package_without_a_layer_is_found(tree: Path) -> None:

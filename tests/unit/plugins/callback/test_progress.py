@@ -33,8 +33,8 @@ PLAYBOOK = """
     - name: Need the host
       ansible.builtin.command: "true"
     - name: Look at the disk
-      ansible.builtin.fail:
-        msg: "full: the disk is full. Remedy: free some space"
+      baremetal.gpu.refuse:
+        problems: [{cause: the disk is full., remedy: free some space}]
       when: inventory_hostname == 'full'
     - name: Try it
       block:
@@ -128,8 +128,8 @@ COMMON = """
       ansible.builtin.command: "{{ 'false' if inventory_hostname == 'full' else 'sleep 2' }}"
   rescue:
     - name: Tell why
-      ansible.builtin.fail:
-        msg: "full: the disk is full. Remedy: free some space"
+      baremetal.gpu.refuse:
+        problems: [{cause: the disk is full., remedy: free some space}]
 """
 
 
@@ -147,7 +147,7 @@ def test_without_a_terminal_a_reboot_and_a_failure_are_announced_before_more_is_
             "✗ stale failed in Bring it up after ",
         )
     )
-    assert "s: Take time or break; why is told when the others are through it\n" in text
+    assert "s: Take time or break; the cause follows when the others are through it\n" in text
     assert 0 <= announced < told < reboot < refused, text
     assert "  cause:  the disk is full.\n  remedy: free some space\n" in text
 
@@ -251,8 +251,8 @@ SLOW = """
       ansible.builtin.debug:
         msg: "{{ [] is superset([]) }}"
     - name: Look at the disk
-      ansible.builtin.fail:
-        msg: "full: the disk is full. Remedy: free some space"
+      baremetal.gpu.refuse:
+        problems: [{cause: the disk is full., remedy: free some space}]
       when: inventory_hostname == 'full'
 """
 

@@ -90,7 +90,7 @@ def test_a_role_that_the_play_does_not_import_is_a_mistake():
     arguments = json.dumps({"roles": ["zookeeper"]})
     done = try_run([BIN / "ansible", *words, "-a", arguments])
     assert done.returncode
-    assert "zookeeper does not say what a finished host is like, or the play does not import it" in done.stdout
+    assert "zookeeper has no description of a finished host, or the play does not import it" in done.stdout
 
 
 def test_only_a_finished_host_leaves_the_play(tmp_path):

@@ -25,7 +25,7 @@ class Story:
 
     def task(self, name, role, outcomes, seconds=1.0, action="command"):
         """One task on all hosts that have an outcome."""
-        stage = self.run.task_started(name, role, self.now)
+        stage = self.run.task_started(name, role, action, self.now)
         for host in outcomes:
             self.run.host_started(host, name, stage, action, self.now)
         self.now += seconds
@@ -61,7 +61,9 @@ OK, CHANGED, SKIPPED = progress.OK, progress.CHANGED, progress.SKIPPED
 
 def test_a_finished_host_has_come_through_the_stages_of_which_it_has_no_task():
     story = Story().play("Preflight").task("Look", "gpu_preflight", {"a": OK, "b": OK})
-    story.play("Driver, device nodes, CUDA and container engine").task("Compare", "", {"a": OK, "b": OK})
+    story.play("Driver, device nodes, CUDA and container engine").task(
+        "Compare", "", {"a": OK, "b": OK}, action="baremetal.gpu.host_drift_info"
+    )
     story.run.host_finished("a", ["nouveau", "nvidia_driver", "container_runtime"])
     story.task("Install", "nvidia_driver", {"b": CHANGED}).end()
     assert story.run.stages() == ["preflight", "driver", "containers"]
@@ -71,10 +73,10 @@ def test_a_finished_host_has_come_through_the_stages_of_which_it_has_no_task():
 
 def test_a_stage_that_no_host_needs_is_not_waited_for():
     story = Story({"driver": 600.0, "verify": 30.0}).play("Driver, device nodes, CUDA and container engine")
-    story.task("Compare", "", {"a": OK})
+    story.task("Compare", "", {"a": OK}, action="baremetal.gpu.host_drift_info")
     assert story.run.remaining(story.now) == 630.0
     story.run.host_finished("a", ["nvidia_driver"])
-    story.run.task_started("Verify", "gpu_verify", story.now)
+    story.run.task_started("Verify", "gpu_verify", "gpu_query", story.now)
     assert story.run.remaining(story.now + 10) == 20.0
 
 
@@ -99,8 +101,9 @@ def test_every_role_has_a_place_among_the_stages():
 def test_a_play_without_roles_is_a_stage_and_one_that_only_sorts_is_none():
     story = (
         Story()
-        .play("Sort hosts by what is in them")
-        .task("Sort", "", {"g1": OK})
+        .play("Any name")
+        .task("Look", "", {"g1": OK}, action="baremetal.gpu.gpu_facts")
+        .task("Sort", "", {"g1": OK}, action="ansible.builtin.group_by")
         .play("Backup")
         .task("Copy", "", {"g1": OK})
     )
@@ -189,22 +192,58 @@ def test_no_line_is_wider_than_asked(width):
         assert max(map(len, lines)) <= width, lines
 
 
-REPORT = """g1: 2 problems in the way, nothing was changed.
-1. the branch 580 does not know the card [GeForce GTX 480].
-   Remedy: set nvidia_driver_branch: 390.
-2. there is no room on /usr [200 MiB].
-   Remedy: free 3000 MiB."""
+AGAIN = "run it again for this host alone, with --limit g1 -vvv"
+BRANCH = {
+    "code": "branch",
+    "subject": "g1",
+    "cause": "the branch 580 does not know the GPU",
+    "evidence": "GeForce GTX 480",
+    "remedy": "set nvidia_driver_branch: 390",
+}
+ROOM = {"code": "disk_full", "subject": "/usr", "cause": "there is no room on /usr", "remedy": "free 3000 MiB"}
 
 
 @pytest.mark.parametrize(
     ("result", "cause", "remedy"),
     [
-        ({"msg": "g1: clock is wrong. Remedy: start chrony"}, "clock is wrong.", "start chrony"),
-        ({"msg": "g1: two hosts have one address. To do: keep one"}, "two hosts have one address.", "keep one"),
         (
-            {"msg": "g1: a reboot is due, and it is refused. Set converge_reboot: allowed, then run again."},
+            {"msg": "g1: in any words", "problems": [{"cause": "clock is wrong.", "remedy": "start chrony"}]},
+            "clock is wrong.",
+            "start chrony",
+        ),
+        (
+            {
+                "msg": "g1: in any words",
+                "problems": [{"cause": "two hosts have one address.", "remedy": "keep one", "code": "address"}],
+            },
+            "two hosts have one address.",
+            "keep one",
+        ),
+        (
+            {
+                "problems": [
+                    {
+                        "cause": "a reboot is due, and it is refused.",
+                        "remedy": "Set converge_reboot: allowed, then run again.",
+                    }
+                ]
+            },
             "a reboot is due, and it is refused.",
             "Set converge_reboot: allowed, then run again.",
+        ),
+        # Nobody looks for a remedy in a text.
+        ({"msg": "clock is wrong. To do: start chrony"}, "clock is wrong. To do: start chrony", AGAIN),
+        ({"msg": "1. a\n   Remedy: b"}, "1. a Remedy: b", AGAIN),
+        ({"problems": ["a plain text. To do: read it"]}, "a plain text. To do: read it", ""),
+        ({"problems": [{"cause": ["odd"]}, 7], "msg": "odd"}, "7", ""),
+        ({"problems": {"cause": "odd"}, "msg": "the message"}, "the message", AGAIN),
+        (
+            {
+                "msg": "One or more items failed",
+                "results": [{"failed": True, "problems": [ROOM]}, {"problems": [BRANCH]}],
+            },
+            "there is no room on /usr",
+            "free 3000 MiB",
         ),
         (
             {"msg": "non-zero return code", "stderr": "dpkg was interrupted", "rc": 1},
@@ -217,19 +256,20 @@ REPORT = """g1: 2 problems in the way, nothing was changed.
             "run it again for this host alone, with --limit g1 -vvv",
         ),
         ({"censored": "hidden"}, "what failed is hidden by no_log", "take no_log off"),
-        ({}, "the task failed and said nothing", "run it again"),
+        ({}, "the task failed without a message", "run it again"),
     ],
 )
-def test_a_failure_is_split_into_cause_and_remedy(result, cause, remedy):
-    ((said, to_do),) = progress_text.explain("g1", progress.FAILED, result)
-    assert said == cause
-    assert to_do.startswith(remedy)
+def test_a_failure_has_a_cause_and_a_remedy(result, cause, remedy):
+    ((shown_cause, shown_remedy),) = progress_text.explain("g1", progress.FAILED, result)
+    assert shown_cause == cause
+    assert shown_remedy.startswith(remedy)
+    assert bool(shown_remedy) == bool(remedy)
 
 
 def test_every_problem_of_a_preflight_has_its_remedy():
-    assert progress_text.explain("g1", progress.FAILED, {"msg": REPORT}) == [
-        ("the branch 580 does not know the card [GeForce GTX 480].", "set nvidia_driver_branch: 390."),
-        ("there is no room on /usr [200 MiB].", "free 3000 MiB."),
+    assert progress_text.explain("g1", progress.FAILED, {"msg": "2 problems", "problems": [BRANCH, ROOM]}) == [
+        ("the branch 580 does not know the GPU [GeForce GTX 480]", "set nvidia_driver_branch: 390"),
+        ("there is no room on /usr", "free 3000 MiB"),
     ]
 
 

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``gpuops doctor HOST``: why a host fails."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import parse
+from gpuops.commands.options import WordsArgument, passwords_for
+from gpuops.doctor import findings as doctor
+from gpuops.inventory.snapshot import InventoryError, hosts_of
+from gpuops.run import playbooks, records, runner, screen, session
+from gpuops.site import InventoryOption, Site, SiteError, find, redactor
+
+
+def last_failure(site: Site, host: str) -> dict[str, Any] | None:
+    """The failure of the host in the last run that came to it; None if it went well there."""
+    for path, record in reversed(records.earlier(site.remembered)):
+        if record.check or host not in record.hosts:
+            continue
+        if record.hosts[host] not in ("failed", "unreachable"):
+            return None
+        try:
+            rows = [parse(row) for row in (path / records.EVENTS).read_text(encoding="utf-8").split("\n") if row]
+        except (OSError, ValueError):
+            return None
+        failures = [
+            row for row in rows if isinstance(row, dict) and row.get("event") == "failure" and row.get("host") == host
+        ]
+        return failures[-1] if failures else None
+    return None
+
+
+def doctor_command(
+    host: Annotated[str, typer.Argument(help="A host of the inventory.")],
+    inventory: InventoryOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    words: WordsArgument = None,
+) -> None:
+    """Examine a host and print why it fails: cause, evidence and remedy.
+
+    Looks at the way to the host, at preflight, driver, GPUs and agent, at
+    units that failed, and at what earlier runs left behind. Changes nothing.
+
+    Exit status: 0 nothing was found, 64 wrong options, 130 Ctrl-C; otherwise
+    that of the first cause: 10 name, 11 network, 12 host_key, 13 login,
+    14 become, 15 python, 20 preflight, 30 driver, 31 gpu_fatal,
+    32 gpu_degraded, 33 agent, 40 unit, 41 left_over, 50 last_run, 60 unknown.
+
+    Examples:
+
+      gpuops doctor a100-3
+
+      gpuops doctor a100-3 --json -- --ask-become-pass
+    """
+    try:
+        site = find(inventory)
+        _everyone, chosen = hosts_of(site.inventory, host)
+    except (SiteError, InventoryError) as wrong:
+        typer.echo(f"gpuops doctor: {wrong}", err=True)
+        raise typer.Exit(session.USAGE) from wrong
+    if chosen != [host]:
+        names = ", ".join(chosen[:5])
+        typer.echo(f"gpuops doctor: {host} is no single host but {names}; name one of them", err=True)
+        raise typer.Exit(session.USAGE)
+    reader = doctor.Reader(host)
+    stopper = runner.Stopper(lambda count: None)
+    passwords = passwords_for(words or [])
+    redact = redactor(site, words or [], passwords.values())
+    with tempfile.TemporaryDirectory(prefix="gpuops-doctor-") as private:
+        runner.run(
+            site,
+            Path(private) / "ansible-runner",
+            reader.take,
+            stopper,
+            playbook=playbooks.DOCTOR,
+            limit=host,
+            options=["-e", "target_hosts=all", *(words or [])],
+            passwords=passwords,
+            redact=redact.document,
+        )
+    if stopper.count:
+        raise typer.Exit(session.INTERRUPTED)
+    findings = reader.findings(redact.document(last_failure(site, host)))
+    if as_json:
+        print(json.dumps(redact.document(doctor.as_json(host, reader, findings)), indent=2))
+    else:
+        shown = screen.Quiet(redact)
+        shown.lines(doctor.lines(host, reader, findings, shown.width))
+    raise typer.Exit(doctor.exit_status(findings))

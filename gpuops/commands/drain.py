@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``gpuops drain`` and ``gpuops restore``: take hosts out of the scheduler, and bring them back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gpuops.commands.locked_run import run_locked
+from gpuops.inventory.snapshot import InventoryError, hosts_of
+from gpuops.run import events, screen, session
+from gpuops.run.playbooks import DRAIN, RESTORE
+from gpuops.site import InventoryOption, Site, SiteError, find
+
+# The two write one ledger, and may run while `gpuops up` is at work.
+LOCK = ("agents.lock", "gpuops drain or gpuops restore")
+
+HostsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="HOST",
+        help="Hosts or groups of the inventory; after --, further options of ansible-playbook.",
+    ),
+]
+CheckOption = Annotated[bool, typer.Option("--check", help="Show what would be done, and change nothing.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")]
+
+
+class Agents:
+    """Takes events; ``hosts`` has what the module did to the agent of each host."""
+
+    def __init__(self) -> None:
+        self.hosts: dict[str, dict[str, Any]] = {}
+
+    def take(self, event: events.Event) -> None:
+        if not isinstance(event, events.HostResult) or event.task.action != "mesos_agent_state" or not event.succeeded:
+            return
+        result = event.result
+        agent = result.get("agent") or {}
+        row = self.hosts.setdefault(event.host, {"action": None, "before": result.get("before")})
+        row["action"] = row["action"] or result.get("action")
+        row |= {"agent": agent.get("id"), "state": agent.get("state"), "ours": bool(result.get("ours"))}
+
+    def lines(self, restore: bool, check: bool) -> list[str]:
+        """A sentence for each host."""
+        return [f"{host}: {_sentence(row, restore, check)}" for host, row in self.hosts.items()]
+
+
+def _sentence(row: Mapping[str, Any], restore: bool, check: bool) -> str:
+    agent = f"agent {row['agent']}"
+    if check and row["action"]:
+        return f"{agent} is {row['before']} and would be {'brought back' if restore else 'drained'}"
+    if restore:
+        return f"{agent} takes tasks again" if row["action"] else f"{agent} takes tasks already"
+    if row["ours"]:
+        return f"{agent} is {row['state']}{'' if row['action'] else ' already'}; `gpuops restore` brings it back"
+    return f"{agent} is {row['state']} already, and not from here: `gpuops restore` leaves it alone without --takeover"
+
+
+def _parted(given: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(hosts, options of ansible-playbook): the command line has both in one list, and no host begins with a dash."""
+    first = next((place for place, word in enumerate(given) if word.startswith("-")), len(given))
+    return list(given[:first]), list(given[first:])
+
+
+def _hosts(site: Site, given: Sequence[str]) -> list[str]:
+    """The hosts that the names stand for. Raises InventoryError for a name that stands for none."""
+    everyone, chosen = hosts_of(site.inventory, ",".join(given))
+    for name in given:
+        if name not in everyone:
+            hosts_of(site.inventory, name)
+    return chosen
+
+
+def _run(
+    command: str,
+    playbook: str,
+    given: Sequence[str],
+    inventory: Path | None,
+    variables: Mapping[str, Any],
+    check: bool,
+    as_json: bool,
+) -> None:
+    """Run the playbook on the hosts, print what became of their agents, and end with the exit status."""
+    names, words = _parted(given)
+    try:
+        site = find(inventory)
+        hosts = _hosts(site, names)
+    except (SiteError, InventoryError) as wrong:
+        typer.echo(f"gpuops {command}: {wrong}", err=True)
+        raise typer.Exit(session.USAGE) from wrong
+    agents = Agents()
+    outcome = run_locked(
+        command,
+        site,
+        as_json,
+        LOCK,
+        # So that the controller, which the playbook's first play is about, is no host of the run.
+        limit=",".join(hosts),
+        check=check,
+        playbook=playbook,
+        options=["-e", json.dumps({"target_hosts": "all", **variables}), *words],
+        also=agents.take,
+    )
+    if as_json:
+        print(json.dumps(outcome.redact.document({"event": "agents", "hosts": agents.hosts})), flush=True)
+        raise typer.Exit(outcome.status)
+    shown = screen.Quiet(outcome.redact)
+    shown.lines([[("plain", line)] for line in agents.lines(command == "restore", check)])
+    left = outcome.record.left()
+    if outcome.status == session.INTERRUPTED:
+        typer.echo(f"stopped. A drain that has begun goes on; `gpuops {command} {' '.join(names)}` waits for it again")
+    elif left:
+        typer.echo(f"to do: mend the causes above, then run `gpuops {command} {' '.join(left)}`")
+    if outcome.status:
+        typer.echo(f"output and events: {outcome.directory}")
+    raise typer.Exit(outcome.status)
+
+
+def drain(
+    hosts: HostsArgument,
+    inventory: InventoryOption = None,
+    grace: Annotated[int, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL of a task.")] = 600,
+    timeout: Annotated[
+        int, typer.Option(min=0, help="Seconds to wait until the hosts are empty; 0 does not wait.")
+    ] = 900,
+    check: CheckOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Take hosts out of the scheduler: their tasks end within the grace, and no new ones come.
+
+    Runs baremetal.gpu.drain and waits until the hosts are empty. What somebody
+    else has drained is left as it is.
+
+    Exit status: 0 every host is empty, 2 one is not, and the tasks that block
+    are named, 4 hosts could not be reached, 6 both, 1 Ansible came to no host
+    or another drain is at work, 64 wrong options, 130 Ctrl-C.
+
+    Examples:
+
+      gpuops drain a100-3
+
+      gpuops drain a100-3 a100-4 --grace 60 --check
+
+      gpuops drain gpu_nodes_a100 --timeout 0
+    """
+    variables = {"drain_grace": grace, "drain_timeout": timeout}
+    _run("drain", DRAIN, hosts, inventory, variables, check, as_json)
+
+
+def restore(
+    hosts: HostsArgument,
+    inventory: InventoryOption = None,
+    timeout: Annotated[int, typer.Option(min=0, help="Seconds to wait for a drain to end.")] = 900,
+    takeover: Annotated[bool, typer.Option("--takeover", help="Bring back also what somebody else took out.")] = False,
+    check: CheckOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring hosts back that gpuops drain took out.
+
+    Runs baremetal.gpu.restore. A drain that still goes on is waited for,
+    because it cannot be called off.
+
+    Exit status: 0 every host takes tasks, 2 one does not, 4 hosts could not be
+    reached, 6 both, 1 Ansible came to no host or another drain is at work, 64
+    wrong options, 130 Ctrl-C.
+
+    Examples:
+
+      gpuops restore a100-3
+
+      gpuops restore a100-3 --takeover --check
+    """
+    variables = {"restore_timeout": timeout, "restore_takeover": takeover}
+    _run("restore", RESTORE, hosts, inventory, variables, check, as_json)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpuops manifest and gpuops fetch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuops.fetch import debian, downloads
+from gpuops.fetch import manifest as manifests
+from gpuops.site import InventoryOption, SiteError, find, redactor
+
+
+def manifest(
+    inventory: InventoryOption = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("manifest.json"),
+    extra_vars: Annotated[list[str] | None, typer.Option("--extra-vars", "-e", help="As in ansible-playbook.")] = None,
+) -> None:
+    """Note everything that the hosts of an inventory have yet to install. Changes nothing on them.
+
+    Examples:
+
+      gpuops manifest
+
+      gpuops manifest --inventory inventories/mysite --output manifest.json
+    """
+    try:
+        site = find(inventory)
+        words = [part for word in extra_vars or [] for part in ("-e", word)]
+        found = manifests.from_inventory(site.inventory, extra_vars or [], redactor(site, words).document)
+    except (SiteError, manifests.ManifestError) as error:
+        raise SystemExit(f"gpuops manifest: {error}") from error
+    try:
+        output.write_text(found.dump(), encoding="utf-8")
+    except OSError as error:
+        raise SystemExit(f"gpuops manifest: {output} cannot be written: {error.strerror}") from error
+    for release in found.releases:
+        typer.echo(f"{release.name}: {len(release.packages)} packages named by the roles")
+    typer.echo(f"{len(found.hosts)} hosts, {len(found.downloads)} files by URL: {output}")
+
+
+def fetch(
+    manifest_file: Annotated[Path, typer.Argument(metavar="MANIFEST", exists=True, help="Written by gpuops manifest.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help="The mirror; made if it is not there.")],
+    archive: Annotated[str, typer.Option(help="URI of the archive of the distribution.")],
+    security: Annotated[str, typer.Option(help="URI of its archive of security updates.")] = "",
+    proxy: Annotated[str, typer.Option(help="Proxy for apt.")] = "",
+) -> None:
+    """Fill a mirror from a manifest, on a machine that reaches the archives. What is there is not fetched again.
+
+    Examples:
+
+      gpuops fetch manifest.json mirror
+    """
+    try:
+        debian.need_tools()
+        content = manifests.load(manifest_file)
+        for release in content.releases:
+            if not release.is_debian:
+                typer.echo(f"{release.name}: not fetched; dnf reposync makes a mirror of its repositories", err=True)
+                continue
+            sources = [(archive, [release.codename, f"{release.codename}-updates"])]
+            if security:
+                sources.append((security, [f"{release.codename}-security"]))
+            count = debian.fetch(release, sources, directory / release.name, proxy)
+            typer.echo(f"{release.name}: {count} packages")
+        for row in content.downloads:
+            typer.echo(downloads.fetch(row, directory / "files"))
+    except manifests.ManifestError as error:
+        raise SystemExit(f"gpuops fetch: {error}") from error

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The names of the playbooks that gpuops runs."""
+
+from __future__ import annotations
+
+SITE = "baremetal.gpu.site"
+PREFLIGHT, STORAGE_PREFLIGHT = "baremetal.gpu.preflight", "baremetal.gpu.storage_preflight"
+STATUS, DOCTOR = "baremetal.gpu.status", "baremetal.gpu.doctor"
+DRAIN, RESTORE = "baremetal.gpu.drain", "baremetal.gpu.restore"

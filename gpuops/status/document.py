@@ -1,0 +1,364 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state of a site, from the events of the playbook baremetal.gpu.status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems import problems_of
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, rows, texts
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import text as line
+from gpuops.run import events
+
+SCHEMA = Path(__file__).with_name("status.schema.json")
+VERSION = 1
+
+OK, DEGRADED, FATAL, UNKNOWN = "ok", "degraded", "fatal", "unknown"
+UNREACHABLE, NO_GPU = "unreachable", "no_gpu"
+# The exit status that a state leads to: as that of gpuops probe. What cannot be looked at is unknown.
+EXIT = {OK: 0, NO_GPU: 0, DEGRADED: 1, FATAL: 2, UNKNOWN: 3, UNREACHABLE: 3}
+# From the one that matters most to somebody on call.
+_WORST = (FATAL, UNREACHABLE, UNKNOWN, DEGRADED, OK, NO_GPU)
+
+NODES = "gpu_cluster"
+STORAGE, ZOOKEEPER, MESOS = "ceph_mons", "zookeeper", "mesos_masters"
+
+
+class Reader:
+    """Takes the events, one by one; ``document`` is what they amount to."""
+
+    def __init__(self, groups: Mapping[str, Iterable[str]], partial: bool = False) -> None:
+        """
+        :param groups: the hosts of the inventory's groups.
+        :param partial: only some hosts were looked at, so one without a result is none to worry about.
+        """
+        self._partial = partial
+        self._groups = {name: list(hosts) for name, hosts in groups.items()}
+        self._nodes: dict[str, dict[str, Any]] = {}
+        self._processes: dict[str, list[dict[str, Any]]] = {}
+        self._results: dict[str, dict[str, Any]] = {}
+        self._unreached: dict[str, dict[str, str]] = {}
+
+    def take(self, event: events.Event) -> None:
+        if not isinstance(event, events.HostResult):
+            return
+        host, result = event.host, dict(event.result)
+        if event.outcome == progress.UNREACHABLE:
+            ((cause, remedy),) = progress_text.explain(host, progress.UNREACHABLE, result)
+            self._unreached[host] = {"cause": cause, "remedy": remedy}
+        elif not event.succeeded:
+            return
+        elif event.task.action == "gpu_facts":
+            self._nodes[host] = result
+        elif event.ran("nvidia-smi"):
+            self._processes[host] = processes(str(result.get("stdout") or ""))
+        elif event.ran("ceph"):
+            self._results["df"] = result
+        else:
+            self._results[event.task.action] = result
+
+    def document(self, now: float) -> dict[str, Any]:
+        """The state, by its schema."""
+        known = {**self._nodes, **self._unreached}
+        names = [name for name in self._groups.get(NODES, []) if name in known or not self._partial]
+        names += [name for name in self._nodes if name not in names]
+        nodes = [self._contained(name) for name in names]
+        parts = {
+            "storage": _part("storage", self._storage),
+            "zookeeper": _part("zookeeper", self._zookeeper),
+            "mesos": _part("mesos", self._mesos),
+        }
+        states = [node["state"] for node in nodes] + [part["state"] for part in parts.values() if part is not None]
+        down = [f"{node['name']} ({node['state']})" for node in nodes if node["state"] in (UNREACHABLE, UNKNOWN)]
+        down += [name for name, part in parts.items() if part is not None and part["state"] in (UNREACHABLE, UNKNOWN)]
+        return {
+            "version": VERSION,
+            "time": round(now, 1),
+            "state": worst(states),
+            "not_seen": down,
+            "nodes": nodes,
+            **parts,
+        }
+
+    def _contained(self, name: str) -> dict[str, Any]:
+        """A host; one whose facts nobody can read does not keep the others from being shown."""
+        try:
+            return self._node(name)
+        except events.UNEXPECTED_SHAPE as error:
+            return {**_bare(name), "problem": _unreadable(name, error)}
+
+    def _node(self, name: str) -> dict[str, Any]:
+        row = _bare(name)
+        row["problem"] = self._unreached.get(name)
+        if row["problem"]:
+            return {**row, "state": UNREACHABLE}
+        result = mapping(self._nodes.get(name))
+        facts = mapping(result.get("ansible_facts")).get("gpu")
+        if not isinstance(facts, dict):
+            cause = line(result.get("msg")) or "there is no result of it"
+            return {**row, "problem": {"cause": cause, "remedy": f"see what `gpuops doctor {name}` finds"}}
+        row["driver"] = line(mapping(facts.get("driver")).get("loaded")) or None
+        health = mapping(facts.get("health"))
+        # Where an agent reports that something is wrong, there was a GPU, or one is expected.
+        if facts.get("present") is False and health.get("verdict") in (None, "ok"):
+            return {**row, "state": NO_GPU}
+        verdicts = {line(gpu.get("uuid")) or None: gpu for gpu in rows(health.get("devices"))}
+        row["gpus"] = [
+            self._gpu(name, gpu, verdicts.pop(line(gpu.get("uuid")) or None, None))
+            for gpu in rows(facts.get("devices"))
+        ]
+        # GPUs that NVML does not list any more have a verdict nevertheless.
+        row["gpus"] += [self._gpu(name, gone, gone) for gone in verdicts.values()]
+        row["reasons"] = [reason(item) for item in rows(health.get("reasons"))]
+        row["state"] = verdict_of(health)
+        row["problem"] = self._hindrance(name, facts, health, row["state"])
+        return row
+
+    def _hindrance(
+        self, name: str, facts: Mapping[str, Any], health: Mapping[str, Any], state: str
+    ) -> dict[str, str] | None:
+        """Why less is known of a node than could be: what it was judged by then is the second best."""
+        causes = [health.get("agent_error"), *texts(health.get("problems"))]
+        if state == UNKNOWN:
+            causes += [facts.get("reason"), health.get("log_error")]
+        texts_of_causes = [line(cause) for cause in causes if cause]
+        if not texts_of_causes:
+            return None
+        return {"cause": "; ".join(dict.fromkeys(texts_of_causes)), "remedy": f"see what `gpuops doctor {name}` finds"}
+
+    def _gpu(self, host: str, gpu: Mapping[str, Any], verdict: Mapping[str, Any] | None) -> dict[str, Any]:
+        listed = [row for row in self._processes.get(host, []) if row["uuid"] == gpu.get("uuid")]
+        return {
+            "index": _whole(gpu.get("index")),
+            "uuid": line(gpu.get("uuid")) or None,
+            "address": line(gpu.get("pci_address")) or None,
+            "model": line(gpu.get("name")) or None,
+            "memory_mib": _whole(gpu.get("memory_mib")),
+            "verdict": verdict_of(verdict or {}),
+            "reasons": [reason(item) for item in rows((verdict or {}).get("reasons"))],
+            "processes": _whole(gpu.get("process_count")),
+            "users": [{key: row[key] for key in ("pid", "name", "memory_mib")} for row in listed],
+        }
+
+    def _missing(self, group: str) -> dict[str, str]:
+        """Why there is no result of a group's part of the site."""
+        hosts = self._groups.get(group, [])
+        lost = [host for host in hosts if host in self._unreached]
+        if hosts and len(lost) == len(hosts):
+            return {
+                "cause": f"none of {', '.join(hosts)} can be reached: {self._unreached[lost[0]]['cause']}",
+                "remedy": self._unreached[lost[0]]["remedy"],
+            }
+        return {"cause": "there is no result of it", "remedy": f"run `gpuops doctor {hosts[0]}`" if hosts else ""}
+
+    def _has(self, group: str) -> bool:
+        """Whether a part of the site was to be looked at."""
+        hosts = self._groups.get(group, [])
+        return bool(hosts) and (not self._partial or any(host in self._unreached for host in hosts))
+
+    def _part_result(self, group: str, action: str, key: str) -> tuple[dict[str, Any] | None, dict[str, str] | None]:
+        """(the result of a module, why there is none): both None where the site has no such group."""
+        result = self._results.get(action)
+        if result is None:
+            return None, self._missing(group) if self._has(group) else None
+        if key in result:
+            return result, None
+        ((cause, remedy), *_more) = progress_text.explain(group, progress.FAILED, result)
+        return None, {"cause": cause, "remedy": remedy}
+
+    def _storage(self) -> dict[str, Any] | None:
+        result, problem = self._part_result(STORAGE, "ceph_cluster_info", "cluster")
+        if result is None and problem is None:
+            return None
+        part: dict[str, Any] = {
+            "state": UNREACHABLE,
+            "health": None,
+            "checks": [],
+            "monitors": [],
+            "osds": None,
+            "capacity": None,
+            "homes": [],
+            "problems": [],
+            "problem": problem,
+        }
+        cluster = (result or {}).get("cluster")
+        part["problems"] = _problems(result or {})
+        if not isinstance(cluster, dict):
+            if result is not None:
+                problem = next(iter(part["problems"]), {"cause": "the storage cluster did not answer", "remedy": ""})
+                part["problem"] = {**problem, "remedy": problem["remedy"] or "read the logs of the monitors"}
+            return part
+        health = mapping(cluster.get("health"))
+        osds = rows(cluster.get("osds"))
+        part["health"] = line(health.get("status")) or None
+        part["checks"] = [f"{name}: {text}" for name, text in _pairs(health.get("checks"))]
+        part["monitors"] = texts(list(cluster.get("mons") or []))
+        part["osds"] = {
+            "total": len(osds),
+            "up": sum(1 for osd in osds if osd.get("up")),
+            "in": sum(1 for osd in osds if osd.get("in")),
+        }
+        part["capacity"] = capacity(str(self._results.get("df", {}).get("stdout") or ""))
+        part["homes"] = homes(self._results.get("ceph_subvolume_info", {}).get("subvolumes"))
+        part["state"] = {"HEALTH_OK": OK, "HEALTH_WARN": DEGRADED, "HEALTH_ERR": FATAL}.get(
+            str(part["health"]), UNKNOWN
+        )
+        return part
+
+    def _zookeeper(self) -> dict[str, Any] | None:
+        result, problem = self._part_result(ZOOKEEPER, "zookeeper_info", "servers")
+        if result is None:
+            return problem and {
+                "state": UNREACHABLE,
+                "quorum": None,
+                "leader": None,
+                "servers": [],
+                "problems": [],
+                "problem": problem,
+            }
+        return {
+            "state": OK if result.get("complete") else DEGRADED if result.get("quorum") else FATAL,
+            "quorum": bool(result.get("quorum")),
+            "leader": line(result.get("leader")) or None,
+            "servers": [
+                {key: line(row.get(key)) or None for key in ("host", "state", "mode")}
+                for row in rows(result["servers"])
+            ],
+            "problems": _problems(result),
+            "problem": None,
+        }
+
+    def _mesos(self) -> dict[str, Any] | None:
+        result, problem = self._part_result(MESOS, "mesos_state_info", "agents")
+        if result is None:
+            return problem and {"state": UNREACHABLE, "leader": None, "agents": [], "tasks": [], "problem": problem}
+        agents = rows(result["agents"])
+        hosts = {line(row.get("id")): line(row.get("hostname")) or None for row in agents}
+        return {
+            "state": OK if all(row.get("state") == "active" for row in agents) else DEGRADED,
+            "leader": line(result.get("leader")) or None,
+            "agents": [
+                {
+                    "host": line(row.get("hostname")) or None,
+                    "state": line(row.get("state")) or None,
+                    "gpus": _gpus(row, "resources"),
+                    "gpus_used": _gpus(row, "used_resources"),
+                }
+                for row in agents
+            ],
+            "tasks": [
+                {
+                    "name": line(row.get("name")) or None,
+                    "framework": line(row.get("framework")) or None,
+                    "host": hosts.get(line(row.get("agent_id"))),
+                    "state": line(row.get("state")) or None,
+                    "gpus": _gpus(row, "resources"),
+                }
+                for row in rows(result.get("tasks"))
+            ],
+            "problem": None,
+        }
+
+
+def _problems(result: Mapping[str, Any]) -> list[dict[str, str]]:
+    return [{"cause": problem.cause, "remedy": problem.remedy} for problem in problems_of(result)]
+
+
+def _gpus(row: Mapping[str, Any], key: str) -> float:
+    return number(mapping(row.get(key)).get("gpus")) or 0
+
+
+def _bare(name: str) -> dict[str, Any]:
+    return {"name": name, "state": UNKNOWN, "driver": None, "gpus": [], "reasons": [], "problem": None}
+
+
+def _unreadable(name: str, error: Exception) -> dict[str, str]:
+    evidence = line(f"{type(error).__name__}: {error}", 200)
+    return {
+        "cause": f"its results cannot be read ({evidence})",
+        "remedy": f"see what `gpuops doctor {name}` finds, and compare the versions that are installed there",
+    }
+
+
+# What each part has where nothing of it is known.
+_NOTHING: dict[str, dict[str, Any]] = {
+    "storage": {"health": None, "checks": [], "monitors": [], "osds": None, "capacity": None, "homes": []},
+    "zookeeper": {"quorum": None, "leader": None, "servers": []},
+    "mesos": {"leader": None, "agents": [], "tasks": []},
+}
+
+
+def _part(name: str, made: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """A part of the site; one whose facts nobody can read does not keep the others from being shown."""
+    try:
+        return made()
+    except events.UNEXPECTED_SHAPE as error:
+        problems: dict[str, Any] = {} if name == "mesos" else {"problems": []}
+        return {"state": UNKNOWN, **_NOTHING[name], **problems, "problem": _unreadable("HOST", error)}
+
+
+def verdict_of(row: Mapping[str, Any]) -> str:
+    """A verdict; one that nobody knows is none."""
+    found = row.get("verdict")
+    return found if found in (OK, DEGRADED, FATAL) else UNKNOWN
+
+
+def _whole(value: Any) -> int | None:
+    found = number(value)
+    return None if found is None else int(found)
+
+
+def worst(states: Iterable[str]) -> str:
+    found = set(states)
+    return next((state for state in _WORST if state in found and state != NO_GPU), OK)
+
+
+def reason(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: line(row.get(key)) or None for key in ("code", "verdict", "text", "action", "remedy")}
+
+
+def processes(output: str) -> list[dict[str, Any]]:
+    """From nvidia-smi's list of processes that compute. What has no UUID, or no number for its process, is no line of
+    it."""
+    found = []
+    for row in output.splitlines():
+        parts = [part.strip() for part in row.split(",")]
+        # A name may have commas in it; the others cannot.
+        if len(parts) >= 4 and parts[0].startswith(("GPU-", "MIG-")) and parts[1].isdigit():
+            memory = int(parts[-1]) if parts[-1].isdigit() else None
+            found.append({"uuid": parts[0], "pid": int(parts[1]), "name": ", ".join(parts[2:-1]), "memory_mib": memory})
+    return found
+
+
+def capacity(output: str) -> dict[str, int] | None:
+    """From 'ceph df': bytes of all disks together."""
+    try:
+        stats = json.loads(output)["stats"]
+        return {
+            "total_bytes": int(stats["total_bytes"]),
+            "used_bytes": int(stats["total_used_raw_bytes"]),
+            "available_bytes": int(stats["total_avail_bytes"]),
+        }
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def homes(subvolumes: Any) -> list[dict[str, Any]]:
+    if not isinstance(subvolumes, Mapping):
+        return []
+    return [
+        {"name": name, "quota_bytes": _whole(row.get("size")) or None, "used_bytes": _whole(row.get("used"))}
+        for name, row in sorted(subvolumes.items())
+        if isinstance(row, Mapping)
+    ]
+
+
+def _pairs(checks: Any) -> list[tuple[str, Any]]:
+    if isinstance(checks, Mapping):
+        return list(checks.items())
+    return [("", text) for text in checks or []]

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state of a site in words, from its document."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
+from gpuops.status.document import DEGRADED, FATAL, NO_GPU, OK, UNKNOWN, UNREACHABLE
+
+STYLES = {OK: "good", NO_GPU: "faint", DEGRADED: "changed", FATAL: "bad", UNKNOWN: "changed", UNREACHABLE: "bad"}
+
+
+def size(count: float | None) -> str:
+    """Bytes for people, in powers of 1024."""
+    if count is None:
+        return "?"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} PiB"
+
+
+def lines(document: Mapping[str, Any], width: int) -> list[Line]:
+    """The state in words."""
+    out = _node_lines(document["nodes"], width)
+    tasks = (document["mesos"] or {}).get("tasks") or []
+    for name in ("storage", "zookeeper", "mesos"):
+        part = document[name]
+        if part is not None:
+            out.append([("plain", "")])
+            out += _PARTS[name](part, width)
+    if tasks:
+        out += [_task_line(task) for task in tasks]
+    out += [[("plain", "")], _total(document)]
+    return out
+
+
+def _node_lines(nodes: Iterable[Mapping[str, Any]], width: int) -> list[Line]:
+    rows = list(nodes)
+    if not rows:
+        return [[("faint", "no nodes: the inventory has no group gpu_cluster")]]
+    first = max(4, *(len(row["name"]) for row in rows))
+    out: list[Line] = [[("faint", f"{'NODE':<{first}}  {'STATE':<11}  {'DRIVER':<11}  GPUS")]]
+    for row in rows:
+        gpus = _gpus(row["gpus"])
+        head = f"{row['name']:<{first}}  "
+        out.append(
+            [
+                ("plain", head),
+                (STYLES.get(row["state"], "plain"), f"{row['state']:<11}"),
+                ("plain", f"  {row['driver'] or '-':<11}  {gpus}"),
+            ]
+        )
+        if row["problem"]:
+            out += _problem(row["problem"], width)
+        for item in row["reasons"]:
+            out += _reason("the host", item, width)
+        for gpu in row["gpus"]:
+            who = f"GPU {gpu['index'] if gpu['index'] is not None else gpu['address'] or gpu['uuid']}"
+            for item in gpu["reasons"]:
+                out += _reason(who, item, width)
+            for user in gpu["users"]:
+                memory = "" if user["memory_mib"] is None else f", {user['memory_mib']} MiB"
+                out.append([("faint", f"    {who}: "), ("plain", f"{user['name']} (process {user['pid']}{memory})")])
+            if gpu["processes"] and not gpu["users"]:
+                out.append([("faint", f"    {who}: "), ("plain", f"{gpu['processes']} processes")])
+    return out
+
+
+def _gpus(gpus: Iterable[Mapping[str, Any]]) -> str:
+    models: dict[str, list[Mapping[str, Any]]] = {}
+    for gpu in gpus:
+        models.setdefault(gpu["model"] or "gpu", []).append(gpu)
+    words = []
+    for model, rows in models.items():
+        busy = sum(1 for row in rows if row["processes"])
+        words.append(f"{len(rows)}x {model}" + (f", {busy} busy" if busy else ", idle"))
+    return "; ".join(words) or "-"
+
+
+def _reason(who: str, item: Mapping[str, Any], width: int) -> list[Line]:
+    style = STYLES.get(str(item["verdict"]), "plain")
+    return [
+        *progress_text.wrapped(f"    {who}: ", f"{item['text'] or item['code']} [{item['code']}]", width, style),
+        *progress_text.wrapped("      remedy: ", str(item["remedy"]), width),
+    ]
+
+
+def _problem(problem: Mapping[str, str], width: int) -> list[Line]:
+    out = progress_text.wrapped("    cause:  ", problem["cause"], width, "bad")
+    return out + (progress_text.wrapped("    remedy: ", problem["remedy"], width) if problem["remedy"] else [])
+
+
+def _problems(problems: Iterable[Mapping[str, str]], printed: Mapping[str, str] | None, width: int) -> list[Line]:
+    """Problems of a part; the one that is printed as its cause is left out."""
+    out: list[Line] = []
+    for problem in problems:
+        if printed is None or problem["cause"] != printed["cause"]:
+            out += progress_text.wrapped("    ", problem["cause"], width, "changed")
+            out += progress_text.wrapped("    remedy: ", problem["remedy"], width) if problem["remedy"] else []
+    return out
+
+
+def _head(name: str, part: Mapping[str, Any], text: str) -> Line:
+    return [("plain", f"{name:<10} "), (STYLES[part["state"]], part["state"]), ("plain", text)]
+
+
+def _storage_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+    osds, room = part["osds"], part["capacity"]
+    text = ""
+    if osds:
+        text += (
+            f": {len(part['monitors'])} monitors in quorum, {osds['up']} of {osds['total']} OSDs up, {osds['in']} in"
+        )
+    if room:
+        share = 100 * room["used_bytes"] / room["total_bytes"] if room["total_bytes"] else 0
+        text += f"; {size(room['used_bytes'])} of {size(room['total_bytes'])} used ({share:.0f} %)"
+    out = [_head("storage", part, text)]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    for check in part["checks"]:
+        out += progress_text.wrapped("    ", check, width, "changed")
+    out += _problems(part["problems"], part["problem"], width)
+    for home in part["homes"]:
+        quota = f" of {size(home['quota_bytes'])}" if home["quota_bytes"] else ", no quota"
+        out.append([("faint", "    home "), ("plain", f"{home['name']}: {size(home['used_bytes'])}{quota}")])
+    return out
+
+
+def _zookeeper_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+    serving = sum(1 for row in part["servers"] if row["state"] == "serving")
+    text = ""
+    if part["servers"]:
+        quorum = f"quorum, led by {part['leader']}" if part["quorum"] else "NO QUORUM"
+        text = f": {quorum}; {serving} of {len(part['servers'])} servers serve"
+    out = [_head("zookeeper", part, text)]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    return out + _problems(part["problems"], None, width)
+
+
+def _mesos_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+    text = ""
+    if part["leader"]:
+        used = sum(row["gpus_used"] for row in part["agents"])
+        has = sum(row["gpus"] for row in part["agents"])
+        agents = "1 agent" if len(part["agents"]) == 1 else f"{len(part['agents'])} agents"
+        text = f": led by {part['leader']}; {agents}, {used:g} of {has:g} GPUs in use"
+    out = [_head("mesos", part, text)]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    out += [[("changed", f"    {row['host']} is {row['state']}")] for row in part["agents"] if row["state"] != "active"]
+    return out
+
+
+def _task_line(task: Mapping[str, Any]) -> Line:
+    gpus = f", {task['gpus']:g} GPUs" if task["gpus"] else ""
+    return [
+        ("faint", "    task "),
+        ("plain", f"{task['name']} of {task['framework']} on {task['host']}{gpus}: {task['state']}"),
+    ]
+
+
+_PARTS = {"storage": _storage_lines, "zookeeper": _zookeeper_lines, "mesos": _mesos_lines}
+
+
+def _total(document: Mapping[str, Any]) -> Line:
+    when = time.strftime("%H:%M:%S", time.localtime(document["time"]))
+    line: Line = [("plain", "the site is "), (STYLES[document["state"]], document["state"]), ("faint", f" at {when}")]
+    if document["not_seen"]:
+        line.append(("bad", f"; not seen: {', '.join(document['not_seen'])}"))
+    return line
