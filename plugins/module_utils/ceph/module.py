@@ -14,7 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import library 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, converge
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 
 CONNECTION: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "default": "ceph"},
@@ -69,6 +69,13 @@ def guarded(
     except (CephError, Refused) as error:
         module.fail_json(**failure(subject, [error.problem]))
     module.exit_json(**result)
+
+
+def problem_of(error: Exception, subject: str) -> Problem:
+    """The problem that an error carries, or one made of its text."""
+    if isinstance(error, (CephError, Refused)):
+        return error.problem
+    return Problem("failed", subject, str(error))
 
 
 def settle(

@@ -57,7 +57,13 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 def refused(verdicts: Sequence[Mapping[str, Any]]) -> list[Problem]:
     """The devices that cannot be taken, by the verdicts of ceph_osd_device_info."""
     return [
-        Problem("device_in_use", row["path"], f"{row['path']}: {row['why']}", row["why"], row["remedy"])
+        Problem(
+            "device_in_use",
+            row["path"],
+            f"{row['path']}: {row['why']}. No device was touched",
+            row["why"],
+            row["remedy"],
+        )
         for row in verdicts
         if row["action"] == "refuse"
     ]
