@@ -37,7 +37,7 @@ _value:
 
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.preflight import monitors
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import monitors
 
 
 class FilterModule:

@@ -9,7 +9,7 @@ name: ceph_osd_rows
 short_description: Devices as the modules for OSDs take them
 version_added: 0.1.0
 description:
-  - Brings names and dictionaries of devices into one form, and lists what makes no sense about them.
+  - Brings names and dictionaries of devices into one form.
 positional: _input, defaults, wipe
 options:
   _input:
@@ -35,13 +35,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The C(rows), and C(problems) as sentences.
-  type: dict
+  description: A dictionary for each device.
+  type: list
+  elements: dict
 """
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.osd_rows import rows
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import osd_rows
+
+
+def rows(devices: Sequence[Any], defaults: Mapping[str, Any], wipe: Sequence[str]) -> list[dict[str, Any]]:
+    return osd_rows.rows(devices, defaults, wipe)[0]
 
 
 class FilterModule:

@@ -122,10 +122,10 @@ cluster:
       description: The C(status), and the C(checks) that are not muted with what they say.
       type: dict
 problems:
-  description: What is not as expected.
+  description: What is not as expected, as M(baremetal.gpu.refuse) takes it.
   returned: success
   type: list
-  elements: str
+  elements: dict
 """
 
 import time
@@ -170,14 +170,14 @@ def main() -> None:
         try:
             cluster = ceph_readiness.summary(ceph_readiness.gather(ceph, given["expected"]))
             problems = ceph_readiness.problems(cluster, given["expected"])
-        except CephError as wrong:
-            cluster, problems = None, [str(wrong)]
+        except CephError as error:
+            cluster, problems = None, [error.problem]
         good = 0 if problems else good + 1
         # A look that is good is followed up even when the time is over.
         if good >= given["polls"] or (problems and time.monotonic() >= deadline):
             break
         time.sleep(given["interval"])
-    module.exit_json(changed=False, cluster=cluster, problems=problems)
+    module.exit_json(changed=False, cluster=cluster, problems=[problem.as_dict() for problem in problems])
 
 
 if __name__ == "__main__":

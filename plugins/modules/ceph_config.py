@@ -74,7 +74,7 @@ def main() -> None:
     def work(ceph: Ceph) -> dict[str, Any]:
         for who, options in wanted.items():
             if not isinstance(options, dict):
-                raise Refused(f"the settings of {who} are {options!r}. To do: write options with their values")
+                raise Refused(f"the settings of {who} are {options!r}", "write options with their values")
         places = [(who, name) for who, options in wanted.items() for name in options]
         kinds = ceph_config.kinds(ceph, {name for _who, name in places})
         return ceph_module.settle(

@@ -61,6 +61,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import library as ceph_library
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
 
 
 def described(rule: dict[str, Any]) -> dict[str, str]:
@@ -89,16 +90,16 @@ def main() -> None:
         rules = {rule["rule_name"]: described(rule) for rule in ceph.json("osd", "crush", "rule", "dump")}
         there = rules.get(given["name"])
         if there and there != wanted:
-            module.fail_json(
-                msg=f"the CRUSH rule {given['name']} is {there} and should be {wanted}. Changing it would move data. "
-                "To do: choose another name, and give the rule to the pools when it suits"
+            raise Refused(
+                f"it is {there} and should be {wanted}. Changing it would move data",
+                "choose another name, and give the rule to the pools when it suits",
             )
         if not there and not module.check_mode:
             words = [given["name"], given["root"], given["failure_domain"]]
             words += [given["device_class"]] if given["device_class"] else []
             ceph.json("osd", "crush", "rule", "create-replicated", *words)
-    except CephError as wrong:
-        module.fail_json(msg=f"the CRUSH rule {given['name']}: {wrong}")
+    except (CephError, Refused) as error:
+        module.fail_json(**failure(f"the CRUSH rule {given['name']}", [error.problem]))
     before, after = ("", "") if there else ("no rule\n", f"{wanted}\n")
     diff = {"before_header": given["name"], "after_header": given["name"], "before": before, "after": after}
     module.exit_json(changed=not there, rule=wanted, diff=diff)

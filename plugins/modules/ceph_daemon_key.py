@@ -54,9 +54,11 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import library as ceph_library
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import failure
 
 # What the bootstrap keys may hand out, word by word.
 CAPS = {
@@ -111,8 +113,8 @@ def main() -> None:
             changed = key != there
             if changed:
                 write(path, ceph_conf.keyring({entity: key}))
-        except (CephError, OSError, KeyError) as wrong:
-            module.fail_json(msg=f"{entity} gets no key: {wrong}")
+        except (CephError, OSError, KeyError) as error:
+            module.fail_json(**failure(f"{entity} gets no key", [ceph_module.problem_of(error, entity)]))
     before = f"{entity}: {'another key' if there else 'no key'}\n" if changed else ""
     diff = {
         "before_header": path,

@@ -111,11 +111,11 @@ def owner_of(module: AnsibleModule) -> tuple[int, int, int]:
         gid = grp.getgrnam(group).gr_gid if group else user.pw_gid
         mode = int(module.params["mode"], 8)
     except KeyError:
-        raise Refused(f"the host has no user {owner} or no group {group}. To do: make them first") from None
+        raise Refused(f"the host has no user {owner} or no group {group}", "make them first") from None
     except ValueError:
-        raise Refused(f"mode {module.params['mode']!r} is not octal. To do: write it as in '0600'") from None
+        raise Refused(f"mode {module.params['mode']!r} is not octal", "write it as in '0600'") from None
     if mode & 0o137:
-        raise Refused(f"mode {mode:04o} would let others read the secret. To do: use 0600, or 0640 with a group")
+        raise Refused(f"mode {mode:04o} would let others read the secret", "use 0600, or 0640 with a group")
     return user.pw_uid, gid, mode
 
 

@@ -75,9 +75,10 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import daemon as ceph_daemon
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mon import store as ceph_monitor
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 
 
 def main() -> None:
@@ -102,10 +103,9 @@ def main() -> None:
     if not changed:
         fsid = ceph_daemon.mon_fsid(path, given["cluster"])
         if fsid and fsid != given["fsid"]:
-            module.fail_json(
-                msg=f"{path} is the store of a monitor of the cluster {fsid}, not of {given['fsid']}. Nothing was "
-                "changed. To do: correct the cluster's secrets, or remove that cluster from the host first"
-            )
+            cause = f"it is the store of a monitor of the cluster {fsid}, not of {given['fsid']}. Nothing was changed"
+            remedy = "correct the cluster's secrets, or remove that cluster from the host first"
+            module.fail_json(**failure(path, [Problem("other_cluster", path, cause, fsid, remedy)]))
     elif not module.check_mode:
         try:
             ceph_monitor.make_store(
@@ -116,8 +116,9 @@ def main() -> None:
                 given["monitors"],
                 ceph_conf.keyring(given["keys"]),
             )
-        except (Refused, KeyError, OSError) as wrong:
-            module.fail_json(msg=f"the store of the monitor {given['name']} cannot be made: {wrong}")
+        except (Refused, KeyError, OSError) as error:
+            subject = f"the store of the monitor {given['name']} cannot be made"
+            module.fail_json(**failure(subject, [ceph_module.problem_of(error, path)]))
     before, after = ("nothing\n", f"a store for {given['fsid']}\n") if changed else ("", "")
     diff = {"before_header": path, "after_header": path, "before": before, "after": after}
     module.exit_json(changed=changed, path=path, diff=diff)

@@ -63,7 +63,7 @@ import socket
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import daemon as ceph_daemon
-from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import preflight as ceph_preflight
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import distributions as ceph_distributions
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 
@@ -79,7 +79,7 @@ def version(from_distribution: bool) -> str:
         known = [stdout] if rc == 0 else []
     if known:
         return known[0]
-    return ceph_preflight.version_of_distribution() if from_distribution else ""
+    return ceph_distributions.packaged_release() if from_distribution else ""
 
 
 def main() -> None:

@@ -86,10 +86,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import CephError
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import activate as ceph_osd
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 
 
 def main() -> None:
@@ -98,8 +99,8 @@ def main() -> None:
     try:
         with ceph_osd.alone_unless(module.check_mode):
             bring_up(module, osds, module.params["devices"])
-    except Refused as busy:
-        module.fail_json(msg=str(busy))
+    except Refused as error:
+        module.fail_json(**failure("OSDs", [error.problem]))
 
 
 def bring_up(module: AnsibleModule, osds: ceph_osd.Osds, devices: list[dict[str, Any]]) -> None:
@@ -107,8 +108,12 @@ def bring_up(module: AnsibleModule, osds: ceph_osd.Osds, devices: list[dict[str,
     verdicts = osds.judge(devices)
     refused = [row for row in verdicts if row["action"] == "refuse"]
     if refused:
-        listed = "; ".join(f"{row['path']}: {row['why']}. To do: {row['remedy']}" for row in refused)
-        module.fail_json(msg=f"No device was touched, because of {len(refused)} of them: {listed}", devices=verdicts)
+        problems = [
+            Problem("device_in_use", row["path"], f"{row['path']}: {row['why']}", row["why"], row["remedy"])
+            for row in refused
+        ]
+        subject = f"No device was touched, because of {len(refused)} of them"
+        module.fail_json(**failure(subject, problems), devices=verdicts)
     before, after, numbers = [], [], []
     try:
         for device, verdict in zip(devices, verdicts):
@@ -118,8 +123,9 @@ def bring_up(module: AnsibleModule, osds: ceph_osd.Osds, devices: list[dict[str,
                 after.append(f"{device['path']}: {', '.join(steps)}")
             if number is not None:
                 numbers.append(number)
-    except (Refused, CephError, OSError, KeyError) as wrong:
-        module.fail_json(msg=f"{device['path']}: {wrong}", changed=bool(before) or bool(after), devices=verdicts)
+    except (Refused, CephError, OSError, KeyError) as error:
+        result = failure(device["path"], [ceph_module.problem_of(error, device["path"])])
+        module.fail_json(**result, changed=bool(before) or bool(after), devices=verdicts)
     diff = {
         "before_header": "OSDs",
         "after_header": "OSDs",

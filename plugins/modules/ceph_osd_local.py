@@ -87,9 +87,10 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import leaving as ceph_osd_leaving
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import alone_unless
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
 
 
 def main() -> None:
@@ -111,8 +112,8 @@ def main() -> None:
     try:
         with alone_unless(module.check_mode):
             steps = ceph_osd_leaving.work(leaving, given["state"], given["devices"], given["wipe"], module.check_mode)
-    except (Refused, OSError) as wrong:
-        module.fail_json(msg=str(wrong))
+    except (Refused, OSError) as error:
+        module.fail_json(**failure("OSDs", [ceph_module.problem_of(error, "ceph")]))
     listed = "".join(f"{step}\n" for step in steps)
     there = [path for path in given["wipe"] if os.path.lexists(path)]
     module.exit_json(changed=bool(steps), plan=steps, devices=there, diff={"before": listed, "after": ""})

@@ -148,13 +148,13 @@ class Removal:
         if why:
             back = ceph_osd_removal.way_back(drain, before)
             raise Refused(
-                f"after {self.wait} s data are still needed from there: {why}. No OSD was removed. To do: see "
-                "'ceph -s', and run it again, which waits on" + (f"; to take it back: {back}" if back else "")
+                f"after {self.wait} s data are still needed from there: {why}. No OSD was removed",
+                "see 'ceph -s', and run it again, which waits on" + (f"; to take it back: {back}" if back else ""),
             )
         if end:
             running = self._until(self._running, 60)
             if running:
-                raise Refused(f"{running} still runs, and was not removed. To do: stop it, and run it again")
+                raise Refused(f"{running} still runs, and was not removed", "stop it, and run it again")
         for step in end:
             act(self.ceph, step)
 

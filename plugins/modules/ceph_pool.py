@@ -134,7 +134,7 @@ def main() -> None:
         if given["quota_bytes"] is not None:
             wanted["quota_bytes"] = size_in_bytes(given["quota_bytes"])
         if given["pg_num"] and given["autoscale"] != "off":
-            raise Refused("pg_num would be changed back by the autoscaler. To do: leave it out, or set autoscale: off")
+            raise Refused("pg_num would be changed back by the autoscaler", "leave it out, or set autoscale: off")
         if given["state"] == "absent":
             may = ceph_config.read(ceph).get(("mon", "mon_allow_pool_delete")) == "true"
             return ceph_module.settle(

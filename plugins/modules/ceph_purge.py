@@ -55,10 +55,11 @@ plan:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import purge as ceph_purge
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import alone_unless
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
 
 
 def main() -> None:
@@ -75,8 +76,8 @@ def main() -> None:
     try:
         with alone_unless(module.check_mode):
             steps = purge.work(module.check_mode)
-    except (Refused, OSError) as wrong:
-        module.fail_json(msg=str(wrong))
+    except (Refused, OSError) as error:
+        module.fail_json(**failure("Ceph on this host", [ceph_module.problem_of(error, "ceph")]))
     listed = "".join(f"{step}\n" for step in steps)
     module.exit_json(changed=bool(steps), plan=steps, diff={"before": listed, "after": ""})
 

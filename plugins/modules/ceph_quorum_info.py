@@ -70,10 +70,10 @@ complete:
   returned: success
   type: bool
 problems:
-  description: What speaks against a quorum; empty if it is complete.
+  description: What speaks against a quorum, as M(baremetal.gpu.refuse) takes it; empty if it is complete.
   returned: success
   type: list
-  elements: str
+  elements: dict
 status:
   description: What the monitor said last, as C(mon_status) of its socket; null if it did not answer.
   returned: success
@@ -89,6 +89,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import daemon as ceph_daemon
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mon import store as ceph_monitor
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 
 
 def resolved(host: str) -> list[str]:
@@ -133,7 +134,9 @@ def main() -> None:
             for row in given["monitors"]
             for port in (ceph_conf.MSGR2_PORT, ceph_conf.MSGR1_PORT)
         }
-        problems = ceph_monitor.diagnose(
+        cause = f"after {given['wait']} s the {len(names)} monitors have no quorum of all"
+        problems = [Problem("no_quorum", f"mon.{given['name']}", cause)]
+        problems += ceph_monitor.diagnose(
             given["name"],
             given["fsid"],
             given["monitors"],
@@ -143,7 +146,9 @@ def main() -> None:
             {name: resolved(name) for name in names},
             offset,
         )
-    module.exit_json(changed=False, complete=complete, problems=problems, status=status)
+    module.exit_json(
+        changed=False, complete=complete, problems=[problem.as_dict() for problem in problems], status=status
+    )
 
 
 if __name__ == "__main__":

@@ -69,15 +69,18 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 
 
 def load(path: str) -> Any:
     """The content of the file.
 
-    :raises ValueError: if others may read it, or it is no JSON.
+    :raises Refused: if others may read it.
+    :raises ValueError: if it is no JSON.
     """
     if os.stat(path).st_mode & 0o077:
-        raise ValueError(f"others than its owner may read it; 'chmod 600 {path}'")
+        raise Refused("others than its owner may read it", f"'chmod 600 {path}'")
     with open(path, encoding="utf-8") as file:
         return json.load(file)
 
@@ -85,19 +88,20 @@ def load(path: str) -> Any:
 def checked(content: Any) -> dict[str, Any]:
     """The same content, if a cluster can be made of it.
 
-    :raises ValueError: with what it lacks.
+    :raises Refused: with what it lacks.
     """
     if not isinstance(content, dict) or not ceph_conf.is_fsid(str(content.get("fsid"))):
-        raise ValueError("it has no fsid, a UUID in lower case")
+        raise Refused("it has no fsid, a UUID in lower case", "add that of the cluster, as 'ceph fsid' prints it")
     keys = content.get("keys")
     lacking = [
         name for name in ceph_conf.CAPS if not isinstance(keys, dict) or not ceph_conf.is_key(keys.get(name, ""))
     ]
     if lacking:
-        asked = "; ".join(f"'ceph auth get-or-create-key {name} {_caps(name)}'" for name in lacking)
-        raise ValueError(
-            f"it has no keys of {', '.join(lacking)}. To do: add what 'ceph-authtool --gen-print-key' prints for each; "
-            f"where the cluster runs already, what a monitor's host prints for {asked}"
+        commands = "; ".join(f"'ceph auth get-or-create-key {name} {_caps(name)}'" for name in lacking)
+        raise Refused(
+            f"it has no keys of {', '.join(lacking)}",
+            "add what 'ceph-authtool --gen-print-key' prints for each; "
+            f"where the cluster runs already, what a monitor's host prints for {commands}",
         )
     return content
 
@@ -133,19 +137,23 @@ def main() -> None:
     path, given = module.params["path"], {key: module.params[key] for key in ("fsid", "keys")}
     changed = not given["fsid"] and not os.path.exists(path)
     if changed and module.params["held"]:
-        module.fail_json(
-            msg=f"{path} is not there, but hosts belong to {', '.join(sorted(set(module.params['held'])))}. "
-            "To do: bring the file back from where it is kept, or take the cluster off the hosts first"
-        )
+        fsids = ", ".join(sorted(set(module.params["held"])))
+        remedy = "bring the file back from where it is kept, or take the cluster off the hosts first"
+        problem = Problem("secrets_missing", path, f"{path} is not there, but hosts belong to {fsids}", fsids, remedy)
+        module.fail_json(**failure("secrets of the cluster", [problem]))
     try:
         if changed:
             given = {"fsid": str(uuid.uuid4()), "keys": {name: ceph_conf.new_key() for name in ceph_conf.CAPS}}
             if not module.check_mode:
                 save(path, given)
         content = checked(given if given["fsid"] else load(path))
-    except (OSError, ValueError) as wrong:
+    except (OSError, ValueError, Refused) as error:
         source = "ceph_common_fsid and ceph_common_keys" if module.params["fsid"] else path
-        module.fail_json(msg=f"{source} cannot be used: {wrong}")
+        problem = ceph_module.problem_of(error, source)
+        # Tasks take the problem alone.
+        cause = f"{source} cannot be used: {problem.cause}"
+        problem = Problem("secrets_unusable", source, cause, problem.evidence, problem.remedy)
+        module.fail_json(**failure("secrets of the cluster", [problem]))
     before, after = ("nothing\n", "a new fsid and new keys\n") if changed else ("", "")
     diff = {"before_header": path, "after_header": path, "before": before, "after": after}
     keys = {} if module.params["fsid"] else content["keys"]

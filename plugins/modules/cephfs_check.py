@@ -114,8 +114,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import module as ceph_module
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import probe as ceph_probe
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import scratch_mount
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, failure
 
 SCRATCH = {
     "subpath": {"type": "str", "required": True},
@@ -159,21 +161,23 @@ def main() -> None:
     given = module.params
     mounts, problems = look(given["mounts"], given["timeout"])
     if problems:
-        module.fail_json(
-            msg="; ".join(problems)
-            + ". To do: see 'systemctl status' and 'journalctl -u' of the mount's unit, that the "
-            "monitors' ports 3300 and 6789 can be reached, and that the key may do this"
+        remedy = (
+            "see 'systemctl status' and 'journalctl -u' of the mount's unit, that the monitors' ports 3300 and 6789 "
+            "can be reached, and that the key may do this"
         )
+        problem = Problem("mount_not_answering", "cephfs", "; ".join(problems), remedy=remedy)
+        module.fail_json(**failure("mounts of CephFS", [problem]))
     result: dict[str, Any] = {"changed": False, "mounts": mounts}
     scratch = given["scratch"]
     if scratch and not module.check_mode:
         try:
             result.update(prove(scratch, given["most"] if given["scratch_quota"] else 0, given["timeout"]))
         except (ceph_probe.Failed, OSError) as error:
-            module.fail_json(
-                msg=f"this host does not count as a working client: {scratch['subpath']} of {scratch['filesystem']} "
-                f"as client.{scratch['client']}: {error}"
+            subject = (
+                f"this host does not count as a working client: {scratch['subpath']} of {scratch['filesystem']} "
+                f"as client.{scratch['client']}"
             )
+            module.fail_json(**failure(subject, [ceph_module.problem_of(error, "cephfs")]))
     module.exit_json(**result)
 
 

@@ -59,8 +59,8 @@ def check(found: Capacity, promised: Mapping[str, int], overcommit: float) -> No
     without = sorted(name for name, size in promised.items() if not size)
     if without and overcommit <= 1:
         raise Refused(
-            f"{', '.join(without)} would have no quota, and one of them could fill the cluster for all. To do: give "
-            "each a size, or allow promising more than there is (overcommit above 1)"
+            f"{', '.join(without)} would have no quota, and one of them could fill the cluster for all",
+            "give each a size, or allow promising more than there is (overcommit above 1)",
         )
     total = sum(promised.values())
     if total > found.usable * overcommit:
@@ -69,6 +69,6 @@ def check(found: Capacity, promised: Mapping[str, int], overcommit: float) -> No
             f"the quotas add up to {shown(total)}, and {shown(int(found.usable * overcommit))} may be promised: "
             f"{shown(found.raw)} of disks x {found.ratio:g}, less {shown(found.others)} of other pools, / "
             f"{found.copies} copies = {shown(found.usable)} usable, x overcommit {overcommit:g}. Largest: "
-            + ", ".join(f"{name} {shown(promised[name])}" for name in largest)
-            + ". To do: make quotas smaller, add disks, or name an overcommit that covers it"
+            + ", ".join(f"{name} {shown(promised[name])}" for name in largest),
+            "make quotas smaller, add disks, or name an overcommit that covers it",
         )

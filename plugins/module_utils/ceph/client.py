@@ -9,6 +9,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Optional, Protocol
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+
 Run = Callable[[list[str], Optional[str], float], "tuple[int, str, str]"]
 
 UNREACHABLE = (
@@ -22,7 +24,9 @@ class CephError(Exception):
     """A command of Ceph that failed: what it said, its exit status, its words, and what to do."""
 
     def __init__(self, message: str, rc: int, words: tuple[str, ...], remedy: str) -> None:
-        super().__init__(f"'ceph {' '.join(words)}' ended with {rc}: {message}. To do: {remedy}")
+        command = f"ceph {' '.join(words)}"
+        self.problem = Problem("ceph_command", command, f"'{command}' ended with {rc}: {message}", message, remedy)
+        super().__init__(str(self.problem))
         self.message = message
         self.rc = rc
         self.words = words

@@ -44,9 +44,7 @@ def check_who(who: str) -> None:
     """:raises Refused: for a section that Ceph does not have."""
     section = who.partition("/")[0]
     if section.partition(".")[0] not in SECTIONS:
-        raise Refused(
-            f"{who!r} is no section. To do: name one of {', '.join(SECTIONS)}, such as osd, osd.3, osd/class:ssd"
-        )
+        raise Refused(f"{who!r} is no section", f"name one of {', '.join(SECTIONS)}, such as osd, osd.3, osd/class:ssd")
 
 
 def read(ceph: Ceph) -> dict[tuple[str, str], str]:
@@ -68,7 +66,7 @@ def kinds(ceph: Ceph, names: set[str]) -> dict[str, str]:
     answers = {name: find(ceph, "config", "help", name) for name in sorted(names)}
     unknown = [name for name, answer in answers.items() if answer is None and not name.startswith("mgr/")]
     if unknown:
-        raise Refused(f"this Ceph has no option {', '.join(unknown)}. To do: see 'ceph config ls' for those it has")
+        raise Refused(f"this Ceph has no option {', '.join(unknown)}", "see 'ceph config ls' for those it has")
     return {name: answer["type"] if answer else "str" for name, answer in answers.items()}
 
 

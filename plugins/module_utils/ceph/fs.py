@@ -54,22 +54,20 @@ def plan(found: Mapping[str, Any], name: str, wanted: Mapping[str, Any], pretend
     data = given.get("data_pools") or []
     needed = [pool for pool in (given.get("metadata_pool"), *data) if pool and pool not in found["pools"]]
     if needed and not pretend:
-        raise Refused(f"the file system {name} needs the pool {', '.join(needed)}. To do: make it with ceph_pool first")
+        raise Refused(f"the file system {name} needs the pool {', '.join(needed)}", "make it with ceph_pool first")
     steps = []
     if not there:
         if not given.get("metadata_pool") or not data:
-            raise Refused(f"the file system {name} is not there. To do: give metadata_pool and data_pools to make it")
+            raise Refused(f"the file system {name} is not there", "give metadata_pool and data_pools to make it")
         if not found["standbys"] and not pretend:
             raise Refused(
-                f"no MDS stands by, so the file system {name} would be in error from its first second. To do: start an "
-                "MDS first (role ceph_mds)"
+                f"no MDS stands by, so the file system {name} would be in error from its first second",
+                "start an MDS first (role ceph_mds)",
             )
         for other in found["filesystems"].values():
             shared = {other["metadata_pool"], *other["data_pools"]} & {given["metadata_pool"], *data}
             if shared:
-                raise Refused(
-                    f"the file system {other['name']} uses {', '.join(sorted(shared))}. To do: use other pools"
-                )
+                raise Refused(f"the file system {other['name']} uses {', '.join(sorted(shared))}", "use other pools")
         steps.append(Step(f"make the file system {name}", ("fs", "new", name, given["metadata_pool"], data[0])))
     elif given.get("metadata_pool", there["metadata_pool"]) != there["metadata_pool"]:
         raise Refused(f"the file system {name} keeps its metadata in {there['metadata_pool']}, which cannot be changed")
@@ -95,7 +93,7 @@ def plan_removal(found: Mapping[str, Any], name: str, confirmed: str) -> list[St
     if name not in found["filesystems"]:
         return []
     if confirmed != name:
-        raise Refused(f"removing the file system {name} loses every file name in it. To do: confirm: {name}")
+        raise Refused(f"removing the file system {name} loses every file name in it", f"confirm: {name}")
     return [
         Step(f"stop the file system {name}", ("fs", "fail", name)),
         Step(f"remove the file system {name}", ("fs", "rm", name, "--yes-i-really-mean-it")),

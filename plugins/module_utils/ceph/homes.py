@@ -84,7 +84,7 @@ def wanted_homes(given: Sequence[Mapping[str, Any]]) -> list[Home]:
             uids[uid] = name
         homes.append(Home(name, state, size, uid or 0, gid or 0, entry["confirm"] or ""))
     if problems:
-        raise Refused("; ".join(problems) + ". To do: correct the list of homes")
+        raise Refused("; ".join(problems), "correct the list of homes")
     return homes
 
 
@@ -189,7 +189,7 @@ def settle(
     there = read(ceph, settings, homes)
     if not there.filesystem:
         if not pretend:
-            raise Refused(f"there is no file system {settings.filesystem}. To do: make it first (role ceph_mds)")
+            raise Refused(f"there is no file system {settings.filesystem}", "make it first (role ceph_mds)")
         return [f"make the home of {home.name}" for home in homes if home.state == PRESENT], there, None
     capacity = ceph_capacity.read(ceph, data_pool(ceph, settings.filesystem))
     check_capacity(there, homes, settings, capacity)

@@ -44,9 +44,9 @@ def check(entity: str, caps: Mapping[str, str]) -> None:
     """:raises Refused: for a name or capability that cannot be."""
     kind, dot, name = entity.partition(".")
     if not dot or not name or kind not in ("client", "mgr", "mds", "osd") or entity != entity.strip():
-        raise Refused(f"{entity!r} is not the name of a key. To do: write it with its kind, such as client.alice")
+        raise Refused(f"{entity!r} is not the name of a key", "write it with its kind, such as client.alice")
     if any('"' in text or "\n" in text for text in (entity, *caps.values())):
-        raise Refused(f"the capabilities of {entity} hold a quotation mark or a line break. To do: leave it out")
+        raise Refused(f"the capabilities of {entity} hold a quotation mark or a line break", "leave it out")
 
 
 def read(ceph: Ceph, entity: str) -> dict[str, Any] | None:
@@ -74,19 +74,19 @@ def plan(
         raise Refused(f"the secret for {entity} is not one that 'ceph-authtool --gen-print-key' makes")
     if found and key and found["key"] != key:
         raise Refused(
-            f"{entity} has another secret than the wanted one, and all who hold it would lose access. To do: remove "
-            "the key first (state: absent), or leave the secret out"
+            f"{entity} has another secret than the wanted one, and all who hold it would lose access",
+            "remove the key first (state: absent), or leave the secret out",
         )
     wanted = {kind: capability for kind, capability in (caps or {}).items() if capability}
     if not found:
         if not wanted:
-            raise Refused(f"{entity} is not there and no capabilities are given. To do: say what it may do in caps")
+            raise Refused(f"{entity} is not there and no capabilities are given", "say what it may do in caps")
         if key:
             return [Step(f"make the key {entity}", ("auth", "import"), keyring(entity, key, wanted))]
         return [Step(f"make the key {entity}", ("auth", "get-or-create", entity, *words(wanted)))]
     if caps is not None and not same_caps(found["caps"], wanted):
         if not wanted:
-            raise Refused(f"{entity} would be left without any capability. To do: remove it with state: absent")
+            raise Refused(f"{entity} would be left without any capability", "remove it with state: absent")
         return [Step(f"change what {entity} may do", ("auth", "caps", entity, *words(wanted)))]
     return []
 

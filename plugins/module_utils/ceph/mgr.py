@@ -29,18 +29,16 @@ def plan(found: Mapping[str, Any], names: Sequence[str], enabled: bool) -> list[
             continue
         if not enabled:
             if name in found["always_on_modules"]:
-                raise Refused(f"the module {name} is always on. To do: leave it")
+                raise Refused(f"the module {name} is always on", "leave it")
             steps.append(Step(f"switch the module {name} off", ("mgr", "module", "disable", name)))
             continue
         module = others.get(name)
         if not module:
-            raise Refused(
-                f"the manager has no module {name}. To do: install the package that brings it to all managers"
-            )
+            raise Refused(f"the manager has no module {name}", "install the package that brings it to all managers")
         if not module["can_run"]:
             raise Refused(
-                f"the manager cannot load the module {name}: {module['error_string']}. To do: install what it misses "
-                "on all managers and restart them"
+                f"the manager cannot load the module {name}: {module['error_string']}",
+                "install what it misses on all managers and restart them",
             )
         steps.append(Step(f"switch the module {name} on", ("mgr", "module", "enable", name)))
     return steps

@@ -14,7 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import library 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, converge
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 
 CONNECTION: dict[str, dict[str, Any]] = {
     "cluster": {"type": "str", "default": "ceph"},
@@ -35,7 +35,7 @@ class Module(Protocol):
     def exit_json(self, **result: Any) -> Any:
         """End with a result."""
 
-    def fail_json(self, msg: str) -> Any:
+    def fail_json(self, msg: Any, **result: Any) -> Any:
         """End with a reason."""
 
 
@@ -67,8 +67,15 @@ def guarded(
         ahead = announced and module.check_mode and not os.path.exists(module.params["conf"])
         result = announced() if announced and ahead else work(connect(module))
     except (CephError, Refused) as error:
-        module.fail_json(msg=f"{subject}: {error}")
+        module.fail_json(**failure(subject, [error.problem]))
     module.exit_json(**result)
+
+
+def problem_of(error: Exception, subject: str) -> Problem:
+    """The problem that an error carries, or one made of its text."""
+    if isinstance(error, (CephError, Refused)):
+        return error.problem
+    return Problem("failed", subject, str(error))
 
 
 def settle(

@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 
@@ -90,7 +91,8 @@ class Lease:
     def _must(self, argv: list[str]) -> None:
         rc, stdout, stderr = self.run(argv, None, 120)
         if rc != 0:
-            raise OSError(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}. To do: read what it said")
+            output = (stderr or stdout).strip()
+            raise Refused(f"'{' '.join(argv)}' ended with {rc}: {output}", "mend what it names", evidence=output)
 
 
 def setting(found: Sequence[int], osds: Sequence[int]) -> list[Step]:

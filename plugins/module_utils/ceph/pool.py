@@ -81,7 +81,7 @@ def plan(found: Mapping[str, Any] | None, name: str, wanted: Mapping[str, Any]) 
     if application and application not in there.get("application", []):
         others = there.get("application", [])
         if others:
-            raise Refused(f"pool {name} is in use by {', '.join(others)}. To do: choose another pool for {application}")
+            raise Refused(f"pool {name} is in use by {', '.join(others)}", f"choose another pool for {application}")
         steps.append(
             Step(f"give pool {name} to {application}", ("osd", "pool", "application", "enable", name, application))
         )
@@ -124,13 +124,13 @@ def plan_removal(found: Mapping[str, Any] | None, name: str, confirmed: str, may
         return []
     if confirmed != name:
         raise Refused(
-            f"removing the pool {name} deletes all that is in it, for good. To do: write its name in confirm too, "
-            f"confirm: {name}"
+            f"removing the pool {name} deletes all that is in it, for good",
+            f"write its name in confirm too, confirm: {name}",
         )
     if not may_delete:
         raise Refused(
-            f"the mons let nobody remove a pool, so {name} stays. To do: set mon_allow_pool_delete of mon to true with "
-            "ceph_config for as long as it takes, and take it out again"
+            f"the mons let nobody remove a pool, so {name} stays",
+            "set mon_allow_pool_delete of mon to true with ceph_config for as long as it takes, and take it out again",
         )
     words = ("osd", "pool", "rm", name, name, "--yes-i-really-really-mean-it")
     return [Step(f"remove the pool {name} and all that is in it", words)]

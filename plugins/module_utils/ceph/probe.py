@@ -13,6 +13,8 @@ import subprocess
 import time
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+
 KINDS = ("ceph", "fuse.ceph", "fuse.ceph-fuse")
 BLOCK = 1 << 20
 WRITTEN = 4 * BLOCK
@@ -20,8 +22,8 @@ WRITTEN = 4 * BLOCK
 LATE = 60
 
 
-class Failed(Exception):
-    """The mount does not keep what it must; the text says what and what to do."""
+class Failed(Refused):
+    """The mount does not keep what it must."""
 
 
 def mounted(table: str = "/proc/self/mountinfo") -> dict[str, str]:
@@ -99,13 +101,13 @@ def _keep(path: str, patience: float) -> str:
             break
         except OSError as error:
             if error.errno != errno.EDQUOT or time.monotonic() > deadline:
-                raise Failed(f"a file cannot be written: {error.strerror}. To do: see 'ceph health detail'") from error
+                raise Failed(f"a file cannot be written: {error.strerror}", "see 'ceph health detail'") from error
             time.sleep(2)
     with open(path, "rb") as file:
         read = hashlib.sha256(file.read()).hexdigest()
     expected = hashlib.sha256(content).hexdigest()
     if read != expected:
-        raise Failed(f"{path} was written with SHA-256 {expected} and reads {read}: data are lost. To do: stop writing")
+        raise Failed(f"{path} was written with SHA-256 {expected} and reads {read}: data are lost", "stop writing")
     return expected
 
 
@@ -123,4 +125,4 @@ def _fill(path: str, most: int) -> int:
         raise Failed(
             f"filling it up to its quota ended with: {error.strerror}, instead of the quota's refusal"
         ) from error
-    raise Failed(f"{written} bytes were written and no quota refused any. To do: see that the home has a size")
+    raise Failed(f"{written} bytes were written and no quota refused any", "see that the home has a size")

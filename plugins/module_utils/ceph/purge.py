@@ -60,8 +60,8 @@ class Purge:
         wrong = strangers(self.fsid, self.cluster)
         if wrong:
             raise Refused(
-                f"{'; '.join(wrong)}, not to {self.fsid}. To do: type the UUID of the one that is to go. Nothing was "
-                "changed"
+                f"{'; '.join(wrong)}, not to {self.fsid}. Nothing was changed",
+                "type the UUID of the one that is to go",
             )
         records = self.leaving.found()
         steps = self._stop(pretend)
@@ -131,7 +131,7 @@ class Purge:
     def _must(self, argv: list[str]) -> None:
         rc, stdout, stderr = self.run(argv, None, 600)
         if rc != 0:
-            raise Refused(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}. To do: run it again")
+            raise Refused(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}", "run it again")
 
 
 def _remove_unit(path: str) -> None:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What is missing until a cluster counts as working. Pure: from what Ceph says to a list of sentences."""
+"""What is missing until a cluster counts as working. Pure: from what Ceph says to problems."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 
 # Of 'ceph fs dump': the state of a rank that serves.
 SERVING = "up:active"
@@ -82,80 +83,125 @@ def _failed_modules(mgr: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def problems(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+def problems(current: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Problem]:
     """What is not as expected.
 
-    :param found: a summary.
+    :param current: a summary.
     :param expected: fsid, mons (names), mgrs (how many), osds (numbers), filesystems (names), standbys (how many),
         health (whether it must be clean, but for PAST), ignored (health checks that do not count). What is left out is
         not looked at.
     """
-    wrong = []
-    if expected.get("fsid") and found["fsid"] != expected["fsid"]:
-        wrong.append(f"it is the cluster {found['fsid']}, not {expected['fsid']}")
+    rows: list[Problem] = []
+    if expected.get("fsid") and current["fsid"] != expected["fsid"]:
+        cause = f"it is the cluster {current['fsid']}, not {expected['fsid']}"
+        remedy = "see which cluster /etc/ceph/ceph.conf of the host names"
+        rows.append(Problem("other_cluster", "ceph", cause, current["fsid"], remedy))
     if expected.get("mons") is not None:
-        missing = sorted(set(expected["mons"]) - set(found["mons"]))
-        extra = sorted(set(found["mons"]) - set(expected["mons"]))
-        wrong += [f"monitors not in the quorum: {', '.join(missing)}"] if missing else []
-        wrong += [f"monitors in the quorum that nobody expects: {', '.join(extra)}"] if extra else []
+        rows += _problems_of_mons(current["mons"], expected["mons"])
     if expected.get("mgrs") is not None:
-        wrong += _problems_of_mgrs(found["mgrs"], expected["mgrs"])
+        rows += _problems_of_mgrs(current["mgrs"], expected["mgrs"])
     if expected.get("osds") is not None:
-        wrong += _problems_of_osds(found["osds"], expected["osds"])
-        wrong += _problems_of_pgs(found["pgs"])
+        rows += _problems_of_osds(current["osds"], expected["osds"])
+        rows += _problems_of_pgs(current["pgs"])
     if expected.get("filesystems") is not None:
-        wrong += _problems_of_filesystems(found, expected["filesystems"])
-    if len(found.get("standbys", ())) < (expected.get("standbys") or 0):
-        wrong.append(f"{len(found['standbys'])} of {expected['standbys']} MDS stand by")
+        rows += _problems_of_filesystems(current, expected["filesystems"])
+    standbys = len(current.get("standbys", ()))
+    if standbys < (expected.get("standbys") or 0):
+        cause = f"{standbys} of {expected['standbys']} MDS stand by"
+        rows.append(Problem("mds_standby", "mds", cause, str(standbys), _daemons("mds")))
     if expected.get("health"):
-        wrong += [
-            f"{code}: {text}"
-            for code, text in found["health"]["checks"].items()
+        rows += [
+            Problem("health_check", code, f"{code}: {text}", text, "see 'ceph health detail'")
+            for code, text in current["health"]["checks"].items()
             if code not in (*PAST, *expected.get("ignored", ()))
         ]
-    return wrong
+    return rows
 
 
-def _problems_of_mgrs(mgrs: Mapping[str, Any], count: int) -> list[str]:
-    there = len(mgrs["standbys"]) + bool(mgrs["active"])
-    wrong = [] if mgrs["active"] else ["no mgr is active"]
-    if mgrs["active"] and there < count:
-        wrong.append(f"{there} of {count} mgrs run")
-    wrong += [f"the mgr module {name} does not load: {why}" for name, why in sorted(mgrs["failed_modules"].items())]
-    return wrong
+def _daemons(kind: str) -> str:
+    """What to look at where daemons of a kind are missing."""
+    return f"see 'systemctl status ceph-{kind}@*' on their hosts"
 
 
-def _problems_of_osds(osds: list[dict[str, Any]], expected: list[int]) -> list[str]:
-    wrong = []
+def _problems_of_mons(current: list[str], expected: list[str]) -> list[Problem]:
+    missing = ", ".join(sorted(set(expected) - set(current)))
+    extra = ", ".join(sorted(set(current) - set(expected)))
+    rows = []
+    if missing:
+        cause = f"monitors not in the quorum: {missing}"
+        rows.append(Problem("mon_missing", "mon", cause, missing, _daemons("mon")))
+    if extra:
+        cause = f"monitors in the quorum that nobody expects: {extra}"
+        remedy = "put their hosts into the group ceph_mons, or take them out with the playbook storage_remove_mon"
+        rows.append(Problem("mon_unexpected", "mon", cause, extra, remedy))
+    return rows
+
+
+def _problems_of_mgrs(mgrs: Mapping[str, Any], count: int) -> list[Problem]:
+    running = len(mgrs["standbys"]) + bool(mgrs["active"])
+    rows = []
+    if not mgrs["active"]:
+        rows.append(Problem("mgr_missing", "mgr", "no mgr is active", "", _daemons("mgr")))
+    elif running < count:
+        rows.append(Problem("mgr_missing", "mgr", f"{running} of {count} mgrs run", str(running), _daemons("mgr")))
+    rows += [
+        Problem(
+            "mgr_module",
+            name,
+            f"the mgr module {name} does not load: {reason}",
+            reason,
+            "install what it misses on the hosts of all mgrs, or switch it off in ceph_mgr_modules",
+        )
+        for name, reason in sorted(mgrs["failed_modules"].items())
+    ]
+    return rows
+
+
+def _problems_of_osds(osds: list[dict[str, Any]], expected: list[int]) -> list[Problem]:
+    rows = []
     states = {row["id"]: row for row in osds}
     for number in sorted(expected):
-        row = states.get(number)
+        subject, row = f"osd.{number}", states.get(number)
+        unit = f"see 'journalctl -u ceph-osd@{number}' on its host"
         if row is None:
-            wrong.append(f"osd.{number} is not known to the monitors")
+            rows.append(Problem("osd_unknown", subject, f"{subject} is not known to the monitors", "", unit))
         elif not row["up"]:
-            wrong.append(f"osd.{number} is down")
+            rows.append(Problem("osd_down", subject, f"{subject} is down", "", unit))
         elif not row["in"]:
-            wrong.append(f"osd.{number} is out")
-    wrong += [
-        f"osd.{number} is in the map and on no host of the inventory" for number in sorted(set(states) - set(expected))
+            rows.append(Problem("osd_out", subject, f"{subject} is out", "", f"'ceph osd in {number}' takes it back"))
+    rows += [
+        Problem(
+            "osd_unexpected",
+            f"osd.{number}",
+            f"osd.{number} is in the map and on no host of the inventory",
+            "",
+            "list its device in ceph_osd_devices of its host, or take it out with the playbook storage_remove_osd",
+        )
+        for number in sorted(set(states) - set(expected))
     ]
-    return wrong
+    return rows
 
 
-def _problems_of_pgs(pgs: Mapping[str, Any]) -> list[str]:
+def _problems_of_pgs(pgs: Mapping[str, Any]) -> list[Problem]:
     # Scrubbing goes on while a placement group is active and clean.
     bad = {state: count for state, count in pgs["states"].items() if not state.startswith("active+clean")}
-    return [f"{count} placement groups are {state}" for state, count in sorted(bad.items())]
+    return [
+        Problem("pg_state", "pg", f"{count} placement groups are {state}", state, "see 'ceph health detail'")
+        for state, count in sorted(bad.items())
+    ]
 
 
-def _problems_of_filesystems(found: Mapping[str, Any], expected: list[str]) -> list[str]:
-    wrong = []
-    there = {row["name"]: row for row in found["filesystems"]}
+def _problems_of_filesystems(current: Mapping[str, Any], expected: list[str]) -> list[Problem]:
+    rows = []
+    known = {row["name"]: row for row in current["filesystems"]}
     for name in expected:
-        if name not in there:
-            wrong.append(f"there is no file system {name}")
+        if name not in known:
+            remedy = "make it with the playbook storage.yml"
+            rows.append(Problem("filesystem_missing", name, f"there is no file system {name}", "", remedy))
             continue
-        wrong += [
-            f"rank {rank} of {name} is {state}" for rank, state in there[name]["ranks"].items() if state != SERVING
+        rows += [
+            Problem("mds_rank", name, f"rank {rank} of {name} is {state}", state, _daemons("mds"))
+            for rank, state in known[name]["ranks"].items()
+            if state != SERVING
         ]
-    return wrong
+    return rows

@@ -67,13 +67,13 @@ def _run(words: list[str], timeout: float) -> None:
                 words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, timeout=timeout, check=False
             )
         except subprocess.TimeoutExpired:
-            raise Failed(f"the mount takes longer than {timeout} s. To do: {REACH}") from None
+            raise Failed(f"the mount takes longer than {timeout} s", REACH) from None
         except OSError as error:
             raise Failed(f"{words[0]} cannot be run: {error.strerror}") from error
         said.seek(0)
         if done.returncode:
             text = "; ".join(line for line in said.read().splitlines()[-3:] if line.strip())
-            raise Failed(f"the mount ended with {done.returncode}: {text}. To do: {REACH}")
+            raise Failed(f"the mount ended with {done.returncode}: {text}", REACH)
 
 
 def _give_back(place: str, where: str) -> None:
@@ -102,11 +102,11 @@ def within(seconds: float, work: Callable[[], dict[str, Any]]) -> dict[str, Any]
     with os.fdopen(reading, "rb") as pipe:
         if not select.select([pipe], [], [], seconds)[0]:
             os.kill(child, signal.SIGKILL)
-            raise Failed(f"reading and writing take longer than {seconds:.0f} s. To do: {REACH}")
+            raise Failed(f"reading and writing take longer than {seconds:.0f} s", REACH)
         answer = json.loads(pipe.read() or '{"failed": "the check ended without an answer"}')
     os.waitpid(child, 0)
     if "failed" in answer:
-        raise Failed(answer["failed"])
+        raise Failed(answer["failed"], answer.get("remedy", ""))
     return dict(answer)
 
 
@@ -115,7 +115,9 @@ def _report(pipe: int, work: Callable[[], dict[str, Any]]) -> None:
     try:
         try:
             answer = work()
-        except (Failed, OSError) as error:
+        except Failed as error:
+            answer = {"failed": error.problem.cause, "remedy": error.problem.remedy}
+        except OSError as error:
             answer = {"failed": str(error)}
         os.write(pipe, json.dumps(answer).encode())
     finally:

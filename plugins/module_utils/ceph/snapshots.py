@@ -71,10 +71,10 @@ def check(schedules: Sequence[str], retention: Mapping[str, int]) -> None:
     wrong += [f"{unit!r} is no unit of time" for unit in retention if unit not in UNITS or len(unit) != 1]
     wrong += [f"{count} snapshots cannot be kept" for count in retention.values() if count < 1]
     if wrong:
-        raise Refused(f"{'; '.join(wrong)}. To do: write periods such as 1h or 1d, and what is kept such as {{d: 7}}")
+        raise Refused("; ".join(wrong), "write periods such as 1h or 1d, and what is kept such as {d: 7}")
     if schedules and not retention:
         raise Refused(
-            "snapshots that are all kept fill the cluster. To do: say how many of each period are kept, such as {d: 7}"
+            "snapshots that are all kept fill the cluster", "say how many of each period are kept, such as {d: 7}"
         )
 
 

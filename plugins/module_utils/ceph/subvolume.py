@@ -48,9 +48,7 @@ class Found:
 def check_name(name: str) -> None:
     """:raises Refused: for a name that is not a plain directory name."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*", name):
-        raise Refused(
-            f"{name!r} cannot name a subvolume. To do: use letters, digits and . _ - @, not first a dot or dash"
-        )
+        raise Refused(f"{name!r} cannot name a subvolume", "use letters, digits and . _ - @, not first a dot or dash")
 
 
 def view(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,7 +115,8 @@ def _differences(info: Mapping[str, Any], place: Place, given: Mapping[str, Any]
     if isolated is not None and isolated != bool(info["namespace"]):
         raise Refused(
             f"the subvolume {place} is {'' if info['namespace'] else 'not '}isolated in a namespace of its own, which "
-            "is settled when it is made. To do: make another one and copy the data"
+            "is settled when it is made",
+            "make another one and copy the data",
         )
     owner = {key: given[key] for key in ("uid", "gid", "mode") if key in given and given[key] != info[key]}
     if owner:
@@ -133,8 +132,8 @@ def _differences(info: Mapping[str, Any], place: Place, given: Mapping[str, Any]
     if size is not None and size != info["size"]:
         if size and size < info["used"]:
             raise Refused(
-                f"the subvolume {place} holds {shown(info['used'])}, more than the wanted {shown(size)}. To do: give "
-                "it more, or have files removed first"
+                f"the subvolume {place} holds {shown(info['used'])}, more than the wanted {shown(size)}",
+                "give it more, or have files removed first",
             )
         was, now = (shown(value) if value else "no quota" for value in (info["size"], size))
         steps.append(Step(f"resize {place} from {was} to {now}", place.words("resize", last=str(size or "inf"))))
@@ -171,7 +170,8 @@ def plan_removal(found: Found, place: Place, confirmed: str) -> list[Step]:
     if confirmed != place.name:
         raise Refused(
             f"removing the subvolume {place} deletes {shown(found.info['used'])} and {len(found.snapshots)} snapshots "
-            f"of it, for good. To do: write its name in confirm too, confirm: {place.name}"
+            "of it, for good",
+            f"write its name in confirm too, confirm: {place.name}",
         )
     steps = [
         Step(f"remove the snapshot {snapshot} of {place}", place.words("snapshot", "rm", last=snapshot))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+
 
 def members(groups: Sequence[str]) -> list[str]:
     """Names in lines of 'getent group' (name:password:number:members), each once, in order."""
@@ -17,31 +19,34 @@ def members(groups: Sequence[str]) -> list[str]:
 
 def homes(
     users: Sequence[Mapping[str, Any]], passwd: Sequence[str], groups: Sequence[str], size: str
-) -> list[dict[str, Any]]:
-    """The homes for ceph_homes.
+) -> tuple[list[dict[str, Any]], list[Problem]]:
+    """The homes for ceph_homes, and who is to have one and is unknown, or known by another number.
 
     :param passwd: lines of 'getent passwd'.
-    :raises ValueError: naming all who are to have a home and are unknown, or known by another number.
     """
     known = {fields[0]: (int(fields[2]), int(fields[3])) for fields in (line.split(":") for line in passwd)}
     named = {user["name"] for user in users}
     everybody = [*users, *({"name": name} for name in members(groups) if name not in named)]
-    found, wrong = [], []
+    rows: list[dict[str, Any]] = []
+    problems: list[Problem] = []
     for user in everybody:
         name, state = user["name"], user.get("state", "present")
         uid, gid = user.get("uid"), user.get("gid")
         if state == "present":
-            there = known.get(name)
-            if there and (uid if uid is not None else there[0]) != there[0]:
-                wrong.append(f"{name} is listed with uid {uid}, and the host knows it by {there[0]}")
-            if not there and (uid is None or gid is None):
-                wrong.append(f"{name} is unknown to the host and listed without uid and gid")
+            current = known.get(name)
+            if current and (uid if uid is not None else current[0]) != current[0]:
+                cause = f"{name} is listed with uid {uid}, and the host knows it by {current[0]}"
+                problems.append(_problem(name, cause, str(current[0])))
+            if not current and (uid is None or gid is None):
+                problems.append(_problem(name, f"{name} is unknown to the host and listed without uid and gid", ""))
                 continue
-            if there:
-                uid = there[0] if uid is None else uid
-                gid = there[1] if gid is None else gid
+            if current:
+                uid = current[0] if uid is None else uid
+                gid = current[1] if gid is None else gid
         home = {"name": name, "state": state, "size": user.get("size") or size, "confirm": user.get("confirm", "")}
-        found.append({**home, **({"uid": uid, "gid": gid} if uid is not None else {})})
-    if wrong:
-        raise ValueError("; ".join(wrong) + ". To do: see 'getent passwd NAME' there, or give uid and gid")
-    return found
+        rows.append({**home, **({"uid": uid, "gid": gid} if uid is not None else {})})
+    return rows, problems
+
+
+def _problem(name: str, cause: str, evidence: str) -> Problem:
+    return Problem("unknown_user", name, cause, evidence, f"see 'getent passwd {name}' there, or give uid and gid")

@@ -79,16 +79,16 @@ def test_the_disks_are_what_the_role_takes_and_no_two_are_one():
     assert len(set(disks)) == len(disks) == 12
     for host in members("ceph_osds"):
         given = variables[host]
-        assert (
-            rows(given["ceph_osd_devices"], {"method": given["ceph_osd_method"]}, given["ceph_osd_wipe"])["problems"]
-            == []
-        )
+        method = {"method": given["ceph_osd_method"]}
+        _rows, problems = rows(given["ceph_osd_devices"], method, given["ceph_osd_wipe"])
+        assert problems == []
 
 
 def test_users_who_are_listed_need_not_be_known_to_the_hosts():
     given = inventory()["_meta"]["hostvars"]["cpu1"]
-    found = homes(given["cephfs_homes_users"], [], [], given["cephfs_homes_size"])
-    assert [(home["name"], home["size"]) for home in found] == [("alice", "200G"), ("bob", "2T")]
+    listed, problems = homes(given["cephfs_homes_users"], [], [], given["cephfs_homes_size"])
+    assert problems == []
+    assert [(home["name"], home["size"]) for home in listed] == [("alice", "200G"), ("bob", "2T")]
 
 
 def test_storage_is_made_from_the_groups():

@@ -34,11 +34,13 @@ def plan(found: Mapping[str, Any], names: Sequence[str], fewer: bool) -> list[St
     if len(serving) * 2 <= len(left):
         raise Refused(
             f"of the monitors that would be left ({', '.join(left) or 'none'}) {len(serving)} are in the quorum, which "
-            "is no majority, so the cluster would stop. To do: bring the others back first. Nothing was changed"
+            "is no majority, so the cluster would stop. Nothing was changed",
+            "bring the others back first",
         )
     if len(left) < FEWEST and not fewer:
         raise Refused(
             f"{len(left)} monitors would be left ({', '.join(left)}), and the first that fails would stop the cluster. "
-            "To do: add others first, or allow fewer by name. Nothing was changed"
+            "Nothing was changed",
+            "add others first, or allow fewer by name",
         )
     return [Step(f"take the monitor {name} out of the map", ("mon", "remove", name)) for name in leaving]

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 
 IN_QUORUM = ("leader", "peon")
@@ -73,8 +73,8 @@ def _write_for(path: str, text: str, uid: int, gid: int) -> None:
 def _must(run: Run, argv: list[str]) -> None:
     rc, stdout, stderr = run(argv, None, 120)
     if rc != 0:
-        said = " / ".join((stderr or stdout).strip().splitlines()[-3:])
-        raise Refused(f"'{argv[0]}' ended with {rc}: {said}. To do: read what it said, then run again")
+        output = " / ".join((stderr or stdout).strip().splitlines()[-3:])
+        raise Refused(f"'{argv[0]}' ended with {rc}: {output}", "mend what it names, then run again", evidence=output)
 
 
 def is_complete(status: Mapping[str, Any] | None, expected: Iterable[str]) -> bool:
@@ -103,7 +103,7 @@ def diagnose(
     ports: Mapping[tuple[str, int], str],
     names: Mapping[str, Sequence[str]],
     clock_offset_s: float,
-) -> list[str]:
+) -> list[Problem]:
     """Everything that speaks against a quorum, as seen from one monitor.
 
     :param monitors: all that are expected, [{name, address}].
@@ -116,36 +116,38 @@ def diagnose(
     problems = []
     addresses = {row["name"]: row["address"] for row in monitors}
     if addresses.get(name) not in local:
-        problems.append(
-            f"this host does not have the address {addresses.get(name)} of its monitor (it has "
-            f"{', '.join(sorted(local - {'127.0.0.1', '::1'}))}); set ceph_common_mon_address"
-        )
+        listed = ", ".join(sorted(local - {"127.0.0.1", "::1"}))
+        cause = f"this host does not have the address {addresses.get(name)} of its monitor (it has {listed})"
+        problems.append(_problem(name, cause, listed, "set ceph_common_mon_address"))
     if status is None:
-        problems.append(f"ceph-mon@{name} does not answer; read 'journalctl -u ceph-mon@{name}'")
+        problems.append(_problem(name, f"ceph-mon@{name} does not answer", "", f"read 'journalctl -u ceph-mon@{name}'"))
     else:
-        problems += _wrong_in_map(fsid, addresses, status)
+        problems += _wrong_in_map(name, fsid, addresses, status)
     for row in monitors:
         refused = {port: why for (address, port), why in ports.items() if address == row["address"] and why}
         if refused and row["name"] != name:
             listed = ", ".join(f"{port} ({why})" for port, why in sorted(refused.items()))
-            problems.append(
-                f"no connection to {row['name']} at {row['address']}, port {listed}; see that its monitor runs and "
-                "that no firewall is in between"
-            )
+            cause = f"no connection to {row['name']} at {row['address']}, port {listed}"
+            remedy = "see that its monitor runs and that no firewall is in between"
+            problems.append(_problem(row["name"], cause, listed, remedy))
     for host, resolved in names.items():
-        wanted = addresses.get(host)
-        if resolved and wanted and wanted not in resolved and not all(ip.startswith("127.") for ip in resolved):
-            problems.append(
-                f"{host} resolves to {', '.join(resolved)} here, its monitor has {wanted}; mend DNS or hosts"
-            )
+        address = addresses.get(host)
+        if resolved and address and address not in resolved and not all(ip.startswith("127.") for ip in resolved):
+            listed = ", ".join(resolved)
+            cause = f"{host} resolves to {listed} here, its monitor has {address}"
+            problems.append(_problem(host, cause, listed, "mend DNS or hosts"))
     if abs(clock_offset_s) > CLOCK_TOLERANCE_S:
-        problems.append(
-            f"the clock differs by {clock_offset_s:+.0f} s from the controller's; let a time service set the clocks"
-        )
+        cause = f"the clock differs by {clock_offset_s:+.0f} s from the controller's"
+        problems.append(_problem(name, cause, f"{clock_offset_s:+.0f} s", "let a time service set the clocks"))
     if status is not None:
-        missing = sorted(set(addresses) - _in_quorum(status))
-        problems.append(f"its state is {status['state']}; not in the quorum: {', '.join(missing) or 'none'}")
+        missing = ", ".join(sorted(set(addresses) - _in_quorum(status))) or "none"
+        cause = f"its state is {status['state']}; not in the quorum: {missing}"
+        problems.append(_problem(name, cause, status["state"], f"read 'journalctl -u ceph-mon@{name}'"))
     return problems
+
+
+def _problem(monitor: str, cause: str, evidence: str, remedy: str) -> Problem:
+    return Problem("no_quorum", f"mon.{monitor}", cause, evidence, remedy)
 
 
 def _in_quorum(status: Mapping[str, Any]) -> set[str]:
@@ -153,17 +155,21 @@ def _in_quorum(status: Mapping[str, Any]) -> set[str]:
     return {ranks[rank] for rank in status["quorum"] if rank in ranks}
 
 
-def _wrong_in_map(fsid: str, addresses: Mapping[str, str], status: Mapping[str, Any]) -> list[str]:
+def _wrong_in_map(name: str, fsid: str, addresses: Mapping[str, str], status: Mapping[str, Any]) -> list[Problem]:
     problems = []
-    if status["monmap"]["fsid"] != fsid:
-        problems.append(f"its monitor belongs to the cluster {status['monmap']['fsid']}, not to {fsid}")
+    current = status["monmap"]["fsid"]
+    if current != fsid:
+        cause = f"its monitor belongs to the cluster {current}, not to {fsid}"
+        problems.append(_problem(name, cause, current, "take that cluster off the host first, or correct the secrets"))
     known = {row["name"]: row for row in status["monmap"]["mons"]}
-    for name, address in addresses.items():
-        if name not in known:
-            problems.append(f"its map of monitors does not know {name}")
+    for monitor, address in addresses.items():
+        if monitor not in known:
+            cause = f"its map of monitors does not know {monitor}"
+            problems.append(_problem(monitor, cause, ", ".join(known), "see that the monitors reach each other"))
             continue
-        vector = known[name].get("public_addrs", {}).get("addrvec", [])
-        there = sorted({entry["addr"].rpartition(":")[0].strip("[]") for entry in vector})
-        if there and address not in there:
-            problems.append(f"its map of monitors has {', '.join(there)} for {name}, the inventory has {address}")
+        vector = known[monitor].get("public_addrs", {}).get("addrvec", [])
+        listed = sorted({entry["addr"].rpartition(":")[0].strip("[]") for entry in vector})
+        if listed and address not in listed:
+            cause = f"its map of monitors has {', '.join(listed)} for {monitor}, the inventory has {address}"
+            problems.append(_problem(monitor, cause, ", ".join(listed), f"set ceph_common_mon_address of {monitor}"))
     return problems

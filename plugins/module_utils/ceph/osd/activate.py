@@ -314,14 +314,15 @@ class Osds:
                 label = ceph_label.parse(device.read(ceph_label.LABEL_BYTES))
         except (OSError, ceph_label.LabelError) as wrong:
             raise Refused(
-                f"osd.{record['id']}: its device {record['device']} cannot be read: {wrong}. To do: see whether the "
-                "disk is still there ('ls -l /dev/disk/by-id', 'dmesg')"
+                f"osd.{record['id']}: its device {record['device']} cannot be read: {wrong}",
+                "see whether the disk is still there ('ls -l /dev/disk/by-id', 'dmesg')",
             ) from None
         if not label or label["osd_uuid"] != record["osd_uuid"]:
             there = f"the OSD {label['osd_uuid']}" if label else "no OSD"
             raise Refused(
                 f"osd.{record['id']}: its device {record['device']} should hold {record['osd_uuid']} and holds "
-                f"{there}. Nothing was written. To do: put the disk back, or replace the OSD"
+                f"{there}. Nothing was written",
+                "put the disk back, or replace the OSD",
             )
 
     def _directory(self, number: int) -> str:
@@ -347,7 +348,7 @@ class Osds:
         rc, stdout, stderr = self.run(argv, stdin, self.command_s)
         if rc != 0:
             said = " / ".join((stderr or stdout).strip().splitlines()[-3:])
-            raise Refused(f"'{' '.join(argv[:6])} ...' ended with {rc}: {said}. To do: {remedy}")
+            raise Refused(f"'{' '.join(argv[:6])} ...' ended with {rc}: {said}", remedy)
         return stdout
 
 
@@ -366,8 +367,8 @@ def alone(path: str = LOCK, patience_s: float = COMMAND_S) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise Refused(
-                        f"another run has been at work on OSDs here for {patience_s:.0f} s. To do: see what it waits "
-                        "for ('ps -ef | grep ceph-'), then run again"
+                        f"another run has been at work on OSDs here for {patience_s:.0f} s",
+                        "see what it waits for ('ps -ef | grep ceph-'), then run again",
                     ) from None
                 time.sleep(1)
         yield

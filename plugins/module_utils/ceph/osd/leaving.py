@@ -15,7 +15,8 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd import devices as ceph_devices
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.activate import RECORDS, Osds
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.osd.removal import all_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run, run
 
 
@@ -63,7 +64,7 @@ class Leaving:
                 rows.append(row)
         return rows
 
-    def judge(self, paths: Sequence[str]) -> tuple[list[str], list[str]]:
+    def judge(self, paths: Sequence[str]) -> tuple[list[str], list[Problem]]:
         """Which of the devices of this host are to be wiped, and what speaks against others. Writes nothing."""
         wiped, wrong = [], []
         for path in paths:
@@ -74,14 +75,16 @@ class Leaving:
             label = seen["label"]
             number = str(label["meta"].get("whoami", "")) if label else ""
             if seen["error"]:
-                wrong.append(f"{path}: {seen['error']}. To do: correct the name")
+                wrong.append(_problem(path, f"{path}: {seen['error']}", "correct the name"))
             elif seen["blank"]:
                 continue
             elif not label or label["meta"].get("ceph_fsid") != self.fsid or not number.isdigit():
                 holds = ", ".join(seen["signatures"]) or "data of an unknown kind"
-                wrong.append(f"{path}: it holds {holds}, and no OSD of this cluster. To do: take it out of the list")
+                cause = f"{path}: it holds {holds}, and no OSD of this cluster"
+                wrong.append(_problem(path, cause, "take it out of the list"))
             elif not self.is_leaving(int(number), label["osd_uuid"]):
-                wrong.append(f"{path}: osd.{number} is on it, which stays. To do: take it out of the list")
+                cause = f"{path}: osd.{number} is on it, which stays"
+                wrong.append(_problem(path, cause, "take it out of the list"))
             else:
                 wiped.append(path)
         return wiped, wrong
@@ -118,7 +121,11 @@ class Leaving:
     def _must(self, argv: list[str], remedy: str) -> None:
         rc, stdout, stderr = self.run(argv, None, 600)
         if rc != 0:
-            raise Refused(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}. To do: {remedy}")
+            raise Refused(f"'{' '.join(argv)}' ended with {rc}: {(stderr or stdout).strip()}", remedy)
+
+
+def _problem(device: str, cause: str, remedy: str) -> Problem:
+    return Problem("osd_device", device, cause, remedy=remedy)
 
 
 def work(leaving: Leaving, state: str, wanted: Sequence[str], wipe: Sequence[str], pretend: bool) -> list[str]:
@@ -131,19 +138,27 @@ def work(leaving: Leaving, state: str, wanted: Sequence[str], wipe: Sequence[str
     rows = [row for row in leaving.found() if leaving.is_leaving(row["id"], row["osd_uuid"])]
     wiped, wrong = leaving.judge(wipe)
     wrong += [
-        f"osd.{row['id']} is on {row['device']}, which ceph_osd_devices of the host lists, so that the next run would "
-        "bring it back. To do: take it out of the list first"
+        _problem(
+            row["device"],
+            f"osd.{row['id']} is on {row['device']}, which ceph_osd_devices of the host lists, so that the next run "
+            "would bring it back",
+            "take it out of the list first",
+        )
         for row in rows
         if row["device"] in wanted
     ]
     wrong += [
-        f"osd.{row['id']} is in logical volumes. To do: name {row['device']} for no wiping, and wipe it with "
-        "'ceph-volume lvm zap --destroy' once the OSD is gone"
+        _problem(
+            row["device"],
+            f"osd.{row['id']} is in logical volumes",
+            f"name {row['device']} for no wiping, and wipe it with 'ceph-volume lvm zap --destroy' once the OSD is "
+            "gone",
+        )
         for row in rows
         if row["device"] in wipe and row["method"] == "lvm"
     ]
     if wrong:
-        raise Refused("; ".join(wrong) + ". Nothing was changed")
+        raise all_of(wrong)
     steps = []
     for row in rows:
         steps += leaving.stop(row, pretend)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.client import Ceph, CephError
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.step import Step, shown
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 
 OUT, DRAINED, DESTROYED, ABSENT = "out", "drained", "destroyed", "absent"
 # The OSD comes back on another disk, so its number and its place in the map are kept.
@@ -80,7 +80,7 @@ def holding(found: Mapping[str, Any], leaving: Sequence[int]) -> list[int]:
     ]
 
 
-def problems(found: Mapping[str, Any], numbers: Sequence[int]) -> list[str]:
+def problems(found: Mapping[str, Any], numbers: Sequence[int]) -> list[Problem]:
     """What would be missing without these OSDs: places for all copies, and room."""
     leaving = [number for number in numbers if number in found["osds"]]
     if not leaving:
@@ -97,18 +97,27 @@ def problems(found: Mapping[str, Any], numbers: Sequence[int]) -> list[str]:
         if left < pool["size"] and left < there:
             short.setdefault((pool["size"], domain, left), []).append(pool["name"])
     wrong += [
-        f"{', '.join(names)} keep {size} copies, each on another {domain}, and there would be {left} with OSDs. To do: "
-        "add OSDs first"
+        _problem(
+            f"{', '.join(names)} keep {size} copies, each on another {domain}, and there would be {left} with OSDs",
+            "add OSDs first",
+        )
         for (size, domain, left), names in short.items()
     ]
     room = sum(found["osds"][number]["kib"] for number in after)
     used = sum(osd["used"] for osd in found["osds"].values())
     if used > room * found["nearfull"]:
         wrong.append(
-            f"what is stored, {shown(used << 10)}, would fill the {shown(room << 10)} that are left beyond "
-            f"{found['nearfull']:.0%}. To do: add OSDs first, or remove what nobody needs"
+            _problem(
+                f"what is stored, {shown(used << 10)}, would fill the {shown(room << 10)} that are left beyond "
+                f"{found['nearfull']:.0%}",
+                "add OSDs first, or remove what nobody needs",
+            )
         )
     return wrong
+
+
+def _problem(cause: str, remedy: str) -> Problem:
+    return Problem("osd_needed", "osd", cause, remedy=remedy)
 
 
 def _domain(rule: Mapping[str, Any]) -> tuple[str, str, str]:
@@ -151,32 +160,42 @@ def refuse(found: Mapping[str, Any], numbers: Sequence[int], state: str, lost: b
     if state in KEPT:
         unknown = [f"osd.{number}" for number in numbers if number not in found["osds"]]
         if unknown:
-            raise Refused(f"{', '.join(unknown)} is not in the cluster. To do: see 'ceph osd tree'")
+            raise Refused(f"{', '.join(unknown)} is not in the cluster", "see 'ceph osd tree'")
     if lost:
         wrong = _speaks_against_loss(found, leaving)
     else:
         wrong = problems(found, leaving)
         if wrong and state in KEPT:
-            wrong.append("or, where the disk is broken for good, say so with lost")
+            wrong.append(_problem("", "or, where the disk is broken for good, say so with lost"))
     if wrong:
-        raise Refused("; ".join(wrong) + ". Nothing was changed")
+        raise all_of(wrong)
 
 
-def _speaks_against_loss(found: Mapping[str, Any], leaving: Sequence[int]) -> list[str]:
+def all_of(problems: Sequence[Problem]) -> Refused:
+    """One refusal for all problems that were seen before anything was changed."""
+    causes = "; ".join(problem.cause for problem in problems if problem.cause)
+    remedies = "; ".join(dict.fromkeys(problem.remedy for problem in problems))
+    return Refused(f"{causes}. Nothing was changed", remedies, code=problems[0].code, subject=problems[0].subject)
+
+
+def _speaks_against_loss(found: Mapping[str, Any], leaving: Sequence[int]) -> list[Problem]:
     """A disk may only be given up as it is where everything that it held is somewhere else."""
     wrong = [
-        f"osd.{number} runs, so its disk is not lost. To do: stop it, or leave out lost"
+        _problem(f"osd.{number} runs, so its disk is not lost", "stop it, or leave out lost")
         for number in leaving
         if found["osds"][number]["up"]
     ]
     if leaving:
         wrong += [
-            f"{found['pgs'][state]} placement groups are {state}, and what is left of this disk may be their only "
-            "copy. To do: bring other OSDs back first"
+            _problem(
+                f"{found['pgs'][state]} placement groups are {state}, and what is left of this disk may be their only "
+                "copy",
+                "bring other OSDs back first",
+            )
             for state in _inactive(found)
         ]
         if found["unfound"]:
-            wrong.append(f"{found['unfound']} objects are nowhere else. To do: bring other OSDs back first")
+            wrong.append(_problem(f"{found['unfound']} objects are nowhere else", "bring other OSDs back first"))
     return wrong
 
 

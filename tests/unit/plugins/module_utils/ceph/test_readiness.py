@@ -80,7 +80,8 @@ def test_each_fault_is_told_and_nothing_else(release, case):
     wanted = copy.deepcopy(wanted)
     fault(answers)
     (problem,) = ceph_readiness.problems(ceph_readiness.summary(answers), wanted)
-    assert words in problem
+    assert words in problem.cause
+    assert problem.remedy
 
 
 @pytest.mark.parametrize("release", RELEASES)

@@ -47,7 +47,9 @@ def diagnose(**more: Any) -> list[str]:
         "clock_offset_s": 0.2,
         **more,
     }
-    return ceph_monitor.diagnose(**given)
+    problems = ceph_monitor.diagnose(**given)
+    assert all(problem.remedy for problem in problems)
+    return [f"{problem.cause}; {problem.remedy}" for problem in problems]
 
 
 def test_a_quorum_is_complete_only_with_all_monitors():
@@ -58,7 +60,8 @@ def test_a_quorum_is_complete_only_with_all_monitors():
 
 
 def test_without_a_known_reason_the_state_is_told():
-    assert diagnose() == ["its state is probing; not in the quorum: a, b, c"]
+    (problem,) = diagnose()
+    assert problem.startswith("its state is probing; not in the quorum: a, b, c; ")
 
 
 def test_each_reason_is_told_with_its_value():

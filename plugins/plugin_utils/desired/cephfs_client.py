@@ -1,0 +1,143 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The mounts of a client of CephFS: package, secrets and units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.mounts import (
+    CONF,
+    SECRETS,
+    UNITS,
+    conf_text,
+    secret_text,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.mount_units import (
+    HELPER,
+    HELPER_TEXT,
+    automount_unit,
+    mount_unit,
+    secret_path,
+    unit_name,
+)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+
+# The first kernel whose client speaks the monitors' newer protocol (mount option ms_mode).
+OLDEST_KERNEL = (5, 11)
+OWNER = {"owner": "root", "group": "root"}
+LOCAL = ["/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/opt", "/proc", "/root", "/run", "/sbin"]
+LOCAL += ["/srv", "/sys", "/tmp", "/usr", "/var"]
+# What the check of a scratch directory mounts with.
+SCRATCH_SETTINGS = ("kernel", "filesystem", "monitors", "fsid", "ms_mode")
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of the role.
+
+    :param params: the role's variables without their prefix.
+    :param facts: the answer of cephfs_client_info.
+    :returns: with the part scratch, the directory of the proof and how to mount it; empty where there is none.
+    """
+    settings = _settings(params, facts)
+    mounts, scratch = params["mounts"], params["scratch"]
+    parts = {"scratch": {**scratch, **{key: settings[key] for key in SCRATCH_SETTINGS}} if scratch else {}}
+    problems = _problems(mounts)
+    if (mounts or scratch) and not settings["monitors"]:
+        cause = "no monitors are named, so no client finds the cluster"
+        problems.append(_problem("cephfs_client_monitors", cause, "", "set cephfs_client_monitors"))
+    if problems:
+        return Plan(problems=tuple(problems), parts=parts)
+    packages = [{"name": "ceph-common" if settings["kernel"] else "ceph-fuse"}] if mounts or scratch else []
+    return Plan({"packages": packages, **_files_and_units(mounts, settings, facts["written"])}, parts=parts)
+
+
+def _settings(params: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What holds for all mounts of the host."""
+    method, automount = params["method"], params["automount"]
+    can_mount = facts["kernel_client"] and _release(facts["kernel"]) >= OLDEST_KERNEL
+    return {
+        "kernel": method == "kernel" or (method == "auto" and can_mount),
+        "automount": automount == "yes" or (automount == "auto" and facts["automount"]),
+        **{key: params[key] for key in ("set", "filesystem", "monitors", "fsid", "ms_mode", "timeout", "wait")},
+    }
+
+
+def _release(kernel: str) -> tuple[int, ...]:
+    """The numbers at the beginning of the name of a kernel."""
+    match = re.match(r"\d+(?:\.\d+)*", kernel)
+    return tuple(int(number) for number in match[0].split(".")) if match else ()
+
+
+def _problem(subject: str, cause: str, evidence: str, remedy: str) -> Problem:
+    return Problem("cephfs_mount", subject, cause, evidence, remedy)
+
+
+def _problems(mounts: Sequence[Mapping[str, Any]]) -> list[Problem]:
+    """What cannot be mounted as it is listed."""
+    problems = []
+    paths: set[str] = set()
+    for mount in mounts:
+        path, subpath, client = mount["path"], mount.get("subpath", "/"), mount["client"]
+        if not path.startswith("/") or path.rstrip("/") != path or path in LOCAL or "/../" in f"{path}/":
+            remedy = "name an absolute path of its own below / or /home"
+            problems.append(_problem(path, f"{path!r} is no place to mount at", path, remedy))
+        if not subpath.startswith("/"):
+            problems.append(
+                _problem(path, f"{path}: {subpath!r} is no path in the file system", subpath, "begin it with /")
+            )
+        if not mount.get("secret"):
+            cause = f"{path}: there is no secret for client.{client}"
+            problems.append(_problem(path, cause, "", f"give the secret that 'ceph auth get client.{client}' prints"))
+        if any(char in f"{path}{subpath}{client}" for char in " \t\n,;'\"$`&|<>\\%#"):
+            cause = f"{path}: blanks, commas, quotes and signs of the shell cannot be in a path or client"
+            problems.append(_problem(path, cause, f"{path} {subpath} {client}", "use other names"))
+        if path in paths:
+            problems.append(_problem(path, f"{path} is listed twice", path, "list it once"))
+        paths.add(path)
+    return problems
+
+
+def _files_and_units(
+    mounts: Sequence[Mapping[str, Any]], settings: Mapping[str, Any], written: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """The sections files and units.
+
+    :param written: paths of what earlier runs wrote for the same set.
+    """
+    files: list[dict[str, Any]] = []
+    units: list[dict[str, Any]] = []
+    if mounts:
+        files += [
+            {"path": "/etc/ceph", "state": "directory", "mode": "0755", **OWNER},
+            {"path": SECRETS, "state": "directory", "mode": "0755", **OWNER},
+            {"path": f"{SECRETS}/{settings['set']}", "state": "directory", "mode": "0700", **OWNER},
+            {"path": CONF, "content": conf_text(settings), "mode": "0644", **OWNER},
+            {"path": HELPER, "content": HELPER_TEXT, "mode": "0755", **OWNER},
+        ]
+    listed = set()
+    for mount in mounts:
+        path = secret_path(mount["client"], settings)
+        if path not in listed:
+            text = secret_text(mount, settings)
+            files.append({"path": path, "content": text, "mode": "0600", "sensitive": True, **OWNER})
+            listed.add(path)
+        kinds = {"mount": mount_unit(mount, settings)}
+        if settings["automount"]:
+            kinds["automount"] = automount_unit(mount, settings)
+        for suffix, content in kinds.items():
+            name = unit_name(mount["path"], suffix)
+            files.append({"path": f"{UNITS}/{name}", "content": content, "mode": "0644", **OWNER})
+            listed.add(f"{UNITS}/{name}")
+        unit = unit_name(mount["path"], "automount" if settings["automount"] else "mount")
+        units.append({"name": unit, "enabled": True, "state": "started"})
+    # What is no longer listed: the automount first, or a look at it would mount it again.
+    for path in sorted(set(written) - listed):
+        if path.startswith(UNITS):
+            units.append({"name": path.rpartition("/")[2], "enabled": False, "state": "stopped"})
+        files.append({"path": path, "state": "absent"})
+    return {"files": files, "units": units}

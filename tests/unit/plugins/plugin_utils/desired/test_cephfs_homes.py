@@ -1,0 +1,44 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who has a home, and what a client mounts."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import users as ceph_users
+from tests.unit.plugins.plugin_utils.desired import ceph_roles
+
+
+@pytest.mark.parametrize("case", ceph_roles.documents("cephfs_homes"))
+def test_the_plan_is_as_recorded(case: str) -> None:
+    ceph_roles.check("cephfs_homes", case)
+
+
+PASSWD = ["alice:x:2001:2100:Alice:/:/bin/sh", "bob:x:2002:2002::/:/bin/sh", "root:x:0:0::/root:/bin/sh"]
+
+
+def test_users_are_listed_or_members_of_groups():
+    found, problems = ceph_users.homes(
+        [{"name": "alice", "size": "1T"}], PASSWD, ["staff:x:9:alice,bob", "empty:x:8:"], "50G"
+    )
+    assert problems == []
+    assert [(home["name"], home["uid"], home["gid"], home["size"]) for home in found] == [
+        ("alice", 2001, 2100, "1T"),
+        ("bob", 2002, 2002, "50G"),
+    ]
+
+
+def test_numbers_may_be_listed_for_who_is_unknown_and_must_agree_otherwise():
+    assert ceph_users.homes([{"name": "new", "uid": 7, "gid": 8}], PASSWD, [], "1G")[0][0]["uid"] == 7
+    _homes, problems = ceph_users.homes([{"name": "alice", "uid": 9}, {"name": "ghost"}], PASSWD, [], "1G")
+    assert "listed with uid 9, and the host knows it by 2001" in problems[0].cause
+    assert "ghost is unknown" in problems[1].cause
+    assert "getent passwd ghost" in problems[1].remedy
+
+
+def test_who_has_left_need_not_be_known():
+    (home,), problems = ceph_users.homes([{"name": "gone", "state": "archived"}], PASSWD, [], "1G")
+    assert problems == []
+    assert (home["state"], "uid" in home) == ("archived", False)
