@@ -19,6 +19,8 @@ description:
     mounted under each of its names into a directory that the container's loader searches. For images of another
     family of distributions see O(library_directories).
   - MIG partitions are not listed.
+  - A YAML file of the same name beside it that an earlier version of this module wrote is removed, because engines take
+    no device that two files name.
   - Run it after every change of the driver, because the names of the libraries carry its version.
 options:
   state:
@@ -27,9 +29,9 @@ options:
     choices: [present, absent]
     default: present
   path:
-    description: The file. The engines read what ends in .yaml in /etc/cdi and /var/run/cdi.
+    description: The file. The engines read what ends in .json in /etc/cdi and /var/run/cdi.
     type: path
-    default: /etc/cdi/nvidia.yaml
+    default: /etc/cdi/nvidia.json
   devices:
     description:
       - The cards as M(baremetal.gpu.gpu_facts) returns them in C(ansible_facts.gpu.devices).
@@ -98,7 +100,7 @@ path:
   description: The file.
   returned: always
   type: str
-  sample: /etc/cdi/nvidia.yaml
+  sample: /etc/cdi/nvidia.json
 names:
   description: The names by which a container can ask for cards.
   returned: if the state is present and the driver is loaded
@@ -159,20 +161,21 @@ def main() -> None:
         supports_check_mode=True,
     )
     path = module.params["path"]
-    if not path.startswith("/") or not path.endswith(".yaml"):
-        module.fail_json(msg=f"path is {path}; name an absolute path that ends in .yaml")
+    if not path.startswith("/") or not path.endswith(".json"):
+        module.fail_json(msg=f"path is {path}; name an absolute path that ends in .json")
     result = {"changed": False, "path": path, "notes": []}
-    before = cdi.written(path)
-    if before is not None and not cdi.is_ours(before) and not module.params["take_over"]:
-        if module.params["state"] == "absent":
-            result["notes"].append(cdi.staying(path))
-            module.exit_json(**result)
+    before, former = cdi.written(path), cdi.former(path)
+    foreign = before is not None and not cdi.is_ours(before)
+    stays = foreign and not module.params["take_over"]
+    if stays and module.params["state"] == "present":
         module.fail_json(
             msg=f"{path} was written by something else. To do: remove it, set take_over: true to overwrite it, or "
             "leave CDI to the tool that wrote it"
         )
 
-    after = None
+    after = before if stays else None
+    if stays:
+        result["notes"].append(cdi.staying(path))
     if module.params["state"] == "present":
         try:
             spec, found, hook = cdi.specify(
@@ -186,7 +189,7 @@ def main() -> None:
             if module.check_mode:
                 # What has to be done first was only pretended.
                 result["notes"].append(f"{error}; in a real run the driver comes first")
-                module.exit_json(**{**result, "changed": before is None})
+                module.exit_json(**{**result, "changed": before is None or former is not None})
             module.fail_json(msg=f"the specification of the cards cannot be written: {error}")
         except Refused as error:
             module.fail_json(msg=str(error))
@@ -196,20 +199,24 @@ def main() -> None:
         result["driver"] = found.version
         result["hook"] = hook.path if hook else None
 
-    result["changed"] = before != after
+    result["changed"] = before != after or former is not None
     result["diff"] = {
         "before_header": path,
         "after_header": path,
         "before": before or "",
         "after": after or "",
     }
+    if former:
+        result["diff"]["before"] += cdi.written(former) or ""
     if result["changed"] and not module.check_mode:
-        if before is not None and not cdi.is_ours(before) and module.params["backup"]:
+        if foreign and not stays and module.params["backup"]:
             result["backup_file"] = module.backup_local(path)
             result["notes"].append(f"what was there is kept as {result['backup_file']}, and stays there")
-        if after is None:
+        if former:
+            os.unlink(former)
+        if after is None and before is not None:
             os.unlink(path)
-        else:
+        elif after is not None and after != before:
             write(module, path, after)
     module.exit_json(**result)
 

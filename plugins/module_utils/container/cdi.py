@@ -32,8 +32,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import re
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 KIND = "nvidia.com/gpu"
-FILE = "/etc/cdi/nvidia.yaml"
-MARK = "# Written by Ansible (baremetal.gpu.nvidia_cdi). Changes made here are lost."
+FILE = "/etc/cdi/nvidia.json"
+# JSON has no comments, engines refuse keys that the interface does not have, and annotations need engines that know
+# 0.6.0. So a variable in the containers' environment says who wrote the specification.
+MARK = "BAREMETAL_GPU_CDI=nvidia_cdi"
+# How the YAML begins that this module wrote before.
+FORMER_MARK = "# Written by Ansible (baremetal.gpu.nvidia_cdi)."
 
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 PROGRAMS = (
@@ -363,7 +367,7 @@ def build(found: Found, hook: Hook | None = None, library_directories: Iterable[
                 mounts += [_mount(library.path, f"{directory}/{name}") for name in library.names]
     common: dict[str, Any] = {
         # Tells NVIDIA's older hook, where an engine still has it, to leave such containers alone.
-        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "env": ["NVIDIA_VISIBLE_DEVICES=void", MARK],
         "deviceNodes": [{"path": path} for path in found.control_nodes],
         "mounts": sorted(mounts, key=lambda mount: str(mount["containerPath"])),
     }
@@ -466,28 +470,8 @@ def _validate_edits(edits: dict[str, Any], where: str) -> list[str]:
     return errors
 
 
-def to_yaml(value: Any, indent: str = "") -> str:
-    """YAML of nested dicts, lists and strings. Strings are quoted as in JSON, which is YAML too."""
-    if isinstance(value, dict):
-        lines = []
-        for key, item in value.items():
-            if isinstance(item, (dict, list)) and item:
-                lines.append(f"{indent}{key}:\n{to_yaml(item, indent + '  ')}")
-            else:
-                lines.append(f"{indent}{key}: {json.dumps(item)}\n")
-        return "".join(lines)
-    lines = []
-    for item in value:
-        if isinstance(item, dict):
-            body = to_yaml(item, indent + "  ")
-            lines.append(f"{indent}- {body[len(indent) + 2 :]}")
-        else:
-            lines.append(f"{indent}- {json.dumps(item)}\n")
-    return "".join(lines)
-
-
 def render(spec: dict[str, Any]) -> str:
-    return f"{MARK}\n---\n{to_yaml(spec)}"
+    return json.dumps(spec, indent=2) + "\n"
 
 
 def written(path: str) -> str | None:
@@ -500,7 +484,16 @@ def written(path: str) -> str | None:
 
 
 def is_ours(text: str) -> bool:
-    return text.startswith(MARK)
+    try:
+        return MARK in json.loads(text)["containerEdits"]["env"]
+    except (ValueError, RecursionError, TypeError, LookupError):
+        return False
+
+
+def former(path: str) -> str | None:
+    """The YAML file beside `path` that this module wrote before it wrote JSON. No engine takes a device from two."""
+    yaml_path = f"{os.path.splitext(path)[0]}.yaml"
+    return yaml_path if (written(yaml_path) or "").startswith(FORMER_MARK) else None
 
 
 def staying(path: str) -> str:
@@ -530,7 +523,8 @@ def specify(
     if not engine and os.path.realpath(os.path.dirname(path)) not in map(os.path.realpath, where):
         # Whoever names another place has an engine look there.
         where = [os.path.dirname(path), *where]
-    refused, notes = cdi_search.judge(path, (device["name"] for device in spec["devices"]), where, KIND)
+    names = (device["name"] for device in spec["devices"])
+    refused, notes = cdi_search.judge(path, names, where, KIND, replaced=former(path))
     if refused:
         raise Refused(refused)
     found.notes += notes

@@ -205,8 +205,13 @@ def _share(one: Specification, other: Specification) -> bool:
     return not one.names or not other.names or bool(one.names & other.names)
 
 
-def judge(path: str, names: Iterable[str], where: Sequence[str], kind: str) -> tuple[str | None, list[str]]:
-    """What speaks against a specification of these devices at a path, or None; and what an operator should know."""
+def judge(
+    path: str, names: Iterable[str], where: Sequence[str], kind: str, replaced: str | None = None
+) -> tuple[str | None, list[str]]:
+    """What speaks against a specification of these devices at a path, or None; and what an operator should know.
+
+    :param replaced: a file that goes when the one at the path is written.
+    """
     real = {os.path.realpath(directory): place for place, directory in enumerate(where)}
     own = real.get(os.path.realpath(os.path.dirname(path)))
     if own is None:
@@ -215,13 +220,12 @@ def judge(path: str, names: Iterable[str], where: Sequence[str], kind: str) -> t
             "take the setting of these directories out of the engine's configuration, or name this one in it",
             [],
         )
-    wanted = set(names)
+    devices = set(names)
+    own_files = {os.path.realpath(one) for one in (path, replaced) if one}
     others = [
         one
         for one in specifications(where, kind)
-        if os.path.realpath(one.path) != os.path.realpath(path)
-        and one.place >= own
-        and (not one.names or one.names & wanted)
+        if os.path.realpath(one.path) not in own_files and one.place >= own and (not one.names or one.names & devices)
     ]
     beside = [one.path for one in others if one.place == own]
     if beside:

@@ -18,9 +18,11 @@ def specification(item: dict[str, Any]) -> tuple[str | None, list[str]]:
     """Why the specification of the cards differs from what nvidia_cdi writes, or None; and notes on it."""
     path = item["path"]
     try:
-        text = cdi.written(path)
+        text, former = cdi.written(path), cdi.former(path)
     except OSError as error:
         return str(error), []
+    if former:
+        return f"replaces {former}", []
     if text is not None and not cdi.is_ours(text):
         return (None, [cdi.staying(path)]) if item["state"] == "absent" else ("was written by something else", [])
     if item["state"] == "absent":

@@ -170,7 +170,7 @@ def specification(call, monkeypatch, tmp_path):
 
     monkeypatch.setattr(cdi, "gather", gather)
     monkeypatch.setattr(cdi, "find_hook", lambda: None)
-    path = str(tmp_path / "cdi" / "nvidia.yaml")
+    path = str(tmp_path / "cdi" / "nvidia.json")
 
     class Both:
         file = path
@@ -210,6 +210,16 @@ def test_a_file_of_another_tool_differs_where_ours_is_wanted_and_stays_where_non
         file.write("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\n")
     assert specification.found()[0] == "was written by something else"
     assert specification.found(state="absent") == (None, specification.write(state="absent")["notes"])
+
+
+def test_the_yaml_of_an_earlier_version_differs_until_it_is_replaced(specification):
+    specification.write()
+    former = os.path.join(os.path.dirname(specification.file), "nvidia.yaml")
+    with open(former, "w") as file:
+        file.write(cdi.FORMER_MARK)
+    assert specification.found()[0] == specification.found(state="absent")[0] == f"replaces {former}"
+    specification.write()
+    assert specification.found()[0] is None
 
 
 def test_two_files_that_name_the_cards_differ(specification):
