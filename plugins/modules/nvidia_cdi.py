@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nvidia_cdi
-short_description: Write the CDI specification of a host's NVIDIA cards
+short_description: Write the CDI specification of a host's NVIDIA GPUs
 version_added: 0.1.0
 description:
   - Writes what C(nvidia-ctk cdi generate) writes for the same host, without needing the NVIDIA Container Toolkit.
-    Docker since version 25, podman and containerd then give a container the cards by name, such as
+    Docker since version 25, podman and containerd then give a container the GPUs by name, such as
     C(--device nvidia.com/gpu=0).
-  - The specification has every card by index and by UUID, C(all), the control nodes, and the driver's libraries,
+  - The specification has every GPU by index and by UUID, C(all), the control nodes, and the driver's libraries,
     programs, sockets and firmware.
   - Where NVIDIA's hook program is installed, the specification has its hooks. Where it is not, every library is
     mounted under each of its names into a directory that the container's loader searches. For images of another
@@ -34,8 +34,8 @@ options:
     default: /etc/cdi/nvidia.json
   devices:
     description:
-      - The cards as M(baremetal.gpu.gpu_facts) returns them in C(ansible_facts.gpu.devices).
-      - Without it the driver's files are read, which have a card's UUID only once something opened the card.
+      - The GPUs as M(baremetal.gpu.gpu_facts) returns them in C(ansible_facts.gpu.devices).
+      - Without it the driver's files are read, which have a GPU's UUID only once something opened the GPU.
     type: list
     elements: dict
   library_directories:
@@ -54,7 +54,7 @@ options:
   engine:
     description:
       - The engine that reads the file. The specification is refused where this engine does not look for it, and where
-        it takes the cards from another file which is out of date; a file that goes first and is right is noted.
+        it takes the GPUs from another file which is out of date; a file that goes first and is right is noted.
       - Without it, it is looked in O(path)'s directory, /etc/cdi and /var/run/cdi.
     type: str
     choices: [docker, podman, containerd]
@@ -82,7 +82,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Give containers the cards by name
+- name: Give containers the GPUs by name
   baremetal.gpu.nvidia_cdi:
     devices: "{{ ansible_facts['gpu']['devices'] }}"
 
@@ -102,7 +102,7 @@ path:
   type: str
   sample: /etc/cdi/nvidia.json
 names:
-  description: The names by which a container can ask for cards.
+  description: The names by which a container can ask for GPUs.
   returned: if the state is present and the driver is loaded
   type: list
   elements: str
@@ -190,7 +190,7 @@ def main() -> None:
                 # What has to be done first was only pretended.
                 result["notes"].append(f"{error}; in a real run the driver comes first")
                 module.exit_json(**{**result, "changed": before is None or former is not None})
-            module.fail_json(msg=f"the specification of the cards cannot be written: {error}")
+            module.fail_json(msg=f"the specification of the GPUs cannot be written: {error}")
         except Refused as error:
             module.fail_json(msg=str(error))
         after = cdi.render(spec)

@@ -47,7 +47,7 @@ class Specification:
     missing: tuple[str, ...]
 
     def has(self, name: str) -> bool:
-        """Whether it names a device; one whose names cannot be told may have any."""
+        """Whether it names a device; one whose names are unknown may have any."""
         return not self.names or name in self.names
 
 
@@ -164,7 +164,7 @@ def _is_cut(text: str) -> bool:
 
 
 def _of_yaml(text: str, kind: str) -> tuple[list[str], list[str]] | None:
-    """As far as can be told without a reader of YAML, which a host need not have."""
+    """As far as a search shows without a reader of YAML, which a host need not have."""
     if not re.search(rf"""\bkind["']?\s*:\s*["']?{re.escape(kind)}(?![\w./-])""", text):
         return None
     value = r"""["']?\s*:\s*["']?([^"'\s,}]+)"""
@@ -201,7 +201,7 @@ def taken_from(name: str, known: Iterable[Specification]) -> list[str]:
 
 
 def _share(one: Specification, other: Specification) -> bool:
-    """Whether two files name the same device; one whose names cannot be told may have any."""
+    """Whether two files name the same device; one whose names are unknown may have any."""
     return not one.names or not other.names or bool(one.names & other.names)
 
 

@@ -152,7 +152,7 @@ def test_a_change_that_the_service_has_not_read_yet_differs(settings, call, tmp_
 
 @pytest.fixture
 def specification(call, monkeypatch, tmp_path):
-    """Asks both modules of the specification of the cards of a made-up host."""
+    """Asks both modules of the specification of the GPUs of a made-up host."""
     host = cdi.Found(
         "550.163.01",
         [cdi.Gpu(0, 0, "0000:3b:00.0", "GPU-c18f9569-83a8-5313-9d05-77b2d6e79883")],
@@ -199,7 +199,7 @@ def test_the_specification_differs_until_it_is_written_and_again_with_another_dr
 
     specification.at["host"].version = "560.1"
     specification.at["host"].libraries = [cdi.Library("/usr/lib/x/libcuda.so.560.1", ("libcuda.so.1",))]
-    assert specification.found()[0] == "is not that of the cards and the driver there are"
+    assert specification.found()[0] == "does not match the current GPUs and driver"
     specification.at["host"] = cdi.CannotTell("the nvidia module is not loaded")
     assert specification.found() == ("the nvidia module is not loaded", [])
 
@@ -222,7 +222,7 @@ def test_the_yaml_of_an_earlier_version_differs_until_it_is_replaced(specificati
     assert specification.found()[0] is None
 
 
-def test_two_files_that_name_the_cards_differ(specification):
+def test_two_files_that_name_the_gpus_differ(specification):
     specification.write()
     other = os.path.join(os.path.dirname(specification.file), "mine.yaml")
     with open(other, "w") as file:

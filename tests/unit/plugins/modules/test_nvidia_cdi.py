@@ -198,7 +198,7 @@ def test_before_the_driver_is_there(module, host, path):
     assert not path.exists()
 
 
-def test_the_cards_of_gpu_facts_are_passed_on(module, host):
+def test_the_gpus_of_gpu_facts_are_passed_on(module, host):
     module(devices=[{"index": 0, "minor": 0, "uuid": UUID, "pci_address": "0000:3b:00.0"}])
     assert host["given"][0]["uuid"] == UUID
 

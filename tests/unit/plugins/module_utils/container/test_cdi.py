@@ -92,7 +92,7 @@ def edits_of(spec, name):
     return next(device["containerEdits"] for device in spec["devices"] if device["name"] == name)
 
 
-def test_the_cards_have_their_index_and_uuid_and_there_is_all(debian):
+def test_the_gpus_have_their_index_and_uuid_and_there_is_all(debian):
     spec = cdi.build(gather(debian))
     assert [device["name"] for device in spec["devices"]] == ["0", UUIDS[0], "1", UUIDS[1], "all"]
     assert edits_of(spec, "0") == edits_of(spec, UUIDS[0]) == {"deviceNodes": [{"path": "/dev/nvidia0"}]}
@@ -188,25 +188,25 @@ def test_what_the_hook_cannot_do_is_not_asked_of_it(debian):
     assert hooks[0]["args"][3] == f"--host-driver-version={VERSION}"
 
 
-def test_cards_as_gpu_facts_gives_them(debian):
+def test_gpus_as_gpu_facts_gives_them(debian):
     given = [{"index": 0, "minor": 1, "pci_address": "0000:af:00.0", "uuid": UUIDS[1]}, {"index": 1, "error": {}}]
     spec = cdi.build(gather(debian, given))
     assert [device["name"] for device in spec["devices"]] == ["0", UUIDS[1], "all"]
     assert edits_of(spec, "0")["deviceNodes"][0] == {"path": "/dev/nvidia1"}
 
 
-def test_a_card_whose_uuid_is_not_known_yet_has_its_index(debian):
+def test_a_gpu_whose_uuid_is_not_known_yet_has_its_index(debian):
     path = "proc/driver/nvidia/gpus/0000:3b:00.0/information"
     text = (debian.root / path).read_text().replace(UUIDS[0], "GPU-????????-????-????-????-????????????")
     debian.write(path, text)
     found = gather(debian)
     assert [device["name"] for device in cdi.build(found)["devices"]] == ["0", "1", UUIDS[1], "all"]
-    assert "the UUID of the card at 0000:3b:00.0 is not known yet" in found.notes[0]
+    assert "the UUID of the GPU at 0000:3b:00.0 is not known yet" in found.notes[0]
 
 
-def test_a_card_that_is_cut_by_mig_is_told(debian):
+def test_a_gpu_that_is_cut_by_mig_is_told(debian):
     row = {"index": 0, "minor": 1, "pci_address": "0000:af:00.0", "uuid": UUIDS[1]}
-    assert "0000:af:00.0 is cut by MIG" in gather(debian, [{**row, "mig": {"enabled": True}}]).notes[0]
+    assert "0000:af:00.0 is split by MIG" in gather(debian, [{**row, "mig": {"enabled": True}}]).notes[0]
     assert gather(debian, [{**row, "mig": {"enabled": False}}]).notes == []
 
 
