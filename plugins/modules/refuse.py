@@ -46,7 +46,8 @@ attributes:
   diff_mode:
     support: none
     description: Changes nothing, so there is no difference to show.
-author: baremetal.gpu contributors (@baremetal-gpu)
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
 """
 
 EXAMPLES = r"""
