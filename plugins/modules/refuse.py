@@ -39,13 +39,10 @@ options:
         description: What to do about it.
         type: str
         default: ''
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 attributes:
-  check_mode:
-    support: full
-    description: Changes nothing, so check mode is the same as a run.
-  diff_mode:
-    support: none
-    description: Changes nothing, so there is no difference to show.
+  platform:
+    platforms: posix
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 """
