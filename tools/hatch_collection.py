@@ -14,9 +14,11 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 COLLECTION = (
-    "CHANGELOG.md",
+    "CHANGELOG.rst",
     "LICENSE",
     "README.md",
+    "changelogs/changelog.yaml",
+    "changelogs/config.yaml",
     "galaxy.yml",
     "inventories/example",
     "meta",

@@ -384,7 +384,7 @@ options:
           path:
             description: The file.
             type: path
-            default: /etc/cdi/nvidia.yaml
+            default: /etc/cdi/nvidia.json
           engine:
             description: The engine that reads the file. By default it is looked where all of them do.
             type: str
@@ -641,7 +641,7 @@ SPEC = {
         "type": "dict",
         "options": {
             "state": PRESENCE,
-            "path": {"type": "path", "default": "/etc/cdi/nvidia.yaml"},
+            "path": {"type": "path", "default": "/etc/cdi/nvidia.json"},
             "engine": {"type": "str", "choices": ["docker", "podman", "containerd"]},
             "devices": {"type": "list", "elements": "dict"},
         },

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: nvidia_cdi
-short_description: Write the CDI specification of a host's NVIDIA cards
+short_description: Write the CDI specification of a host's NVIDIA GPUs
 version_added: 0.1.0
 description:
   - Writes what C(nvidia-ctk cdi generate) writes for the same host, without needing the NVIDIA Container Toolkit.
-    Docker since version 25, podman and containerd then give a container the cards by name, such as
+    Docker since version 25, podman and containerd then give a container the GPUs by name, such as
     C(--device nvidia.com/gpu=0).
-  - The specification has every card by index and by UUID, C(all), the control nodes, and the driver's libraries,
+  - The specification has every GPU by index and by UUID, C(all), the control nodes, and the driver's libraries,
     programs, sockets and firmware.
   - Where NVIDIA's hook program is installed, the specification has its hooks. Where it is not, every library is
     mounted under each of its names into a directory that the container's loader searches. For images of another
     family of distributions see O(library_directories).
   - MIG partitions are not listed.
+  - A YAML file of the same name beside it that an earlier version of this module wrote is removed, because engines take
+    no device that two files name.
   - Run it after every change of the driver, because the names of the libraries carry its version.
 options:
   state:
@@ -27,13 +29,13 @@ options:
     choices: [present, absent]
     default: present
   path:
-    description: The file. The engines read what ends in .yaml in /etc/cdi and /var/run/cdi.
+    description: The file. The engines read what ends in .json in /etc/cdi and /var/run/cdi.
     type: path
-    default: /etc/cdi/nvidia.yaml
+    default: /etc/cdi/nvidia.json
   devices:
     description:
-      - The cards as M(baremetal.gpu.gpu_facts) returns them in C(ansible_facts.gpu.devices).
-      - Without it the driver's files are read, which have a card's UUID only once something opened the card.
+      - The GPUs as M(baremetal.gpu.gpu_facts) returns them in C(ansible_facts.gpu.devices).
+      - Without it the driver's files are read, which have a GPU's UUID only once something opened the GPU.
     type: list
     elements: dict
   library_directories:
@@ -52,7 +54,7 @@ options:
   engine:
     description:
       - The engine that reads the file. The specification is refused where this engine does not look for it, and where
-        it takes the cards from another file which is out of date; a file that goes first and is right is noted.
+        it takes the GPUs from another file which is out of date; a file that goes first and is right is noted.
       - Without it, it is looked in O(path)'s directory, /etc/cdi and /var/run/cdi.
     type: str
     choices: [docker, podman, containerd]
@@ -80,7 +82,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Give containers the cards by name
+- name: Give containers the GPUs by name
   baremetal.gpu.nvidia_cdi:
     devices: "{{ ansible_facts['gpu']['devices'] }}"
 
@@ -98,9 +100,9 @@ path:
   description: The file.
   returned: always
   type: str
-  sample: /etc/cdi/nvidia.yaml
+  sample: /etc/cdi/nvidia.json
 names:
-  description: The names by which a container can ask for cards.
+  description: The names by which a container can ask for GPUs.
   returned: if the state is present and the driver is loaded
   type: list
   elements: str
@@ -159,20 +161,21 @@ def main() -> None:
         supports_check_mode=True,
     )
     path = module.params["path"]
-    if not path.startswith("/") or not path.endswith(".yaml"):
-        module.fail_json(msg=f"path is {path}; name an absolute path that ends in .yaml")
+    if not path.startswith("/") or not path.endswith(".json"):
+        module.fail_json(msg=f"path is {path}; name an absolute path that ends in .json")
     result = {"changed": False, "path": path, "notes": []}
-    before = cdi.written(path)
-    if before is not None and not cdi.is_ours(before) and not module.params["take_over"]:
-        if module.params["state"] == "absent":
-            result["notes"].append(cdi.staying(path))
-            module.exit_json(**result)
+    before, former = cdi.written(path), cdi.former(path)
+    foreign = before is not None and not cdi.is_ours(before)
+    stays = foreign and not module.params["take_over"]
+    if stays and module.params["state"] == "present":
         module.fail_json(
             msg=f"{path} was written by something else. To do: remove it, set take_over: true to overwrite it, or "
             "leave CDI to the tool that wrote it"
         )
 
-    after = None
+    after = before if stays else None
+    if stays:
+        result["notes"].append(cdi.staying(path))
     if module.params["state"] == "present":
         try:
             spec, found, hook = cdi.specify(
@@ -186,8 +189,8 @@ def main() -> None:
             if module.check_mode:
                 # What has to be done first was only pretended.
                 result["notes"].append(f"{error}; in a real run the driver comes first")
-                module.exit_json(**{**result, "changed": before is None})
-            module.fail_json(msg=f"the specification of the cards cannot be written: {error}")
+                module.exit_json(**{**result, "changed": before is None or former is not None})
+            module.fail_json(msg=f"the specification of the GPUs cannot be written: {error}")
         except Refused as error:
             module.fail_json(msg=str(error))
         after = cdi.render(spec)
@@ -196,20 +199,24 @@ def main() -> None:
         result["driver"] = found.version
         result["hook"] = hook.path if hook else None
 
-    result["changed"] = before != after
+    result["changed"] = before != after or former is not None
     result["diff"] = {
         "before_header": path,
         "after_header": path,
         "before": before or "",
         "after": after or "",
     }
+    if former:
+        result["diff"]["before"] += cdi.written(former) or ""
     if result["changed"] and not module.check_mode:
-        if before is not None and not cdi.is_ours(before) and module.params["backup"]:
+        if foreign and not stays and module.params["backup"]:
             result["backup_file"] = module.backup_local(path)
             result["notes"].append(f"what was there is kept as {result['backup_file']}, and stays there")
-        if after is None:
+        if former:
+            os.unlink(former)
+        if after is None and before is not None:
             os.unlink(path)
-        else:
+        elif after is not None and after != before:
             write(module, path, after)
     module.exit_json(**result)
 

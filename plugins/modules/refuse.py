@@ -43,14 +43,12 @@ options:
     description: A sentence that is true of all problems, such as what was or was not changed.
     type: str
     default: ''
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 attributes:
-  check_mode:
-    support: full
-    description: Changes nothing, so check mode is the same as a run.
-  diff_mode:
-    support: none
-    description: Changes nothing, so there is no difference to show.
-author: baremetal.gpu contributors (@baremetal-gpu)
+  platform:
+    platforms: posix
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
 """
 
 EXAMPLES = r"""

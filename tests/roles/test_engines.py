@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 DAEMON_JSON = "/etc/docker/daemon.json"
 CONTAINERS_CONF = "/etc/containers/containers.conf"
 CONTAINERD_TOML = "/etc/containerd/config.toml"
-CDI = "/etc/cdi/nvidia.yaml"
+CDI = "/etc/cdi/nvidia.json"
 
 # What an operator had in these files before.
 OPERATORS_DAEMON = '{"labels": ["site=a"]}\n'

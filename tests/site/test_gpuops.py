@@ -197,7 +197,7 @@ def test_status_doctor_and_report(finished: Site) -> None:
 
 def test_drift_is_planned_through_all_stages_and_mended_by_one_run(finished: Site) -> None:
     """What is proven later is proven of the host as it will be: a plan announces that, and does not fail over it."""
-    cdi = "/etc/cdi/nvidia.yaml"
+    cdi = "/etc/cdi/nvidia.json"
     ssh("gpu1", f"ls {cdi} && sudo rm {cdi} && sudo chmod 0600 /dev/nvidia0")
     ssh("gpu1", "sudo systemctl disable --now baremetal-gpu-agent")
     done = finished.call("plan", "--limit", "gpu1")

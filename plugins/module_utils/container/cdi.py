@@ -1,9 +1,9 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The Container Device Interface specification of a host's NVIDIA cards.
+"""The Container Device Interface specification of a host's NVIDIA GPUs.
 
-It holds what `nvidia-ctk cdi generate` writes for the same host: every card by index and by UUID, `all`, the control
+It holds what `nvidia-ctk cdi generate` writes for the same host: every GPU by index and by UUID, `all`, the control
 nodes, the driver's libraries, programs, sockets and firmware (NVIDIA/nvidia-container-toolkit, pkg/nvcdi).
 
 One thing is different where NVIDIA's hook program is not installed. A container has a loader cache of its own, which
@@ -32,8 +32,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import re
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 
 KIND = "nvidia.com/gpu"
-FILE = "/etc/cdi/nvidia.yaml"
-MARK = "# Written by Ansible (baremetal.gpu.nvidia_cdi). Changes made here are lost."
+FILE = "/etc/cdi/nvidia.json"
+# JSON has no comments, engines refuse keys that the interface does not have, and annotations need engines that know
+# 0.6.0. So a variable in the containers' environment says who wrote the specification.
+MARK = "BAREMETAL_GPU_CDI=nvidia_cdi"
+# How the YAML begins that this module wrote before.
+FORMER_MARK = "# Written by Ansible (baremetal.gpu.nvidia_cdi)."
 
 CONTROL_NODES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 PROGRAMS = (
@@ -207,10 +211,10 @@ def soname(path: str) -> str | None:
 
 
 def find_gpus(root: str = "/", given: Iterable[dict[str, Any]] | None = None) -> list[Gpu]:
-    """The cards in the order of NVML's index, which is that of their PCI addresses.
+    """The GPUs in the order of NVML's index, which is that of their PCI addresses.
 
-    `given` is what gpu_facts says of the cards. Without it the driver's own files are read, which know the UUID of a
-    card only once something has opened it.
+    `given` is what gpu_facts says of the GPUs. Without it the driver's own files are read, which know the UUID of a
+    GPU only once something has opened it.
     """
     if given is not None:
         rows = [row for row in given if row.get("minor") is not None]
@@ -272,24 +276,24 @@ def gather(
     kernel: str | None = None,
     read_cache: Callable[[str], str] = ldconfig,
 ) -> Found:
-    """Read the host. Raises CannotTell where the driver is not loaded or a card has no node to give."""
+    """Read the host. Raises CannotTell where the driver is not loaded or a GPU has no node to give."""
     version, _flavour = driver.loaded(root)
     if version is None:
-        raise CannotTell("the nvidia module is not loaded, so its version and its cards are not known")
+        raise CannotTell("the nvidia module is not loaded, so its version and its GPUs are not known")
     rows = None if given is None else list(given)
     gpus = find_gpus(root, rows)
     if not gpus:
-        raise CannotTell("the driver has no card")
+        raise CannotTell("the driver has no GPU")
     found = Found(version, gpus)
     found.notes += [
-        f"the UUID of the card at {gpu.address} is not known yet, so it is listed by index only; turn persistence "
-        "mode on, or pass the cards of gpu_facts"
+        f"the UUID of the GPU at {gpu.address} is not known yet, so it is listed by index only; turn persistence "
+        "mode on, or pass the GPUs of gpu_facts"
         for gpu in gpus
         if gpu.uuid is None
     ]
     found.notes += [
-        f"the card at {row['pci_address']} is cut by MIG, and its partitions are not listed; a container that is given "
-        "the card cannot compute on them without NVIDIA Container Toolkit"
+        f"the GPU at {row['pci_address']} is split by MIG, and its partitions are not listed; a container that gets "
+        "the GPU cannot compute on them without NVIDIA Container Toolkit"
         for row in rows or []
         if (row.get("mig") or {}).get("enabled")
     ]
@@ -340,8 +344,8 @@ def find_hook() -> Hook | None:
     for name, prefix in (("nvidia-cdi-hook", ()), ("nvidia-ctk", ("hook",))):
         path = shutil.which(name, path="/usr/local/bin:/usr/bin")
         if path:
-            _status, said, _error = host_run.execute([path, *prefix, "--help"], 30)
-            commands = tuple(re.findall(r"^\s+([a-z][a-z-]+)", host_run.text(said), re.MULTILINE))
+            _status, output, _error = host_run.execute([path, *prefix, "--help"], 30)
+            commands = tuple(re.findall(r"^\s+([a-z][a-z-]+)", host_run.text(output), re.MULTILINE))
             return Hook(path, (name, *prefix), commands)
     return None
 
@@ -363,7 +367,7 @@ def build(found: Found, hook: Hook | None = None, library_directories: Iterable[
                 mounts += [_mount(library.path, f"{directory}/{name}") for name in library.names]
     common: dict[str, Any] = {
         # Tells NVIDIA's older hook, where an engine still has it, to leave such containers alone.
-        "env": ["NVIDIA_VISIBLE_DEVICES=void"],
+        "env": ["NVIDIA_VISIBLE_DEVICES=void", MARK],
         "deviceNodes": [{"path": path} for path in found.control_nodes],
         "mounts": sorted(mounts, key=lambda mount: str(mount["containerPath"])),
     }
@@ -396,7 +400,7 @@ def _hooks(found: Found, hook: Hook) -> list[dict[str, Any]]:
         links += [f"{base}::{directory}/{name}" for name in known]
         links += [f"{name}::{directory}/{extra}" for name in known for extra in EXTRA_NAMES.get(name, ())]
     directories = sorted({os.path.dirname(library.path) for library in found.libraries})
-    wanted = [
+    hooks = [
         ("create-symlinks", [part for link in links for part in ("--link", link)]),
         ("enable-cuda-compat", [f"--host-driver-version={found.version}"]),
         ("update-ldcache", [part for directory in directories for part in ("--folder", directory)]),
@@ -404,7 +408,7 @@ def _hooks(found: Found, hook: Hook) -> list[dict[str, Any]]:
     ]
     return [
         {"hookName": "createContainer", "path": hook.path, "args": [*hook.prefix, command, *arguments]}
-        for command, arguments in wanted
+        for command, arguments in hooks
         if command in hook.commands
     ]
 
@@ -466,28 +470,8 @@ def _validate_edits(edits: dict[str, Any], where: str) -> list[str]:
     return errors
 
 
-def to_yaml(value: Any, indent: str = "") -> str:
-    """YAML of nested dicts, lists and strings. Strings are quoted as in JSON, which is YAML too."""
-    if isinstance(value, dict):
-        lines = []
-        for key, item in value.items():
-            if isinstance(item, (dict, list)) and item:
-                lines.append(f"{indent}{key}:\n{to_yaml(item, indent + '  ')}")
-            else:
-                lines.append(f"{indent}{key}: {json.dumps(item)}\n")
-        return "".join(lines)
-    lines = []
-    for item in value:
-        if isinstance(item, dict):
-            body = to_yaml(item, indent + "  ")
-            lines.append(f"{indent}- {body[len(indent) + 2 :]}")
-        else:
-            lines.append(f"{indent}- {json.dumps(item)}\n")
-    return "".join(lines)
-
-
 def render(spec: dict[str, Any]) -> str:
-    return f"{MARK}\n---\n{to_yaml(spec)}"
+    return json.dumps(spec, indent=2) + "\n"
 
 
 def written(path: str) -> str | None:
@@ -500,11 +484,20 @@ def written(path: str) -> str | None:
 
 
 def is_ours(text: str) -> bool:
-    return text.startswith(MARK)
+    try:
+        return MARK in json.loads(text)["containerEdits"]["env"]
+    except (ValueError, RecursionError, TypeError, LookupError):
+        return False
+
+
+def former(path: str) -> str | None:
+    """The YAML file beside `path` that this module wrote before it wrote JSON. No engine takes a device from two."""
+    yaml_path = f"{os.path.splitext(path)[0]}.yaml"
+    return yaml_path if (written(yaml_path) or "").startswith(FORMER_MARK) else None
 
 
 def staying(path: str) -> str:
-    """What is said of a file that should be gone and is not ours."""
+    """The note on a file that should be gone and is not ours."""
     return f"{path} was written by something else and stays; take_over: true removes it"
 
 
@@ -515,7 +508,7 @@ def specify(
     library_directories: Iterable[str] = (),
     engine: str = "",
 ) -> tuple[dict[str, Any], Found, Hook | None]:
-    """The specification of this host's cards for the file at `path`, what it was made of, and NVIDIA's hook in it.
+    """The specification of this host's GPUs for the file at `path`, what it was made of, and NVIDIA's hook in it.
 
     With an engine it is looked where that one looks for others. Raises CannotTell as gather() does, and Refused where
     an engine would not take it.
@@ -530,17 +523,18 @@ def specify(
     if not engine and os.path.realpath(os.path.dirname(path)) not in map(os.path.realpath, where):
         # Whoever names another place has an engine look there.
         where = [os.path.dirname(path), *where]
-    refused, notes = cdi_search.judge(path, (device["name"] for device in spec["devices"]), where, KIND)
+    names = (device["name"] for device in spec["devices"])
+    refused, notes = cdi_search.judge(path, names, where, KIND, replaced=former(path))
     if refused:
         raise Refused(refused)
     found.notes += notes
     return spec, found, hook
 
 
-def engine_arguments(found: Found, wanted: Iterable[int], library_directories: Iterable[str] = ()) -> list[str]:
+def engine_arguments(found: Found, indexes: Iterable[int], library_directories: Iterable[str] = ()) -> list[str]:
     """The same as options of `docker run`, for an engine that does not know the interface."""
     spec = build(found, None, library_directories)
-    names = {str(index) for index in wanted}
+    names = {str(index) for index in indexes}
     edits = [device["containerEdits"] for device in spec["devices"] if device["name"] in names]
     arguments = []
     for edit in (*edits, spec["containerEdits"]):

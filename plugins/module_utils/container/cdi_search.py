@@ -47,7 +47,7 @@ class Specification:
     missing: tuple[str, ...]
 
     def has(self, name: str) -> bool:
-        """Whether it names a device; one whose names cannot be told may have any."""
+        """Whether it names a device; one whose names are unknown may have any."""
         return not self.names or name in self.names
 
 
@@ -164,7 +164,7 @@ def _is_cut(text: str) -> bool:
 
 
 def _of_yaml(text: str, kind: str) -> tuple[list[str], list[str]] | None:
-    """As far as can be told without a reader of YAML, which a host need not have."""
+    """As far as a search shows without a reader of YAML, which a host need not have."""
     if not re.search(rf"""\bkind["']?\s*:\s*["']?{re.escape(kind)}(?![\w./-])""", text):
         return None
     value = r"""["']?\s*:\s*["']?([^"'\s,}]+)"""
@@ -201,12 +201,17 @@ def taken_from(name: str, known: Iterable[Specification]) -> list[str]:
 
 
 def _share(one: Specification, other: Specification) -> bool:
-    """Whether two files name the same device; one whose names cannot be told may have any."""
+    """Whether two files name the same device; one whose names are unknown may have any."""
     return not one.names or not other.names or bool(one.names & other.names)
 
 
-def judge(path: str, names: Iterable[str], where: Sequence[str], kind: str) -> tuple[str | None, list[str]]:
-    """What speaks against a specification of these devices at a path, or None; and what an operator should know."""
+def judge(
+    path: str, names: Iterable[str], where: Sequence[str], kind: str, replaced: str | None = None
+) -> tuple[str | None, list[str]]:
+    """What speaks against a specification of these devices at a path, or None; and what an operator should know.
+
+    :param replaced: a file that goes when the one at the path is written.
+    """
     real = {os.path.realpath(directory): place for place, directory in enumerate(where)}
     own = real.get(os.path.realpath(os.path.dirname(path)))
     if own is None:
@@ -215,13 +220,12 @@ def judge(path: str, names: Iterable[str], where: Sequence[str], kind: str) -> t
             "take the setting of these directories out of the engine's configuration, or name this one in it",
             [],
         )
-    wanted = set(names)
+    devices = set(names)
+    own_files = {os.path.realpath(one) for one in (path, replaced) if one}
     others = [
         one
         for one in specifications(where, kind)
-        if os.path.realpath(one.path) != os.path.realpath(path)
-        and one.place >= own
-        and (not one.names or one.names & wanted)
+        if os.path.realpath(one.path) not in own_files and one.place >= own and (not one.names or one.names & devices)
     ]
     beside = [one.path for one in others if one.place == own]
     if beside:

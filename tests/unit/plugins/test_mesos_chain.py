@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.certificates import Authority
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.api import Marathon
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch as mesos_watch
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.certificates import Authority
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
 from tests.local_zookeeper import LocalZooKeeper, NotHere, free_port
 from tests.unit.plugins.mesos_asked import SECRETS, agent, card, gpu, marathon, master, node
@@ -40,7 +39,7 @@ class Chain:
         self.scheme, self.ca = ("https", str(base / "site/ca.pem")) if mode == "required" else ("http", None)
         self.certificates: dict[str, Any] = {}
         if mode != "off":
-            authority = Authority(str(base / "site"), host_run.run)
+            authority = Authority(str(base / "site"))
             authority.make()
             for name in ("m1", "m2", "m3", "gpu1", "gpu1-executor", "x1", "x2"):
                 authority.sign(name, [HERE], 2)

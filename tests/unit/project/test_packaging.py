@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from tests.unit.project.tree import BIN, DEVELOPMENT, ROOT, clone, development_files, load_yaml, run, tracked_files
 
-NEVER_SHIPPED = (".cache", ".venv", ".ci", *DEVELOPMENT)
+NEVER_SHIPPED = (".cache", ".venv", ".ci", ".github", *DEVELOPMENT)
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,12 @@ def test_collection_brings_nothing_that_only_develops_it(collection):
     assert not [name for name in NEVER_SHIPPED if (collection / name).exists()]
     top = {path.name for path in collection.iterdir()}
     assert top <= {
-        "CHANGELOG.md",
+        "CHANGELOG.rst",
         "FILES.json",
         "LICENSE",
         "MANIFEST.json",
         "README.md",
+        "changelogs",
         "docs",
         "inventories",
         "meta",
@@ -74,6 +75,7 @@ def test_collection_brings_nothing_that_only_develops_it(collection):
         "roles",
     }, "new at the top of the collection: ship it knowingly (name it here) or add it to build_ignore of galaxy.yml"
     assert {path.name for path in (collection / "inventories").iterdir()} == {"example"}
+    assert {path.name for path in (collection / "changelogs").iterdir()} == {"changelog.yaml", "config.yaml"}
     assert development_files(path.read_bytes() for path in collection.rglob("*") if path.is_file()) == []
 
 
@@ -117,7 +119,8 @@ def version() -> str:
 
 def test_one_version_number_everywhere():
     assert load_yaml("galaxy.yml")["version"] == version()
-    assert re.search(rf"^## {re.escape(version())}( |$)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert version() in load_yaml("changelogs/changelog.yaml")["releases"]
+    assert re.search(rf"^v{re.escape(version())}$", (ROOT / "CHANGELOG.rst").read_text(), re.MULTILINE)
 
 
 def test_no_file_that_is_shipped_is_a_link(collection):

@@ -24,5 +24,10 @@ def test_yamllint_finds_nothing():
     run(BIN / "yamllint", "--strict", *files)
 
 
+def test_changelog_and_its_fragments_are_valid():
+    run(BIN / "antsibull-changelog", "lint")
+    run(BIN / "antsibull-changelog", "lint-changelog-yaml", "changelogs/changelog.yaml")
+
+
 def test_ansible_lint_finds_nothing():
     run(BIN / "ansible-lint", "--offline", "--strict")

@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.certificates import Authority
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.arguments import members
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import http_transport, tls_first
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import tasks_of_agent
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import tls as mesos_tls
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.certificates import Authority
 from tests.unit.simulators.mesos_cluster import Program, free_port, until
 
 HERE = "127.0.0.1"
@@ -35,7 +34,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found = {}
     for name in ("ours", "strangers"):
         place = tmp_path_factory.mktemp(name)
-        authority = Authority(str(place / "site"), host_run.run)
+        authority = Authority(str(place / "site"))
         authority.make()
         for file, prefix in (("host", ""), ("executor", "executor-")):
             authority.sign(file, [HERE], 2)

@@ -152,7 +152,7 @@ def test_a_change_that_the_service_has_not_read_yet_differs(settings, call, tmp_
 
 @pytest.fixture
 def specification(call, monkeypatch, tmp_path):
-    """Asks both modules of the specification of the cards of a made-up host."""
+    """Asks both modules of the specification of the GPUs of a made-up host."""
     host = cdi.Found(
         "550.163.01",
         [cdi.Gpu(0, 0, "0000:3b:00.0", "GPU-c18f9569-83a8-5313-9d05-77b2d6e79883")],
@@ -170,7 +170,7 @@ def specification(call, monkeypatch, tmp_path):
 
     monkeypatch.setattr(cdi, "gather", gather)
     monkeypatch.setattr(cdi, "find_hook", lambda: None)
-    path = str(tmp_path / "cdi" / "nvidia.yaml")
+    path = str(tmp_path / "cdi" / "nvidia.json")
 
     class Both:
         file = path
@@ -199,7 +199,7 @@ def test_the_specification_differs_until_it_is_written_and_again_with_another_dr
 
     specification.at["host"].version = "560.1"
     specification.at["host"].libraries = [cdi.Library("/usr/lib/x/libcuda.so.560.1", ("libcuda.so.1",))]
-    assert specification.found()[0] == "is not that of the cards and the driver there are"
+    assert specification.found()[0] == "does not match the current GPUs and driver"
     specification.at["host"] = cdi.CannotTell("the nvidia module is not loaded")
     assert specification.found() == ("the nvidia module is not loaded", [])
 
@@ -212,7 +212,17 @@ def test_a_file_of_another_tool_differs_where_ours_is_wanted_and_stays_where_non
     assert specification.found(state="absent") == (None, specification.write(state="absent")["notes"])
 
 
-def test_two_files_that_name_the_cards_differ(specification):
+def test_the_yaml_of_an_earlier_version_differs_until_it_is_replaced(specification):
+    specification.write()
+    former = os.path.join(os.path.dirname(specification.file), "nvidia.yaml")
+    with open(former, "w") as file:
+        file.write(cdi.FORMER_MARK)
+    assert specification.found()[0] == specification.found(state="absent")[0] == f"replaces {former}"
+    specification.write()
+    assert specification.found()[0] is None
+
+
+def test_two_files_that_name_the_gpus_differ(specification):
     specification.write()
     other = os.path.join(os.path.dirname(specification.file), "mine.yaml")
     with open(other, "w") as file:

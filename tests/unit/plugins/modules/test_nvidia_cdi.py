@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi, cdi_search
@@ -44,7 +43,7 @@ def host(monkeypatch):
 @pytest.fixture
 def module(host, capsys, tmp_path):
     def run(check_mode=False, **arguments):
-        arguments.setdefault("path", str(tmp_path / "cdi" / "nvidia.yaml"))
+        arguments.setdefault("path", str(tmp_path / "cdi" / "nvidia.json"))
         with (
             patch_module_args({**arguments, "_ansible_check_mode": check_mode, "_ansible_diff": True}),
             pytest.raises(SystemExit),
@@ -57,7 +56,7 @@ def module(host, capsys, tmp_path):
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "cdi" / "nvidia.yaml"
+    return tmp_path / "cdi" / "nvidia.json"
 
 
 def test_written_once(module, path):
@@ -69,9 +68,9 @@ def test_written_once(module, path):
     assert done["names"] == ["nvidia.com/gpu=0", f"nvidia.com/gpu={UUID}", "nvidia.com/gpu=all"]
     assert path.read_text() == done["diff"]["after"]
     assert path.stat().st_mode & 0o777 == 0o644
-    assert yaml.safe_load(path.read_text())["kind"] == "nvidia.com/gpu"
+    assert json.loads(path.read_text())["kind"] == "nvidia.com/gpu"
     assert module()["changed"] is False
-    assert [one.name for one in path.parent.iterdir()] == ["nvidia.yaml"]
+    assert [one.name for one in path.parent.iterdir()] == ["nvidia.json"]
 
 
 def test_written_anew_for_another_driver_without_a_backup_of_our_own(module, host, path):
@@ -117,6 +116,51 @@ def test_what_something_else_wrote_is_not_removed(module, path):
     assert not path.exists()
 
 
+@pytest.fixture
+def former(path):
+    """What an earlier version of the module has left."""
+    path.parent.mkdir()
+    one = path.with_suffix(".yaml")
+    one.write_text(f"{cdi.FORMER_MARK} Changes made here are lost.\n---\nkind: nvidia.com/gpu\n")
+    return one
+
+
+def test_the_yaml_of_an_earlier_version_is_replaced_in_the_same_step(module, path, former):
+    foretold = module(check_mode=True)
+    assert (foretold["changed"], former.exists(), path.exists()) == (True, True, False)
+    assert "kind: nvidia.com/gpu" in foretold["diff"]["before"]
+    done = module()
+    assert (done["changed"], done["diff"]) == (True, foretold["diff"])
+    assert [one.name for one in path.parent.iterdir()] == ["nvidia.json"]
+    assert module()["changed"] is False
+
+
+def test_the_yaml_of_an_earlier_version_goes_where_both_files_are_there(module, path, former):
+    """As a run leaves it that was cut, or an earlier version that ran once more."""
+    text = former.read_text()
+    module()
+    former.write_text(text)
+    assert module()["changed"] is True
+    assert [one.name for one in path.parent.iterdir()] == ["nvidia.json"]
+
+
+def test_the_yaml_of_an_earlier_version_is_removed(module, path, former):
+    assert module(state="absent")["changed"] is True
+    assert not former.exists()
+    assert module(state="absent")["changed"] is False
+
+
+def test_a_yaml_of_another_tool_stays(module, path):
+    path.parent.mkdir()
+    other = path.with_suffix(".yaml")
+    other.write_text("kind: nvidia.com/gpu\n")
+    answer = module(take_over=True)
+    assert answer["failed"] is True
+    assert str(other) in answer["msg"]
+    assert module(state="absent")["changed"] is False
+    assert other.read_text() == "kind: nvidia.com/gpu\n"
+
+
 def test_a_second_file_of_the_same_kind_is_an_error(module, path):
     path.parent.mkdir()
     (path.parent / "other.json").write_text('{"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu"}')
@@ -154,12 +198,12 @@ def test_before_the_driver_is_there(module, host, path):
     assert not path.exists()
 
 
-def test_the_cards_of_gpu_facts_are_passed_on(module, host):
+def test_the_gpus_of_gpu_facts_are_passed_on(module, host):
     module(devices=[{"index": 0, "minor": 0, "uuid": UUID, "pci_address": "0000:3b:00.0"}])
     assert host["given"][0]["uuid"] == UUID
 
 
-@pytest.mark.parametrize("path_", ["/etc/cdi/nvidia.json", "cdi.yaml"])
+@pytest.mark.parametrize("path_", ["/etc/cdi/nvidia.yaml", "cdi.json"])
 def test_a_path_that_engines_or_we_cannot_read(module, path_):
     answer = module(path=path_)
     assert answer["failed"] is True

@@ -38,11 +38,11 @@ def write(directory: str, name: str, kind: str = KIND, names: tuple[str, ...] = 
 
 
 def judge(where: list[str]) -> tuple[str | None, list[str]]:
-    return cdi_search.judge(f"{where[0]}/nvidia.yaml", NAMES, where, KIND)
+    return cdi_search.judge(f"{where[0]}/nvidia.json", NAMES, where, KIND)
 
 
 def test_a_file_by_itself_is_taken(where: list[str]) -> None:
-    write(where[0], "nvidia.yaml")
+    write(where[0], "nvidia.json")
     write(where[0], "imex.yaml", kind="nvidia.com/imex-channel")
     write(where[0], "old.yaml.bak")
     assert judge(where) == (None, [])
@@ -66,24 +66,24 @@ def test_a_file_that_goes_first_and_is_out_of_date_is_the_one_that_is_named(wher
     winner = write(where[1], name, needs="/usr/lib/libcuda.so.390.48")
     refused, _notes = judge(where)
     assert refused is not None
-    assert f"engines take {KIND} from {winner} and not from {where[0]}/nvidia.yaml" in refused
+    assert f"engines take {KIND} from {winner} and not from {where[0]}/nvidia.json" in refused
     assert "it names /usr/lib/libcuda.so.390.48, which is not there" in refused
     assert f"or remove {winner}" in refused
     assert f"remove {where[0]}" not in refused
 
 
 def test_a_file_that_goes_first_and_is_right_is_noted(where: list[str]) -> None:
-    winner = write(where[1], "nvidia.yaml")
+    winner = write(where[1], "nvidia.json")
     refused, notes = judge(where)
     assert refused is None
     assert notes == [
-        f"engines take {KIND} from {winner} and not from {where[0]}/nvidia.yaml, because {where[1]} goes first"
+        f"engines take {KIND} from {winner} and not from {where[0]}/nvidia.json, because {where[1]} goes first"
     ]
 
 
 def test_a_file_that_goes_later_changes_nothing(where: list[str]) -> None:
     write(where[0], "other.yaml", needs="/nowhere")
-    assert cdi_search.judge(f"{where[1]}/nvidia.yaml", NAMES, where, KIND) == (None, [])
+    assert cdi_search.judge(f"{where[1]}/nvidia.json", NAMES, where, KIND) == (None, [])
 
 
 def test_two_files_of_the_directory_that_goes_first_are_taken_from_none(where: list[str]) -> None:
@@ -96,15 +96,15 @@ def test_two_files_of_the_directory_that_goes_first_are_taken_from_none(where: l
 
 def test_a_link_between_the_directories_is_one_directory(where: list[str], tmp_path: Path) -> None:
     (tmp_path / "var").symlink_to(tmp_path / "run")
-    write(where[1], "nvidia.yaml")
+    write(where[1], "nvidia.json")
     found = cdi_search.specifications([where[1], where[0], str(tmp_path / "var")], KIND)
-    assert [(one.path, one.place) for one in found] == [(f"{tmp_path}/var/nvidia.yaml", 2)]
+    assert [(one.path, one.place) for one in found] == [(f"{tmp_path}/var/nvidia.json", 2)]
 
 
 def test_a_directory_in_which_the_engine_does_not_look_is_refused(where: list[str]) -> None:
-    refused, _notes = cdi_search.judge("/etc/cdi/nvidia.yaml", NAMES, where, KIND)
+    refused, _notes = cdi_search.judge("/etc/cdi/nvidia.json", NAMES, where, KIND)
     assert refused is not None
-    assert "/etc/cdi/nvidia.yaml would not be read" in refused
+    assert "/etc/cdi/nvidia.json would not be read" in refused
     assert where[1] in refused
 
 
@@ -123,7 +123,7 @@ PASSED_OVER = {
 @pytest.mark.parametrize("name", ["x.json", "x.yaml"])
 @pytest.mark.parametrize("case", PASSED_OVER)
 def test_a_file_that_engines_pass_over_changes_nothing(where: list[str], case: str, name: str) -> None:
-    own = write(where[0], "nvidia.yaml")
+    own = write(where[0], "nvidia.json")
     for directory in where:
         Path(directory, name).write_text(PASSED_OVER[case])
     assert judge(where) == (None, [])

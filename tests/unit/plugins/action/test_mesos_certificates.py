@@ -9,31 +9,30 @@ import ssl
 import stat
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
-from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.modules import mesos_certificates
+from ansible_collections.baremetal.gpu.plugins.action.mesos_certificates import ActionModule
 
 HOST = {"name": "gpu1", "names": ["gpu1", "gpu1.example.com", "10.0.0.7", "fd00::7"]}
 
 
 class Kept:
-    def __init__(self, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.place, self.capsys = place, capsys
+    def __init__(self, place: Path) -> None:
+        self.place = place
 
     def __call__(self, check: bool = False, **arguments: Any) -> dict[str, Any]:
-        given = {"path": str(self.place), "certificates": [HOST], **arguments}
-        options = {"_ansible_check_mode": check, "_ansible_diff": True}
-        with patch_module_args({**given, **options}), pytest.raises(SystemExit):
-            mesos_certificates.main()
-        return json.loads(self.capsys.readouterr().out)
+        params = {"path": str(self.place), "certificates": [HOST], **arguments}
+        task = SimpleNamespace(args=params, check_mode=check, async_val=0, action="mesos_certificates")
+        return ActionModule(task, Mock(), Mock(), Mock(), Mock(), Mock()).run()
 
 
 @pytest.fixture
-def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Kept:
-    return Kept(tmp_path / ".secrets/mesos-tls", capsys)
+def ask(tmp_path: Path) -> Kept:
+    return Kept(tmp_path / ".secrets/mesos-tls")
 
 
 def openssl(*arguments: Any) -> str:
@@ -116,8 +115,8 @@ def test_what_cannot_be_in_a_certificate_is_refused(ask: Kept) -> None:
     assert "give fewer" in ask(days=30, renew=30)["msg"]
 
 
-def test_the_operators_are_checked_and_left(ask: Kept, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    other = Kept(tmp_path / "company", capsys)
+def test_the_operators_are_checked_and_left(ask: Kept, tmp_path: Path) -> None:
+    other = Kept(tmp_path / "company")
     theirs = other()
     row = theirs["certificates"]["gpu1"]
     given = {**HOST, "certificate": row["certificate"], "key": row["key"]}
@@ -136,5 +135,33 @@ def test_the_operators_are_checked_and_left(ask: Kept, tmp_path: Path, capsys: p
         said = ask(authority=authority, **{"certificates": [given], **wrong})["msg"]
         assert words in said
         assert "To do: " in said
-    elsewhere = Kept(tmp_path / "elsewhere", capsys)()["authority"]["path"]
+    elsewhere = Kept(tmp_path / "elsewhere")()["authority"]["path"]
     assert "is not from the authority" in ask(certificates=[given], authority=elsewhere)["msg"]
+
+
+def test_intermediate_certificates_lead_to_the_authority(ask: Kept, tmp_path: Path) -> None:
+    """As companies have it: the authority signs another one, which signs the hosts' certificates."""
+
+    def signed(name: str, by: str, extensions: str) -> Path:
+        (tmp_path / f"{name}.ext").write_text(extensions)
+        openssl("req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", tmp_path / f"{name}-key.pem", "-subj",
+                f"/CN={name}", "-out", tmp_path / f"{name}.csr")  # fmt: skip
+        issuer = ("-CA", tmp_path / f"{by}.pem", "-CAkey", tmp_path / f"{by}-key.pem", "-CAcreateserial")
+        key = ("-signkey", tmp_path / f"{name}-key.pem")
+        openssl("x509", "-req", "-in", tmp_path / f"{name}.csr", *(key if by == name else issuer), "-days", "90",
+                "-extfile", tmp_path / f"{name}.ext", "-out", tmp_path / f"{name}.pem")  # fmt: skip
+        return tmp_path / f"{name}.pem"
+
+    authority = "basicConstraints=critical,CA:TRUE"
+    root, between = signed("root", "root", authority), signed("between", "root", authority)
+    host = signed("host", "between", "subjectAltName=DNS:gpu1")
+    row = {"name": "gpu1", "names": ["gpu1"], "certificate": str(host), "key": str(tmp_path / "host-key.pem")}
+    assert "is not from the authority" in ask(certificates=[row], authority=str(root))["msg"]
+    host.write_text(host.read_text() + between.read_text())
+    assert not ask(certificates=[row], authority=str(root)).get("failed")
+    assert "is not from the authority" in ask(certificates=[row], authority=str(between))["msg"], "no root"
+    leaf = signed("leaf", "host", "subjectAltName=DNS:gpu1")
+    leaf.write_text(leaf.read_text() + host.read_text())
+    wrong = {**row, "certificate": str(leaf), "key": str(tmp_path / "leaf-key.pem")}
+    # What is no authority cannot sign.
+    assert "is not from the authority" in ask(certificates=[wrong], authority=str(root))["msg"]
