@@ -12,7 +12,7 @@ from typing import Any
 _KINDS = {
     "master": ("mesos_master_asked", "mesos_common_address", "port", "mesos_master_port"),
     "marathon": ("marathon_asked", "mesos_common_address", "port", "marathon_port"),
-    "zookeeper": ("zookeeper_asked", "zookeeper_address", "client_port", "zookeeper_client_port"),
+    "zookeeper": ("zookeeper_params", "zookeeper_address", "client_port", "zookeeper_client_port"),
 }
 
 

@@ -329,7 +329,7 @@ def test_members_are_reached_as_their_roles_ask():
         "http://master3:5050",
         "http://m4:5050",
     ]
-    zookeeper = {"z1": {"zookeeper_asked": {"address": "10.1.0.9", "client_port": 2182}}}
+    zookeeper = {"z1": {"zookeeper_params": {"address": "10.1.0.9", "client_port": 2182}}}
     assert [(row["address"], row["port"]) for row in members(["z1"], zookeeper, "zookeeper", 2181)] == [
         ("10.1.0.9", 2182)
     ]
