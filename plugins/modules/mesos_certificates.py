@@ -118,11 +118,11 @@ def given(rows: list[dict[str, Any]], authority: str, renew_s: int, warn: Any) -
     found = {}
     for row in rows:
         if not row["certificate"] or not row["key"]:
-            raise Refused(f"the certificate and key of {row['name']} are not given. To do: give both, or none at all")
+            raise Refused(f"the certificate and key of {row['name']} are not given", "give both, or none at all")
         pair = found[row["name"]] = Pair(row["certificate"], row["key"], host_run.run)
         why = pair.problem(authority, row["names"], 0)
         if why:
-            raise Refused(f"{why}. To do: correct mesos_common_tls_files")
+            raise Refused(f"{why}", "correct mesos_common_tls_files")
         soon = pair.problem(authority, row["names"], renew_s)
         if soon:
             warn(soon)
@@ -137,9 +137,9 @@ def made(
     if not authority.is_there():
         if params["held"]:
             raise Refused(
-                f"{authority.directory} has no authority, but {', '.join(params['held'])} have certificates. To do: "
+                f"{authority.directory} has no authority, but {', '.join(params['held'])} have certificates",
                 "bring the directory back from where it is kept, or go back to mesos_common_tls: off by way of "
-                "downgrade, and begin anew"
+                "downgrade, and begin anew",
             )
         why.append(f"{authority.certificate} is not there")
         if not check:
@@ -189,12 +189,12 @@ def main() -> None:
     try:
         if not 0 <= params["renew"] < params["days"]:
             raise Refused(
-                f"certificates of {params['days']} days would be made again with {params['renew']} days left. To do: "
-                "give fewer of the latter"
+                f"certificates of {params['days']} days would be made again with {params['renew']} days left",
+                "give fewer of the latter",
             )
         if params["authority"]:
             if not os.path.exists(params["authority"]):
-                raise Refused(f"{params['authority']} is not there. To do: correct mesos_common_tls_files")
+                raise Refused(f"{params['authority']} is not there", "correct mesos_common_tls_files")
             pairs = given(rows, params["authority"], params["renew"] * DAY_S, module.warn)
         else:
             pairs, why = made(own, rows, params, module.check_mode)
