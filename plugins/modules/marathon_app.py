@@ -201,7 +201,7 @@ def absent(params: dict[str, Any], options: Options, check_mode: bool) -> dict[s
     app = params["app"] or {}
     app_id = params["id"] or app.get("id")
     if not app_id:
-        raise Failed("neither id nor app says which app is to go. To do: give id")
+        raise Failed("neither id nor app says which app is to go", "give id")
     before = marathon_deploy.remove(marathon_arguments.marathon(params), app_id, options, check_mode)
     diff = marathon_deploy.shown(before or {}, {}, (before or {}).get("env", {}))
     return {"changed": before is not None, "id": app_id, "changes": [], "diff": diff}

@@ -112,6 +112,7 @@ deployments:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import arguments as marathon_arguments
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import info as marathon_info
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
@@ -133,7 +134,7 @@ def main() -> None:
         marathon = marathon_arguments.marathon(params)
         told = marathon_info.tell(marathon, params["id"], params["label"], params["show_env"])
     except Failed as why:
-        module.fail_json(msg=str(why))
+        module.fail_json(**failure("Marathon", [why.problem]))
     module.exit_json(changed=False, **told)
 
 

@@ -130,6 +130,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import agent_state as mesos_agent_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
@@ -169,7 +170,7 @@ def main() -> None:
             time.sleep,
         )
     except Failed as why:
-        module.fail_json(msg=f"{params['hostname'] or params['agent_id']}: {why}")
+        module.fail_json(**failure(params["hostname"] or params["agent_id"], [why.problem]))
     before = done["before"] and done["before"]["state"]
     after = _STATE[done["action"]] if done["action"] else before
     module.exit_json(

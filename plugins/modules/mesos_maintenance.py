@@ -90,6 +90,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed, Operator
@@ -108,7 +109,7 @@ def change(operator: Operator, params: dict[str, Any], check_mode: bool) -> dict
         after = mesos_operator.change_schedule(before, machines, window if params["state"] == "scheduled" else None)
         stuck = [name for name, ip in machines if params["state"] == "unscheduled" and key(name, ip) in out]
         if stuck:
-            raise Failed(f"{', '.join(stuck)} are down and cannot leave the schedule. To do: bring them up")
+            raise Failed(f"{', '.join(stuck)} are down and cannot leave the schedule", "bring them up")
         if after != before and not check_mode:
             operator.set_schedule(after)
     elif params["state"] == "down":
@@ -152,7 +153,7 @@ def main() -> None:
     try:
         done = change(mesos_arguments.operator(module.params), module.params, module.check_mode)
     except Failed as why:
-        module.fail_json(msg=str(why))
+        module.fail_json(**failure("the maintenance schedule", [why.problem]))
     module.exit_json(**done)
 
 

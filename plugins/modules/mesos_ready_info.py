@@ -73,6 +73,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch as mesos_watch
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
@@ -92,7 +93,7 @@ def main() -> None:
         age = host_units.Unit(given["unit"], host_run.run).up_s if given["unit"] else None
         cluster = mesos_arguments.members(given, age)
     except Failed as wrong:
-        module.fail_json(msg=str(wrong))
+        module.fail_json(**failure(module.params["program"], [wrong.problem]))
     module.exit_json(changed=False, **cluster.wait_until(mesos_watch.is_complete, given["wait"]))
 
 

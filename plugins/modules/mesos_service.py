@@ -100,10 +100,9 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch as mesos_watch
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
 
 def main() -> None:
@@ -132,8 +131,8 @@ def main() -> None:
         held = mesos_watch.asked(given["may_restart"], host_run.run)
         service = mesos_watch.Service(given["unit"], given["own"], cluster, given["wait"], host_run.run, held)
         action, due = service.step(given["only"], given["join"], given["files"], given["stamp"], module.check_mode)
-    except (Refused, Failed) as wrong:
-        module.fail_json(msg=f"{given['unit']} on {given['own']}: {wrong}")
+    except Refused as wrong:
+        module.fail_json(**failure(f"{given['unit']} on {given['own']}", [wrong.problem]))
     done = {"start": "started\n", "restart": "restarted\n", "": ""}[action]
     module.exit_json(changed=bool(action), action=action, due=due, diff={"before": "", "after": done})
 

@@ -101,6 +101,7 @@ tasks:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
@@ -111,7 +112,7 @@ def main() -> None:
         operator = mesos_arguments.operator(module.params)
         module.exit_json(changed=False, leader=operator.leader(), agents=operator.agents(), tasks=operator.tasks())
     except Failed as why:
-        module.fail_json(msg=str(why))
+        module.fail_json(**failure("the masters", [why.problem]))
 
 
 if __name__ == "__main__":

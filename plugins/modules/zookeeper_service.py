@@ -111,7 +111,7 @@ ensemble:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
 
 
@@ -147,7 +147,7 @@ def main() -> None:
             server, given["only"], given["join"], given["files"], given["stamp"], module.check_mode
         )
     except Refused as wrong:
-        module.fail_json(msg=f"{given['unit']}: {wrong}")
+        module.fail_json(**failure(given["unit"], [wrong.problem]))
     done = {"start": "started\n", "restart": "restarted\n", "": ""}[action]
     module.exit_json(
         changed=bool(action), action=action, due=due, ensemble=ensemble, diff={"before": "", "after": done}

@@ -28,8 +28,8 @@ class Locked(Failed):
     def __init__(self, app_id: str, deployments: Iterable[str]) -> None:
         self.deployments = list(deployments)
         super().__init__(
-            f"app {app_id} is locked by the deployment {', '.join(self.deployments)}. To do: wait until it is over, or "
-            "set force to cancel it"
+            f"app {app_id} is locked by the deployment {', '.join(self.deployments)}",
+            "wait until it is over, or set force to cancel it",
         )
 
 
@@ -47,7 +47,7 @@ class Marathon:
         wrong = [url for url in self.urls if not url.startswith(("http://", "https://")) or "@" in url]
         if not self.urls or wrong:
             shown = [url.rpartition("@")[2] for url in wrong or self.urls]
-            raise Failed(f"urls {shown} are not as in http://master1:8080. To do: correct them; a login goes elsewhere")
+            raise Failed(f"urls {shown} are not as in http://master1:8080", "correct them; a login goes elsewhere")
         self._send = transport
         self._headers = {"Accept": "application/json"}
         if user is not None:
@@ -89,22 +89,20 @@ class Marathon:
         except OSError as error:
             why = getattr(error, "reason", error)
             raise Failed(
-                f"{method} {path}: {url} does not answer: {why}. To do: run it again; if the change was taken, it is "
-                "not made twice"
+                f"{method} {path}: {url} does not answer: {why}",
+                "run it again; if the change was taken, it is not made twice",
             ) from error
         return self._checked(f"{method} {path}", answer, app_id)
 
     def _checked(self, what: str, answer: Reply, app_id: str = "") -> Any:
         url = self.urls[0]
         if answer.status == 401:
-            raise Failed(f"{what}: {url} wants a login, and this one is none. To do: check user and password")
+            raise Failed(f"{what}: {url} wants a login, and this one is none", "check user and password")
         try:
             document = json.loads(answer.body) if answer.body.strip() else None
         except ValueError as error:
             if 200 <= answer.status < 300:
-                raise Failed(
-                    f"{what}: {url} answers with what is not JSON. To do: check that this is Marathon"
-                ) from error
+                raise Failed(f"{what}: {url} answers with what is not JSON", "check that this is Marathon") from error
             document = None
         if 200 <= answer.status < 300:
             return document

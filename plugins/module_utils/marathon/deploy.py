@@ -110,8 +110,8 @@ def remove(marathon: Marathon, app_id: str, options: Options, check_mode: bool =
         marathon.delete(app_id, options.force)
     if options.wait and not _gone(marathon, _affecting(app_id), options):
         raise Failed(
-            f"app {app_id} is taken away, but its tasks have not ended after {options.timeout_s:g} s. To do: look at "
-            "the agents that run them, and run it again"
+            f"app {app_id} is taken away, but its tasks have not ended after {options.timeout_s:g} s",
+            "look at the agents that run them, and run it again",
         )
     return before
 
@@ -191,14 +191,12 @@ def _runs(marathon: Marathon, wanted: Mapping[str, Any]) -> bool:
     """Whether all instances run and are healthy. Raises Failed where somebody else has changed the app."""
     app = marathon.app(wanted["id"])
     if app is None:
-        raise Failed(
-            f"app {wanted['id']} was taken away by somebody else meanwhile. To do: run it again if it is to stay"
-        )
+        raise Failed(f"app {wanted['id']} was taken away by somebody else meanwhile", "run it again if it is to stay")
     changed = marathon_app.differences(wanted, app)
     if changed:
         raise Failed(
-            f"app {wanted['id']} was changed by somebody else meanwhile: {', '.join(changed)}. To do: find out who, "
-            "and run it again"
+            f"app {wanted['id']} was changed by somebody else meanwhile: {', '.join(changed)}",
+            "find out who, and run it again",
         )
     instances = app["instances"]
     healthy = app.get("tasksHealthy", 0) >= instances if app.get("healthChecks") else True

@@ -50,7 +50,7 @@ class Ledger:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
-            raise Failed(f"ledger {self.path} cannot be read: {error}. To do: restore it, or move it away") from error
+            raise Failed(f"ledger {self.path} cannot be read: {error}", "restore it, or move it away") from error
         return told
 
     def _change(self, change: Callable[[dict[str, dict[str, str]]], Any]) -> None:
@@ -68,9 +68,7 @@ class Ledger:
             finally:
                 os.close(lock)
         except OSError as error:
-            raise Failed(
-                f"ledger {self.path} cannot be written: {error}. To do: give one in a writable folder"
-            ) from error
+            raise Failed(f"ledger {self.path} cannot be written: {error}", "give one in a writable folder") from error
 
     def _write(self, folder: str, rows: Mapping[str, Any]) -> None:
         """Whole or not at all: a half ledger would forget drains."""
@@ -97,7 +95,7 @@ def decide(agent: Mapping[str, Any] | None, wanted: str, ours: bool, takeover: b
     if agent is None:
         if wanted == "gone":
             return None
-        raise Failed("no agent of this name is registered. To do: check the name and that the agent runs")
+        raise Failed("no agent of this name is registered", "check the name and that the agent runs")
     name, state = f"{agent['hostname']} ({agent['id']})", agent["state"]
     if wanted == "gone":
         return "gone"
@@ -110,7 +108,7 @@ def decide(agent: Mapping[str, Any] | None, wanted: str, ours: bool, takeover: b
         return None
     if not ours and not takeover:
         raise Failed(
-            f"{name} is {state}, and not by us. To do: ask who did it; if it may be undone, run again with takeover"
+            f"{name} is {state}, and not by us", "ask who did it; if it may be undone, run again with takeover"
         )
     # A drain cannot be called off while it goes on; what is DRAINED can be.
     return "reactivate"
@@ -187,8 +185,8 @@ def _not_in_schedule(operator: Operator, agent: Mapping[str, Any]) -> None:
             key = mesos_operator.machine_key(machine.get("hostname", ""), machine.get("ip", ""))
             if key == mesos_operator.machine_key(agent["hostname"], agent["ip"]):
                 raise Failed(
-                    f"{agent['hostname']} is in the maintenance schedule, and Mesos refuses to drain it as well. "
-                    "To do: take it out of the schedule, or use the schedule alone"
+                    f"{agent['hostname']} is in the maintenance schedule, and Mesos refuses to drain it as well",
+                    "take it out of the schedule, or use the schedule alone",
                 )
 
 
@@ -207,7 +205,7 @@ def _wait(
     while True:
         agent = mesos_operator.pick(operator.agents(), None, agent_id)
         if agent is None:
-            raise Failed(f"agent {agent_id} went away while it was waited for. To do: look at the agent's log")
+            raise Failed(f"agent {agent_id} went away while it was waited for", "look at the agent's log")
         if agent["state"] in states:
             return
         tasks = operator.tasks(agent_id)
@@ -218,6 +216,7 @@ def _wait(
         if clock() >= end:
             raise Failed(
                 f"{agent['hostname']} ({agent_id}) is {agent['state']} and not {states[0]} after {timeout_s:g} s; "
-                f"waited for: {mesos_operator.blockers(tasks)}. To do: end these tasks, or wait longer"
+                f"waited for: {mesos_operator.blockers(tasks)}",
+                "end these tasks, or wait longer",
             )
         sleep(min(1.0, max(end - clock(), 0.05)))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flag_table as mesos_flag_table
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import limits as mesos_limits
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import marathon_flag_table
@@ -88,51 +89,55 @@ def known(
     return flags
 
 
-def problems(host: str, program: str, settings: Mapping[str, Any], flags: Mapping[str, Flag]) -> list[str]:
-    """What is wrong with the settings (flag -> value), one sentence each with host, value and remedy."""
-    found: list[str] = []
+def _wrong(cause: str, remedy: str) -> Problem:
+    return Problem("invalid_flag", "mesos", cause, "", remedy)
+
+
+def problems(program: str, settings: Mapping[str, Any], flags: Mapping[str, Flag]) -> list[Problem]:
+    """What is wrong with the settings (flag -> value)."""
+    found: list[Problem] = []
     given: dict[str, str] = {}
     for name, value in settings.items():
         flag = flags.get(name)
         if flag is None:
             near = difflib.get_close_matches(name, flags, 1)
             hint = f"write {near[0]}" if near else "take it out"
-            found.append(f"{host}: {program} of this flavour and version has no flag {name}. To do: {hint}")
+            found.append(_wrong(f"{program} of this flavour and version has no flag {name}", hint))
             continue
         if flag.name in given:
             found.append(
-                f"{host}: {program} is given {flag.name} twice, as {given[flag.name]} and as {name}. To do: keep one"
+                _wrong(f"{program} is given {flag.name} twice, as {given[flag.name]} and as {name}", "keep one")
             )
         given[flag.name] = name
         shown = "(hidden)" if flag.name in SECRETS or ("://" in str(value) and "@" in str(value)) else repr(value)
         must = mesos_values.problem(flag.kind, value, _choices(flag, value))
         if must:
-            found.append(f"{host}: {program} flag {name} is {shown}. To do: it must be {must}")
+            found.append(_wrong(f"{program} flag {name} is {shown}", f"it must be {must}"))
         elif flag.name in _WITHOUT_DUPLICATES:
             parts = [part for part in str(value).split(",") if part]
             doubled = sorted({part for part in parts if parts.count(part) > 1})
             if doubled:
-                found.append(f"{host}: {program} flag {name} names {', '.join(doubled)} twice. To do: name it once")
+                found.append(_wrong(f"{program} flag {name} names {', '.join(doubled)} twice", "name it once"))
     effective = {flag: mesos_values.text_of(settings[name]) for flag, name in given.items()}
     found += [
-        f"{host}: {program} needs the flag {name}, and it is not set. To do: set it"
+        _wrong(f"{program} needs the flag {name}, and it is not set", "set it")
         for name in _MUST[program]
         if name not in effective and not (name == "master" and "master_detector" in effective)
     ]
     found += [
-        f"{host}: {program} is given {one} and {other}, which exclude each other. To do: keep one"
+        _wrong(f"{program} is given {one} and {other}, which exclude each other", "keep one")
         for one, other in _EXCLUSIVE
         if one in effective and other in effective
     ]
     if program != "marathon":
         found += [
-            f"{host}: {program} flag {name} is {effective[name]!r}. To do: it must be {must}"
+            _wrong(f"{program} flag {name} is {effective[name]!r}", f"it must be {must}")
             for name, must in mesos_limits.problems(effective, flags)
         ]
     if program == "agent":
-        found += _agent_problems(host, effective)
+        found += _agent_problems(effective)
     if program == "master" and "zk" in effective and "quorum" not in effective:
-        found.append(f"{host}: master is given zk without quorum. To do: set quorum to a majority of the masters")
+        found.append(_wrong("master is given zk without quorum", "set quorum to a majority of the masters"))
     return found
 
 
@@ -143,44 +148,49 @@ def _choices(flag: Flag, value: Any) -> tuple[str, ...]:
     return flag.choices
 
 
-def _agent_problems(host: str, flags: Mapping[str, str]) -> list[str]:
+def _agent_problems(flags: Mapping[str, str]) -> list[Problem]:
     found = []
     isolation = flags.get("isolation", "").split(",")
     gpus = gpus_of(flags.get("resources", ""))
     devices = flags.get("nvidia_gpu_devices")
     if "gpu/nvidia" in isolation:
         found += [
-            f"{host}: isolation has gpu/nvidia without {name}. To do: add {name} to isolation"
+            _wrong(f"isolation has gpu/nvidia without {name}", f"add {name} to isolation")
             for name in _ISOLATION_FOR_GPUS
             if name not in isolation
         ]
         if (gpus or 0) > 0 and devices is None:
-            found.append(f"{host}: resources have gpus:{gpus:g} without nvidia_gpu_devices. To do: set both or neither")
+            found.append(_wrong(f"resources have gpus:{gpus:g} without nvidia_gpu_devices", "set both or neither"))
         if devices is not None and gpus is None:
-            found.append(
-                f"{host}: nvidia_gpu_devices is {devices} without gpus in resources. To do: set both or neither"
-            )
+            found.append(_wrong(f"nvidia_gpu_devices is {devices} without gpus in resources", "set both or neither"))
         if devices is not None and gpus is not None and len([one for one in devices.split(",") if one]) != gpus:
             found.append(
-                f"{host}: nvidia_gpu_devices is {devices}, but resources have gpus:{gpus:g}. To do: make the counts "
-                "equal"
+                _wrong(f"nvidia_gpu_devices is {devices}, but resources have gpus:{gpus:g}", "make the counts equal")
             )
     elif devices is not None:
         found.append(
-            f"{host}: nvidia_gpu_devices is {devices!r} without the isolator gpu/nvidia. To do: add gpu/nvidia, "
-            "filesystem/linux and cgroups/devices to isolation"
+            _wrong(
+                f"nvidia_gpu_devices is {devices!r} without the isolator gpu/nvidia",
+                "add gpu/nvidia, filesystem/linux and cgroups/devices to isolation",
+            )
         )
     elif (gpus or 0) > 0:
         found.append(
-            f"{host}: resources have gpus:{gpus:g} without the isolator gpu/nvidia, so tasks would be promised cards "
-            "that they cannot open. To do: add gpu/nvidia, filesystem/linux and cgroups/devices to isolation"
+            _wrong(
+                f"resources have gpus:{gpus:g} without the isolator gpu/nvidia, so tasks would be promised cards "
+                "that they cannot open",
+                "add gpu/nvidia, filesystem/linux and cgroups/devices to isolation",
+            )
         )
     for pair in filter(None, flags.get("attributes", "").split(";")):
         name, colon, value = pair.partition(":")
         if not colon or not value or not re.fullmatch(r"[A-Za-z0-9_/.-]+", name + value, re.ASCII):
             found.append(
-                f"{host}: attribute {pair!r} is not name:value with letters, digits and _ / . - only; brackets and "
-                "braces crash the agent. To do: rewrite it"
+                _wrong(
+                    f"attribute {pair!r} is not name:value with letters, digits and _ / . - only; brackets and "
+                    "braces crash the agent",
+                    "rewrite it",
+                )
             )
     return found
 
@@ -191,9 +201,7 @@ def gpus_of(resources: str) -> float | None:
     return sum(float(number) for number in found) if found else None
 
 
-def environment_problems(
-    host: str, program: str, environment: Mapping[str, Any], flags: Mapping[str, Flag]
-) -> list[str]:
+def environment_problems(program: str, environment: Mapping[str, Any], flags: Mapping[str, Flag]) -> list[Problem]:
     """As `problems`, for variables (MESOS_X, MARATHON_X, LIBPROCESS_X); others are not looked at."""
     prefix = "MARATHON_" if program == "marathon" else "MESOS_"
     found = []
@@ -206,20 +214,20 @@ def environment_problems(
             near = difflib.get_close_matches(name, by_variable, 1)
             hint = f"write {near[0]}" if near else "take it out"
             what = "stops at" if program == "marathon" else "passes over"
-            found.append(f"{host}: {program} has no flag for {name} and {what} it. To do: {hint}")
+            found.append(_wrong(f"{program} has no flag for {name} and {what} it", hint))
         elif name in mesos_flag_table.NOT_VARIABLES:
-            found.append(f"{host}: nothing reads {name}. To do: write {mesos_flag_table.NOT_VARIABLES[name]}")
+            found.append(_wrong(f"nothing reads {name}", f"write {mesos_flag_table.NOT_VARIABLES[name]}"))
         elif name.startswith("LIBPROCESS_"):
             kind = mesos_flag_table.LIBPROCESS.get(name)
             if kind is None:
                 near = difflib.get_close_matches(name, mesos_flag_table.LIBPROCESS, 1)
                 hint = f"write {near[0]}" if near else "take it out"
-                found.append(f"{host}: nothing reads {name}. To do: {hint}")
+                found.append(_wrong(f"nothing reads {name}", hint))
                 continue
             must = mesos_values.problem(kind, value, mesos_flag_table.LIBPROCESS_CHOICES.get(name, ()))
             if must:
-                found.append(f"{host}: {name} is {value!r}. To do: it must be {must}")
-    return found + problems(host, program, settings, flags)
+                found.append(_wrong(f"{name} is {value!r}", f"it must be {must}"))
+    return found + problems(program, settings, flags)
 
 
 def render(

@@ -113,7 +113,7 @@ def needs(files: Iterable[str], run: Run, shown: str = "") -> Needs:
             continue
         code, out, error = run(["env", "-i", *ENVIRONMENT, *more, "ldd", path], None, 60)
         if code == NOT_FOUND:
-            raise Refused("ldd cannot be run. To do: install libc-bin (Debian, Ubuntu) or glibc-common (EL)")
+            raise Refused("ldd cannot be run", "install libc-bin (Debian, Ubuntu) or glibc-common (EL)")
         one = parse(out, error)
         told.versions += [text for text in one.versions if text not in told.versions]
         for name, place in one.found.items():
@@ -200,7 +200,7 @@ def links(home: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except OSError as why:
-        raise Refused(f"{directory} is not what this module made: {why.strerror}. To do: move it away") from why
+        raise Refused(f"{directory} is not what this module made: {why.strerror}", "move it away") from why
 
 
 def wanted_links(home: str, chosen: dict[str, str]) -> dict[str, str]:

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+
 GRACE_MOST_S = 365 * 86400
 # States of a task that holds its resources.
 LIVE = ("TASK_STAGING", "TASK_STARTING", "TASK_RUNNING", "TASK_KILLING", "TASK_UNREACHABLE")
@@ -38,8 +40,8 @@ class Reply:
 Transport = Callable[[str, str, Mapping[str, str], "bytes | None"], Reply]
 
 
-class Failed(Exception):
-    """A call that did not do what was asked; the text says why and what to do."""
+class Failed(Refused):
+    """A call that did not do what it was for."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -55,7 +57,7 @@ def http_transport(timeout_s: float = 10.0, ca_file: str | None = None) -> Trans
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:
-        raise Failed(f"ca_file {ca_file}: {error}. To do: give a file with certificates in PEM") from error
+        raise Failed(f"ca_file {ca_file}: {error}", "give a file with certificates in PEM") from error
     opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=context))
 
     def send(method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
@@ -102,7 +104,7 @@ class Operator:
         self.masters = [url.rstrip("/") for url in masters]
         wrong = [url for url in self.masters if not url.startswith(("http://", "https://"))]
         if not self.masters or wrong:
-            raise Failed(f"masters {wrong or self.masters} are no URLs. To do: give each as in http://master1:5050")
+            raise Failed(f"masters {wrong or self.masters} are no URLs", "give each as in http://master1:5050")
         self._send = transport
         self._headers = {"Accept": "application/json"}
         if principal is not None:
@@ -130,7 +132,7 @@ class Operator:
                 told = urllib.parse.urlsplit(urllib.parse.urljoin(url, location))
                 return f"{told.scheme}://{told.netloc}"
             tried.append(f"{url}: knows no leader (status {answer.status})")
-        raise Failed(f"no master leads: {'; '.join(tried)}. To do: check that a quorum of masters and ZooKeeper run")
+        raise Failed(f"no master leads: {'; '.join(tried)}", "check that a quorum of masters and ZooKeeper run")
 
     def _ask(self, method: str, path: str, document: Any = None) -> Reply:
         """The leader's answer. A new leader is looked for once; the calls can be made twice without harm."""
@@ -143,7 +145,7 @@ class Operator:
             except OSError as error:
                 if last:
                     why = getattr(error, "reason", error)
-                    raise Failed(f"{url}{path} does not answer: {why}. To do: look at the master's log") from error
+                    raise Failed(f"{url}{path} does not answer: {why}", "look at the master's log") from error
             else:
                 if answer.status not in (307, 503) or last:
                     return answer
@@ -153,9 +155,9 @@ class Operator:
     def _checked(self, what: str, answer: Reply) -> Any:
         text = answer.body.decode("utf-8", "replace").strip()
         if answer.status == 401:
-            raise Failed(f"{what}: the master wants a login, and this one is none. To do: check principal and secret")
+            raise Failed(f"{what}: the master wants a login, and this one is none", "check principal and secret")
         if answer.status == 403:
-            raise Failed(f"{what}: the master's ACLs do not allow it. To do: give the principal that right in --acls")
+            raise Failed(f"{what}: the master's ACLs do not allow it", "give the principal that right in --acls")
         if not 200 <= answer.status < 300:
             raise Failed(f"{what}: {self._leader} answers {answer.status}: {text or 'nothing'}")
         try:
@@ -187,7 +189,7 @@ class Operator:
         """Kills the agent's tasks within the grace and takes no new ones."""
         if not 0 <= grace_s <= GRACE_MOST_S:
             # More than 64 bits of nanoseconds is taken without a word, and means something else.
-            raise Failed(f"grace of {grace_s} s. To do: give 0 to {GRACE_MOST_S}, which is a year")
+            raise Failed(f"grace of {grace_s} s", f"give 0 to {GRACE_MOST_S}, which is a year")
         # An object with seconds: of nanoseconds the master reads nothing and kills at once, text it refuses.
         body = {"agent_id": {"value": agent_id}, "max_grace_period": {"seconds": grace_s}, "mark_gone": mark_gone}
         self.call("DRAIN_AGENT", body)
@@ -294,7 +296,7 @@ def pick(agents: Iterable[Mapping[str, Any]], hostname: str | None, agent_id: st
         found = found or [row for row in rows if row["hostname"].lower() == wanted.lower()]
     if len(found) > 1:
         ids = ", ".join(row["id"] for row in found)
-        raise Failed(f"{hostname}: agents {ids} have this hostname. To do: give agent_id")
+        raise Failed(f"{hostname}: agents {ids} have this hostname", "give agent_id")
     return dict(found[0]) if found else None
 
 

@@ -92,7 +92,7 @@ def latest(work_dir: str) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as why:
-        raise Refused(f"{work_dir}/meta/slaves/latest is no link: {why.strerror}. To do: look at work_dir") from why
+        raise Refused(f"{work_dir}/meta/slaves/latest is no link: {why.strerror}", "look at work_dir") from why
 
 
 def pending(place: Place) -> dict[str, Any] | None:
@@ -123,9 +123,9 @@ def environment(text: str, cards: Mapping[int, str]) -> str:
     names = [line.partition("=")[0] for line in lines]
     for needed in ("MESOS_RESOURCES", "MESOS_ISOLATION"):
         if needed not in names:
-            raise Refused(f"{needed} is not in the agent's environment. To do: run the role mesos_agent")
+            raise Refused(f"{needed} is not in the agent's environment", "run the role mesos_agent")
     if cards and "gpu/nvidia" not in lines[names.index("MESOS_ISOLATION")]:
-        raise Refused("the agent was started without the isolator gpu/nvidia. To do: run the role mesos_agent")
+        raise Refused("the agent was started without the isolator gpu/nvidia", "run the role mesos_agent")
     resources = lines[names.index("MESOS_RESOURCES")].partition("=")[2]
     numbers = sorted(cards)
     changed = {
@@ -150,7 +150,7 @@ def _resources(value: str, gpus: int) -> str:
     quote = value[:1] if value[:1] in ("'", '"') and value[-1:] == value[:1] else ""
     inner = value[1:-1] if quote else value
     if inner.lstrip().startswith(("[", "file:", "/")):
-        raise Refused("MESOS_RESOURCES is JSON or a file, which is not edited. To do: give name:value;name:value")
+        raise Refused("MESOS_RESOURCES is JSON or a file, which is not edited", "give name:value;name:value")
     kept = _GPUS.sub("", inner).strip("; ")
     return f"{quote}{kept}{';' if kept else ''}gpus:{gpus}{quote}"
 
@@ -160,7 +160,7 @@ def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> dict[
     today = index_by_uuid(devices)
     missing = sorted(set(uuids) - set(today))
     if missing:
-        raise Refused(f"{', '.join(missing)} have no index now. To do: look at `gpu-agent status` on the host")
+        raise Refused(f"{', '.join(missing)} have no index now", "look at `gpu-agent status` on the host")
     return {today[uuid]: uuid for uuid in uuids}
 
 
@@ -177,7 +177,7 @@ def tasks_of_agent(url: str, timeout_s: float = 5.0, ca_file: str | None = None)
     try:
         https = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=ca_file))
     except OSError as why:
-        raise Refused(f"{ca_file} cannot be read: {why}. To do: run the role mesos_agent") from why
+        raise Refused(f"{ca_file} cannot be read: {why}", "run the role mesos_agent") from why
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({}), https).open(
             f"{url}/state", timeout=timeout_s
@@ -185,7 +185,7 @@ def tasks_of_agent(url: str, timeout_s: float = 5.0, ca_file: str | None = None)
             state = json.load(answer)
     except urllib.error.URLError as why:
         if isinstance(why.reason, ssl.SSLError):
-            raise Refused(f"{url}: {why.reason}. To do: give the URL by which its certificate names it") from why
+            raise Refused(f"{url}: {why.reason}", "give the URL by which its certificate names it") from why
         return []
     except (OSError, ValueError):
         return []
@@ -282,7 +282,7 @@ class Replacement:
                 return file.read()
         except (OSError, ValueError) as why:
             what = getattr(why, "strerror", None) or "it is no UTF-8"
-            raise Refused(f"{self.place.environment} cannot be read: {what}. To do: run the role mesos_agent") from why
+            raise Refused(f"{self.place.environment} cannot be read: {what}", "run the role mesos_agent") from why
 
     def _wanted(self) -> str:
         return environment(self._text(), self.cards)
@@ -291,13 +291,13 @@ class Replacement:
         """Raises Refused where the agent is another one than was drained, or has tasks."""
         now = latest(self.place.work_dir)
         if now not in (None, self.agent_id):
-            raise Refused(f"the agent here is {now}, and {self.agent_id} was drained. To do: decide again")
+            raise Refused(f"the agent here is {now}, and {self.agent_id} was drained", "decide again")
         self._wanted()
         if now is not None:
             url, ca_file = self.place.answers_at()
             tasks = tasks_of_agent(url, ca_file=ca_file)
             if tasks:
-                raise Refused(f"the agent has tasks: {', '.join(tasks)}. To do: drain it, or leave it")
+                raise Refused(f"the agent has tasks: {', '.join(tasks)}", "drain it, or leave it")
 
     def carry_out(self, reboot: bool = False) -> None:
         """All of it; with `reboot` the host boots in the place of the start. Raises Refused."""
@@ -311,7 +311,7 @@ class Replacement:
             os.unlink(self.place.pending)
             # Somebody has brought the agent back in between, and a job has started.
             self._systemctl("start")
-            raise Refused(f"processes {', '.join(map(str, alive))} of its tasks live. To do: drain it, or leave it")
+            raise Refused(f"processes {', '.join(map(str, alive))} of its tasks live", "drain it, or leave it")
         # The list goes first: cut in between, the agent refuses to start, and gives nobody a card that is to go.
         mode = os.stat(self.place.environment).st_mode & 0o7777
         try:
@@ -321,7 +321,7 @@ class Replacement:
             os.unlink(self.place.pending)
             self._systemctl("start")
             raise Refused(
-                f"{self.place.environment} cannot be written: {why.strerror}. To do: make room on the disk"
+                f"{self.place.environment} cannot be written: {why.strerror}", "make room on the disk"
             ) from why
         if latest(self.place.work_dir) is not None:
             directory = os.path.join(self.place.work_dir, "meta/slaves")
@@ -342,9 +342,9 @@ class Replacement:
                 return
             status, _said = self.run(["systemctl", "is-failed", "--quiet", self.place.unit])
             if status == 0:
-                raise Refused(f"{self.place.unit} fails with the new list. To do: journalctl -u {self.place.unit}")
+                raise Refused(f"{self.place.unit} fails with the new list", f"journalctl -u {self.place.unit}")
             self.sleep(0.25)
-        raise Refused(f"{self.place.unit} has not registered in {self.place.start_s:g} s. To do: look at its log")
+        raise Refused(f"{self.place.unit} has not registered in {self.place.start_s:g} s", "look at its log")
 
     def _systemctl(self, verb: str) -> None:
         self._do(["systemctl", verb, self.place.unit])

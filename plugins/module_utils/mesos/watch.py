@@ -304,8 +304,8 @@ class Service(Unit):
             seen = self.cluster.wait_until(is_complete, self.wait_s)
             if not seen["complete"]:
                 raise Refused(
-                    f"a restart is due and was not done, since not all do their work: {'; '.join(seen['problems'])}. "
-                    "To do: bring that back, then run again"
+                    f"a restart is due and was not done, since not all do their work: {'; '.join(seen['problems'])}",
+                    "bring that back, then run again",
                 )
             # Who leads may have changed while this one waited.
             if only == "follower" and self._row(seen)["leads"]:

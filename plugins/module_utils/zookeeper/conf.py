@@ -58,7 +58,7 @@ def zoo_cfg(settings: Mapping[str, Any], servers: Sequence[Mapping[str, Any]]) -
     """The text of zoo.cfg.
 
     :param settings: the role's variables without their prefix; sizes and times in the units of the variables.
-    :param servers: ``id`` and ``host`` of each, as `zookeeper_plan` has them.
+    :param servers: ``id`` and ``host`` of each, as `zookeeper_ensemble` has them.
     """
     step = QUORUM_AUTH.index(settings["quorum_auth"])
     lines: dict[str, Any] = {

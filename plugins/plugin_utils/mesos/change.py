@@ -17,9 +17,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.indices import index_by_uuid
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import cards_of
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import problem
 
 _PORTS = r"ports:(\[[^]]*\])"
 SCALARS = ("cpus", "mem", "disk")
@@ -49,7 +50,7 @@ def span(text: Any) -> tuple[int, int]:
     """(low, high) of low-high. Raises Refused."""
     found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", str(text), re.ASCII)
     if not found:
-        raise Refused(f"mesos_agent_ports has {text!r}. To do: give ranges as in 31000-32000")
+        raise Refused(f"mesos_agent_ports has {text!r}", "give ranges as in 31000-32000")
     return int(found[1]), int(found[2])
 
 
@@ -91,8 +92,8 @@ def difference(was: Iterable[str], now: Iterable[str]) -> str:
     return " and ".join(f"{word} {', '.join(sorted(cards))}" for word, cards in sides if cards)
 
 
-def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> list[str]:
-    """Why an agent with a checkpoint cannot be given the environment file `text`; one sentence each."""
+def problems(node: Mapping[str, Any], text: str, work_dir: str) -> list[Problem]:
+    """Why an agent with a checkpoint cannot be given the environment file `text`."""
     if not node["agent_id"]:
         return []
     before, after = node["environment"], mesos_node.environment(text)
@@ -126,9 +127,11 @@ def problems(host: str, node: Mapping[str, Any], text: str, work_dir: str) -> li
         return []
     where = before.get("MESOS_WORK_DIR", work_dir)
     return [
-        f"{host}: the agent {node['agent_id']} would not come back, or give out wrong cards: {'; '.join(told)}. To do: "
-        "take the change back; or drain the agent (baremetal.gpu.mesos_agent_state, state: drained), stop mesos-agent, "
-        f"remove {where}/meta/slaves/latest and run this again"
+        problem(
+            f"the agent {node['agent_id']} would not come back, or give out wrong cards: {'; '.join(told)}",
+            "take the change back; or drain the agent (baremetal.gpu.mesos_agent_state, state: drained), stop "
+            f"mesos-agent, remove {where}/meta/slaves/latest and run this again",
+        )
     ]
 
 

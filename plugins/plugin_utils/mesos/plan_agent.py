@@ -19,6 +19,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import (
     AGENT,
     Draft,
     Row,
+    problem,
     set_address,
     set_master,
 )
@@ -34,73 +35,76 @@ BOOT = {
 
 def settle(draft: Draft) -> None:
     """All that an agent is told."""
-    asked, node, gpu = draft.asked, draft.asked["node"], draft.asked["gpu"]
-    set_address(draft, asked["hostname"], "mesos_agent_hostname")
-    draft.set("work_dir", asked["work_dir"], "mesos_agent_work_dir")
-    draft.attempt(lambda: set_master(draft, asked["chroot"]))
-    if "reconfiguration_policy" not in asked["flags"]:
+    params, node, gpu = draft.params, draft.params["node"], draft.params["gpu"]
+    set_address(draft, params["hostname"], "mesos_agent_hostname")
+    draft.set("work_dir", params["work_dir"], "mesos_agent_work_dir")
+    draft.attempt(lambda: set_master(draft, params["chroot"]))
+    if "reconfiguration_policy" not in params["flags"]:
         # With `equal` not even more memory would be taken.
         draft.settings["reconfiguration_policy"] = "additive"
-    if asked["home"]:
-        draft.settings["launcher_dir"] = f"{asked['home']}/libexec/mesos"
+    if params["home"]:
+        draft.settings["launcher_dir"] = f"{params['home']}/libexec/mesos"
     _cgroups(draft)
     built_in = pci.gpus(gpu.get("pci"))
-    wanted = asked["gpus"] == "healthy"
+    wanted = params["gpus"] == "healthy"
     if wanted and built_in and not gpu.get("devices"):
         draft.refuse(
-            f"has {len(built_in)} cards, and none answers. To do: mend the driver (playbooks/node.yml), or set "
-            "mesos_agent_gpus: none"
+            f"has {len(built_in)} cards, and none answers",
+            "mend the driver (playbooks/node.yml), or set mesos_agent_gpus: none",
         )
     before = node["environment"]
     kept = cards_of(before)
-    held_back = set(asked["exclude_gpus"])
+    held_back = set(params["exclude_gpus"])
     strangers = sorted(held_back - {row.get("uuid") for row in gpu.get("devices") or []})
     if strangers:
-        draft.refuse(f"mesos_agent_exclude_gpus has {', '.join(strangers)}, not on this host. To do: take it out")
+        draft.refuse(f"mesos_agent_exclude_gpus has {', '.join(strangers)}, not on this host", "take it out")
     if not wanted:
         held_back = {row.get("uuid") for row in gpu.get("devices") or []}
-    site = {**asked["attributes"], **({"rack": asked["rack"]} if asked["rack"] else {})}
+    site = {**params["attributes"], **({"rack": params["rack"]} if params["rack"] else {})}
     # An operator's attribute is taken as it was written or not at all.
     draft.problems += [
-        f"{draft.host}: attribute {name}: {value!r} has characters at which an agent crashes or which it drops. To do: "
-        "take letters, digits and _ / . -"
+        problem(
+            f"attribute {name}: {value!r} has characters at which an agent crashes or which it drops",
+            "take letters, digits and _ / . -",
+        )
         for name, value in site.items()
         if mesos_render.attribute(name) != str(name) or mesos_render.attribute(value) != str(value)
     ]
     published = mesos_change.attributes(before)
-    slots = draft.attempt(lambda: _slots(asked["gpu_slots"]))
+    slots = draft.attempt(lambda: _slots(params["gpu_slots"]))
     feed = allocatable.feed(gpu, gpu.get("health"), held_back, kept, site, published, slots)
-    if wanted and asked["reconciled"]:
+    if wanted and params["reconciled"]:
         feed = {**feed, "gpus": _left_to_the_reconciler(draft, feed["gpus"])}
-    reserve = {name: _number(f"mesos_agent_reserve.{name}", value) for name, value in asked["reserve"].items()}
+    reserve = {name: _number(f"mesos_agent_reserve.{name}", value) for name, value in params["reserve"].items()}
     capacity = {
         **mesos_change.steady(node, reserve, before),
         "reserve": reserve,
-        "ports": [mesos_change.span(one) for one in asked["ports"]],
+        "ports": [mesos_change.span(one) for one in params["ports"]],
     }
-    found = draft.attempt(lambda: mesos_render.agent_settings(draft.host, feed, capacity, asked["isolation"])) or {}
+    found = draft.attempt(lambda: mesos_render.agent_settings(feed, capacity, params["isolation"])) or {}
     for name, value in found.items():
         draft.settings[name] = value
     for name in ("resources", "attributes", "isolation", "nvidia_gpu_devices", "image_providers"):
         draft.owned[name] = f"the facts of the host, and mesos_agent_{_OWNERS.get(name, name)}"
     draft.notes[UUIDS] = ",".join(card["uuid"] for card in feed["gpus"])
     sliced = {row.get("uuid") for row in gpu.get("devices") or [] if (row.get("mig") or {}).get("enabled")}
-    draft.notes[HELD_BACK] = ",".join(sorted({*asked["exclude_gpus"], *filter(None, sliced)}))
+    draft.notes[HELD_BACK] = ",".join(sorted({*params["exclude_gpus"], *filter(None, sliced)}))
     if feed["gpus"] and node["device_directories"]:
         draft.refuse(
             f"{', '.join(node['device_directories'])} is a directory, at which the launch of a container with a card "
-            "fails. To do: remove it, or move it elsewhere"
+            "fails",
+            "remove it, or move it elsewhere",
         )
-    if asked["authentication"] != "off":
-        draft.set("credential", asked["credential_file"], "mesos_common_authentication")
+    if params["authentication"] != "off":
+        draft.set("credential", params["credential_file"], "mesos_common_authentication")
         draft.file(
-            asked["credential_file"], mesos_render.credential(AGENT, asked["secrets"].get(AGENT, "")), "0600", True
+            params["credential_file"], mesos_render.credential(AGENT, params["secrets"].get(AGENT, "")), "0600", True
         )
 
 
 def _left_to_the_reconciler(draft: Draft, cards: list[Row]) -> list[Row]:
     """The list that a registered agent has: another one is the reconciler's to give, which drains the agent first."""
-    before = mesos_change.as_before(draft.asked["node"], draft.asked["gpu"].get("devices") or [])
+    before = mesos_change.as_before(draft.params["node"], draft.params["gpu"].get("devices") or [])
     if before is None:
         return cards
     change = mesos_change.difference((card["uuid"] for card in before), (card["uuid"] for card in cards))
@@ -115,7 +119,7 @@ def _left_to_the_reconciler(draft: Draft, cards: list[Row]) -> list[Row]:
 def _number(name: str, value: Any) -> float:
     """Also of text, which a template makes. Raises Refused."""
     if not re.fullmatch(r"\d+(\.\d+)?", str(value), re.ASCII):
-        raise Refused(f"{name} is {value!r}. To do: give a number from 0 on")
+        raise Refused(f"{name} is {value!r}", "give a number from 0 on")
     return float(value)
 
 
@@ -124,7 +128,7 @@ def _slots(value: Any) -> int | None:
     if value == "auto":
         return None
     if not re.fullmatch(r"\d{1,3}", str(value), re.ASCII):
-        raise Refused(f"mesos_agent_gpu_slots is {value!r}. To do: give auto, or the number of cards")
+        raise Refused(f"mesos_agent_gpu_slots is {value!r}", "give auto, or the number of cards")
     return int(value)
 
 
@@ -132,16 +136,16 @@ _OWNERS = {"resources": "reserve", "nvidia_gpu_devices": "exclude_gpus", "image_
 
 
 def _cgroups(draft: Draft) -> None:
-    asked, found = draft.asked, draft.asked["node"]["cgroups"]
-    old = asked["flavour"] == "apache" and mesos_flags.is_older(str(asked["version"]), (1, 12))
+    params, found = draft.params, draft.params["node"]["cgroups"]
+    old = params["flavour"] == "apache" and mesos_flags.is_older(str(params["version"]), (1, 12))
     known = CGROUPS["old" if old else "new"]
-    name = f"{'Apache Mesos' if asked['flavour'] == 'apache' else 'ClusterD'} {asked['version']}"
-    if found == "v2" and "systemd_enable_support" not in asked["flags"]:
+    name = f"{'Apache Mesos' if params['flavour'] == 'apache' else 'ClusterD'} {params['version']}"
+    if found == "v2" and "systemd_enable_support" not in params["flags"]:
         draft.settings["systemd_enable_support"] = False
     if found in known:
-        containerizers = str(asked["flags"].get("containerizers", "mesos"))
-        if found == "v2" and asked["flavour"] == "apache" and "docker" in containerizers.split(","):
-            draft.refuse(f"containerizers is {containerizers}: with cgroup v2 there is only mesos. To do: set that")
+        containerizers = str(params["flags"].get("containerizers", "mesos"))
+        if found == "v2" and params["flavour"] == "apache" and "docker" in containerizers.split(","):
+            draft.refuse(f"containerizers is {containerizers}: with cgroup v2 there is only mesos", "set that")
         return
     if found == "hybrid":
         why = (
@@ -152,4 +156,4 @@ def _cgroups(draft: Draft) -> None:
         told = {"v2": "cgroups are v2", "v1": "cgroups are v1"}.get(found, "no cgroups are mounted")
         why = f"{told}, and {name} knows only {' and '.join(known)}"
     ways = " or with ".join(BOOT[kind] for kind in known if kind in BOOT)
-    draft.refuse(f"{why}. To do: boot with {ways}")
+    draft.refuse(why, f"boot with {ways}")

@@ -19,6 +19,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 # Isolators that every host gets, and those that come with the cards. Without filesystem/linux the agent says so,
 # without cgroups/devices it aborts.
 ISOLATION = ("cgroups/cpu", "cgroups/mem", "disk/du", "filesystem/linux", "docker/runtime")
+# The code of a change of the masters that the operator has to confirm.
+UNCONFIRMED = "unconfirmed_change"
 GPU_ISOLATION = ("cgroups/devices", "gpu/nvidia")
 
 
@@ -37,43 +39,39 @@ def _loses(text: str) -> bool:
     return not re.fullmatch(r"-?(0|[1-9]\d{0,14})(\.\d{1,3})?", text, re.ASCII)
 
 
-def attributes(host: str, values: Mapping[str, Any]) -> str:
+def attributes(values: Mapping[str, Any]) -> str:
     """name:value;name:value, by name. Text that Mesos would read as another number is refused."""
     rows = []
     for name, value in sorted(values.items()):
         clean_name, clean = attribute(name), attribute(value)
         if not clean_name or not clean:
-            raise Refused(
-                f"{host}: attribute {name!r} is {value!r}, of which nothing is left. To do: give it letters or digits"
-            )
+            raise Refused(f"attribute {name!r} is {value!r}, of which nothing is left", "give it letters or digits")
         if _loses(clean):
             raise Refused(
-                f"{host}: attribute {name!r} is {value!r}, of which Mesos makes another number. To do: put a letter "
-                "in front"
+                f"attribute {name!r} is {value!r}, of which Mesos makes another number", "put a letter in front"
             )
         rows.append(f"{clean_name}:{clean}")
     names = [row.partition(":")[0] for row in rows]
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise Refused(f"{host}: attributes {', '.join(doubled)} are given twice once cleaned. To do: rename one")
+        raise Refused(f"attributes {', '.join(doubled)} are given twice once cleaned", "rename one")
     return ";".join(rows)
 
 
-def indices(host: str, uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> list[int]:
+def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> list[int]:
     """Today's NVML indices of cards that are known by UUID, in growing order. Indices can move at a reboot."""
     today = index_by_uuid(devices)
     wanted = list(uuids)
     missing = [uuid for uuid in wanted if uuid not in today]
     if missing:
         raise Refused(
-            f"{host}: cards {', '.join(missing)} are not on this host today. To do: gather the facts again and take "
-            "them out of the list"
+            f"cards {', '.join(missing)} are not on this host today",
+            "gather the facts again and take them out of the list",
         )
     return sorted(today[uuid] for uuid in wanted)
 
 
 def resources(
-    host: str,
     cpus: float,
     memory_mib: int,
     disk_mib: int,
@@ -85,19 +83,17 @@ def resources(
     kept = {"cpus": 0.0, "mem": 0.0, "disk": 0.0, **(reserve or {})}
     unknown = sorted(set(kept) - {"cpus", "mem", "disk"})
     if unknown:
-        raise Refused(f"{host}: nothing can be reserved of {', '.join(unknown)}. To do: reserve cpus, mem or disk")
+        raise Refused(f"nothing can be reserved of {', '.join(unknown)}", "reserve cpus, mem or disk")
     rows = []
     for name, total in (("cpus", cpus), ("mem", memory_mib), ("disk", disk_mib)):
         left = total - kept[name]
         if left <= 0 or kept[name] < 0:
-            raise Refused(
-                f"{host}: of {total:g} {name} {kept[name]:g} are reserved. To do: reserve from 0 to less than it has"
-            )
+            raise Refused(f"of {total:g} {name} {kept[name]:g} are reserved", "reserve from 0 to less than it has")
         rows.append(f"{name}:{int(left) if name != 'cpus' or left == int(left) else round(left, 3)}")
     spans = sorted(ports)
     for number, (low, high) in enumerate(spans):
         if not 1 <= low <= high <= 65535 or (number and spans[number - 1][1] >= low):
-            raise Refused(f"{host}: ports {low}-{high} overlap or are out of range. To do: give ranges within 1-65535")
+            raise Refused(f"ports {low}-{high} overlap or are out of range", "give ranges within 1-65535")
     rows.append("ports:[" + ",".join(f"{low}-{high}" for low, high in spans) + "]")
     if gpus:
         rows.append(f"gpus:{gpus}")
@@ -105,7 +101,6 @@ def resources(
 
 
 def agent_settings(
-    host: str,
     feed: Mapping[str, Any],
     capacity: Mapping[str, Any],
     isolation: Iterable[str] = ISOLATION,
@@ -117,8 +112,8 @@ def agent_settings(
     """
     cards = feed["gpus"]
     isolators = list(dict.fromkeys(isolation))
-    settings = {"attributes": attributes(host, feed["attributes"])}
-    text = resources(host, gpus=len(cards), **capacity)
+    settings = {"attributes": attributes(feed["attributes"])}
+    text = resources(gpus=len(cards), **capacity)
     if cards:
         isolators += [name for name in GPU_ISOLATION if name not in isolators]
         if isolators.index("gpu/nvidia") < isolators.index("cgroups/devices"):
@@ -138,16 +133,17 @@ def quorum(masters: Iterable[str], given: int | None = None) -> int:
     names = list(masters)
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise Refused(f"{', '.join(doubled)} is among the masters twice. To do: name each host once")
+        raise Refused(f"{', '.join(doubled)} is among the masters twice", "name each host once")
     if len(names) % 2 == 0:
         raise Refused(
             f"{len(names)} masters ({', '.join(names)}) are no better than {max(len(names) - 1, 1)} and can split "
-            "evenly. To do: have 1, 3 or 5"
+            "evenly",
+            "have 1, 3 or 5",
         )
     majority = len(names) // 2 + 1
     if given is not None and given != majority:
         why = "two halves could both write" if given < majority else "it does not stand the loss of one"
-        raise Refused(f"quorum {given} of {len(names)} masters: {why}. To do: leave it out, or give {majority}")
+        raise Refused(f"quorum {given} of {len(names)} masters: {why}", f"leave it out, or give {majority}")
     return majority
 
 
@@ -162,15 +158,17 @@ def membership_change(before: Iterable[str], after: Iterable[str], confirmed: bo
     wanted = quorum(new)
     change = f"masters change from {', '.join(old)} to {', '.join(new)}"
     if not set(old) & set(new):
-        raise Refused(f"{change}: none stays, and the registry would be lost. To do: change them one by one")
+        raise Refused(f"{change}: none stays, and the registry would be lost", "change them one by one")
     if len(old) == 1:
         raise Refused(
-            f"{change}: the log of a single master cannot grow. To do: stop the agents' work, wipe the replicated log "
-            f"of {old[0]}, and start all with quorum {wanted}"
+            f"{change}: the log of a single master cannot grow",
+            f"stop the agents' work, wipe the replicated log of {old[0]}, and start all with quorum {wanted}",
         )
     if not confirmed:
         raise Refused(
-            f"{change}, which can corrupt the replicated log if done at once. To do: confirm the change for this run"
+            f"{change}, which can corrupt the replicated log if done at once",
+            "confirm the change for this run",
+            code=UNCONFIRMED,
         )
     if len(new) >= len(old):
         first = [f"restart {name} with quorum {wanted}" for name in old if name in new]
@@ -184,18 +182,14 @@ def zk_url(servers: Iterable[str], chroot: str, user: str | None = None, passwor
     hosts = list(servers)
     bad = [host for host in hosts if not re.fullmatch(r"[A-Za-z0-9_.\-\[\]:]+:\d{1,5}", host, re.ASCII)]
     if not hosts or bad:
-        raise Refused(f"ZooKeeper servers {bad or hosts} are not host:port. To do: give each as in zk1:2181")
+        raise Refused(f"ZooKeeper servers {bad or hosts} are not host:port", "give each as in zk1:2181")
     if not re.fullmatch(r"(/[A-Za-z0-9_.-]+)+", chroot, re.ASCII):
-        raise Refused(
-            f"ZooKeeper path {chroot!r} is not /name. To do: give one that begins with a slash and is not empty"
-        )
+        raise Refused(f"ZooKeeper path {chroot!r} is not /name", "give one that begins with a slash and is not empty")
     if (user is None) != (password is None):
-        raise Refused("ZooKeeper is given a user without a password, or the reverse. To do: give both or neither")
+        raise Refused("ZooKeeper is given a user without a password, or the reverse", "give both or neither")
     for part in (user, password):
         if part is not None and not re.fullmatch(r"[^\s:@/,]+", part):
-            raise Refused(
-                "ZooKeeper's user or password is empty or has a blank or one of : @ / , in it. To do: take others"
-            )
+            raise Refused("ZooKeeper's user or password is empty or has a blank or one of : @ / , in it", "take others")
     login = f"{user}:{password}@" if user is not None else ""
     return f"zk://{login}{','.join(hosts)}{chroot}"
 
@@ -203,7 +197,7 @@ def zk_url(servers: Iterable[str], chroot: str, user: str | None = None, passwor
 def credentials(pairs: Mapping[str, str]) -> str:
     """The file for a master's --credentials, from principal -> secret. An empty one is refused."""
     if not pairs or not all(principal and secret for principal, secret in pairs.items()):
-        raise Refused("credentials are empty, or a principal has no secret. To do: give every principal a secret")
+        raise Refused("credentials are empty, or a principal has no secret", "give every principal a secret")
     rows = [{"principal": principal, "secret": pairs[principal]} for principal in sorted(pairs)]
     return json.dumps({"credentials": rows}, indent=2) + "\n"
 
@@ -211,7 +205,7 @@ def credentials(pairs: Mapping[str, str]) -> str:
 def credential(principal: str, secret: str) -> str:
     """The file for an agent's --credential: one object, not a list."""
     if not principal or not secret:
-        raise Refused("the agent's principal or secret is empty. To do: give both")
+        raise Refused("the agent's principal or secret is empty", "give both")
     return json.dumps({"principal": principal, "secret": secret}, indent=2) + "\n"
 
 
@@ -237,7 +231,7 @@ def acls(allowed: Mapping[str, Iterable[str]], permissive: bool = False) -> str:
     """The file for a master's --acls, from ACL -> principals that may; nobody else may do what is listed."""
     unknown = sorted(set(allowed) - set(_ACLS))
     if unknown:
-        raise Refused(f"no ACL {', '.join(unknown)}. To do: take of {', '.join(sorted(_ACLS))}")
+        raise Refused(f"no ACL {', '.join(unknown)}", f"take of {', '.join(sorted(_ACLS))}")
     document: dict[str, Any] = {"permissive": permissive}
     for name in sorted(allowed):
         who, what = _ACLS[name]

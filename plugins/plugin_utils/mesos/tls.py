@@ -15,9 +15,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import tls_mode
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import problem
 
 Row = dict[str, Any]
 
@@ -88,7 +89,7 @@ def files(program: str, tls: Mapping[str, Any], certificates: Mapping[str, Any],
         pairs.append((EXECUTOR, f"{host}-executor", {"owner": user, "group": group, "mode": "0640"}))
     for prefix, name, rights in pairs:
         if name not in certificates["certificates"]:
-            raise Refused(f"{name} has no certificate. To do: add the host to the group mesos_agents")
+            raise Refused(f"{name} has no certificate", "add the host to the group mesos_agents")
         told = certificates["certificates"][name]
         items.append(_file(directory, prefix + CERTIFICATE, told["certificate"], told["certificate_sha256"], rights))
         key = _file(directory, prefix + KEY, told["key"], told["key_sha256"], rights)
@@ -100,25 +101,27 @@ def _file(directory: str, name: str, source: str, sha256: str, rights: Mapping[s
     return {"path": os.path.join(directory, name), "source": source, "sha256": sha256, **rights}
 
 
-def given_twice(variables: Iterable[str], flags: Mapping[str, Any], tls: Mapping[str, Any]) -> list[str]:
-    """What the operator says himself and follows from mesos_common_tls, or has to; each with the remedy."""
+def given_twice(variables: Iterable[str], flags: Mapping[str, Any], tls: Mapping[str, Any]) -> list[Problem]:
+    """What the operator sets himself and follows from mesos_common_tls, or has to."""
     if tls["mode"] == "off":
         return []
     wanted = libprocess(tls["mode"], tls["directory"], tls["version"])
     found = [
-        f"{name} follows from mesos_common_tls. To do: take it out of the variables for libprocess"
+        problem(f"{name} follows from mesos_common_tls", "take it out of the variables for libprocess")
         for name in sorted(set(variables) & set(wanted) - set(FREE))
     ]
     if FLAG in flags:
         try:
-            told = flags[FLAG] if isinstance(flags[FLAG], Mapping) else json.loads(str(flags[FLAG]))
-            missing = sorted(set(wanted) - set(told))
+            given = flags[FLAG] if isinstance(flags[FLAG], Mapping) else json.loads(str(flags[FLAG]))
+            missing = sorted(set(wanted) - set(given))
         except (ValueError, TypeError):
             missing = sorted(wanted)
         if missing:
             found.append(
-                f"the flag {FLAG} has no {', '.join(missing)}, without which no executor reaches its agent. To do: add "
-                f"them, with files that tasks may read, such as {tls['directory']}/{EXECUTOR}{KEY}"
+                problem(
+                    f"the flag {FLAG} has no {', '.join(missing)}, without which no executor reaches its agent",
+                    f"add them, with files that tasks may read, such as {tls['directory']}/{EXECUTOR}{KEY}",
+                )
             )
     return found
 
@@ -127,11 +130,11 @@ def _against(mode: str, node: Mapping[str, Any]) -> str:
     """Why a program that was found so, and one with `mode`, must not meet; empty if they may."""
     if mode not in OPPOSITE or not node.get("running"):
         return ""
-    told = tls_mode(node.get("environment") or {})
-    if told == OPPOSITE[mode]:
-        return f"runs with {told}"
+    current = tls_mode(node.get("environment") or {})
+    if current == OPPOSITE[mode]:
+        return f"runs with {current}"
     # Its settings allow it, but the program was started with others.
-    return "was not restarted since its settings changed" if told != mode and node.get("stale") else ""
+    return "was not restarted since its settings changed" if current != mode and node.get("stale") else ""
 
 
 def problems(
@@ -140,26 +143,29 @@ def problems(
     tls: Mapping[str, Any],
     node: Mapping[str, Any],
     variables: Mapping[str, Mapping[str, Any]],
-) -> list[str]:
-    """Why the host must not have this `mode` now; each with the remedy.
+) -> list[Problem]:
+    """Why the host must not have this `mode` now.
 
     :param tls: ``mode``; ``hosts``, those of each program; and ``whole``, whether all hosts have been looked at.
-    :param node: how the host was found, as mesos_node_info tells it.
-    :param variables: of all hosts, for how the others were found.
+    :param node: the state of the host, as mesos_node_info returns it.
+    :param variables: of all hosts, for the state of the others.
     """
     mode, before = tls["mode"], tls_mode(node.get("environment") or {})
     if mode not in OPPOSITE:
         return []
-    way = f"To do: set mesos_common_tls: downgrade, run scheduler.yml on all hosts, then set {mode}"
+    way = f"set mesos_common_tls: downgrade, run scheduler.yml on all hosts, then set {mode}"
     found = []
     why = _against(mode, node)
     if why:
-        found.append(f"mesos_common_tls is {mode}, and {program} {why}. {way}")
+        found.append(problem(f"mesos_common_tls is {mode}, and {program} {why}", way))
     lost = (node.get("executors") or {}).get(OPPOSITE[mode], 0)
     if program == "agent" and lost and before != mode:
         found.append(
-            f"mesos_common_tls is {mode}, and {lost} executors were started with {OPPOSITE[mode]}: the agent would "
-            "lose their tasks. To do: drain the agent, or let these tasks end, then run again"
+            problem(
+                f"mesos_common_tls is {mode}, and {lost} executors were started with {OPPOSITE[mode]}: the agent would "
+                "lose their tasks",
+                "drain the agent, or let these tasks end, then run again",
+            )
         )
     moves = bool(node.get("running")) and before != mode
     if not moves and (mode == "off" or node.get("running")):
@@ -175,10 +181,12 @@ def problems(
             elif _against(mode, other):
                 others.append(f"{kind} on {name} {_against(mode, other)}")
     if others:
-        found.append(f"mesos_common_tls is {mode}, and {'; '.join(others)}. {way}")
+        found.append(problem(f"mesos_common_tls is {mode}, and {'; '.join(others)}", way))
     if unknown and moves and tls["whole"]:
         found.append(
-            f"mesos_common_tls is {mode}, and nobody has looked how {', '.join(sorted(set(unknown)))} runs. To do: run "
-            "scheduler.yml on all hosts, without --limit, or take a host that is gone out of its groups"
+            problem(
+                f"mesos_common_tls is {mode}, and nobody has looked how {', '.join(sorted(set(unknown)))} runs",
+                "run scheduler.yml on all hosts, without --limit, or take a host that is gone out of its groups",
+            )
         )
     return found

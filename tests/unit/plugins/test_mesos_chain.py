@@ -21,7 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch a
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.certificates import Authority
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
 from tests.local_zookeeper import LocalZooKeeper, NotHere, free_port
-from tests.unit.plugins.mesos_asked import SECRETS, agent, card, gpu, marathon, master, node
+from tests.unit.plugins.mesos_params import SECRETS, agent, card, gpu, marathon, master, node
 from tests.unit.simulators.mesos_cluster import until
 from tests.unit.simulators.mesos_daemons import packed
 
@@ -53,7 +53,7 @@ class Chain:
             (base / name).mkdir()
             subprocess.run(["tar", "-xzf", archive["path"], "--strip-components=1", "-C", base / name], check=True)
 
-    def asked(self, **more: Any) -> dict[str, Any]:
+    def params(self, **more: Any) -> dict[str, Any]:
         there = node(resolved={HERE: [HERE]}, own_ip={HERE: HERE})
         tls = {
             "mode": self.mode,
@@ -125,7 +125,7 @@ def looked(
 def masters(chain: Chain) -> list[int]:
     ports = [free_port() for _ in range(3)]
     for number, port in enumerate(ports, 1):
-        wanted = master(host=f"m{number}", port=port, login=LOGIN, work_dir="/WORK", **chain.asked())
+        wanted = master(host=f"m{number}", port=port, login=LOGIN, work_dir="/WORK", **chain.params())
         chain.start(f"m{number}", "mesos/sbin/mesos-master", "/etc/master.env", wanted)
     return ports
 
@@ -139,7 +139,7 @@ def test_three_masters_come_to_one_leader(chain: Chain, masters: list[int]) -> N
 def test_an_agent_registers_with_its_healthy_cards_and_without_a_password(chain: Chain, masters: list[int]) -> None:
     port = free_port()
     cards = gpu(card(0), card(1, "fatal"), card(2))
-    wanted = agent(port=port, login=LOGIN, work_dir="/WORK", gpu=cards, **chain.asked())
+    wanted = agent(port=port, login=LOGIN, work_dir="/WORK", gpu=cards, **chain.params())
     chain.start("a1", "mesos/sbin/mesos-agent", "/etc/agent.env", wanted, STAND_IN_GPUS="ok,GPU is lost,ok")
     own = ("mesos-agent", SECRETS["mesos-agent"])
     assert looked(chain, "agent", [port], gpus=2, masters=masters, masters_login=own)["problems"] == []
@@ -161,7 +161,7 @@ def test_two_marathons_know_one_leader(chain: Chain, masters: list[int]) -> None
     for number, port in enumerate(ports, 1):
         # Only root can open the directories of this test, and so the key of executors.
         login = {"user": "x", "password": "y"}
-        wanted = marathon(host=f"x{number}", port=port, login=login, task_user="root", **chain.asked())
+        wanted = marathon(host=f"x{number}", port=port, login=login, task_user="root", **chain.params())
         library = str(chain.base / "mesos/lib/libmesos.so")
         chain.start(
             f"x{number}", "marathon/bin/marathon", "/etc/marathon.env", wanted, MESOS_NATIVE_JAVA_LIBRARY=library

@@ -1,37 +1,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the roles of Mesos ask of a host beside the program: SASL's plugin, and no variable that leaks to children."""
+"""What the roles of Mesos need of a host beside the program: SASL's plugin, and no variable that leaks to children."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.unit.plugins.mesos_params import ADDRESS, SECRETS, node
+from tests.unit.plugins.plugin_utils.desired.role_site import evaluate
 from tests.unit.project.tree import ROOT
 
-pytestmark = pytest.mark.slow
-
-PLAY = """
-- name: What is asked of hosts of both kinds
-  hosts: all
-  gather_facts: false
-  tasks:
-    - name: Look at the system
-      ansible.builtin.include_role: {name: baremetal.gpu.mesos_common, public: true}
-    - name: Say which system it is
-      ansible.builtin.set_fact: {os_family: "{{ family }}", cacheable: true}
-    - name: Say what is asked for
-      ansible.builtin.copy:
-        dest: "{{ told }}/{{ inventory_hostname }}"
-        content: "{{ __mesos_common_desired.present.packages | to_json }}"
-      vars:
-        mesos_common_job:
-          {sources: ["{{ __mesos_common_source }}"], files: [], unit: x.service, strangers: []}
-"""
 IMAGE = "mesos@sha256:" + "0" * 64
 HOSTS = {
     "debian": ({"family": "Debian"}, ["libsasl2-modules"]),
@@ -46,26 +26,28 @@ HOSTS = {
 }
 
 
-def test_sasls_plugin_comes_along_where_programs_show_a_secret(tmp_path: Path) -> None:
-    local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
-    hosts = {name: {**local, "mesos_common_sha256": "ab" * 32, **row} for name, (row, _wanted) in HOSTS.items()}
-    (tmp_path / "inventory.json").write_text(json.dumps({"all": {"hosts": hosts}}))
-    (tmp_path / "play.yml").write_text(PLAY)
-    (tmp_path / "told").mkdir()
-    command = [Path(sys.executable).with_name("ansible-playbook"), "-i", tmp_path / "inventory.json"]
-    done = subprocess.run(
-        [*command, "-e", f"told={tmp_path}/told", tmp_path / "play.yml"],
-        cwd=ROOT,
-        env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-4000:]
-    told = {name: json.loads((tmp_path / "told" / name).read_text()) for name in HOSTS}
-    assert {name: sorted(row["name"] for row in rows) for name, rows in told.items()} == {
-        name: wanted for name, (_row, wanted) in HOSTS.items()
+def site(variables: dict[str, Any]) -> dict[str, Any]:
+    """One master with these variables."""
+    host = {
+        "ansible_facts": {"os_family": variables["family"]},
+        "ansible_host": ADDRESS,
+        "mesos_common_url": "https://mirror.example.com/mesos.tar.gz",
+        "mesos_common_sha256": "ab" * 32,
+        "mesos_common_zookeeper": ["zk1:2181"],
+        "mesos_common_secrets": {"secrets": SECRETS},
+        "mesos_master_node": node(),
+        **variables,
     }
+    packages = "(__mesos_master_plan['problems'], __mesos_master_plan['desired'].packages | default('none'))"
+    return {"hosts": {"m1": host}, "groups": {"mesos_masters": ["m1"]}, "values": {"m1": {"packages": packages}}}
+
+
+def test_sasls_plugin_comes_along_where_programs_show_a_secret() -> None:
+    answers = evaluate(["mesos_master", "mesos_common"], [site(row) for row, _names in HOSTS.values()])
+    for name, answer in zip(HOSTS, answers, strict=True):
+        problems, packages = answer["m1"]["packages"]
+        assert problems == [], name
+        assert sorted(row["name"] for row in packages) == HOSTS[name][1], name
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("roles/*/templates/*.service.j2")), ids=lambda path: path.stem)

@@ -41,7 +41,7 @@ def test_the_scheduler_comes_after_the_storage_and_in_its_order() -> None:
 LOOKED_AT = {"zookeeper": {"zookeeper_node": {}}, "mesos_masters": {"mesos_master_node": {}}}
 PASSED = {
     "zookeeper": {"zookeeper_ensemble": {"complete": True}},
-    "mesos_masters": {"mesos_master_gate": {"complete": True}},
+    "mesos_masters": {"mesos_master_readiness": {"complete": True}},
 }
 
 

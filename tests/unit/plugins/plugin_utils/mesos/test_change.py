@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What an agent may be told anew under its id: what it would refuse, and what would give a card to two tasks.
 
-The stand-in for mesos-agent, which refuses as the real one does, is asked for the same changes.
+The stand-in for mesos-agent, which refuses as the real one does, is params for the same changes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from hypothesis import strategies as st
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
-from tests.unit.plugins.mesos_asked import agent, card, file, gpu, node, variables
+from tests.unit.plugins.mesos_params import agent, card, file, gpu, node, sentences, variables
 from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster, free_port, until
 
 FOUR = gpu(card(0), card(1), card(2), card(3))
 
 
-def written(**asked: Any) -> dict[str, str]:
+def written(**params: Any) -> dict[str, str]:
     """The settings of an agent, as a host has them afterwards."""
-    return mesos_node.environment(file(plan(agent(**asked)), "/etc/agent.env")["content"])
+    return mesos_node.environment(file(plan(agent(**params)), "/etc/agent.env")["content"])
 
 
-def again(before: dict[str, str], found: dict[str, Any] | None = None, **asked: Any) -> list[str]:
+def again(before: dict[str, str], found: dict[str, Any] | None = None, **params: Any) -> list[str]:
     """The problems of giving a registered agent other settings."""
     there = node(environment=before, **{"agent_id": "id-1", "running": True, **(found or {})})
-    return list(plan(agent(node=there, **asked))["problems"])
+    return sentences(plan(agent(node=there, **params)))
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_the_same_settings_are_no_change(four):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "params",
     [
         {"gpu": FOUR, "rack": "r1", "attributes": {"zone": "a"}},
         {"gpu": FOUR, "rack": "r1", "reserve": {"cpus": 0, "mem": 0, "disk": 0}},
@@ -55,12 +55,12 @@ def test_the_same_settings_are_no_change(four):
     ],
     ids=["a new attribute", "more of everything", "a flag", "more ports", "the same ports and more in two ranges"],
 )
-def test_what_an_agent_takes_under_its_id_is_written(four, asked):
-    assert again(four, **asked) == []
+def test_what_an_agent_takes_under_its_id_is_written(four, params):
+    assert again(four, **params) == []
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("params", "words"),
     [
         ({"gpu": gpu(card(0), card(1, "fatal"), card(2), card(3)), "rack": "r1"}, "changes from 4 to 3, without GPU-1"),
         ({"gpu": gpu(*FOUR["devices"], card(4)), "rack": "r1"}, "changes from 4 to 5, with GPU-4"),
@@ -91,10 +91,10 @@ def test_what_an_agent_takes_under_its_id_is_written(four, asked):
         ),
     ],
 )
-def test_what_an_agent_would_end_at_or_give_out_twice_is_refused_with_the_way(four, asked, words):
-    told = again(four, **asked)
+def test_what_an_agent_would_end_at_or_give_out_twice_is_refused_with_the_way(four, params, words):
+    told = again(four, **params)
     assert len(told) == 1
-    assert told[0].startswith("gpu1: the agent id-1 would not come back, or give out wrong cards: ")
+    assert told[0].startswith("the agent id-1 would not come back, or give out wrong cards: ")
     assert words in told[0]
     assert "drain the agent" in told[0]
     assert "remove /var/lib/mesos/agent/meta/slaves/latest" in told[0]
@@ -104,7 +104,7 @@ GONE = {**gpu(card(0), card(1), card(2)), "pci": FOUR["pci"]}
 
 
 @pytest.mark.parametrize(
-    ("asked", "ought"),
+    ("params", "ought"),
     [
         ({"gpu": gpu(card(0), card(1, "fatal"), card(2), card(3))}, "without GPU-1"),
         ({"gpu": gpu(*FOUR["devices"], card(4))}, "with GPU-4"),
@@ -113,9 +113,9 @@ GONE = {**gpu(card(0), card(1), card(2)), "pci": FOUR["pci"]}
     ],
     ids=["fatal", "well again", "held back", "gone from the bus"],
 )
-def test_where_a_reconciler_acts_the_agent_keeps_its_list_and_the_run_says_so(four, asked, ought):
+def test_where_a_reconciler_acts_the_agent_keeps_its_list_and_the_run_says_so(four, params, ought):
     there = node(environment=four, agent_id="id-1", running=True)
-    found = plan(agent(node=there, rack="r1", reconciled=True, **asked))
+    found = plan(agent(node=there, rack="r1", reconciled=True, **params))
     assert found["problems"] == []
     (remark,) = found["remarks"]
     assert remark.startswith("gpu1: the agent keeps its list of 4 cards in this run. It ought to be " + ought)
@@ -124,7 +124,7 @@ def test_where_a_reconciler_acts_the_agent_keeps_its_list_and_the_run_says_so(fo
     assert {name: told[name] for name in same} == {name: four[name] for name in same}
     assert found["gpus"] == 4
     # So the agent of the node can tell the reconciler what must never be listed.
-    assert told.get("BAREMETAL_GPU_HELD_BACK") == ("GPU-2" if "exclude_gpus" in asked else None)
+    assert told.get("BAREMETAL_GPU_HELD_BACK") == ("GPU-2" if "exclude_gpus" in params else None)
 
 
 def test_what_no_reconciler_can_see_to_is_refused_beside_it_as_well(four):
@@ -142,10 +142,10 @@ def test_cards_in_mig_mode_are_told_to_the_reconciler_as_held_back():
 
 
 @pytest.mark.parametrize(
-    "asked", [{"gpu": gpu(card(0)), "rack": "r2"}, {"hostname": "other"}], ids=["cards and a rack", "a hostname"]
+    "params", [{"gpu": gpu(card(0)), "rack": "r2"}, {"hostname": "other"}], ids=["cards and a rack", "a hostname"]
 )
-def test_without_a_checkpoint_everything_may_change(four, asked):
-    assert again(four, {"agent_id": None}, **asked) == []
+def test_without_a_checkpoint_everything_may_change(four, params):
+    assert again(four, {"agent_id": None}, **params) == []
 
 
 def test_settings_that_nobody_knows_are_not_overwritten():
@@ -198,7 +198,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_the_agent_takes_what_is_written_and_ends_at_what_is_refused(tmp_path: Path, name: str) -> None:
-    asked, taken = CHANGES[name]
+    params, taken = CHANGES[name]
     cluster = Cluster(tmp_path)
     # Of the plan, all but what ties it to the addresses of the test.
     own = {
@@ -227,8 +227,8 @@ def test_the_agent_takes_what_is_written_and_ends_at_what_is_refused(tmp_path: P
         first.terminate()
         first.communicate(timeout=20)
         before = written(gpu=FOUR, rack="r1")
-        assert (again(before, **asked) == []) is taken
-        second = start(**asked)
+        assert (again(before, **params) == []) is taken
+        second = start(**params)
         if taken:
             with pytest.raises(subprocess.TimeoutExpired):
                 second.wait(timeout=1)

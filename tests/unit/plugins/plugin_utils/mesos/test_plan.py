@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.members import members
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
-from tests.unit.plugins.mesos_asked import (
+from tests.unit.plugins.mesos_params import (
     ADDRESS,
     SOURCE,
     agent,
@@ -21,24 +21,24 @@ from tests.unit.plugins.mesos_asked import (
     marathon,
     master,
     node,
+    sentences,
     variables,
 )
 
 AGENT, MASTER, MARATHON = "/etc/agent.env", "/etc/master.env", "/etc/marathon.env"
 
 
-def good(asked: dict[str, Any], *more: Any) -> dict[str, Any]:
-    found = plan(asked, *more)
+def good(params: dict[str, Any], *more: Any) -> dict[str, Any]:
+    found = plan(params, *more)
     assert found["problems"] == []
     return found
 
 
-def refused(asked: dict[str, Any], *more: Any) -> str:
-    problems = plan(asked, *more)["problems"]
-    assert problems
-    assert all(problem.startswith(f"{asked['host']}: ") for problem in problems)
-    assert all("To do: " in problem for problem in problems)
-    return " | ".join(problems)
+def refused(params: dict[str, Any], *more: Any) -> str:
+    found = plan(params, *more)
+    assert found["problems"]
+    assert all(problem.remedy for problem in found["problems"])
+    return " | ".join(sentences(found))
 
 
 # --- agents ----------------------------------------------------------------------------------------------------------
@@ -114,13 +114,13 @@ def test_cards_that_do_not_answer_are_not_taken_for_none():
     ],
 )
 def test_cgroups_are_those_that_the_flavour_lives_with(flavour, version, cgroups, words):
-    asked = agent(flavour=flavour, version=version, node=node(cgroups=cgroups))
+    params = agent(flavour=flavour, version=version, node=node(cgroups=cgroups))
     if words:
-        said = refused(asked)
+        said = refused(params)
         assert words in said
         assert "systemd.unified_cgroup_hierarchy=" in said
     else:
-        told = variables(good(asked), AGENT)
+        told = variables(good(params), AGENT)
         assert ("MESOS_SYSTEMD_ENABLE_SUPPORT" in told) is (cgroups == "v2")
 
 
@@ -129,7 +129,7 @@ def test_cgroups_are_those_that_the_flavour_lives_with(flavour, version, cgroups
     [
         ({"flags": {"no_such_flag": 1}}, "has no flag no_such_flag"),
         ({"flags": {"containerizers": "mesos,rkt"}}, "agent flag containerizers is 'mesos,rkt'"),
-        ({"flags": {"attributes": "a:b"}}, "asked for the flag attributes"),
+        ({"flags": {"attributes": "a:b"}}, "mesos_agent_flags has attributes"),
         ({"libprocess": {"LIBPROCESS_SLL_ENABLED": "true"}}, "nothing reads LIBPROCESS_SLL_ENABLED"),
         ({"attributes": {"site": "x[1]"}}, "attribute site: 'x[1]'"),
         ({"attributes": {"serial": "0042"}}, "Mesos makes another number"),
@@ -217,7 +217,7 @@ def test_logins_of_marathon_are_no_principals():
         ({"quorum": 1}, "quorum 1 of 3 masters"),
         ({"login": {"user": "mesos", "password": ""}}, "user without a password"),
         ({"acls": {"no_such": ["x"]}}, "no ACL no_such"),
-        ({"flags": {"quorum": 3}}, "asked for the flag quorum"),
+        ({"flags": {"quorum": 3}}, "mesos_master_flags has quorum"),
     ],
 )
 def test_masters_that_could_split_are_refused(changes, words):
@@ -237,25 +237,25 @@ def grown(**changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_other_masters_are_refused_until_that_is_confirmed_and_join_last():
-    asked, rows = grown()
-    assert "mesos_master_confirm_members: true" in refused(asked, rows)
-    asked, rows = grown(confirmed=True)
-    found = good(asked, rows)
+    params, rows = grown()
+    assert "mesos_master_confirm_members: true" in refused(params, rows)
+    params, rows = grown(confirmed=True)
+    found = good(params, rows)
     assert found["joining"] == ["m4", "m5"]
     assert variables(found, MASTER)["MESOS_QUORUM"] == "3"
 
 
 def test_a_single_master_does_not_grow_even_if_confirmed():
     rows = {name: {"mesos_master_node": node()} for name in ("m2", "m3")}
-    asked = master(node=known("m1"), confirmed=True)
-    assert "the log of a single master cannot grow" in refused(asked, rows)
+    params = master(node=known("m1"), confirmed=True)
+    assert "the log of a single master cannot grow" in refused(params, rows)
 
 
 def test_empty_masters_never_become_a_majority():
     rows = {name: {"mesos_master_node": node()} for name in ("m2", "m3", "m4", "m5")}
     five = [{"name": f"m{number}"} for number in range(1, 6)]
-    asked = master(members=five, node=known("m1", "m2", "m3", "m4", "m5"))
-    assert "1 of 5 masters have the replicated log" in refused(asked, rows)
+    params = master(members=five, node=known("m1", "m2", "m3", "m4", "m5"))
+    assert "1 of 5 masters have the replicated log" in refused(params, rows)
 
 
 # --- Marathon --------------------------------------------------------------------------------------------------------
@@ -290,9 +290,9 @@ def test_what_marathon_would_stop_at_is_refused(changes, words):
 # --- all -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asked", [agent, master, marathon])
-def test_a_secret_is_only_in_files_that_are_closed(asked):
-    found = good(asked(login={"user": "me", "password": "zk-password"}))
+@pytest.mark.parametrize("params", [agent, master, marathon])
+def test_a_secret_is_only_in_files_that_are_closed(params):
+    found = good(params(login={"user": "me", "password": "zk-password"}))
     for row in found["files"]:
         if "secret-" in row.get("content", "") or "zk-password" in row.get("content", ""):
             assert row["mode"] == "0600"
@@ -306,9 +306,9 @@ def test_no_secret_is_told_where_something_is_refused():
     assert "secret-" not in said
 
 
-@pytest.mark.parametrize(("asked", "path"), [(agent, AGENT), (master, MASTER), (marathon, MARATHON)])
-def test_what_was_written_can_be_read_again_without_its_secrets(asked, path):
-    found = good(asked(login={"user": "me", "password": "zk-password"}))
+@pytest.mark.parametrize(("params", "path"), [(agent, AGENT), (master, MASTER), (marathon, MARATHON)])
+def test_what_was_written_can_be_read_again_without_its_secrets(params, path):
+    found = good(params(login={"user": "me", "password": "zk-password"}))
     read = mesos_node.environment(file(found, path)["content"])
     assert "secret-" not in json.dumps(read)
     assert "zk-password" not in json.dumps(read)
@@ -318,7 +318,7 @@ def test_what_was_written_can_be_read_again_without_its_secrets(asked, path):
 
 def test_members_are_reached_as_their_roles_ask():
     rows = {
-        "m1": {"mesos_master_asked": {"address": "10.1.0.1", "port": 6050}, "ansible_host": "192.0.2.1"},
+        "m1": {"mesos_master_params": {"address": "10.1.0.1", "port": 6050}, "ansible_host": "192.0.2.1"},
         "m2": {"ansible_host": "192.0.2.2"},
         "m3": {"mesos_common_address": "master3"},
         "m4": {},
@@ -329,7 +329,7 @@ def test_members_are_reached_as_their_roles_ask():
         "http://master3:5050",
         "http://m4:5050",
     ]
-    zookeeper = {"z1": {"zookeeper_asked": {"address": "10.1.0.9", "client_port": 2182}}}
+    zookeeper = {"z1": {"zookeeper_params": {"address": "10.1.0.9", "client_port": 2182}}}
     assert [(row["address"], row["port"]) for row in members(["z1"], zookeeper, "zookeeper", 2181)] == [
         ("10.1.0.9", 2182)
     ]

@@ -40,7 +40,7 @@ class Host:
 
     def start(self, feed: dict[str, Any], gpus: str) -> Program:
         settings = {
-            **mesos_render.agent_settings("gpu1", feed, CAPACITY),
+            **mesos_render.agent_settings(feed, CAPACITY),
             "master": f"127.0.0.1:{self.cluster.port}",
             "work_dir": f"{self.cluster.base}/gpu1",
             "hostname": "gpu1",
@@ -48,7 +48,7 @@ class Host:
             "strict": False,
         }
         flags = mesos_flags.known("agent", "clusterd")
-        assert mesos_flags.problems("gpu1", "agent", settings, flags) == []
+        assert mesos_flags.problems("agent", settings, flags) == []
         text, arguments = mesos_flags.render("agent", settings)
         environment = dict(line.split("=", 1) for line in text.splitlines())
         environment = {name: "".join(shlex.split(value)) for name, value in environment.items()}

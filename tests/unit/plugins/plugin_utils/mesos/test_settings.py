@@ -27,7 +27,7 @@ def feed(*indices: int, left_out: int = 0, **attributes: Any) -> dict[str, Any]:
 
 
 def test_a_host_with_cards_gets_their_count_their_indices_and_the_isolators():
-    settings = mesos_render.agent_settings("gpu1", feed(5, 0, 2, gpu_model="a100", gpu_memory_gib=40), CAPACITY)
+    settings = mesos_render.agent_settings(feed(5, 0, 2, gpu_model="a100", gpu_memory_gib=40), CAPACITY)
     assert settings == {
         "attributes": "gpu_memory_gib:40;gpu_model:a100",
         "resources": "cpus:62;mem:503808;disk:900000;ports:[31000-32000];gpus:3",
@@ -37,34 +37,34 @@ def test_a_host_with_cards_gets_their_count_their_indices_and_the_isolators():
     }
     flags = mesos_flags.known("agent", "clusterd", "1.11.0")
     everything = {**settings, "work_dir": "/var/lib/mesos", "master": "zk://zk1:2181/mesos"}
-    assert mesos_flags.problems("gpu1", "agent", everything, flags) == []
+    assert mesos_flags.problems("agent", everything, flags) == []
 
 
 def test_the_isolator_of_the_cards_is_behind_those_that_it_needs_whatever_was_listed():
     listed = ["filesystem/linux", "gpu/nvidia", "disk/du"]
-    settings = mesos_render.agent_settings("gpu1", feed(0), CAPACITY, isolation=listed)
+    settings = mesos_render.agent_settings(feed(0), CAPACITY, isolation=listed)
     assert settings["isolation"] == "filesystem/linux,disk/du,cgroups/devices,gpu/nvidia"
     in_order = ["cgroups/devices", "filesystem/linux", "gpu/nvidia", "disk/du"]
-    assert mesos_render.agent_settings("gpu1", feed(0), CAPACITY, isolation=in_order)["isolation"] == ",".join(in_order)
+    assert mesos_render.agent_settings(feed(0), CAPACITY, isolation=in_order)["isolation"] == ",".join(in_order)
 
 
 def test_a_host_without_cards_gets_none_of_it():
-    settings = mesos_render.agent_settings("cpu1", feed(), CAPACITY)
+    settings = mesos_render.agent_settings(feed(), CAPACITY)
     assert "gpu" not in json.dumps(settings)
     assert "nvidia_gpu_devices" not in settings
 
 
 def test_a_host_whose_cards_are_all_held_back_looks_for_none():
-    settings = mesos_render.agent_settings("gpu1", feed(left_out=2), CAPACITY)
+    settings = mesos_render.agent_settings(feed(left_out=2), CAPACITY)
     assert settings["resources"].endswith(";gpus:0")
     assert "nvidia_gpu_devices" not in settings
 
 
 def test_cards_are_found_by_uuid_wherever_their_index_has_moved():
     today = [{"uuid": "GPU-b", "index": 0}, {"uuid": "GPU-a", "index": 3}]
-    assert mesos_render.indices("gpu1", ["GPU-a", "GPU-b"], today) == [0, 3]
-    with pytest.raises(Refused, match=r"gpu1: cards GPU-c are not on this host"):
-        mesos_render.indices("gpu1", ["GPU-c"], today)
+    assert mesos_render.indices(["GPU-a", "GPU-b"], today) == [0, 3]
+    with pytest.raises(Refused, match=r"cards GPU-c are not on this host"):
+        mesos_render.indices(["GPU-c"], today)
 
 
 @given(st.text(min_size=1, max_size=30))
@@ -84,7 +84,7 @@ def test_a_cleaned_attribute_has_nothing_in_it_that_crashes_an_agent(text):
     ],
 )
 def test_attributes_are_cleaned(values, text):
-    assert mesos_render.attributes("gpu1", values) == text
+    assert mesos_render.attributes(values) == text
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_attributes_are_cleaned(values, text):
     ],
 )
 def test_attributes_that_would_change_their_meaning_are_refused(values, message):
-    with pytest.raises(Refused, match=f"gpu1: .*{message}.*To do: "):
-        mesos_render.attributes("gpu1", values)
+    with pytest.raises(Refused, match=f".*{message}.*To do: "):
+        mesos_render.attributes(values)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_attributes_that_would_change_their_meaning_are_refused(values, message)
     [{"reserve": {"cpus": 64}}, {"reserve": {"gpus": 1}}, {"ports": [(2, 1)]}, {"ports": [(1, 5), (5, 9)]}],
 )
 def test_reserves_and_ports_that_cannot_be_are_refused(wrong):
-    with pytest.raises(Refused, match=r"gpu1: .* To do: "):
-        mesos_render.resources("gpu1", **{**CAPACITY, **wrong})
+    with pytest.raises(Refused, match=r".* To do: "):
+        mesos_render.resources(**{**CAPACITY, **wrong})
 
 
 @pytest.mark.parametrize(("count", "quorum"), [(1, 1), (3, 2), (5, 3)])

@@ -14,7 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import replace
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import tls as mesos_tls
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.members import members
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
-from tests.unit.plugins.mesos_asked import agent, file, marathon, master, node, variables
+from tests.unit.plugins.mesos_params import agent, file, marathon, master, node, sentences, variables
 
 ENVIRONMENTS = {"agent": "/etc/agent.env", "master": "/etc/master.env", "marathon": "/etc/marathon.env"}
 MAKE = {"agent": agent, "master": master, "marathon": marathon}
@@ -37,7 +37,7 @@ def pair(name: str) -> dict[str, str]:
     }
 
 
-def asked(program: str, mode: str, **changes: Any) -> dict[str, Any]:
+def params(program: str, mode: str, **changes: Any) -> dict[str, Any]:
     host = "gpu1" if program == "agent" else "m1"
     tls = {"mode": mode, "version": "1.11.0", "hosts": HOSTS, "whole": True, "directory": "/etc/tls", "group": "tasks"}
     made = {
@@ -66,7 +66,7 @@ def around(**modes: str) -> dict[str, dict[str, Any]]:
 
 
 def said(program: str, mode: str, before: str, hosts: dict[str, Any], **changes: Any) -> str:
-    problems = plan(asked(program, mode, node=runs(before, **changes)), hosts)["problems"]
+    problems = sentences(plan(params(program, mode, node=runs(before, **changes)), hosts))
     assert all("To do: " in one for one in problems)
     return " | ".join(problems)
 
@@ -74,7 +74,7 @@ def said(program: str, mode: str, before: str, hosts: dict[str, Any], **changes:
 @pytest.mark.parametrize("program", ["master", "agent", "marathon"])
 def test_both_are_spoken_first_and_then_only_tls_and_only_with_those_who_prove_themselves(program: str) -> None:
     for mode in ("downgrade", "required"):
-        found = plan(asked(program, mode))
+        found = plan(params(program, mode))
         assert found["problems"] == []
         told = variables(found, ENVIRONMENTS[program])
         assert mesos_replace.tls_mode(told) == mode
@@ -90,7 +90,7 @@ def test_both_are_spoken_first_and_then_only_tls_and_only_with_those_who_prove_t
         assert (key["mode"], key["sensitive"]) == ("0600", True)
         assert file(found, "/etc/tls")["mode"] == "0750"
         assert file(found, "/etc/tls-ca.pem")["mode"] == "0644"
-    assert "SSL" not in str(plan(asked(program, "off"))["files"])
+    assert "SSL" not in str(plan(params(program, "off"))["files"])
 
 
 def test_an_old_mesos_knows_the_old_name() -> None:
@@ -99,13 +99,13 @@ def test_an_old_mesos_knows_the_old_name() -> None:
 
 
 def test_no_key_is_in_what_is_written_or_shown() -> None:
-    found = plan(asked("agent", "required"))
+    found = plan(params("agent", "required"))
     assert "PRIVATE KEY" not in json.dumps(found)
     assert all("content" not in row for row in found["files"] if row["path"].endswith("key.pem"))
 
 
 def test_executors_get_a_key_that_tasks_may_read_and_not_the_agents() -> None:
-    found = plan(asked("agent", "required"))
+    found = plan(params("agent", "required"))
     line = next(row for row in file(found, "/etc/agent.env")["content"].splitlines() if "EXECUTOR_ENV" in row)
     told = json.loads(line.partition("=")[2].strip('"').replace('\\"', '"'))
     assert mesos_replace.tls_mode(told) == "required"
@@ -119,15 +119,15 @@ def test_executors_get_a_key_that_tasks_may_read_and_not_the_agents() -> None:
 def test_what_the_operator_says_himself_does_not_contradict() -> None:
     by_hand = {"LIBPROCESS_SSL_ENABLED": "true", "LIBPROCESS_SSL_CERT_FILE": "/c", "LIBPROCESS_SSL_KEY_FILE": "/k"}
     # As it was before there was a variable for it.
-    assert plan(asked("agent", "off", libprocess=by_hand, node=runs("required")))["problems"] == []
-    problems = " | ".join(plan(asked("agent", "downgrade", libprocess=by_hand))["problems"])
+    assert plan(params("agent", "off", libprocess=by_hand, node=runs("required")))["problems"] == []
+    problems = " | ".join(sentences(plan(params("agent", "downgrade", libprocess=by_hand))))
     assert "LIBPROCESS_SSL_KEY_FILE follows from mesos_common_tls" in problems
-    assert plan(asked("agent", "downgrade", libprocess={"LIBPROCESS_SSL_CIPHERS": "AES256-SHA"}))["problems"] == []
+    assert plan(params("agent", "downgrade", libprocess={"LIBPROCESS_SSL_CIPHERS": "AES256-SHA"}))["problems"] == []
     lacking = {"executor_environment_variables": '{"LANG": "C"}'}
-    problems = " | ".join(plan(asked("agent", "required", flags=lacking))["problems"])
+    problems = " | ".join(sentences(plan(params("agent", "required", flags=lacking))))
     assert "has no LIBPROCESS_SSL_CA_FILE" in problems
     whole = {**mesos_tls.libprocess("required", "/etc/tls", "1.11.0", "executor-"), "LANG": "C"}
-    assert plan(asked("agent", "required", flags={"executor_environment_variables": whole}))["problems"] == []
+    assert plan(params("agent", "required", flags={"executor_environment_variables": whole}))["problems"] == []
 
 
 @pytest.mark.parametrize("program", ["master", "agent", "marathon"])
@@ -137,7 +137,7 @@ def test_nobody_goes_from_one_end_to_the_other_in_one_step(program: str, before:
     assert f"{program} runs with {before}" in text
     assert f"set mesos_common_tls: downgrade, run scheduler.yml on all hosts, then set {after}" in text
     # What does not run meets nobody.
-    assert plan(asked(program, after, node=node(environment=MODES[before])), around(all=after))["problems"] == []
+    assert plan(params(program, after, node=node(environment=MODES[before])), around(all=after))["problems"] == []
 
 
 @pytest.mark.parametrize("after", ["off", "required"])
@@ -169,50 +169,50 @@ def test_a_part_of_the_cluster_does_not_go_on_alone() -> None:
     assert said("master", "required", "required", only) == ""
     assert said("agent", "required", "downgrade", only) == ""
     # The first look at the masters comes before that at the agents.
-    first = asked("master", "required", node=runs("downgrade"))
+    first = params("master", "required", node=runs("downgrade"))
     first["tls"]["whole"] = False
     assert plan(first, only)["problems"] == []
 
 
 def test_settings_that_no_program_was_started_with_do_not_count() -> None:
     late = {**runs("downgrade"), "stale": True}
-    (text,) = plan(asked("master", "required", node=late), around())["problems"]
+    (text,) = sentences(plan(params("master", "required", node=late), around()))
     assert "master was not restarted since its settings changed" in text
     others = around()
     others["gpu2"]["mesos_agent_node"]["stale"] = True
     assert "agent on gpu2 was not restarted" in said("master", "required", "downgrade", others)
     # Those of a run to the same end that was cut do.
     cut = {**runs("required"), "stale": True}
-    assert plan(asked("master", "required", node=cut), around())["problems"] == []
+    assert plan(params("master", "required", node=cut), around())["problems"] == []
 
 
 def test_tasks_that_an_agent_could_not_reach_any_more_hold_it() -> None:
     for before, after in (("off", "required"), ("required", "off")):
         old = {**runs("downgrade"), "executors": {before: 2, "downgrade": 1}}
-        (text,) = plan(asked("agent", after, node=old), around())["problems"]
+        (text,) = sentences(plan(params("agent", after, node=old), around()))
         assert f"2 executors were started with {before}" in text
         assert "drain the agent" in text
-        assert plan(asked("agent", "downgrade", node=old), around())["problems"] == []
+        assert plan(params("agent", "downgrade", node=old), around())["problems"] == []
         new = {**runs("downgrade"), "executors": {"downgrade": 3, after: 1}}
-        assert plan(asked("agent", after, node=new), around())["problems"] == []
+        assert plan(params("agent", after, node=new), around())["problems"] == []
 
 
 def test_what_yaml_makes_of_a_word_without_quotes_is_refused() -> None:
-    (text,) = plan(asked("agent", False))["problems"]  # type: ignore[arg-type]
+    (text,) = sentences(plan(params("agent", False)))  # type: ignore[arg-type]
     assert 'mesos_common_tls is False. To do: give "off", with quotes' in text
     for program in ("master", "agent", "marathon"):
-        (text,) = plan(asked(program, "off", authentication=False))["problems"]
+        (text,) = sentences(plan(params(program, "off", authentication=False)))
         assert 'mesos_common_authentication is False. To do: give "off", with quotes, or required or offered' in text
 
 
 def test_an_agent_outside_of_the_group_is_told_so() -> None:
     lacking = {"authority": {"path": "/ca", "sha256": "3" * 64}, "certificates": {"gpu1": pair("gpu1")}}
-    (text,) = plan(asked("agent", "downgrade", certificates=lacking))["problems"]
+    (text,) = sentences(plan(params("agent", "downgrade", certificates=lacking)))
     assert "gpu1-executor has no certificate. To do: add the host to the group mesos_agents" in text
 
 
 def test_masters_have_another_url_once_they_speak_nothing_else() -> None:
-    hosts = {"m1": {"mesos_common_tls": "required"}, "m2": {"mesos_master_asked": {"tls": {"mode": "downgrade"}}}}
+    hosts = {"m1": {"mesos_common_tls": "required"}, "m2": {"mesos_master_params": {"tls": {"mode": "downgrade"}}}}
     urls = [row["url"] for row in members(["m1", "m2"], hosts, "master", 5050)]
     assert urls == ["https://m1:5050", "http://m2:5050"]
     assert members(["m1"], hosts, "marathon", 8080)[0]["url"] == "http://m1:8080"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.modules import mesos_agent_cards
+from ansible_collections.baremetal.gpu.plugins.modules import mesos_agent_gpus
 
 DEVICES = [{"uuid": f"GPU-{number}", "index": number} for number in range(3)]
 
@@ -28,7 +28,7 @@ class Host:
             "BAREMETAL_GPU_UUIDS=GPU-0,GPU-1\nMESOS_ISOLATION=gpu/nvidia\nMESOS_NVIDIA_GPU_DEVICES=0,1\n"
             "MESOS_RESOURCES=cpus:4;gpus:2\n"
         )
-        monkeypatch.setattr(mesos_agent_cards, "run", self.systemctl)
+        monkeypatch.setattr(mesos_agent_gpus, "run", self.systemctl)
 
     def register(self, name):
         (self.meta / "latest").symlink_to(name)
@@ -51,7 +51,7 @@ class Host:
             "_ansible_check_mode": check,
         }
         with patch_module_args(given), pytest.raises(SystemExit):
-            mesos_agent_cards.main()
+            mesos_agent_gpus.main()
         return json.loads(self.capsys.readouterr().out)
 
 
@@ -76,7 +76,7 @@ def test_a_change_is_foretold_done_and_not_done_twice(host):
     [
         ({}, "agent S0 has a checkpoint. To do: drain it"),
         ({"agent_id": "S9"}, "the agent here is S0, and S9 was drained"),
-        ({"agent_id": "S0", "uuids": []}, "no card is to be given out"),
+        ({"agent_id": "S0", "uuids": []}, "no GPU is to be given out"),
         ({"agent_id": "S0", "uuids": ["GPU-7"]}, "GPU-7 have no index now"),
     ],
 )

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The ready-made apps: what is deployed for what is asked, and what is refused before anything is sent."""
+"""The ready-made apps: what is deployed for the settings, and what is refused before anything is sent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import app as marathon_app
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify import cuda_driver
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import marathon_ready
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import marathon_apps
 
 # A pair that was made for these tests and opens nothing.
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB7Sx0TTb0Tmr3bYv2Qv1b7nq6y3G7JkW1w3c2Kf0M9r alice@laptop"
@@ -54,8 +54,8 @@ SWEEP: dict[str, Any] = {
     "cpus": 1,
     "mem": 1024,
 }
-BUILD = {"smoke": marathon_ready.smoke, "notebook": marathon_ready.notebook, "sweep": marathon_ready.sweep}
-ASKED = {"smoke": SMOKE, "notebook": NOTEBOOK, "sweep": SWEEP}
+BUILD = {"smoke": marathon_apps.smoke, "notebook": marathon_apps.notebook, "sweep": marathon_apps.sweep}
+PARAMS = {"smoke": SMOKE, "notebook": NOTEBOOK, "sweep": SWEEP}
 
 
 def agent(name: str, model: str = "", gpus: int = 0) -> dict[str, Any]:
@@ -72,7 +72,7 @@ AGENTS.append(agent("cpu1"))
 
 
 def made(kind: str, agents: list[dict[str, Any]] | None = None, **changes: Any) -> list[dict[str, Any]]:
-    found = BUILD[kind]({**ASKED[kind], **changes}, AGENTS if agents is None else agents)
+    found = BUILD[kind]({**PARAMS[kind], **changes}, AGENTS if agents is None else agents)
     assert found["problems"] == []
     for app in found["apps"]:
         assert marathon_app.problems(app) == []
@@ -80,17 +80,17 @@ def made(kind: str, agents: list[dict[str, Any]] | None = None, **changes: Any) 
 
 
 def refused(kind: str, **changes: Any) -> str:
-    found = BUILD[kind]({**ASKED[kind], **changes}, AGENTS)
+    found = BUILD[kind]({**PARAMS[kind], **changes}, AGENTS)
     assert found["apps"] == []
-    assert all(text.startswith("ctl1: ") and "To do: " in text for text in found["problems"])
-    return "; ".join(found["problems"])
+    assert all(problem.subject == "ctl1" and "To do: " in str(problem) for problem in found["problems"])
+    return "; ".join(map(str, found["problems"]))
 
 
 @pytest.mark.parametrize("kind", BUILD)
 def test_every_app_has_its_limits(kind):
     for app in made(kind):
-        asked = ASKED[kind]
-        assert (app["cpus"], app["mem"], app["gpus"]) == (asked["cpus"], asked["mem"], asked["gpus"])
+        params = PARAMS[kind]
+        assert (app["cpus"], app["mem"], app["gpus"]) == (params["cpus"], params["mem"], params["gpus"])
         assert app["container"]["type"] == "MESOS"
 
 
@@ -165,8 +165,8 @@ def test_a_smoke_job_that_no_card_could_run_is_refused():
     assert "_gpus is 0" in refused("smoke", gpus=0)
     assert "has 'a 100'" in refused("smoke", models=["a 100"])
     assert "_id is 'Smoke'" in refused("smoke", id="Smoke")
-    bare = marathon_ready.smoke(SMOKE, [agent("cpu1")])
-    assert bare["problems"][0].startswith("ctl1: no agent gives out cards. To do: ")
+    bare = marathon_apps.smoke(SMOKE, [agent("cpu1")])
+    assert str(bare["problems"][0]).startswith("no agent gives out cards. To do: ")
 
 
 # The notebook.

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import zookeeper_plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import zookeeper_ensemble
 
-ASKED: dict[str, Any] = {
+PARAMS: dict[str, Any] = {
     "id": 0,
     "removed_ids": [],
     "os_family": "Debian",
@@ -51,7 +51,7 @@ class Site:
             address = f"192.0.2.{10 + int(name[2:])}"
             self.variables[name] = {
                 "ansible_host": address,
-                "zookeeper_asked": {**ASKED, "address": address, "size": len(names)},
+                "zookeeper_params": {**PARAMS, "address": address, "size": len(names)},
                 "zookeeper_node": {
                     "id": None,
                     "has_data": False,
@@ -72,8 +72,8 @@ class Site:
     def node(self, name: str) -> dict[str, Any]:
         return dict.__getitem__(self.variables[name], "zookeeper_node")
 
-    def asked(self, name: str) -> dict[str, Any]:
-        return dict.__getitem__(self.variables[name], "zookeeper_asked")
+    def params(self, name: str) -> dict[str, Any]:
+        return dict.__getitem__(self.variables[name], "zookeeper_params")
 
     def ran(self, **ids: int) -> Site:
         """These were an ensemble with these ids."""
@@ -87,18 +87,18 @@ class Site:
         return self
 
     def unseen(self, name: str) -> None:
-        del self.variables[name]["zookeeper_node"], self.variables[name]["zookeeper_asked"]
+        del self.variables[name]["zookeeper_node"], self.variables[name]["zookeeper_params"]
 
-    def plan(self, names: list[str] | None = None) -> dict[str, Any]:
-        return zookeeper_plan.plan(names or self.names, self.variables)
+    def ensemble(self, names: list[str] | None = None) -> dict[str, Any]:
+        return zookeeper_ensemble.ensemble(names or self.names, self.variables)
 
     def problems(self, name: str) -> str:
-        return "; ".join(self.plan()["problems"][name])
+        return "; ".join(map(str, self.ensemble()["problems"][name]))
 
     def is_refused_everywhere(self, *words: str) -> None:
-        for found in self.plan()["problems"].values():
+        for problems in self.ensemble()["problems"].values():
             for word in words:
-                assert word in "; ".join(found)
+                assert word in "; ".join(map(str, problems))
 
 
 def three() -> Site:
@@ -106,7 +106,7 @@ def three() -> Site:
 
 
 def test_bare_hosts_get_ids_in_the_order_of_their_names():
-    plan = three().plan(["zk3", "zk1", "zk2"])
+    plan = three().ensemble(["zk3", "zk1", "zk2"])
     assert plan["ids"] == {"zk1": 1, "zk2": 2, "zk3": 3}
     assert plan["problems"] == {"zk1": [], "zk2": [], "zk3": []}
     assert plan["joining"] == []
@@ -115,7 +115,7 @@ def test_bare_hosts_get_ids_in_the_order_of_their_names():
 
 def test_ids_stay_when_hosts_come_before_the_others():
     site = Site("zk0", "zk1", "zk2", "zk3", "zk4").ran(zk1=1, zk2=2, zk3=3)
-    plan = site.plan(["zk4", "zk3", "zk0", "zk2", "zk1"])
+    plan = site.ensemble(["zk4", "zk3", "zk0", "zk2", "zk1"])
     assert plan["ids"] == {"zk1": 1, "zk2": 2, "zk3": 3, "zk0": 4, "zk4": 5}
     assert sorted(plan["joining"]) == ["zk0", "zk4"]
     assert not any(plan["problems"].values())
@@ -133,13 +133,13 @@ def test_an_id_that_was_chosen_before_the_run_was_cut_is_chosen_again():
             "quorum_auth": "off",
         },
     )
-    assert site.plan()["ids"] == {"zk1": 7, "zk2": 8, "zk3": 3}
+    assert site.ensemble()["ids"] == {"zk1": 7, "zk2": 8, "zk3": 3}
 
 
 def test_the_id_of_a_host_that_cannot_be_reached_is_known_from_the_others():
     site = three().ran(zk1=4, zk2=5, zk3=6)
     site.unseen("zk2")
-    plan = site.plan()
+    plan = site.ensemble()
     assert plan["ids"]["zk2"] == 5
     assert plan["problems"] == {"zk1": [], "zk3": []}
 
@@ -149,7 +149,7 @@ def test_a_host_of_which_nothing_is_known_is_named_with_the_remedy():
     site.unseen("zk2")
     site.is_refused_everywhere("the id of zk2 is not known", "--limit", "zookeeper_id")
     site.variables["zk2"]["zookeeper_id"] = 9
-    assert site.plan()["ids"] == {"zk1": 1, "zk2": 9, "zk3": 2}
+    assert site.ensemble()["ids"] == {"zk1": 1, "zk2": 9, "zk3": 2}
 
 
 @pytest.mark.parametrize("size", [2, 4, 6])
@@ -161,7 +161,7 @@ def test_even_and_large_ensembles_are_refused(size: int):
 def test_the_same_id_twice_is_refused_on_every_host():
     site = three()
     for name in ("zk2", "zk3"):
-        site.asked(name)["id"] = 2
+        site.params(name)["id"] = 2
     site.is_refused_everywhere("zk2 and zk3 have the same id 2")
 
 
@@ -173,15 +173,15 @@ def test_a_copied_data_directory_is_refused():
 
 def test_another_id_than_the_kept_one_is_refused():
     site = three().ran(zk1=1, zk2=2, zk3=3)
-    site.asked("zk2")["id"] = 5
+    site.params("zk2")["id"] = 5
     assert "zookeeper_id is 5, and the host keeps 2" in site.problems("zk2")
-    assert "Set zookeeper_id: 2" in site.problems("zk2")
+    assert "set zookeeper_id: 2" in site.problems("zk2")
 
 
 def test_data_without_an_id_is_not_given_one():
     site = Site("zk1")
     site.node("zk1").update(has_data=True)
-    assert "no id: set the zookeeper_id" in site.problems("zk1")
+    assert "no id. To do: set the zookeeper_id" in site.problems("zk1")
 
 
 def test_a_server_that_would_be_forgotten_is_named():
@@ -189,14 +189,14 @@ def test_a_server_that_would_be_forgotten_is_named():
     for name in site.names:
         site.node(name)["current"]["servers"].update({"4": "192.0.2.14", "5": "192.0.2.15"})
     site.is_refused_everywhere("4 (192.0.2.14), 5 (192.0.2.15)", "zookeeper_removed_ids")
-    site.asked("zk1")["removed_ids"] = [4, 5]
-    assert not any(site.plan()["problems"].values())
+    site.params("zk1")["removed_ids"] = [4, 5]
+    assert not any(site.ensemble()["problems"].values())
 
 
 def test_one_of_three_that_lost_its_data_may_join_again():
     site = three().ran(zk1=1, zk2=2, zk3=3)
     site.node("zk2").update(has_data=False, id=None, current={})
-    plan = site.plan()
+    plan = site.ensemble()
     assert plan["ids"]["zk2"] == 2
     assert plan["joining"] == ["zk2"]
     assert not any(plan["problems"].values())
@@ -210,14 +210,14 @@ def test_two_of_three_that_lost_their_data_are_refused():
 
 
 def test_one_server_grows_to_three_and_not_to_five():
-    assert not any(three().ran(zk1=1).plan()["problems"].values())
-    Site("zk1", "zk2", "zk3", "zk4", "zk5").ran(zk1=1).is_refused_everywhere("Grow by one step: 1 to 3")
+    assert not any(three().ran(zk1=1).ensemble()["problems"].values())
+    Site("zk1", "zk2", "zk3", "zk4", "zk5").ran(zk1=1).is_refused_everywhere("grow by one step: 1 to 3")
 
 
 def test_another_directory_than_that_of_the_data_is_refused():
     site = three().ran(zk1=1, zk2=2, zk3=3)
-    site.asked("zk1")["data_dir"] = "/srv/zk"
-    site.asked("zk2")["log_dir"] = "/srv/log"
+    site.params("zk1")["data_dir"] = "/srv/zk"
+    site.params("zk2")["log_dir"] = "/srv/log"
     assert "dataDir=/var/lib/zookeeper" in site.problems("zk1")
     assert "dataLogDir" in site.problems("zk2")
     assert site.problems("zk3") == ""
@@ -226,27 +226,27 @@ def test_another_directory_than_that_of_the_data_is_refused():
 def test_authentication_between_servers_goes_step_by_step_on_a_running_ensemble():
     site = three().ran(zk1=1, zk2=2, zk3=3)
     for name in site.names:
-        site.asked(name).update(quorum_auth="required", has_quorum_password=True)
+        site.params(name).update(quorum_auth="required", has_quorum_password=True)
     assert "off → offered → sent → required" in site.problems("zk1")
     for name in site.names:
-        site.asked(name).update(quorum_auth="offered")
+        site.params(name).update(quorum_auth="offered")
     assert site.problems("zk1") == ""
     new = three()
     for name in new.names:
-        new.asked(name).update(quorum_auth="required", has_quorum_password=True)
+        new.params(name).update(quorum_auth="required", has_quorum_password=True)
     assert new.problems("zk1") == ""
 
 
-def test_names_ports_and_memory_are_told_together():
+def test_names_ports_and_memory_are_listed_together():
     site = three()
     site.node("zk1").update(
         held_ports={"2181": "java (pid 815)"},
         memory_mib=600,
         resolved={"192.0.2.11": ["192.0.2.11"], "192.0.2.12": [], "192.0.2.13": ["192.0.2.13"]},
     )
-    told = site.problems("zk1")
+    problems = site.problems("zk1")
     for words in ("port 2181 is held by java (pid 815)", "at most 450", "192.0.2.12 does not resolve here"):
-        assert words in told
+        assert words in problems
     assert site.problems("zk2") == ""
 
 
@@ -274,24 +274,27 @@ def test_an_own_name_that_leads_to_the_loopback_is_refused():
         ({"chroots": {"/mesos": "a:b"}}, "a user has letters"),
         ({"quorum_auth": "offered"}, "zookeeper_quorum_password is not set"),
         ({"client_auth": "required"}, "zookeeper_users is empty"),
-        ({"quorum_auth": False, "has_quorum_password": True}, 'zookeeper_quorum_auth is False: it must be "off", with'),
-        ({"client_auth": False}, 'zookeeper_client_auth is False: it must be "off", with quotes'),
+        (
+            {"quorum_auth": False, "has_quorum_password": True},
+            'zookeeper_quorum_auth is False. To do: give "off", with',
+        ),
+        ({"client_auth": False}, 'zookeeper_client_auth is False. To do: give "off", with quotes'),
         ({"os_family": "RedHat"}, "zookeeper_method: archive"),
         ({"method": "archive"}, "one of zookeeper_archive_url and zookeeper_archive_path"),
         ({"method": "archive", "archive_url": "https://x", "archive_sha256": "abc"}, "64 hexadecimal digits"),
-        ({"peer_port": 2181}, "each needs one of its own"),
+        ({"peer_port": 2181}, "give each one of its own"),
         ({"id": 256}, "from 1 to 255"),
     ],
 )
 def test_settings_that_make_no_sense(changed: dict[str, Any], words: str):
     site = Site("zk1")
-    site.asked("zk1").update(changed)
+    site.params("zk1").update(changed)
     assert words in site.problems("zk1")
 
 
 def test_ports_that_differ_between_hosts_are_refused():
     site = three()
-    site.asked("zk2")["peer_port"] = 2889
+    site.params("zk2")["peer_port"] = 2889
     site.is_refused_everywhere("zookeeper_peer_port is 2888 on zk1, 2889 on zk2")
 
 
@@ -305,7 +308,7 @@ def test_ids_are_kept_and_unique_whatever_the_order(order: list[str], kept: set[
     had = dict(zip(sorted(kept), numbers, strict=True))
     for name, number in had.items():
         site.node(name)["id"] = number
-    ids = site.plan(list(order))["ids"]
+    ids = site.ensemble(list(order))["ids"]
     assert {name: ids[name] for name in had} == had
     assert len(set(ids.values())) == len(NAMES)
-    assert ids == site.plan(NAMES)["ids"]
+    assert ids == site.ensemble(NAMES)["ids"]

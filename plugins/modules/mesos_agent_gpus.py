@@ -6,23 +6,23 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: mesos_agent_cards
-short_description: Have the Mesos agent of a host give out other cards
+module: mesos_agent_gpus
+short_description: Have the Mesos agent of a host give out other GPUs
 version_added: 0.1.0
 description:
-  - An agent does not come back with fewer cards under the id that it has. So it is stopped, told other cards, loses its
+  - An agent does not come back with fewer GPUs under the id that it has. So it is stopped, given other GPUs, loses its
     checkpoint and starts under a new id.
   - Its tasks would be lost with the old id. The agent has to be drained before, and is not touched if it is another one
     than was drained, or has tasks.
   - A run that was cut is taken up again by the next one.
 options:
   uuids:
-    description: The cards to give out, at least one.
+    description: The GPUs to give out, at least one.
     type: list
     elements: str
     required: true
   devices:
-    description: The cards of the host as RV(baremetal.gpu.gpu_facts#module:ansible_facts.gpu.devices) has them.
+    description: The GPUs of the host as RV(baremetal.gpu.gpu_facts#module:ansible_facts.gpu.devices) has them.
     type: list
     elements: dict
     required: true
@@ -65,8 +65,8 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Give out the cards that are well
-  baremetal.gpu.mesos_agent_cards:
+- name: Give out the GPUs that are well
+  baremetal.gpu.mesos_agent_gpus:
     uuids: [GPU-8f6cd1ee-5b3d-4c0a-9e3f-2b1f0d6c7a10]
     devices: "{{ ansible_facts['gpu'].devices }}"
     agent_id: "{{ drained.agent.id }}"
@@ -82,7 +82,7 @@ new_agent_id:
   returned: success
   type: str
 listed:
-  description: The cards that it gave out before, null where its environment does not name them.
+  description: The GPUs that it gave out before, null where its environment does not name them.
   returned: success
   type: list
   elements: str
@@ -95,7 +95,7 @@ resumed:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.node_orders import alone, run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import replace as mesos_replace
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Replacement
 
@@ -121,7 +121,7 @@ def main() -> None:
     )
     try:
         if not given["uuids"]:
-            raise Refused("no card is to be given out. To do: drain the agent and leave it so")
+            raise Refused("no GPU is to be given out", "drain the agent and leave it so")
         before = mesos_replace.latest(place.work_dir)
         cut = mesos_replace.pending(place)
         drained = given["agent_id"] or (cut or {}).get("agent_id")
@@ -130,12 +130,12 @@ def main() -> None:
         changed = cut is not None or one.differs()
         if changed and not module.check_mode:
             if before is not None and drained is None:
-                raise Refused(f"agent {before} has a checkpoint. To do: drain it and give agent_id")
+                raise Refused(f"agent {before} has a checkpoint", "drain it and give agent_id")
             with alone(place):
                 one.carry_out()
         after = mesos_replace.latest(place.work_dir)
     except Refused as why:
-        module.fail_json(msg=str(why))
+        module.fail_json(**failure(given["unit"], [why.problem]))
     except OSError as why:
         module.fail_json(msg=f"{why.filename}: {why.strerror}. To do: look at the file system")
     module.exit_json(

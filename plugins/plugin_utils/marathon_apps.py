@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ready-made Marathon apps: a smoke job on every model of card, a notebook, and the points of a sweep.
 
-Pure functions over what is asked for (``asked``, the variables of the role marathon_apps) and the agents of the
-cluster as mesos_state_info tells them. Each gives ``problems``, sentences with host, value and remedy, and ``apps`` in
-the shape of Marathon's /v2/apps. Nothing may be sent where there is a problem.
+Pure functions over the variables of the role marathon_apps (``params``) and the agents of the cluster as
+mesos_state_info returns them. Each gives ``problems``, and ``apps`` in the shape of Marathon's /v2/apps. Nothing may be
+sent where there is a problem.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import app as marathon_app
 
 Row = dict[str, Any]
@@ -44,42 +45,42 @@ _NEVER = 1000000
 
 
 class Draft:
-    """Collects what speaks against an app."""
+    """Collects the problems of an app."""
 
-    def __init__(self, asked: Mapping[str, Any], kind: str) -> None:
-        self.asked, self.kind, self.host = asked, kind, str(asked["host"])
-        self.problems: list[str] = []
+    def __init__(self, params: Mapping[str, Any], kind: str) -> None:
+        self.params, self.kind, self.host = params, kind, str(params["host"])
+        self.problems: list[Problem] = []
 
     def name(self, key: str) -> str:
         return f"marathon_apps_{self.kind}_{key}"
 
-    def refuse(self, text: str) -> None:
-        self.problems.append(f"{self.host}: {text}")
+    def refuse(self, cause: str, remedy: str) -> None:
+        self.problems.append(Problem("invalid_app", self.host, cause, "", remedy))
 
-    def must(self, key: str, pattern: re.Pattern[str], wanted: str) -> None:
-        value = self.asked[key]
+    def must(self, key: str, pattern: re.Pattern[str], form: str) -> None:
+        value = self.params[key]
         if not isinstance(value, str) or not pattern.fullmatch(value):
-            self.refuse(f"{self.name(key)} is {value!r}. To do: give {wanted}")
+            self.refuse(f"{self.name(key)} is {value!r}", f"give {form}")
 
     def limits(self) -> None:
         """cpus, mem and gpus: no app goes without."""
         for key, low, whole in (("cpus", 0.01, False), ("mem", LEAST_MEM_MIB, False), ("gpus", 0, True)):
-            value = self.asked[key]
+            value = self.params[key]
             number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
             if not number or value < low:
                 kind = "a whole number" if whole else "a number"
                 unit = " MiB" if key == "mem" else ""
-                self.refuse(f"{self.name(key)} is {value!r}. To do: give {kind} of at least {low}{unit}")
+                self.refuse(f"{self.name(key)} is {value!r}", f"give {kind} of at least {low}{unit}")
 
     def base(self, app_id: str, model: str) -> Row:
         """What all apps have: limits, a container that may be given cards, and where it may go."""
-        asked = self.asked
-        app: Row = {"id": app_id, "cpus": asked["cpus"], "mem": asked["mem"], "instances": 1}
-        if asked["gpus"]:
-            app["gpus"] = asked["gpus"]
+        params = self.params
+        app: Row = {"id": app_id, "cpus": params["cpus"], "mem": params["mem"], "instances": 1}
+        if params["gpus"]:
+            app["gpus"] = params["gpus"]
             app["container"] = {"type": "MESOS"}
-        if asked["image"]:
-            app["container"] = {"type": "MESOS", "docker": {"image": asked["image"]}}
+        if params["image"]:
+            app["container"] = {"type": "MESOS", "docker": {"image": params["image"]}}
         if model:
             app["constraints"] = [["gpu_model", "IS", model]]
         return app
@@ -92,21 +93,23 @@ class Draft:
         of_model = [row for row in rows if not model or row["attributes"].get("gpu_model") == model]
         if not of_model:
             known = sorted({str(row["attributes"]["gpu_model"]) for row in rows if "gpu_model" in row["attributes"]})
-            self.refuse(f"no agent has cards of the model {model!r}. To do: choose among {', '.join(known) or 'none'}")
+            self.refuse(f"no agent has cards of the model {model!r}", f"choose among {', '.join(known) or 'none'}")
             return
         for key, unit in (("gpus", ""), ("cpus", ""), ("mem", " MiB")):
             most = max(float(row["resources"].get(key, 0)) for row in of_model)
-            if self.asked[key] > most:
+            if self.params[key] > most:
                 where = f" with cards of the model {model}" if model else ""
                 self.refuse(
-                    f"{self.name(key)} is {self.asked[key]:g}, and no agent{where} has more than {most:g}{unit}. "
-                    "To do: ask for less"
+                    f"{self.name(key)} is {self.params[key]:g}, and no agent{where} has more than {most:g}{unit}",
+                    "ask for less",
                 )
 
     def done(self, apps: list[Row]) -> Row:
         """The answer, after the app was looked at as Marathon would."""
         if not self.problems:
-            self.problems = [f"{self.host}: {text}" for app in apps for text in marathon_app.problems(app)]
+            self.problems = [
+                Problem("invalid_app", self.host, text) for app in apps for text in marathon_app.problems(app)
+            ]
         return {"problems": self.problems, "apps": [] if self.problems else apps}
 
 
@@ -118,20 +121,20 @@ def _passed(command: str) -> str:
 # The smoke job.
 
 
-def smoke(asked: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
+def smoke(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
     """One app for each model: it queries its cards, is healthy if they passed, and keeps them until it is taken away.
 
-    :param asked: ``host``, ``id``, ``models`` (none: all that agents have), ``gpus``, ``cpus``, ``mem``, ``image``,
+    :param params: ``host``, ``id``, ``models`` (none: all that agents have), ``gpus``, ``cpus``, ``mem``, ``image``,
         ``command`` (of the image) and ``program`` (the text of the query that needs no image).
     """
-    draft, rows = Draft(asked, "smoke"), list(agents)
+    draft, rows = Draft(params, "smoke"), list(agents)
     draft.must("id", APP_ID, "one as in /smoke")
     draft.limits()
-    if not draft.problems and asked["gpus"] < 1:
-        draft.refuse(f"{draft.name('gpus')} is {asked['gpus']}. To do: give at least 1")
-    if asked["image"]:
+    if not draft.problems and params["gpus"] < 1:
+        draft.refuse(f"{draft.name('gpus')} is {params['gpus']}", "give at least 1")
+    if params["image"]:
         draft.must("image", IMAGE, "the name of an image")
-    models = [str(model) for model in asked["models"]] or sorted(
+    models = [str(model) for model in params["models"]] or sorted(
         {
             str(row["attributes"]["gpu_model"])
             for row in rows
@@ -139,26 +142,24 @@ def smoke(asked: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
         }
     )
     if not models:
-        draft.refuse("no agent gives out cards. To do: see what playbooks/scheduler.yml says of the hosts with cards")
+        draft.refuse("no agent gives out cards", "see what playbooks/scheduler.yml says of the hosts with cards")
     for model in models:
         if not MODEL.fullmatch(model):
-            draft.refuse(
-                f"{draft.name('models')} has {model!r}. To do: give models as the attribute gpu_model has them"
-            )
+            draft.refuse(f"{draft.name('models')} has {model!r}", "give models as the attribute gpu_model has them")
         else:
             draft.fits(model, rows)
     return draft.done([_smoke(draft, model) for model in models] if not draft.problems else [])
 
 
 def _smoke(draft: Draft, model: str) -> Row:
-    asked = draft.asked
-    app = draft.base(f"{asked['id']}/{_word(model)}", model)
-    if asked["image"]:
-        query = asked["command"] or f"test \"$(nvidia-smi -L | grep -c '^GPU ')\" -eq {asked['gpus']}"
+    params = draft.params
+    app = draft.base(f"{params['id']}/{_word(model)}", model)
+    if params["image"]:
+        query = params["command"] or f"test \"$(nvidia-smi -L | grep -c '^GPU ')\" -eq {params['gpus']}"
     else:
-        devices = ",".join(map(str, range(asked["gpus"])))
+        devices = ",".join(map(str, range(params["gpus"])))
         query = f"printf '%s' \"$GPU_QUERY\" | python3 -I - --copy-mib 16 --devices {devices}"
-        app["env"] = {"GPU_QUERY": asked["program"]}
+        app["env"] = {"GPU_QUERY": params["program"]}
     app["labels"] = {READY: "smoke"}
     app["cmd"] = f'{query} && touch {_SANDBOX}/passed" && {_STAY}'
     app["healthChecks"] = [
@@ -202,46 +203,46 @@ exec sh -c "$NOTEBOOK_PROGRAM"
 """
 
 
-def notebook(asked: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
+def notebook(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
     """An app that lets one user log in by SSH key, with the home, and runs a notebook there.
 
-    :param asked: ``host``, ``user``, ``ssh_keys``, ``home``, ``image``, ``program``, ``model``, ``gpus``, ``cpus``,
+    :param params: ``host``, ``user``, ``ssh_keys``, ``home``, ``image``, ``program``, ``model``, ``gpus``, ``cpus``,
         ``mem``.
     """
-    draft = Draft(asked, "notebook")
+    draft = Draft(params, "notebook")
     draft.must("user", ACCOUNT, "the name of an account")
-    if asked["user"] == "root":
-        draft.refuse(f"{draft.name('user')} is 'root'. To do: give the account of a person")
+    if params["user"] == "root":
+        draft.refuse(f"{draft.name('user')} is 'root'", "give the account of a person")
     draft.limits()
-    home = asked["home"] or f"/home/{asked['user']}"
+    home = params["home"] or f"/home/{params['user']}"
     if not re.fullmatch(r"(/[A-Za-z0-9._-]+)+", home, re.ASCII) or ".." in home.split("/"):
-        draft.refuse(f"{draft.name('home')} is {home!r}. To do: give the path of a directory below /")
-    if asked["image"]:
+        draft.refuse(f"{draft.name('home')} is {home!r}", "give the path of a directory below /")
+    if params["image"]:
         draft.must("image", IMAGE, "the name of an image")
-    if not str(asked["program"]).strip():
-        draft.refuse(f"{draft.name('program')} is empty. To do: give the command that serves the notebook")
-    if not asked["ssh_keys"]:
-        draft.refuse(f"{draft.name('ssh_keys')} is empty, and nobody could log in. To do: give a public key")
-    for number, key in enumerate(asked["ssh_keys"]):
+    if not str(params["program"]).strip():
+        draft.refuse(f"{draft.name('program')} is empty", "give the command that serves the notebook")
+    if not params["ssh_keys"]:
+        draft.refuse(f"{draft.name('ssh_keys')} is empty, and nobody could log in", "give a public key")
+    for number, key in enumerate(params["ssh_keys"]):
         wrong = key_problem(key)
         if wrong:
             # Not the value, which may be a private key.
-            draft.refuse(f"{draft.name('ssh_keys')}[{number}] {wrong}")
-    if asked["model"]:
+            draft.refuse(f"{draft.name('ssh_keys')}[{number}] {wrong[0]}", wrong[1])
+    if params["model"]:
         draft.must("model", MODEL, "a model as the attribute gpu_model has it")
-    draft.fits(asked["model"], agents)
+    draft.fits(params["model"], agents)
     if draft.problems:
         return draft.done([])
-    app = draft.base(f"/notebooks/{asked['user'].replace('_', '-')}", asked["model"])
+    app = draft.base(f"/notebooks/{params['user'].replace('_', '-')}", params["model"])
     app["labels"] = {READY: "notebook"}
     app["cmd"] = _NOTEBOOK
-    app["user"] = asked["user"]
+    app["user"] = params["user"]
     app["env"] = {
         "NOTEBOOK_HOME": home,
-        "NOTEBOOK_KEYS": "\n".join(str(key).strip() for key in asked["ssh_keys"]),
-        "NOTEBOOK_PROGRAM": asked["program"],
+        "NOTEBOOK_KEYS": "\n".join(str(key).strip() for key in params["ssh_keys"]),
+        "NOTEBOOK_PROGRAM": params["program"],
     }
-    if asked["image"]:
+    if params["image"]:
         # Without an image the host's own directories are there anyway.
         app["container"]["volumes"] = [{"hostPath": home, "containerPath": home, "mode": "RW"}]
     app["portDefinitions"] = [{"port": 0, "name": "ssh"}]
@@ -257,51 +258,49 @@ def notebook(asked: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> R
     return draft.done([app])
 
 
-def key_problem(key: Any) -> str:
-    """Why that is no public key of OpenSSH, without showing it; empty if it is one."""
+def key_problem(key: Any) -> tuple[str, str] | None:
+    """Why that is no public key of OpenSSH, without showing it, and the remedy; None if it is one."""
     text = str(key).strip()
     if "PRIVATE KEY" in text:
-        return "is a private key. To do: give the public one, the file that ends with .pub, and make a new pair"
+        return ("is a private key", "give the public one, the file that ends with .pub, and make a new pair")
     found = KEY.fullmatch(text)
     if not found:
-        return "is no public key. To do: give one line as in a file .pub, without options"
+        return ("is no public key", "give one line as in a file .pub, without options")
     try:
         blob = base64.b64decode(found[2], validate=True)
     except (binascii.Error, ValueError):
-        return "is a public key that was cut. To do: give the whole line of the file .pub"
+        return ("is a public key that was cut", "give the whole line of the file .pub")
     kind = found[1].encode()
     if blob[:4] != len(kind).to_bytes(4, "big") or blob[4 : 4 + len(kind)] != kind:
-        return f"says {found[1]} and holds something else. To do: give the whole line of the file .pub"
-    return ""
+        return (f"says {found[1]} and holds something else", "give the whole line of the file .pub")
+    return None
 
 
 # The sweep.
 
 
-def sweep(asked: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
+def sweep(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
     """One app for each point of the grid, which the module marathon_sweep runs.
 
-    :param asked: ``host``, ``name``, ``command``, ``parameters`` (name -> list of values), ``image``, ``model``,
+    :param params: ``host``, ``name``, ``command``, ``parameters`` (name -> list of values), ``image``, ``model``,
         ``gpus``, ``cpus``, ``mem``, ``parallel``, ``env``.
     """
-    draft = Draft(asked, "sweep")
+    draft = Draft(params, "sweep")
     draft.must("name", re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", re.ASCII), "lowercase letters, digits and -")
     draft.limits()
-    if not str(asked["command"]).strip():
-        draft.refuse(f"{draft.name('command')} is empty. To do: give what is run for each point")
-    if asked["image"]:
+    if not str(params["command"]).strip():
+        draft.refuse(f"{draft.name('command')} is empty", "give what is run for each point")
+    if params["image"]:
         draft.must("image", IMAGE, "the name of an image")
-    if asked["model"]:
+    if params["model"]:
         draft.must("model", MODEL, "a model as the attribute gpu_model has it")
-    if asked["parallel"] < 1:
-        draft.refuse(f"{draft.name('parallel')} is {asked['parallel']}. To do: give at least 1")
+    if params["parallel"] < 1:
+        draft.refuse(f"{draft.name('parallel')} is {params['parallel']}", "give at least 1")
     parameters = _parameters(draft)
-    for name, value in asked["env"].items():
+    for name, value in params["env"].items():
         if not VARIABLE.fullmatch(str(name)) or name in parameters or not isinstance(value, str):
-            draft.refuse(
-                f"{draft.name('env')} has {name!r}. To do: name a variable that is no parameter, and quote text"
-            )
-    draft.fits(asked["model"], agents)
+            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is no parameter, and quote text")
+    draft.fits(params["model"], agents)
     if draft.problems:
         return draft.done([])
     return draft.done(
@@ -311,30 +310,30 @@ def sweep(asked: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
 
 def _parameters(draft: Draft) -> dict[str, list[str]]:
     """Name -> values as text. Refuses what is no grid."""
-    given, found = draft.asked["parameters"], {}
+    given, found = draft.params["parameters"], {}
     if not given:
-        draft.refuse(f"{draft.name('parameters')} is empty. To do: give each parameter a list of values")
+        draft.refuse(f"{draft.name('parameters')} is empty", "give each parameter a list of values")
     for name, values in given.items():
         if not VARIABLE.fullmatch(str(name)):
-            draft.refuse(f"{draft.name('parameters')} has {name!r}. To do: name it with letters, digits and _")
+            draft.refuse(f"{draft.name('parameters')} has {name!r}", "name it with letters, digits and _")
         if not isinstance(values, (list, tuple)) or not values:
-            draft.refuse(f"{draft.name('parameters')}.{name} is {values!r}. To do: give a list of values")
+            draft.refuse(f"{draft.name('parameters')}.{name} is {values!r}", "give a list of values")
             continue
         plain = [value for value in values if isinstance(value, (str, int, float))]
         words = [json.dumps(value) if not isinstance(value, str) else value for value in plain]
         if len(plain) != len(values) or len(set(words)) != len(words):
-            draft.refuse(f"{draft.name('parameters')}.{name} is {values!r}. To do: give numbers or text, each once")
+            draft.refuse(f"{draft.name('parameters')}.{name} is {values!r}", "give numbers or text, each once")
         found[str(name)] = words
     return found
 
 
 def _point(draft: Draft, values: Mapping[str, str]) -> Row:
-    asked = draft.asked
+    params = draft.params
     told = json.dumps(values, sort_keys=True)
-    app = draft.base(f"/sweeps/{asked['name']}/p-{sha256(told.encode()).hexdigest()[:12]}", asked["model"])
+    app = draft.base(f"/sweeps/{params['name']}/p-{sha256(told.encode()).hexdigest()[:12]}", params["model"])
     # A point that ends well waits to be taken away, since Marathon would start it anew.
-    app["cmd"] = f'( {asked["command"]}\n) && touch {_SANDBOX}/finished" && {_STAY}'
-    app["env"] = {**asked["env"], **values}
+    app["cmd"] = f'( {params["command"]}\n) && touch {_SANDBOX}/finished" && {_STAY}'
+    app["env"] = {**params["env"], **values}
     app["labels"] = {"BAREMETAL_GPU_POINT": told}
     app["healthChecks"] = [
         {
@@ -348,3 +347,6 @@ def _point(draft: Draft, values: Mapping[str, str]) -> Row:
         }
     ]
     return app
+
+
+KINDS = {"smoke": smoke, "notebook": notebook, "sweep": sweep}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the roles of Mesos ask for, and hosts as they may be found. All made up."""
+"""Settings of the roles of Mesos, and hosts as they may be. All made up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SOURCE = {
 
 
 def node(**changes: Any) -> dict[str, Any]:
-    """As mesos_node_info tells it of a host that has nothing of Mesos."""
+    """As mesos_node_info returns it of a host that has nothing of Mesos."""
     return {
         "environment": {},
         "running": False,
@@ -168,3 +168,8 @@ def variables(plan: dict[str, Any], path: str) -> dict[str, str]:
     lines = file(plan, path)["content"].splitlines()
     pairs = (line.split("=", 1) for line in lines if not line.startswith("#"))
     return {name: value.strip('"') for name, value in pairs}
+
+
+def sentences(plan: dict[str, Any]) -> list[str]:
+    """The problems of a plan as people read them."""
+    return [str(problem) for problem in plan["problems"]]
