@@ -23,7 +23,7 @@ from tests.site.plays import ROOT, Play, lab, run_playbook, run_scenario, servic
 pytestmark = pytest.mark.lab
 
 # What the scenario gives to its runs: without the CUDA toolkit.
-WITHOUT_TOOLKIT = yaml.safe_load((ROOT / "molecule" / "node" / "vars.yml").read_text())
+WITHOUT_TOOLKIT = yaml.safe_load((ROOT / "molecule/node/inventory/group_vars/all.yml").read_text())
 GPU_MACHINES = ("gpu1", "gpu2")
 MACHINES = (*GPU_MACHINES, "cpu1")
 
