@@ -17,7 +17,7 @@ import pytest
 from tests.site.plays import lab, ssh, until
 
 MACHINES = ("gpu1", "cpu1", "cpu2")
-SECRETS = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "work", "secrets", "mesos.json")
+SECRETS = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "scenario", "secrets", "mesos.json")
 APP = "/verify"
 # What a job sees of its GPU, in a file that only it writes.
 SEEN = "/var/tmp/seen-by-the-job"
