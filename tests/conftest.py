@@ -14,11 +14,14 @@ import hashlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
+
+from tests.molecule_scenario import LOGS
 
 ROOT = Path(__file__).resolve().parents[1]
 # Who shares a lab, and with it a unit of work, by the beginning of a test's path.
@@ -29,9 +32,11 @@ UNITS = {
     "tests/roles/": "roles",
     # It has a virtual machine of its own.
     "tests/lab/test_metal.py": "metal",
+    # Each scenario makes its own machines.
+    "tests/lab/test_scenarios.py": "molecule",
     "tests/lab/": "roles",
 }
-LONGEST_FIRST = ("site", "roles", "ceph", "metal")
+LONGEST_FIRST = ("site", "roles", "ceph", "molecule", "metal")
 # What then takes longest comes next, and so does what mostly waits, while a lab still keeps the processors busy.
 # Nothing of it is to be left at the end, when other processes have nothing to do any more.
 THEN = (
@@ -110,11 +115,25 @@ class ToldAtOnce:
                 self.reporter.write_line(f"  {line}")
 
 
+class MoleculeOutput:
+    """What the scenarios of this test run printed, at its end."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for log in sorted(LOGS.glob("molecule-*.log")):
+            if log.stat().st_mtime >= self.since:
+                terminalreporter.section(log.stem)
+                terminalreporter.write_line(log.read_text(encoding="utf-8"))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     # The processes of pytest-xdist have no reporter; their parent hears of their tests.
     if reporter := config.pluginmanager.get_plugin("terminalreporter"):
         config.pluginmanager.register(ToldAtOnce(reporter))
+        config.pluginmanager.register(MoleculeOutput(time.time()))
 
 
 class SharedLab:

@@ -136,6 +136,19 @@ def test_lab_id_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         state.lab_id()
 
 
+def test_a_suffix_names_a_further_lab_of_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GPUOPS_LAB_ID", raising=False)
+    monkeypatch.delenv("GPUOPS_LAB_SUFFIX", raising=False)
+    own = state.lab_id()
+    monkeypatch.setenv("GPUOPS_LAB_SUFFIX", "node")
+    assert state.lab_id() == f"{own}-node"
+    monkeypatch.setenv("GPUOPS_LAB_SUFFIX", "../x")
+    with pytest.raises(LabError, match=r"GPUOPS_LAB_SUFFIX='\.\./x'"):
+        state.lab_id()
+    monkeypatch.setenv("GPUOPS_LAB_ID", "chosen")
+    assert state.lab_id() == "chosen"
+
+
 @pytest.fixture
 def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> state.Lab:
     monkeypatch.setattr(state, "STATE_ROOT", tmp_path)

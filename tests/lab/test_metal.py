@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.lab.machines.vm import Vm
+from tests.molecule_scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
-LOGS = ROOT / ".cache" / "tests"
 
 pytestmark = pytest.mark.slow
 
 
 def lab_vm(*words: str) -> subprocess.CompletedProcess[str]:
-    """`tools/lab vm ...`; a failure shows what it said."""
+    """`tools/lab vm ...`; a failure shows its output."""
     argv = [sys.executable, "-m", "tests.lab.machines", "vm", *words]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
@@ -46,7 +46,7 @@ def test_up_twice_is_as_good_as_once(machine: Vm):
     assert run("cat /proc/sys/kernel/random/boot_id") == boot
 
 
-def test_machine_is_as_a_server_with_a_card(machine: Vm):
+def test_machine_is_as_a_server_with_a_gpu(machine: Vm):
     assert run("cat /sys/module/nouveau/initstate") == "live"
     # Loaded by udev's rule in the initramfs, before the root file system was mounted.
     order = [line.split()[0] for line in run("cat /proc/modules").splitlines()]
@@ -78,16 +78,9 @@ def test_down_leaves_nothing(machine: Vm):
 
 
 def test_scenario():
-    """nouveau in use is blacklisted, the machine rebooted through the gate, and nouveau stays away."""
-    LOGS.mkdir(parents=True, exist_ok=True)
-    log = LOGS / "molecule-metal.log"
-    # Molecule finds its tools by PATH, also where the virtual environment is not activated.
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"}
-    with log.open("w", encoding="utf-8") as sink:
-        argv = [sys.executable, "-m", "molecule", "test", "--scenario-name", "metal"]
-        done = subprocess.run(argv, cwd=ROOT, env=environment, stdout=sink, stderr=subprocess.STDOUT, check=False)
-    said = log.read_text(encoding="utf-8")
-    assert done.returncode == 0, said[-8000:]
+    """nouveau in use is blacklisted, the machine rebooted by the role, and nouveau stays away."""
+    status, output = Scenario("metal").run("test")
+    assert status == 0, output[-8000:]
     # Not only 'nothing failed': what proves something ran, in this order.
     steps = [
         "Check that everything but the reboot is done",
@@ -99,7 +92,7 @@ def test_scenario():
         "Check that the cut came before the end",
         "Check that it was unloaded without a reboot",
     ]
-    found = [said.find(step) for step in steps]
-    assert -1 not in found, dict(zip(steps, found, strict=True))
-    assert found == sorted(found)
+    places = [output.find(step) for step in steps]
+    assert -1 not in places, dict(zip(steps, places, strict=True))
+    assert places == sorted(places)
     assert Vm().pid() is None

@@ -12,12 +12,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import ansible_runner
+
+from tests.molecule_scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = ROOT / "inventories" / "lab"
@@ -93,9 +95,12 @@ def run_playbook(
 
 
 def _read(runner: Any) -> Play:
-    stdout = runner.stdout.read()
-    play = Play(rc=runner.rc, stdout=stdout, stats=runner.stats or {})
-    for event in runner.events:
+    return read_events(Play(rc=runner.rc, stdout=runner.stdout.read(), stats=runner.stats or {}), runner.events)
+
+
+def read_events(play: Play, events: Iterable[dict[str, Any]]) -> Play:
+    """Add to a play what the events of its run say."""
+    for event in events:
         data = event.get("event_data", {})
         host = data.get("host")
         result = data.get("res") or {}
@@ -107,9 +112,30 @@ def _read(runner: Any) -> Play:
             stage = re.search(r"Compare the host with the desired document of (\w+)", data.get("task", ""))
             if stage and "plan" in result:
                 play.drifts.setdefault((host, stage[1]), result["plan"])
-    for host in re.findall(r"^<([^>]+)> SSH: EXEC ", stdout, flags=re.MULTILINE):
+    for host in re.findall(r"^<([^>]+)> SSH: EXEC ", play.stdout, flags=re.MULTILINE):
         play.executions[host] += 1
     return play
+
+
+def run_scenario(scenario: Scenario, command: str, directory: Path) -> Play:
+    """What the last playbook of `molecule COMMAND` did; molecule keeps its state in the directory.
+
+    Of its first playbooks, which make and prepare the machines, only failures are seen.
+    """
+    recorded = directory / f"{command}.jsonl"
+    status, output = scenario.run(
+        command,
+        MOLECULE_EPHEMERAL_DIRECTORY=str(directory),
+        ANSIBLE_CALLBACK_PLUGINS=str(ROOT / "tests" / "site" / "callback"),
+        ANSIBLE_CALLBACKS_ENABLED="record",
+        PLAY_EVENTS=str(recorded),
+    )
+    events = [json.loads(line) for line in recorded.read_text().splitlines()] if recorded.exists() else []
+    ends = [place for place, event in enumerate(events) if event["event"] == "playbook_on_stats"]
+    failed = [event for event in events if event["event"] in ("runner_on_failed", "runner_on_unreachable")]
+    begin = ends[-2] + 1 if len(ends) > 1 else 0
+    stats = events[ends[-1]]["event_data"] if ends else {}
+    return read_events(Play(rc=status, stdout=output, stats=stats), events[begin:] if ends else failed)
 
 
 def _message(result: dict[str, Any]) -> str:

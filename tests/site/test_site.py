@@ -1,29 +1,37 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """site.yml on the lab's machines, seen from outside: what it announces, what it brings, what a second run does.
 
-The tests of this file run in order on one lab: bare machines first, finished ones after.
+The tests of this file run in order on one lab: bare machines first, finished ones after. The first run, the second and
+the questions to the finished machines are those of the Molecule scenario `node`, step by step; what tests find out
+besides happens between its steps.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.site.plays import ROOT, Play, lab, run_playbook, services, ssh
+from tests.molecule_scenario import Scenario
+from tests.site.plays import ROOT, Play, lab, run_playbook, run_scenario, services, ssh
 
 pytestmark = pytest.mark.lab
 
-# The distribution's CUDA toolkit is two gigabytes of packages; test_cuda.py has a run of its own for it.
-WITHOUT_TOOLKIT = {"cuda_versions": []}
+# What the scenario gives to its runs: without the CUDA toolkit.
+WITHOUT_TOOLKIT = yaml.safe_load((ROOT / "molecule/node/inventory/group_vars/all.yml").read_text())
 GPU_MACHINES = ("gpu1", "gpu2")
 MACHINES = (*GPU_MACHINES, "cpu1")
+
+
+@pytest.fixture(scope="module")
+def molecule(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Play]:
+    """One command of Molecule for the scenario `node`, on the lab of these tests."""
+    return functools.partial(run_scenario, Scenario("node"), directory=tmp_path_factory.mktemp("molecule"))
 
 
 @pytest.fixture(scope="module")
@@ -37,19 +45,19 @@ def announced(bare_lab: None) -> Play:
 
 
 @pytest.fixture(scope="module")
-def finished(announced: Play) -> Play:
+def finished(announced: Play, molecule: Callable[[str], Play]) -> Play:
     """site.yml for real, once, on the machines that were only checked before."""
-    return run_playbook("site.yml", extra_vars=WITHOUT_TOOLKIT)
+    return molecule("converge")
 
 
 @pytest.fixture(scope="module")
-def second(finished: Play) -> dict[str, Any]:
+def second(finished: Play, molecule: Callable[[str], Play]) -> dict[str, Any]:
     """site.yml again on finished machines, with their services and traffic before and after."""
     assert finished.rc == 0, finished.tail()
     running = {machine: services(machine) for machine in MACHINES}
     for machine in MACHINES:
         lab("traffic", machine, "--reset")
-    play = run_playbook("site.yml", extra_vars=WITHOUT_TOOLKIT)
+    play = molecule("idempotence")
     return {
         "play": play,
         "before": running,
@@ -71,32 +79,32 @@ def test_check_mode_announced_what_the_run_then_did(announced: Play, finished: P
     assert finished.drifts, "no stage reported a plan"
     different = {}
     for (machine, stage), did in finished.drifts.items():
-        said = announced.drifts.get((machine, stage), [])
+        planned = announced.drifts.get((machine, stage), [])
         # What an earlier stage of the run did is no longer to do; check mode announces it for both.
         earlier = {line for (other, _stage), lines in finished.drifts.items() if other == machine for line in lines}
-        still = [line for line in said if line in did or line not in earlier]
+        still = [line for line in planned if line in did or line not in earlier]
         if without_candidates(still) != without_candidates(did):
-            different[machine, stage] = (said, did)
+            different[machine, stage] = (planned, did)
     assert different == {}
 
 
 def without_candidates(plan: list[str]) -> list[str]:
     """A plan without the versions that apt would take: a bare host has no package lists to tell them from.
 
-    Nor with what a proof is due for, which is told of the first of these lines.
+    Nor with what a proof is due for, which is given for the first of these lines.
     """
     lines = [re.sub(r"^(install package \S+) \S+ \(", r"\1 (", line) for line in plan]
     return [re.sub(r"^(prove [^(]+) \(.*", r"\1", line) for line in lines]
 
 
-def test_the_agent_runs_where_there_are_cards_and_says_that_they_are_well(finished: Play) -> None:
+def test_the_agent_runs_where_there_are_gpus_and_reports_that_they_are_well(finished: Play) -> None:
     for machine in GPU_MACHINES:
         local = json.loads(
             ssh(machine, "sudo systemctl is-active --quiet baremetal-gpu-agent && /etc/ansible/facts.d/gpu.fact")
         )
         assert local["health"]["verdict"] == "ok", (machine, local["health"])
         assert local["stale"] is False
-        assert [card["uuid"] for card in local["devices"]] == ssh(
+        assert [device["uuid"] for device in local["devices"]] == ssh(
             machine, "cat /proc/driver/nvidia/gpus/*/information | sed -n 's/^GPU UUID:[[:space:]]*//p'"
         ).split()
     assert ssh("cpu1", "systemctl cat baremetal-gpu-agent || true; ls /usr/local/bin").strip() == ""
@@ -139,19 +147,12 @@ def test_finished_driver_and_engine_cost_one_execution_together(second: dict[str
     assert cost == dict.fromkeys(hosts, 1)
 
 
-def test_the_auditor_agrees(second: dict[str, Any]) -> None:
+def test_the_auditor_agrees(second: dict[str, Any], molecule: Callable[[str], Play]) -> None:
     """Testinfra asks the hosts with their own tools, and knows nothing of the collection."""
-    done = subprocess.run(
-        [sys.executable, "-m", "molecule", "verify", "--scenario-name", "node"],
-        cwd=ROOT,
-        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "NO_COLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None, done.stdout[-3000:]
+    play = molecule("verify")
+    assert play.rc == 0, play.tail()
+    passed = re.search(r"(\d+) passed", play.stdout)
+    assert passed is not None, play.tail(3000)
     assert int(passed[1]) >= 3 * len(MACHINES)
 
 

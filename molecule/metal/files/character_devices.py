@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Register the character devices that the NVIDIA modules would register, until this process ends.
 
-The machine has no card, so NVIDIA's modules cannot be loaded. /proc/devices gets their names and numbers from CUSE
+The machine has no GPU, so NVIDIA's modules cannot be loaded. /proc/devices gets their names and numbers from CUSE
 (character devices in user space) instead; what opens them gets nowhere.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Keep a kernel module in use, as a card's console or display server would, until this process ends.
+"""Keep a kernel module in use, as a GPU's console or display server would, until this process ends.
 
-Without a card nothing can open nouveau's devices. A BPF program that is written against one of a module's
+Without a GPU nothing can open nouveau's devices. A BPF program that is written against one of a module's
 functions holds a reference on it, too: the kernel then refuses to unload it, with the same message.
 
 Usage: hold_module.py MODULE
@@ -43,14 +43,14 @@ def types(path: Path) -> list[tuple[int, int]]:
     data = path.read_bytes()
     header_length, type_offset, type_length = struct.unpack_from("<III", data, 4)
     at, end = header_length + type_offset, header_length + type_offset + type_length
-    found = []
+    users = []
     while at < end:
         name, info = struct.unpack_from("<II", data, at)
         kind = info >> 24 & 0x1F
         fixed, each = EXTRA.get(kind, (0, 0))
         at += 12 + fixed + each * (info & 0xFFFF)
-        found.append((kind, name))
-    return found
+        users.append((kind, name))
+    return users
 
 
 def type_information(module: str) -> int:

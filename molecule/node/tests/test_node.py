@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a host shows after site.yml, asked with its own tools and none of the collection's."""
+"""What a host shows after site.yml, queried with its own tools and none of the collection's."""
 
 from __future__ import annotations
+
+import shlex
+from pathlib import Path
 
 import pytest
 from testinfra.host import Host
 
-GPU_HOSTS = {"gpu1": ("550.", 2), "gpu2": ("470.", 1)}
+from tests.roles.containers import Look, has_exactly, image, look_into, send
+
+GPU_HOSTS = {"gpu1": ("550.", 2, "NVIDIA A100-SXM4-40GB"), "gpu2": ("470.", 1, "Tesla K20c")}
+QUERY = Path(__file__).parents[2] / "shared" / "nvml_query.py"
 
 
 @pytest.fixture
@@ -16,10 +22,40 @@ def name(host: Host) -> str:
 
 @pytest.fixture
 def gpu(name: str) -> tuple[str, int]:
-    """The driver branch and the number of cards that belong to this host."""
+    """The driver branch and the number of GPUs that belong to this host."""
     if name not in GPU_HOSTS:
-        pytest.skip(f"{name} has no NVIDIA card")
-    return GPU_HOSTS[name]
+        pytest.skip(f"{name} has no NVIDIA GPU")
+    return GPU_HOSTS[name][:2]
+
+
+def as_user(host: Host, command: str) -> str:
+    """Output of a command of alice, who is in no group but her own."""
+    return host.check_output(f"runuser -u alice -- {command}")
+
+
+def test_a_user_sees_the_gpus(host: Host, name: str, gpu: tuple[str, int]) -> None:
+    rows = [
+        line.split(maxsplit=2) for line in as_user(host, f"python3 -c {shlex.quote(QUERY.read_text())}").splitlines()
+    ]
+    _, count, model = GPU_HOSTS[name]
+    assert [(index, shown) for index, _uuid, shown in rows] == [(str(index), model) for index in range(count)]
+    assert len({uuid for _index, uuid, _shown in rows}) == count
+
+
+def test_a_user_without_a_gpu_is_told_so(host: Host, name: str) -> None:
+    if name in GPU_HOSTS:
+        pytest.skip(f"{name} has NVIDIA GPUs")
+    assert host.run(f"runuser -u alice -- python3 -c {shlex.quote(QUERY.read_text())}").rc != 0
+
+
+def test_a_container_sees_the_gpus_that_it_asks_for(name: str, tmp_path: Path) -> None:
+    if name != "gpu1":
+        pytest.skip(f"the Docker of {name} is older than CDI, or it has no GPU")
+    send(name, image(tmp_path))
+    one, every, none = look_into(name, "docker", "1", "all", "")
+    for look, gpus in ((one, [1]), (every, [0, 1]), (none, [])):
+        assert isinstance(look, Look), look
+        assert has_exactly(look.first, *gpus), look
 
 
 def test_nothing_failed_to_start(host: Host) -> None:
@@ -32,9 +68,9 @@ def test_docker_runs_and_starts_at_boot(host: Host) -> None:
     assert docker.is_enabled
 
 
-def test_a_host_without_a_card_has_no_driver(host: Host, name: str) -> None:
+def test_a_host_without_a_gpu_has_no_driver(host: Host, name: str) -> None:
     if name in GPU_HOSTS:
-        pytest.skip(f"{name} has NVIDIA cards")
+        pytest.skip(f"{name} has NVIDIA GPUs")
     packages = host.run("dpkg-query --show --showformat '${db:Status-Status} ${Package}\\n'").stdout.splitlines()
     assert [line for line in packages if line.startswith("installed") and "nvidia" in line] == []
 
@@ -47,7 +83,7 @@ def test_modules_are_built_for_every_installed_kernel(host: Host, gpu: tuple[str
         assert [line for line in status if "nvidia" in line and kernel in line and "installed" in line], status
 
 
-def test_driver_is_of_the_branch_that_the_cards_need_and_held(host: Host, gpu: tuple[str, int]) -> None:
+def test_driver_is_of_the_branch_that_the_gpus_need_and_held(host: Host, gpu: tuple[str, int]) -> None:
     branch, _ = gpu
     shown = host.check_output("dpkg-query --show --showformat '${Package} ${Version}\\n' '*nvidia*-kernel-dkms'")
     packages = [line.split() for line in shown.splitlines() if len(line.split()) == 2]
@@ -70,19 +106,21 @@ def test_device_nodes(host: Host, gpu: tuple[str, int]) -> None:
     assert not host.file(f"/dev/nvidia{count}").exists
 
 
-def test_the_agent_watches_the_cards_and_finds_them_well(host: Host, gpu: tuple[str, int]) -> None:
+def test_the_agent_watches_the_gpus_and_finds_them_well(host: Host, gpu: tuple[str, int]) -> None:
     _, count = gpu
     agent = host.service("baremetal-gpu-agent")
     assert agent.is_running
     assert agent.is_enabled
+    # For everybody, and by the exit status too.
+    assert "ok" in as_user(host, "gpuops status")
     metrics = host.file("/var/lib/prometheus/node-exporter/baremetal_gpu.prom").content_string.splitlines()
     assert "gpu_node_health_status 0" in metrics
     assert len([line for line in metrics if line.startswith("gpu_health_status{") and line.endswith(" 0")]) == count
 
 
-def test_a_host_without_a_card_has_no_agent(host: Host, name: str) -> None:
+def test_a_host_without_a_gpu_has_no_agent(host: Host, name: str) -> None:
     if name in GPU_HOSTS:
-        pytest.skip(f"{name} has NVIDIA cards")
+        pytest.skip(f"{name} has NVIDIA GPUs")
     assert not host.service("baremetal-gpu-agent").exists
     assert not host.file("/usr/local/bin/gpu-agent").exists
 

@@ -47,13 +47,18 @@ STANDARD_MACHINES = (
 
 
 def lab_id() -> str:
-    """The lab of this checkout, or the one that GPUOPS_LAB_ID names."""
+    """The lab of this checkout, or the one that GPUOPS_LAB_ID names.
+
+    GPUOPS_LAB_SUFFIX names a further lab of this checkout; each Molecule scenario has one.
+    """
+    checkout = hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:8]
     chosen = os.environ.get("GPUOPS_LAB_ID", "")
-    if not chosen:
-        return hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:8]
-    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", chosen):
-        raise LabError(f"GPUOPS_LAB_ID={chosen!r}: use 1 to 31 lower-case letters, digits and hyphens")
-    return chosen
+    suffix = os.environ.get("GPUOPS_LAB_SUFFIX", "")
+    identifier = chosen or (f"{checkout}-{suffix}" if suffix else checkout)
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]{0,30}", identifier):
+        source = f"GPUOPS_LAB_ID={chosen!r}" if chosen else f"GPUOPS_LAB_SUFFIX={suffix!r}"
+        raise LabError(f"{source}: use 1 to 31 lower-case letters, digits and hyphens for the lab's name")
+    return identifier
 
 
 class Lab:
