@@ -222,7 +222,7 @@ class Authority(Pair):
     def pair(self, name: str) -> Pair:
         """Of a host, whether it exists or not."""
         if not _PLAIN.fullmatch(name) or name.startswith((".", "-")):
-            raise Refused(f"{name!r} cannot be the name of a file. To do: take letters, digits, dots and hyphens")
+            raise Refused(f"{name!r} cannot be the name of a file", "take letters, digits, dots and hyphens")
         base = os.path.join(self.directory, name)
         return Pair(f"{base}.pem", f"{base}-key.pem")
 
@@ -234,13 +234,13 @@ class Authority(Pair):
         pair, names = self.pair(name), sorted(set(names))
         wrong = [alternative(one) for one in names if not _PLAIN.fullmatch(one)]
         if wrong or not names:
-            raise Refused(f"{', '.join(wrong) or 'nothing'} cannot be in a certificate. To do: correct the name")
+            raise Refused(f"{', '.join(wrong) or 'nothing'} cannot be in a certificate", "correct the name")
         try:
             authority_key, authority = read_key(self.key), read_certificates(self.certificate)[0]
         except Unreadable as error:
-            raise Refused(f"{error}. To do: bring the directory back from where it is kept") from None
+            raise Refused(f"{error}", "bring the directory back from where it is kept") from None
         if not isinstance(authority_key, rsa.RSAPrivateKey):
-            raise Refused(f"{self.key} is no key of RSA. To do: bring the directory back from where it is kept")
+            raise Refused(f"{self.key} is no key of RSA", "bring the directory back from where it is kept")
         key = _key_of(pair)
         certificate = (
             _builder(_subject(name[:64]), authority.subject, key.public_key(), days)
@@ -321,7 +321,7 @@ def _write(path: str, content: bytes, mode: int) -> None:
 def check_mode_of(path: str) -> None:
     """:raises Refused: for a key that others may read."""
     if os.path.exists(path) and os.stat(path).st_mode & 0o077:
-        raise Refused(f"others than its owner may read {path}. To do: chmod 600 {path}")
+        raise Refused(f"others than its owner may read {path}", f"chmod 600 {path}")
 
 
 # -- what the action does ---------------------------------------------------------------------------------------------
@@ -336,12 +336,12 @@ def keep(params: Mapping[str, Any], check: bool, warn: Callable[[str], object]) 
     reasons: list[str] = []
     if not 0 <= params["renew"] < params["days"]:
         raise Refused(
-            f"certificates of {params['days']} days would be made again with {params['renew']} days left. To do: "
-            "give fewer of the latter"
+            f"certificates of {params['days']} days would be made again with {params['renew']} days left",
+            "give fewer of the latter",
         )
     if params["authority"]:
         if not os.path.exists(params["authority"]):
-            raise Refused(f"{params['authority']} is not there. To do: correct mesos_common_tls_files")
+            raise Refused(f"{params['authority']} is not there", "correct mesos_common_tls_files")
         pairs = _of_the_operator(rows, params["authority"], params["renew"] * DAY_S, warn)
     else:
         pairs, reasons = _of_our_authority(own, params, check)
@@ -363,11 +363,11 @@ def _of_the_operator(
     pairs = {}
     for row in rows:
         if not row["certificate"] or not row["key"]:
-            raise Refused(f"the certificate and key of {row['name']} are not given. To do: give both, or none at all")
+            raise Refused(f"the certificate and key of {row['name']} are not given", "give both, or none at all")
         pair = pairs[row["name"]] = Pair(row["certificate"], row["key"])
         why = pair.problem(authority, row["names"], 0)
         if why:
-            raise Refused(f"{why}. To do: correct mesos_common_tls_files")
+            raise Refused(f"{why}", "correct mesos_common_tls_files")
         soon = pair.problem(authority, row["names"], renew_s)
         if soon:
             warn(soon)
@@ -380,9 +380,9 @@ def _of_our_authority(own: Authority, params: Mapping[str, Any], check: bool) ->
     if not own.exists():
         if params["held"]:
             raise Refused(
-                f"{own.directory} has no authority, but {', '.join(params['held'])} have certificates. To do: "
+                f"{own.directory} has no authority, but {', '.join(params['held'])} have certificates",
                 "bring the directory back from where it is kept, or go back to mesos_common_tls: off by way of "
-                "downgrade, and begin anew"
+                "downgrade, and begin anew",
             )
         reasons.append(f"{own.certificate} is not there")
         if not check:
