@@ -101,11 +101,11 @@ def judge(
             steps.append(f"install CUDA {', '.join(missing)} from {METHODS[wanted['cuda_method']]}")
     else:
         steps.append("no NVIDIA card: GPU stages are skipped")
-    for card in pci.others(gpu["pci"]):
+    for device in pci.others(gpu["pci"]):
         judgement.caution(
             "gpu_left_out",
-            f"{pci.why_not_ours(card)}: it is left out, here and everywhere",
-            card["driver"] or card["device"],
+            f"{pci.why_not_ours(device)}: it is left out, here and everywhere",
+            device["driver"] or device["device"],
             "nothing where that is meant; else give it back to NVIDIA's driver",
         )
 
@@ -122,7 +122,7 @@ def judge(
         "host": options.get("host", host["hostname"]["name"]),
         "os": {key: host["os"][key] for key in ("key", "family", "codename", "machine")},
         "gpus": [
-            {"address": card["address"], "model": card["model"], "architecture": card["architecture"]} for card in cards
+            {"address": device["address"], "model": device["model"], "architecture": device["architecture"]} for device in cards
         ],
         "driver": driver,
         "cuda": toolkits,

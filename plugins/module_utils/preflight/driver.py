@@ -58,12 +58,12 @@ def plan_driver(
     branch, version = wanted["nvidia_driver_branch"], wanted["nvidia_driver_version"]
     flavour = wanted["nvidia_driver_flavour"]
 
-    for card in compatibility.unknown(cards):
+    for device in compatibility.unknown(cards):
         judgement.caution(
             "card_unknown",
-            f"the card at {card['address']} is not in the collection's table, so it is taken for one that is newer "
+            f"the card at {device['address']} is not in the collection's table, so it is taken for one that is newer "
             "than all in it",
-            f"{card['vendor']}:{card['device']}",
+            f"{device['vendor']}:{device['device']}",
             "set nvidia_driver_branch and nvidia_driver_flavour to what NVIDIA names for the card",
         )
 
@@ -154,7 +154,7 @@ def _judge_fabric(host: dict[str, Any], gpu: dict[str, Any], method: str, judgem
             "nvswitch_unknown",
             "GPUs of this model hang on NVSwitches, and no way to these was found: no ConnectX function says SW_MNG in "
             "its vital product data",
-            ", ".join(sorted({str(card["model"]) for card in pci.gpus(gpu["pci"])})),
+            ", ".join(sorted({str(device["model"]) for device in pci.gpus(gpu["pci"])})),
             "gather the facts as root; where the bridges are elsewhere, as with a virtual machine, nothing is to do",
         )
 
@@ -174,7 +174,7 @@ def _no_branch(
     cards: list[dict[str, Any]], offered: list[int] | None, flavour: str, os_name: str, judgement: Judgement
 ) -> None:
     first, last = compatibility.needed_range(cards)
-    label = ", ".join(sorted({str(card["model"] or card["device"]) for card in cards}))
+    label = ", ".join(sorted({str(device["model"] or device["device"]) for device in cards}))
     if not compatibility.go_together(cards):
         names = [*compatibility.architectures(cards), *("unknown" for _card in compatibility.unknown(cards)[:1])]
         judgement.problem(
@@ -220,7 +220,7 @@ def driver_step(gpu: dict[str, Any], driver: dict[str, Any]) -> str:
 
 
 def plan_nouveau(gpu: dict[str, Any], steps: list[str], reboot: list[str]) -> None:
-    bound = [card["address"] for card in pci.gpus(gpu["pci"]) if card["driver"] == "nouveau"]
+    bound = [device["address"] for device in pci.gpus(gpu["pci"]) if device["driver"] == "nouveau"]
     if gpu["driver"]["nouveau_loaded"] or bound:
         steps.append("keep nouveau from loading and unload it")
         reboot.append(

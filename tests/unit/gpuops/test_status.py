@@ -71,12 +71,12 @@ def facts(verdict="ok", **reasons):
     """A node with two cards, of which the first one is as is said."""
     gpu = copy.deepcopy(made_up_fleet.facts_of(0))
     gpu["devices"] = gpu["devices"][:2]
-    for card in gpu["devices"]:
-        card["process_count"] = 0
+    for gpu_device in gpu["devices"]:
+        gpu_device["process_count"] = 0
     gpu["health"] = {
         "verdict": verdict,
         "reasons": [],
-        "devices": [{"uuid": card["uuid"], "verdict": "ok", "reasons": []} for card in gpu["devices"]],
+        "devices": [{"uuid": gpu_device["uuid"], "verdict": "ok", "reasons": []} for gpu_device in gpu["devices"]],
     }
     if reasons:
         gpu["health"]["devices"][0] |= {"verdict": verdict, "reasons": [{"verdict": verdict, **reasons}]}
@@ -167,7 +167,7 @@ def test_a_node_whose_only_card_has_vanished_is_none_without_cards(verdict, stat
     gpu = {"present": False, "devices": [], "health": health}
     node = read([ok("g1", "gpu_facts", ansible_facts={"gpu": gpu}), *well()[1:]])["nodes"][0]
     assert node["state"] == state
-    assert [card["uuid"] for card in node["gpus"]] == ([] if state == "no_gpu" else ["GPU-1"])
+    assert [gpu_device["uuid"] for gpu_device in node["gpus"]] == ([] if state == "no_gpu" else ["GPU-1"])
 
 
 def test_who_uses_which_card():

@@ -39,7 +39,7 @@ def node(**changes: Any) -> dict[str, Any]:
     }
 
 
-def card(index: int, verdict: str = "ok", uuid: str = "") -> dict[str, Any]:
+def gpu_device(index: int, verdict: str = "ok", uuid: str = "") -> dict[str, Any]:
     uuid = uuid or f"GPU-{index}"
     return {
         "uuid": uuid,

@@ -21,7 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch a
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.certificates import Authority
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
 from tests.local_zookeeper import LocalZooKeeper, NotHere, free_port
-from tests.unit.plugins.mesos_params import SECRETS, agent, card, gpu, marathon, master, node
+from tests.unit.plugins.mesos_params import SECRETS, agent, gpu_device, gpu, marathon, master, node
 from tests.unit.simulators.mesos_cluster import until
 from tests.unit.simulators.mesos_daemons import packed
 
@@ -138,7 +138,7 @@ def test_three_masters_come_to_one_leader(chain: Chain, masters: list[int]) -> N
 
 def test_an_agent_registers_with_its_healthy_cards_and_without_a_password(chain: Chain, masters: list[int]) -> None:
     port = free_port()
-    cards = gpu(card(0), card(1, "fatal"), card(2))
+    cards = gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2))
     wanted = agent(port=port, login=LOGIN, work_dir="/WORK", gpu=cards, **chain.params())
     chain.start("a1", "mesos/sbin/mesos-agent", "/etc/agent.env", wanted, STAND_IN_GPUS="ok,GPU is lost,ok")
     own = ("mesos-agent", SECRETS["mesos-agent"])

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
-from tests.unit.plugins.mesos_params import agent, card, file, gpu, node, sentences, variables
+from tests.unit.plugins.mesos_params import agent, gpu_device, file, gpu, node, sentences, variables
 from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster, free_port, until
 
-FOUR = gpu(card(0), card(1), card(2), card(3))
+FOUR = gpu(gpu_device(0), gpu_device(1), gpu_device(2), gpu_device(3))
 
 
 def written(**params: Any) -> dict[str, str]:
@@ -62,14 +62,14 @@ def test_what_an_agent_takes_under_its_id_is_written(four, params):
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"gpu": gpu(card(0), card(1, "fatal"), card(2), card(3)), "rack": "r1"}, "changes from 4 to 3, without GPU-1"),
-        ({"gpu": gpu(*FOUR["devices"], card(4)), "rack": "r1"}, "changes from 4 to 5, with GPU-4"),
+        ({"gpu": gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2), gpu_device(3)), "rack": "r1"}, "changes from 4 to 3, without GPU-1"),
+        ({"gpu": gpu(*FOUR["devices"], gpu_device(4)), "rack": "r1"}, "changes from 4 to 5, with GPU-4"),
         (
-            {"gpu": gpu(card(0), card(1), card(2), card(3, uuid="GPU-new")), "rack": "r1"},
+            {"gpu": gpu(gpu_device(0), gpu_device(1), gpu_device(2), gpu_device(3, uuid="GPU-new")), "rack": "r1"},
             "changes from 4 to 4, without GPU-3 and with GPU-new",
         ),
         (
-            {"gpu": gpu(card(1), card(0, uuid="GPU-4"), card(2), card(3)), "rack": "r1", "exclude_gpus": ["GPU-4"]},
+            {"gpu": gpu(gpu_device(1), gpu_device(0, uuid="GPU-4"), gpu_device(2), gpu_device(3)), "rack": "r1", "exclude_gpus": ["GPU-4"]},
             "without GPU-0",
         ),
         ({"gpu": FOUR, "rack": "r2"}, "attribute rack changes from r1 to r2"),
@@ -100,14 +100,14 @@ def test_what_an_agent_would_end_at_or_give_out_twice_is_refused_with_the_way(fo
     assert "remove /var/lib/mesos/agent/meta/slaves/latest" in told[0]
 
 
-GONE = {**gpu(card(0), card(1), card(2)), "pci": FOUR["pci"]}
+GONE = {**gpu(gpu_device(0), gpu_device(1), gpu_device(2)), "pci": FOUR["pci"]}
 
 
 @pytest.mark.parametrize(
     ("params", "ought"),
     [
-        ({"gpu": gpu(card(0), card(1, "fatal"), card(2), card(3))}, "without GPU-1"),
-        ({"gpu": gpu(*FOUR["devices"], card(4))}, "with GPU-4"),
+        ({"gpu": gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2), gpu_device(3))}, "without GPU-1"),
+        ({"gpu": gpu(*FOUR["devices"], gpu_device(4))}, "with GPU-4"),
         ({"gpu": FOUR, "exclude_gpus": ["GPU-2"]}, "without GPU-2"),
         ({"gpu": GONE}, "without GPU-3"),
     ],
@@ -136,13 +136,13 @@ def test_what_no_reconciler_can_see_to_is_refused_beside_it_as_well(four):
 
 
 def test_cards_in_mig_mode_are_told_to_the_reconciler_as_held_back():
-    sliced = {**card(1), "mig": {"enabled": True}}
-    told = written(gpu=gpu(card(0), sliced), rack="r1")
+    sliced = {**gpu_device(1), "mig": {"enabled": True}}
+    told = written(gpu=gpu(gpu_device(0), sliced), rack="r1")
     assert (told["BAREMETAL_GPU_UUIDS"], told["BAREMETAL_GPU_HELD_BACK"]) == ("GPU-0", "GPU-1")
 
 
 @pytest.mark.parametrize(
-    "params", [{"gpu": gpu(card(0)), "rack": "r2"}, {"hostname": "other"}], ids=["cards and a rack", "a hostname"]
+    "params", [{"gpu": gpu(gpu_device(0)), "rack": "r2"}, {"hostname": "other"}], ids=["cards and a rack", "a hostname"]
 )
 def test_without_a_checkpoint_everything_may_change(four, params):
     assert again(four, {"agent_id": None}, **params) == []
@@ -156,9 +156,9 @@ def test_settings_that_nobody_knows_are_not_overwritten():
     ("running", "rebooted", "ok"), [(False, True, True), (True, True, False), (False, False, False)]
 )
 def test_other_indices_of_the_same_cards_are_taken_after_a_reboot_that_no_task_survived(four, running, rebooted, ok):
-    moved = gpu(*(card(index, uuid=f"GPU-{3 - index}") for index in range(4)))
-    one_less = gpu(*(card(index, uuid=f"GPU-{index + 1}") for index in range(3)))
-    before = written(gpu={**gpu(card(1), card(2), card(3)), "pci": FOUR["pci"]}, rack="r1")
+    moved = gpu(*(gpu_device(index, uuid=f"GPU-{3 - index}") for index in range(4)))
+    one_less = gpu(*(gpu_device(index, uuid=f"GPU-{index + 1}") for index in range(3)))
+    before = written(gpu={**gpu(gpu_device(1), gpu_device(2), gpu_device(3)), "pci": FOUR["pci"]}, rack="r1")
     found = {"running": running, "rebooted": rebooted}
     assert again(four, found, gpu=moved, rack="r1") == []
     told = again(before, found, gpu={**one_less, "pci": FOUR["pci"]}, rack="r1")
@@ -189,7 +189,7 @@ CHANGES = {
     "more memory": ({"gpu": FOUR, "rack": "r1", "reserve": {"cpus": 1, "mem": 0, "disk": 5120}}, True),
     "more ports": ({"gpu": FOUR, "rack": "r1", "ports": ["31000-33000"]}, True),
     "other ports": ({"gpu": FOUR, "rack": "r1", "ports": ["33000-33999"]}, False),
-    "a card less": ({"gpu": gpu(*FOUR["devices"][:3], card(3, "fatal")), "rack": "r1"}, False),
+    "a card less": ({"gpu": gpu(*FOUR["devices"][:3], gpu_device(3, "fatal")), "rack": "r1"}, False),
     "another rack": ({"gpu": FOUR, "rack": "r2"}, False),
     "another hostname": ({"gpu": FOUR, "rack": "r1", "hostname": "other"}, False),
     "less memory": ({"gpu": FOUR, "rack": "r1", "reserve": {"cpus": 1, "mem": 32000, "disk": 5120}}, False),

@@ -15,7 +15,7 @@ from tests.unit.plugins.mesos_params import (
     ADDRESS,
     SOURCE,
     agent,
-    card,
+    gpu_device,
     file,
     gpu,
     marathon,
@@ -45,7 +45,7 @@ def refused(params: dict[str, Any], *more: Any) -> str:
 
 
 def test_an_agent_gives_out_the_healthy_cards_of_its_facts():
-    cards = gpu(card(0), card(1, "fatal"), card(2, "degraded"), card(3))
+    cards = gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2, "degraded"), gpu_device(3))
     found = good(agent(gpu=cards, exclude_gpus=["GPU-3"], rack="r7", attributes={"zone": "a"}))
     told = variables(found, AGENT)
     assert told["MESOS_RESOURCES"] == "cpus:15;mem:62976;disk:494880;ports:[31000-32000];gpus:2"
@@ -72,14 +72,14 @@ def test_a_reserve_that_a_template_made_is_a_number():
 
 
 def test_an_agent_whose_operator_keeps_the_cards_looks_for_none():
-    told = variables(good(agent(gpu=gpu(card(0)), gpus="none")), AGENT)
+    told = variables(good(agent(gpu=gpu(gpu_device(0)), gpus="none")), AGENT)
     assert told["MESOS_RESOURCES"].endswith(";gpus:0")
     assert "gpu/nvidia" not in told["MESOS_ISOLATION"]
 
 
 def test_a_card_that_is_gone_after_a_boot_changes_no_attribute():
-    four = variables(good(agent(gpu=gpu(*[card(number) for number in range(4)]))), AGENT)
-    three = gpu(*[card(number) for number in range(3)])
+    four = variables(good(agent(gpu=gpu(*[gpu_device(number) for number in range(4)]))), AGENT)
+    three = gpu(*[gpu_device(number) for number in range(3)])
     # As the exchange of the list leaves it, which is what a host goes through whose card is gone.
     exchanged = {**four, "BAREMETAL_GPU_UUIDS": "GPU-0,GPU-1,GPU-2", "MESOS_NVIDIA_GPU_DEVICES": "0,1,2"}
     exchanged["MESOS_RESOURCES"] = four["MESOS_RESOURCES"].replace("gpus:4", "gpus:3")
@@ -94,7 +94,7 @@ def test_a_card_that_is_gone_after_a_boot_changes_no_attribute():
 
 
 def test_cards_that_do_not_answer_are_not_taken_for_none():
-    silent = {**gpu(card(0)), "devices": []}
+    silent = {**gpu(gpu_device(0)), "devices": []}
     assert "has 1 cards, and none answers" in refused(agent(gpu=silent))
     assert plan(agent(gpu=silent, gpus="none"))["problems"] == []
 
@@ -149,7 +149,7 @@ def test_cgroups_are_those_that_the_flavour_lives_with(flavour, version, cgroups
         ({"node": node(resolved={"zk1": []})}, "zk1 does not resolve"),
         ({"node": node(own_ip={ADDRESS: None})}, "none by which others reach it"),
         (
-            {"gpu": gpu(card(0)), "node": node(device_directories=["/dev/nvidia-fs"])},
+            {"gpu": gpu(gpu_device(0)), "node": node(device_directories=["/dev/nvidia-fs"])},
             "/dev/nvidia-fs is a directory",
         ),
     ],
