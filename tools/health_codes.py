@@ -72,12 +72,12 @@ def sections(rows: dict[str, Code]) -> Iterator[str]:
 
 
 def xids() -> Iterator[str]:
-    yield "| Xid | meaning | cards | verdict | action | if it is back |"
+    yield "| Xid | meaning | GPUs | verdict | action | if it is back |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for number, row in xid_table.XIDS.items():
         action = "" if row.verdict == "none" else f"`{row.action}`"
         then = f"`{row.escalation}`" if row.escalation and row.verdict != "none" else ""
-        cells = [str(number), row.name, row.cards or "all", row.verdict, action, then]
+        cells = [str(number), row.name, row.gpus or "all", row.verdict, action, then]
         yield f"| {' | '.join(cells)} |"
 
 
@@ -86,11 +86,11 @@ def page() -> str:
         INTRODUCTION,
         "## Codes of a host\n",
         *sections(NODE_CODES),
-        "## Codes of a card\n",
+        "## Codes of a GPU\n",
         *sections(DEVICE_CODES),
         "## Xids\n",
         "What the driver's Xid numbers mean here. *Application* Xids are the doing of the program that ran, and those",
-        "with *none* say nothing of the card; both are counted, and change no verdict. A number that is not listed is",
+        "with *none* say nothing of the GPU; both are counted, and change no verdict. A number that is not listed is",
         "counted only.\n",
         f"Xids {xid_table.SAYS_FATAL[0]} to {xid_table.SAYS_FATAL[-1]} say in their line whether they are fatal, and",
         f"Xid {xid_table.RECOVERY_XID} says what the driver recommends; that counts more than the table. Xids "

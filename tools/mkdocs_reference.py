@@ -239,7 +239,7 @@ def systems() -> str:
     """The operating systems, and what stands behind each."""
     levels = {
         "ci": "run in the lab, on every change",
-        "hardware": "run in the lab, and on a machine with real cards",
+        "hardware": "run in the lab, and on a machine with real GPUs",
         "documented": "written from documentation, not run",
     }
     supported = constants_of(ROOT / "plugins" / "module_utils" / "system" / "distributions.py")["SUPPORTED"]

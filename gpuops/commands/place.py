@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""``gpuops place``: choose nodes and cards for a task, and pin a Marathon app to them."""
+"""``gpuops place``: choose nodes and GPUs for a task, and pin a Marathon app to them."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _request(given: Mapping[str, Any], app: Any) -> tuple[placement.Request, int
         request, instances = placement_app.request(app)
     request = request._replace(
         models=tuple(given["models"]),
-        card_memory_mib=given["card_memory_mib"],
+        gpu_memory_mib=given["gpu_memory_mib"],
         weakest_pair=LINKS[given["links"]] if given["links"] else 0,
     )
     if request.problems():
@@ -131,10 +131,10 @@ def _choose(cluster: placement.Cluster, request: placement.Request, instances: i
 
 
 def _as_json(choice: placement.Choice) -> dict[str, Any]:
-    cards = [choice.node.cards[number] for number in choice.chosen]
+    gpus = [choice.node.gpus[number] for number in choice.chosen]
     return {
         "node": choice.node.name,
-        "cards": [{"index": card.index, "uuid": card.uuid, "model": card.model} for card in cards],
+        "gpus": [{"index": gpu.index, "uuid": gpu.uuid, "model": gpu.model} for gpu in gpus],
         "reasons": list(choice.reasons),
     }
 
@@ -145,10 +145,8 @@ def _print(text: str, err: bool) -> None:
 
 
 def _as_text(row: dict[str, Any]) -> str:
-    cards = ", ".join(f"{card['index']} {card['uuid']}".strip() for card in row["cards"])
-    return "\n".join(
-        [f"{row['node']}" + (f": cards {cards}" if cards else ""), *(f"  {text}" for text in row["reasons"])]
-    )
+    gpus = ", ".join(f"{gpu['index']} {gpu['uuid']}".strip() for gpu in row["gpus"])
+    return "\n".join([f"{row['node']}" + (f": GPUs {gpus}" if gpus else ""), *(f"  {text}" for text in row["reasons"])])
 
 
 def place(
@@ -174,16 +172,16 @@ def place(
     model: Annotated[
         list[str] | None, typer.Option(help="Pattern for the model's slug; more than one may match.")
     ] = None,
-    card_memory_mib: Annotated[int, typer.Option(min=0, help="Least memory of each card in MiB.")] = 0,
+    gpu_memory_mib: Annotated[int, typer.Option(min=0, help="Least memory of each GPU in MiB.")] = 0,
     links: Annotated[
-        str | None, typer.Option(help=f"What each pair of cards needs at least: {', '.join(LINKS)}.")
+        str | None, typer.Option(help=f"What each pair of GPUs needs at least: {', '.join(LINKS)}.")
     ] = None,
     exclude: Annotated[list[str] | None, typer.Option(help="NODE, NODE:INDEX or UUID that is not to be used.")] = None,
     policy: Annotated[
         str, typer.Option(help=f"How to choose among nodes: {', '.join(placement_policies.POLICIES)}.")
     ] = placement_policies.DEFAULT,
     seed: Annotated[int, typer.Option(help="For the policy random: the same seed draws the same node.")] = 0,
-    allow_unknown: Annotated[bool, typer.Option(help="Use cards also whose health is not known.")] = False,
+    allow_unknown: Annotated[bool, typer.Option(help="Use GPUs also whose health is not known.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Choose nodes and GPUs for a task, and print why; the exit code is 1 if no node fits.
@@ -201,7 +199,7 @@ def place(
         "memory_mib": memory_mib,
         "instances": instances,
         "models": model or [],
-        "card_memory_mib": card_memory_mib,
+        "gpu_memory_mib": gpu_memory_mib,
         "links": links,
     }
     try:

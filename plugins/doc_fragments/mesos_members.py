@@ -38,7 +38,7 @@ options:
     type: str
     default: ""
   gpus:
-    description: How many cards an agent has to announce; V(-1) if that does not matter.
+    description: How many GPUs an agent has to announce; V(-1) if that does not matter.
     type: int
     default: -1
   masters:

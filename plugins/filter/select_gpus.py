@@ -6,23 +6,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: select_gpus
-short_description: Select cards by model, memory, verdict and architecture
+short_description: Select GPUs by model, memory, verdict and architecture
 version_added: 0.1.0
 description:
-  - Keeps the cards that meet every condition that is given. Without a condition it keeps all.
-  - Each card comes back as it was, with C(verdict) added from the health report where the facts have one; where they
-    have none, the verdict is V(unknown), and V(fatal) for a card that is lost.
-  - A condition on what is not known of a card is not met.
+  - Keeps the GPUs that meet every condition that is given. Without a condition it keeps all.
+  - Each GPU comes back as it was, with C(verdict) added from the health report where the facts have one; where they
+    have none, the verdict is V(unknown), and V(fatal) for a GPU that is lost.
+  - A condition on what is not known of a GPU is not met.
 options:
   _input:
     description:
-      - The facts of a host's cards (C(ansible_facts.gpu)), or a list of cards such as C(ansible_facts.gpu.devices)
-        or what O(baremetal.gpu.gpus#inventory:cards_variable) of the inventory plugin holds.
+      - The facts of a host's GPUs (C(ansible_facts.gpu)), or a list of GPUs such as C(ansible_facts.gpu.devices)
+        or what O(baremetal.gpu.gpus#inventory:gpus_variable) of the inventory plugin holds.
     type: raw
     required: true
   model:
     description:
-      - Shell patterns for the model, one or a list. A card matches by its C(slug) (V(a100-sxm4-40gb)) or by its
+      - Shell patterns for the model, one or a list. A GPU matches by its C(slug) (V(a100-sxm4-40gb)) or by its
         C(name) (V(NVIDIA A100-SXM4-40GB)). Upper and lower case are the same.
     type: raw
   memory_mib_min:
@@ -40,7 +40,7 @@ options:
 seealso:
   - plugin: baremetal.gpu.gpu_model
     plugin_type: test
-    description: The same condition on one card.
+    description: The same condition on one GPU.
 author: baremetal.gpu contributors (@baremetal-gpu)
 """
 
@@ -49,21 +49,21 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     msg: "{{ ansible_facts['gpu'] | baremetal.gpu.select_gpus(model='a100*', memory_mib_min=40000, verdict='ok') }}"
 
-- name: Run only where there are four cards for the job
+- name: Run only where there are four GPUs for the job
   ansible.builtin.assert:
     that: ansible_facts['gpu'] | baremetal.gpu.select_gpus(model=['a100*', 'h100*'], verdict='ok') | length >= 4
     fail_msg: "{{ inventory_hostname }} has fewer than four healthy A100s or H100s"
 
-- name: Show the cards of the whole inventory that need a hand
+- name: Show the GPUs of the whole inventory that need a hand
   ansible.builtin.debug:
-    msg: "{{ hostvars[item].gpu_cards | baremetal.gpu.select_gpus(verdict=['degraded', 'fatal']) }}"
+    msg: "{{ hostvars[item].gpu_gpus | baremetal.gpu.select_gpus(verdict=['degraded', 'fatal']) }}"
   loop: "{{ groups['gpu_unhealthy'] | default([]) }}"
   run_once: true
 """
 
 RETURN = r"""
 _value:
-  description: The cards that were selected, in their order, each with C(verdict).
+  description: The GPUs that were selected, in their order, each with C(verdict).
   type: list
   elements: dict
 """
@@ -90,7 +90,7 @@ def select_gpus(
 
 
 class FilterModule:
-    """Filter that selects cards."""
+    """Filter that selects GPUs."""
 
     def filters(self) -> dict[str, Any]:
         return {"select_gpus": select_gpus}

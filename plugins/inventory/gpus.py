@@ -6,7 +6,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpus
-short_description: Groups hosts by the cards that facts have found in them
+short_description: Groups hosts by the GPUs that facts have found in them
 version_added: 0.1.0
 description:
   - Reads what M(baremetal.gpu.gpu_facts) gathered, from Ansible's fact cache or from a snapshot file that
@@ -15,12 +15,12 @@ description:
     loaded before it; see the notes.
   - C(gpu_model_*) by model, such as C(gpu_model_a100_sxm4_40gb). Before there is a driver, the model's name is the one
     of the PCI table, which is not always the one that the driver gives.
-  - C(gpu_count_*) by the number of cards on the PCI bus, C(gpu_arch_*) by architecture, C(driver_branch_*) by the
+  - C(gpu_count_*) by the number of GPUs on the PCI bus, C(gpu_arch_*) by architecture, C(driver_branch_*) by the
     branch of the driver, C(cuda_*) by the newest CUDA that the driver runs (C(cuda_12_4)).
-  - C(nvlink) has the hosts with an NVLink that is up, C(mig) those with a card in MIG mode.
+  - C(nvlink) has the hosts with an NVLink that is up, C(mig) those with a GPU in MIG mode.
   - C(gpu_unhealthy) has the hosts whose health verdict is degraded or fatal. Where facts have no health report, it has
-    those with cards that the driver cannot reach.
-  - C(gpu_absent) has the hosts without a card, C(gpu_unknown) those without facts, with facts that cannot be used, or
+    those with GPUs that the driver cannot reach.
+  - C(gpu_absent) has the hosts without a GPU, C(gpu_unknown) those without facts, with facts that cannot be used, or
     whose PCI bus could not be read.
 options:
   plugin:
@@ -44,10 +44,10 @@ options:
     description: Whether to add hosts that only the facts know. Without it, such facts are left out.
     type: bool
     default: false
-  cards_variable:
+  gpus_variable:
     description:
       - Name of a variable to set on each host. It is a list with C(index), C(uuid), C(pci_address), C(name), C(slug),
-        C(architecture), C(memory_mib) and C(verdict) of each card.
+        C(architecture), C(memory_mib) and C(verdict) of each GPU.
       - By default none is set, since the facts are variables already where there is a fact cache.
     type: str
     default: ''
@@ -89,7 +89,7 @@ within: [gpu_cluster]
 # With groups of one's own
 plugin: baremetal.gpu.gpus
 snapshot: .gpus.jsonl
-cards_variable: gpu_cards
+gpus_variable: gpu_gpus
 compose:
   gpu_memory_mib: gpu.devices | sum(attribute='memory_mib')
 groups:
@@ -168,9 +168,9 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         self._path = path
         self._problems: dict[str, str] = {}
         self._check_options(self._read_config_data(path))
-        self._cards_variable = self.get_option("cards_variable")
+        self._gpus_variable = self.get_option("gpus_variable")
         self._constructs = any(self.get_option(name) for name in ("compose", "groups", "keyed_groups"))
-        self._wants_facts = self._constructs or bool(self._cards_variable)
+        self._wants_facts = self._constructs or bool(self._gpus_variable)
         scope = self._scope()
         if not inventory.hosts and not self.get_option("add_hosts"):
             self.display.warning(
@@ -190,11 +190,11 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
                 close = difflib.get_close_matches(name, known, 1)
                 hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(known)}"
                 raise AnsibleParserError(f"{self._path}: unknown option {name}; {hint}")
-        name = self.get_option("cards_variable")
+        name = self.get_option("gpus_variable")
         if name and not name.isidentifier():
             raise AnsibleParserError(
-                f"{self._path}: cards_variable is {name!r}, which is no name for a variable; "
-                "use letters, digits and underscores, such as gpu_cards"
+                f"{self._path}: gpus_variable is {name!r}, which is no name for a variable; "
+                "use letters, digits and underscores, such as gpu_gpus"
             )
 
     def _scope(self) -> set[str]:
@@ -297,10 +297,10 @@ class InventoryModule(BaseInventoryPlugin, Constructable, Cacheable):
         return known
 
     def _set_variables(self, host: str, facts: dict[str, Any]) -> None:
-        if self._cards_variable:
+        if self._gpus_variable:
             # Past the wrapper that Ansible gives to plugins: it copies every value to note where it came from, which
-            # for the cards of a fleet takes longer than all the rest.
-            self.inventory.hosts[host].set_variable(self._cards_variable, fleet.cards(facts))
+            # for the GPUs of a fleet takes longer than all the rest.
+            self.inventory.hosts[host].set_variable(self._gpus_variable, fleet.gpus(facts))
         if not self._constructs:
             return
         strict = self.get_option("strict")

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_facts
-short_description: Gather facts about a host's NVIDIA cards and driver
+short_description: Gather facts about a host's NVIDIA GPUs and driver
 version_added: 0.1.0
 description:
-  - Returns what the PCI bus, the driver's files and NVML say of the host's NVIDIA cards as C(ansible_facts.gpu).
-  - Works on a host without a card, without a driver or without pynvml. What cannot be told is null, and the reason
+  - Returns what the PCI bus, the driver's files and NVML say of the host's NVIDIA GPUs as C(ansible_facts.gpu).
+  - Works on a host without a GPU, without a driver or without pynvml. What cannot be told is null, and the reason
     and the remedy are in the facts. The module does not fail over it.
-  - The PCI bus is read from sysfs, so lspci is not needed, and a card is found before it has a driver.
-  - NVML is asked in a child process with a deadline, so a hanging card does not hang the play.
+  - The PCI bus is read from sysfs, so lspci is not needed, and a GPU is found before it has a driver.
+  - NVML is asked in a child process with a deadline, so a hanging GPU does not hang the play.
 options:
   gather_subset:
     description:
-      - Which parts to gather. Whether there are cards at all is always told.
+      - Which parts to gather. Whether there are GPUs at all is always told.
       - V(pci) and V(driver) need no NVML and take a few milliseconds.
-      - V(topology) tells how near the cards are to one another, and V(details) adds to each card its serial number,
+      - V(topology) tells how near the GPUs are to one another, and V(details) adds to each GPU its serial number,
         error counters, what its NVLinks lead to and the number of its processes. Both bring V(devices) along.
-      - V(health) judges the host and its cards. Where the agent of the role P(baremetal.gpu.gpu_agent#role) is at work
+      - V(health) judges the host and its GPUs. Where the agent of the role P(baremetal.gpu.gpu_agent#role) is at work
         its last report is read, which costs nothing. Elsewhere one look is judged, with what the kernel has logged
         since it booted; that is what M(baremetal.gpu.gpu_health_info) does, except for the InfoROM.
       - Details are left out by default, so that the facts of a large fleet stay small in a cache. V(all) takes every
@@ -34,7 +34,7 @@ options:
     default: [pci, driver, devices, topology, health]
   nvml_timeout:
     description:
-      - How many seconds NVML has for all its answers together. Without persistence mode a card takes seconds to
+      - How many seconds NVML has for all its answers together. Without persistence mode a GPU takes seconds to
         wake up.
     type: int
     default: 30
@@ -61,10 +61,10 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Gather what playbooks need to know about the cards
+- name: Gather what playbooks need to know about the GPUs
   baremetal.gpu.gpu_facts:
 
-- name: Only find out whether there are cards
+- name: Only find out whether there are GPUs
   baremetal.gpu.gpu_facts:
     gather_subset: [pci]
 
@@ -72,16 +72,16 @@ EXAMPLES = r"""
   baremetal.gpu.gpu_facts:
     gather_subset: [all]
 
-- name: Stop on a host with a card that is not healthy
+- name: Stop on a host with a GPU that is not healthy
   ansible.builtin.assert:
     that: ansible_facts['gpu']['health']['verdict'] == 'ok'
     fail_msg: "{{ ansible_facts['gpu']['health']['devices'] | map(attribute='reasons') | flatten }}"
 
-- name: Show how near the second card is to the others
+- name: Show how near the second GPU is to the others
   ansible.builtin.debug:
     msg: "{{ ansible_facts['gpu']['topology']['scores'][1] }}"
 
-- name: Show the memory of every card
+- name: Show the memory of every GPU
   ansible.builtin.debug:
     msg: "{{ item.name }}: {{ item.memory_mib }} MiB"
   loop: "{{ ansible_facts['gpu']['devices'] }}"
@@ -94,7 +94,7 @@ ansible_facts:
   type: dict
   contains:
     gpu:
-      description: The cards of the host.
+      description: The GPUs of the host.
       returned: always
       type: dict
       contains:
@@ -104,14 +104,14 @@ ansible_facts:
           type: int
           sample: 1
         present:
-          description: Whether the PCI bus has an NVIDIA card; null where the bus cannot be read.
+          description: Whether the PCI bus has an NVIDIA GPU; null where the bus cannot be read.
           returned: always
           type: bool
         reason:
-          description: Why there is no card, or why the cards could not be asked, with the remedy. Null if all is well.
+          description: Why there is no GPU, or why the GPUs could not be asked, with the remedy. Null if all is well.
           returned: always
           type: str
-          sample: no NVIDIA card on the PCI bus
+          sample: no NVIDIA GPU on the PCI bus
         pci:
           description:
             - NVIDIA's GPUs, NVSwitches and the ways to NVSwitches that are no PCI devices, by address, without virtual
@@ -209,12 +209,12 @@ ansible_facts:
                   description: What to do.
                   type: str
                 device:
-                  description: Index of the card that was asked last.
-                  returned: if NVML hung or crashed over a card
+                  description: Index of the GPU that was asked last.
+                  returned: if NVML hung or crashed over a GPU
                   type: int
                   sample: 3
         devices:
-          description: The cards as NVML numbers them. A card that cannot be reached has only C(index), C(error) and
+          description: The GPUs as NVML numbers them. A GPU that cannot be reached has only C(index), C(error) and
             what the bus and the driver's files tell of it.
           returned: if the subset V(devices) is asked for
           type: list
@@ -225,7 +225,7 @@ ansible_facts:
               type: int
               sample: 0
             uuid:
-              description: UUID of the card.
+              description: UUID of the GPU.
               type: str
               sample: GPU-5c3a1f2e-0000-4000-8000-000000000000
             minor:
@@ -253,7 +253,7 @@ ansible_facts:
               type: str
               sample: "8.0"
             memory_mib:
-              description: Memory of the card in MiB.
+              description: Memory of the GPU in MiB.
               type: int
               sample: 40960
             ecc:
@@ -268,16 +268,16 @@ ansible_facts:
               type: dict
               sample: {enabled: false, pending: false}
             numa_node:
-              description: NUMA node of the card, null on a machine without.
+              description: NUMA node of the GPU, null on a machine without.
               type: int
               sample: 0
             cpus:
-              description: The CPUs that are nearest to the card, as the kernel writes a list.
+              description: The CPUs that are nearest to the GPU, as the kernel writes a list.
               type: str
               sample: 0-31,64-95
             pcie:
               description: PCIe C(generation) and C(width) now, and the C(generation_max) and C(width_max) that
-                card and slot can do. The generation drops when the card is idle.
+                GPU and slot can do. The generation drops when the GPU is idle.
               type: dict
               sample: {generation: 4, generation_max: 4, width: 16, width_max: 16}
             nvlinks:
@@ -285,46 +285,46 @@ ansible_facts:
               type: int
               sample: 12
             nvlink_peers:
-              description: What the NVLinks that are up lead to. For the PCI address of each card or NVSwitch, the
+              description: What the NVLinks that are up lead to. For the PCI address of each GPU or NVSwitch, the
                 numbers of the links.
-              returned: if V(details) is asked for and the card has NVLinks
+              returned: if V(details) is asked for and the GPU has NVLinks
               type: dict
               sample: {"0000:c0:00.0": "0-1", "0000:c1:00.0": "2-3"}
             nvlinks_down:
-              description: Numbers of the NVLinks that are down. Those of a card without a bridge are.
-              returned: if V(details) is asked for and the card has NVLinks
+              description: Numbers of the NVLinks that are down. Those of a GPU without a bridge are.
+              returned: if V(details) is asked for and the GPU has NVLinks
               type: list
               elements: int
               sample: []
             process_count:
-              description: Number of processes that compute on the card, those of other containers included.
+              description: Number of processes that compute on the GPU, those of other containers included.
               returned: if V(details) is asked for
               type: int
               sample: 0
             serial:
-              description: Serial number of the card. GeForce cards have none.
+              description: Serial number of the GPU. GeForce GPUs have none.
               returned: if V(details) is asked for
               type: str
               sample: "1324520001234"
             not_applicable:
-              description: What this card or its driver does not have; the value is null then. A part of a value is
+              description: What this GPU or its driver does not have; the value is null then. A part of a value is
                 named after a dot, such as V(pcie.width).
               type: list
               elements: str
               sample: [nvlinks]
             error:
-              description: First failure of a question to this card, in the form of C(nvml_error).
+              description: First failure of a question to this GPU, in the form of C(nvml_error).
               returned: if a question failed
               type: dict
         topology:
-          description: How near the cards are to one another. Null with fewer than two cards.
+          description: How near the GPUs are to one another. Null with fewer than two GPUs.
           returned: if the subset V(topology) is asked for
           type: dict
           contains:
             scores:
-              description: A row and a column for each card, in the order of C(devices). More is nearer. A score is 100
+              description: A row and a column for each GPU, in the order of C(devices). More is nearer. A score is 100
                 for each NVLink that joins the pair, counting those through NVSwitches, plus 10 to 60 for the way over
-                PCIe. Null for a card with itself and for a card that cannot be reached.
+                PCIe. Null for a GPU with itself and for a GPU that cannot be reached.
               type: list
               elements: list
               sample: [[null, 1250], [1250, null]]
@@ -336,7 +336,7 @@ ansible_facts:
               type: dict
               sample: {"1250": {nvlinks: 12, pcie: pix}}
         health:
-          description: The verdict on the host and its cards. Null on a host without a card that no agent watches.
+          description: The verdict on the host and its GPUs. Null on a host without a GPU that no agent watches.
           returned: if the subset V(health) is asked for
           type: dict
           contains:
@@ -363,27 +363,27 @@ ansible_facts:
               type: int
               sample: 1
             verdict:
-              description: The worst of the host's own and of its cards. V(ok), V(degraded), V(fatal) or V(unknown).
+              description: The worst of the host's own and of its GPUs. V(ok), V(degraded), V(fatal) or V(unknown).
               type: str
               sample: ok
             since:
               description: When it was found, in seconds since 1970.
               type: float
             reasons:
-              description: Why the host itself is not ok. As those of a card.
+              description: Why the host itself is not ok. As those of a GPU.
               type: list
               elements: dict
             devices:
-              description: The cards. With V(details) also C(since), C(suspected) and C(checks), as
+              description: The GPUs. With V(details) also C(since), C(suspected) and C(checks), as
                 M(baremetal.gpu.gpu_health_info) returns them.
               type: list
               elements: dict
               contains:
                 uuid:
-                  description: UUID, null for a card that does not tell it.
+                  description: UUID, null for a GPU that does not tell it.
                   type: str
                 index:
-                  description: NVML's index, null for a card that NVML does not list.
+                  description: NVML's index, null for a GPU that NVML does not list.
                   type: int
                 pci_address:
                   description: PCI address as the kernel writes it.

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_health_info
-short_description: Judge the health of a host's NVIDIA cards by one look
+short_description: Judge the health of a host's NVIDIA GPUs by one look
 version_added: 0.1.0
 description:
-  - Looks once at the driver, the cards and the kernel's log, and returns a verdict on the host and on every card, with
+  - Looks once at the driver, the GPUs and the kernel's log, and returns a verdict on the host and on every GPU, with
     evidence, the action to take and a remedy.
   - These are the rules of the agent (role P(baremetal.gpu.gpu_agent#role)). The agent also sees what takes time, such
     as heat that lasts or errors by the minute, remembers faults over reboots, and knows what an operator cleared.
   - Where an agent is to watch the host, RV(agent) is its word. What the agent does not find well is V(unknown) at best
     here, since a look does not know what was there before; and so is everything where its report cannot be used.
-  - A sick card does not make the module fail. Use the verdict with C(failed_when) or M(ansible.builtin.assert).
-  - NVML is asked in a child process with a deadline, so a card that hangs is a finding and does not hang the play.
+  - A sick GPU does not make the module fail. Use the verdict with C(failed_when) or M(ansible.builtin.assert).
+  - NVML is asked in a child process with a deadline, so a GPU that hangs is a finding and does not hang the play.
 options:
   policy:
     description:
@@ -28,12 +28,12 @@ options:
   kernel_log:
     description:
       - Whether Xids that are still in the kernel's log count. They stay in it until the next boot, so leave them out
-        to see whether a reset of the card has helped.
+        to see whether a reset of the GPU has helped.
     type: bool
     default: true
   nvml_timeout:
     description:
-      - How many seconds NVML has for all its answers together. Without persistence mode a card takes seconds to
+      - How many seconds NVML has for all its answers together. Without persistence mode a GPU takes seconds to
         wake up.
     type: int
     default: 60
@@ -57,7 +57,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Look at the cards
+- name: Look at the GPUs
   baremetal.gpu.gpu_health_info:
   register: looked
 
@@ -66,7 +66,7 @@ EXAMPLES = r"""
     that: looked.health.verdict in ['ok', 'degraded']
     fail_msg: "{{ inventory_hostname }}: {{ looked.health.devices | map(attribute='reasons') | flatten }}"
 
-- name: Expect eight cards without MIG, and take a narrow PCIe link for fatal
+- name: Expect eight GPUs without MIG, and take a narrow PCIe link for fatal
   baremetal.gpu.gpu_health_info:
     policy:
       expected:
@@ -79,7 +79,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 health:
-  description: The verdict on the host and its cards.
+  description: The verdict on the host and its GPUs.
   returned: success
   type: dict
   contains:
@@ -88,34 +88,34 @@ health:
       type: int
       sample: 1
     verdict:
-      description: The worst of the host's own and of its cards. V(ok), V(degraded), V(fatal) or V(unknown).
+      description: The worst of the host's own and of its GPUs. V(ok), V(degraded), V(fatal) or V(unknown).
       type: str
       sample: degraded
     since:
       description: When it was found, in seconds since 1970.
       type: float
     reasons:
-      description: Why the host itself is not ok. As the reasons of a card.
+      description: Why the host itself is not ok. As the reasons of a GPU.
       type: list
       elements: dict
     suspected:
-      description: As those of a card.
+      description: As those of a GPU.
       type: list
       elements: dict
     checks:
       description: Code of every check of the host, with V(ok), V(fail), V(unknown) or V(not_applicable).
       type: dict
     devices:
-      description: The cards.
+      description: The GPUs.
       type: list
       elements: dict
       contains:
         uuid:
-          description: UUID, null for a card that does not tell it.
+          description: UUID, null for a GPU that does not tell it.
           type: str
           sample: GPU-5c3a1f2e-0000-4000-8000-000000000000
         index:
-          description: NVML's index, null for a card that NVML does not list.
+          description: NVML's index, null for a GPU that NVML does not list.
           type: int
           sample: 0
         pci_address:
@@ -167,7 +167,7 @@ health:
           type: list
           elements: dict
         checks:
-          description: Code of every check of a card, with V(ok), V(fail), V(unknown) or V(not_applicable).
+          description: Code of every check of a GPU, with V(ok), V(fail), V(unknown) or V(not_applicable).
           type: dict
 agent:
   description: What the host's agent says. Null on a host that none is to watch.

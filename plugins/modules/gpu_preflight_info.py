@@ -166,7 +166,7 @@ plan:
       description: Key in the table of supported systems, family, codename and machine type.
       type: dict
     gpus:
-      description: The cards with address, model and architecture.
+      description: The GPUs with address, model and architecture.
       type: list
       elements: dict
     driver:
@@ -177,7 +177,7 @@ plan:
       type: list
       elements: str
     runtime:
-      description: Container engine and its access to the cards.
+      description: Container engine and its access to the GPUs.
       type: dict
     reboot_expected:
       description: Whether a reboot may be needed.
@@ -271,28 +271,28 @@ def main() -> None:
     wanted = module.params
     # What means nothing is told with all the other problems.
     kernels = wanted["kernels"] if preflight_system.good_kernels(wanted["kernels"]) else "installed"
-    cards = gpu_facts.gather(binding_source=nvml.unpack(wanted["_binding"]), deadline_s=wanted["nvml_timeout"])
+    gpus = gpu_facts.gather(binding_source=nvml.unpack(wanted["_binding"]), deadline_s=wanted["nvml_timeout"])
     network = wanted["check_network"]
     paths = {path for stage in wanted["disk_mib"].values() for path in stage} | set(DISK_PATHS)
     host = gather.gather(
         kernels=kernels,
         disk_paths=sorted(paths),
-        find_headers=cards["present"] is not False,
+        find_headers=gpus["present"] is not False,
         resolver=addresses.resolve if network else None,
     )
     options = {key: wanted[key] for key in ("disk_mib", "urls", "runfile", "accept", "refuse")}
     options.update(
         unsuitable=wanted["_unsuitable"], kernels=wanted["kernels"], host=wanted["host"] or host["hostname"]["name"]
     )
-    verdict = preflight.judge(host, cards, wanted["variables"], options)
+    verdict = preflight.judge(host, gpus, wanted["variables"], options)
 
     if network and "headers_unknown" in [row["code"] for row in verdict["cautions"]]:
         ask_archives(host)
-        verdict = preflight.judge(host, cards, wanted["variables"], options)
+        verdict = preflight.judge(host, gpus, wanted["variables"], options)
 
     # A converged host makes no request.
     if network and verdict["plan"]["installs"]:
-        urls = preflight_sources.urls_in_use(host, bool(cards["present"]), wanted["variables"], wanted["urls"])
+        urls = preflight_sources.urls_in_use(host, bool(gpus["present"]), wanted["variables"], wanted["urls"])
         through = proxies.proxies(host["os"]["family"])
         answers = reach.reach(preflight_sources.targets(host, urls), through)
         for row in preflight_sources.judge_reach(answers):
@@ -307,8 +307,8 @@ def main() -> None:
     }
     for caution in words["advice"]:
         module.warn(f"{options['host']}: {caution}")
-    facts = {"ansible_facts": {"gpu": cards, "gpu_plan": verdict["plan"]}} if wanted["publish"] else {}
-    module.exit_json(changed=False, gpu=cards, host=summary, **verdict, **words, **facts)
+    facts = {"ansible_facts": {"gpu": gpus, "gpu_plan": verdict["plan"]}} if wanted["publish"] else {}
+    module.exit_json(changed=False, gpu=gpus, host=summary, **verdict, **words, **facts)
 
 
 if __name__ == "__main__":

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_query
-short_description: Put every NVIDIA card of a host through a copy and a kernel
+short_description: Put every NVIDIA GPU of a host through a copy and a kernel
 version_added: 0.1.0
 description:
-  - Asks the CUDA driver library for every card's properties, copies memory to the card, on it and back while
+  - Asks the CUDA driver library for every GPU's properties, copies memory to the GPU, on it and back while
     measuring the bandwidth, launches a kernel on it and checks every element of its result.
-  - Needs the driver and no CUDA toolkit. The kernel is PTX text that the driver compiles for the card it finds.
-  - Runs in a child process with a deadline, so that a card which never answers is a finding and the other cards are
+  - Needs the driver and no CUDA toolkit. The kernel is PTX text that the driver compiles for the GPU it finds.
+  - Runs in a child process with a deadline, so that a GPU which never answers is a finding and the other GPUs are
     queried nevertheless.
   - Also compares the device nodes with what the loaded driver asks for.
-  - Can repeat the query in containers, each of which is given some of the cards, and compares what the container
+  - Can repeat the query in containers, each of which is given some of the GPUs, and compares what the container
     sees with what it was given.
   - Names a cause and a remedy for what is wrong, and does not fail over it. C(ok) tells.
 options:
   copy_mib:
-    description: Size of each copy in MiB. On a card that is nearly full it is a quarter of what is free.
+    description: Size of each copy in MiB. On a GPU that is nearly full it is a quarter of what is free.
     type: int
     default: 64
   repeats:
@@ -34,8 +34,8 @@ options:
     default: 262144
   timeout:
     description:
-      - How many seconds one step may take, such as the initialisation or the copies of one card.
-      - Without persistence mode the initialisation alone takes seconds per card.
+      - How many seconds one step may take, such as the initialisation or the copies of one GPU.
+      - Without persistence mode the initialisation alone takes seconds per GPU.
     type: int
     default: 60
   library:
@@ -44,7 +44,7 @@ options:
     default: libcuda.so.1
   container_engine:
     description:
-      - Repeat the query in containers of this engine, one with the first card and one with all cards.
+      - Repeat the query in containers of this engine, one with the first GPU and one with all GPUs.
       - The container's image is made of empty directories and imported once, which is the only change the module
         makes for it. The interpreter is mounted from the host.
     type: str
@@ -52,7 +52,7 @@ options:
     default: none
   container_mode:
     description:
-      - How the containers are given their cards. V(cdi) is C(--device nvidia.com/gpu=0), V(runtime) is
+      - How the containers are given their GPUs. V(cdi) is C(--device nvidia.com/gpu=0), V(runtime) is
         C(--gpus) of NVIDIA's container runtime, V(explicit) is a list of device files and mounts.
       - V(auto) is the first of these that the engine can do.
     type: str
@@ -66,7 +66,7 @@ options:
   cuda_runtime:
     description:
       - Repeat the query through the CUDA runtime, with a program that the default toolkit's nvcc compiles for the
-        host's cards. It is kept, and compiled again only for another source, toolkit or card.
+        host's GPUs. It is kept, and compiled again only for another source, toolkit or GPU.
       - V(auto) compiles and runs it where a toolkit is installed, V(compile) does not run it, V(run) makes a missing
         toolkit an error.
     type: str
@@ -90,23 +90,23 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Query every card
+- name: Query every GPU
   baremetal.gpu.gpu_query:
-  register: cards
+  register: GPUs
 
-- name: Query every card, also in containers
+- name: Query every GPU, also in containers
   baremetal.gpu.gpu_query:
     container_engine: docker
 
-- name: Stop where a card does not compute
+- name: Stop where a GPU does not compute
   ansible.builtin.assert:
-    that: cards.ok
-    fail_msg: "{{ cards.causes | map(attribute='text') | join('; ') }}"
+    that: GPUs.ok
+    fail_msg: "{{ GPUs.causes | map(attribute='text') | join('; ') }}"
 """
 
 RETURN = r"""
 ok:
-  description: Whether there is a card, every card passed, and every device node is as it must be.
+  description: Whether there is a GPU, every GPU passed, and every device node is as it must be.
   returned: always
   type: bool
 causes:
@@ -116,7 +116,7 @@ causes:
   elements: dict
   contains:
     where:
-      description: The card's PCI address, a path, or V(host).
+      description: The GPU's PCI address, a path, or V(host).
       type: str
       sample: "0000:3b:00.0"
     code:
@@ -143,14 +143,14 @@ query:
       type: str
       sample: driver_api
     ok:
-      description: Whether there is a card and every card passed.
+      description: Whether there is a GPU and every GPU passed.
       type: bool
     cuda:
       description: Newest CUDA version that the driver library runs.
       type: str
       sample: "12.4"
     count:
-      description: Number of cards that CUDA sees.
+      description: Number of GPUs that CUDA sees.
       type: int
       sample: 2
     error:
@@ -164,7 +164,7 @@ query:
       type: list
       elements: str
     devices:
-      description: The cards as CUDA numbers them in the order of the PCI bus.
+      description: The GPUs as CUDA numbers them in the order of the PCI bus.
       type: list
       elements: dict
       contains:
@@ -172,14 +172,14 @@ query:
           description: CUDA's index.
           type: int
         ok:
-          description: Whether the card passed.
+          description: Whether the GPU passed.
           type: bool
         name:
           description: Name of the model.
           type: str
           sample: NVIDIA A100-SXM4-40GB
         uuid:
-          description: UUID of the card.
+          description: UUID of the GPU.
           type: str
         pci_address:
           description: PCI address as the kernel writes it.
@@ -234,7 +234,7 @@ containers:
   type: dict
   contains:
     mode:
-      description: How the containers were given their cards.
+      description: How the containers were given their GPUs.
       type: str
       sample: cdi
     skipped:
@@ -275,12 +275,12 @@ state:
   returned: always
   type: dict
   contains:
-    cards:
-      description: The cards on the PCI bus.
+    GPUs:
+      description: The GPUs on the PCI bus.
       type: list
       elements: dict
     left_out:
-      description: The cards on the PCI bus that are another's, such as a virtual machine's, and why.
+      description: The GPUs on the PCI bus that are another's, such as a virtual machine's, and why.
       returned: if there are such
       type: list
       elements: str
@@ -297,7 +297,7 @@ state:
       description: Whether Secure Boot is on; null where it cannot be told.
       type: bool
     minors:
-      description: PCI address to minor number of the cards that the driver has.
+      description: PCI address to minor number of the GPUs that the driver has.
       type: dict
     nodes:
       description: The device nodes that the loaded driver asks for.
@@ -335,11 +335,11 @@ def query_containers(module: AnsibleModule, result: dict[str, Any], state: dict[
         return None
     answer: dict[str, Any] = {"changed": False, "mode": None, "containers": [], "skipped": None, "causes": []}
     if not result["devices"] or result["error"]:
-        return {**answer, "skipped": "no card answers on the host itself"}
+        return {**answer, "skipped": "no GPU answers on the host itself"}
     # Numbered as NVML has them, which is by address too.
-    cards = sorted((card for card in result["devices"] if "pci_address" in card), key=lambda card: card["pci_address"])
+    gpus = sorted((gpu for gpu in result["devices"] if "pci_address" in gpu), key=lambda gpu: gpu["pci_address"])
     given = [
-        {**card, "index": index, "minor": state["minors"].get(card["pci_address"])} for index, card in enumerate(cards)
+        {**gpu, "index": index, "minor": state["minors"].get(gpu["pci_address"])} for index, gpu in enumerate(gpus)
     ]
     try:
         found = cdi.gather(given=given)
@@ -368,7 +368,7 @@ def query_runtime_api(
         module.params["cuda_runtime_source"],
         options,
         state,
-        [card["compute_capability"] for card in result["devices"] if "compute_capability" in card],
+        [gpu["compute_capability"] for gpu in result["devices"] if "compute_capability" in gpu],
         # Where the driver itself does not answer, the runtime has nothing to add.
         execute=wanted != "compile" and result["error"] is None,
         nvcc=module.params["nvcc"],

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_verify_report
-short_description: Judge a host by its facts and the query of its cards
+short_description: Judge a host by its facts and the query of its GPUs
 version_added: 0.1.0
 description:
   - Puts what M(baremetal.gpu.gpu_facts) and M(baremetal.gpu.gpu_query) found together into one report, writes it as
     JSON on the controller, and fails with every cause and its remedy where a host does not pass.
-  - The numbers of cards that the PCI bus, the driver, NVML and CUDA see must be the same. A card that one of them does
+  - The numbers of GPUs that the PCI bus, the driver, NVML and CUDA see must be the same. A GPU that one of them does
     not see is named by its PCI address. With MIG on, CUDA's number is left out, because CUDA shows one partition only.
   - Everything happens on the controller.
 options:
@@ -25,7 +25,7 @@ options:
     type: dict
     required: true
   expected:
-    description: How many cards the host must have. V(0) means that the PCI bus is believed.
+    description: How many GPUs the host must have. V(0) means that the PCI bus is believed.
     type: int
     default: 0
   directory:
@@ -56,12 +56,12 @@ EXAMPLES = r"""
 
 - name: Ask CUDA
   baremetal.gpu.gpu_query:
-  register: cards
+  register: GPUs
 
 - name: Judge the host
   baremetal.gpu.gpu_verify_report:
     facts: "{{ ansible_facts['gpu'] }}"
-    query: "{{ cards }}"
+    query: "{{ GPUs }}"
     directory: /var/tmp/reports
 """
 
@@ -86,7 +86,7 @@ report:
       type: list
       elements: dict
     counts:
-      description: How many cards are C(expected), and how many C(pci), C(driver), C(nvml) and C(cuda) see; null where
+      description: How many GPUs are C(expected), and how many C(pci), C(driver), C(nvml) and C(cuda) see; null where
         that could not be asked.
       type: dict
     driver:
@@ -97,7 +97,7 @@ report:
       type: list
       elements: str
     devices:
-      description: The cards, as M(baremetal.gpu.gpu_query) returns them.
+      description: The GPUs, as M(baremetal.gpu.gpu_query) returns them.
       type: list
       elements: dict
     containers:

@@ -372,7 +372,7 @@ options:
             default: /var/lib/baremetal-gpu/config_merge
       cdi:
         description:
-          - The specification of the cards that M(baremetal.gpu.nvidia_cdi) writes. What differs is that module's to
+          - The specification of the GPUs that M(baremetal.gpu.nvidia_cdi) writes. What differs is that module's to
             mend, and is in RV(others).
         type: dict
         suboptions:
@@ -390,7 +390,7 @@ options:
             type: str
             choices: [docker, podman, containerd]
           devices:
-            description: The C(devices) of M(baremetal.gpu.gpu_facts), which know the UUIDs of the cards.
+            description: The C(devices) of M(baremetal.gpu.gpu_facts), which know the UUIDs of the GPUs.
             type: list
             elements: dict
       proofs:
@@ -459,7 +459,7 @@ EXAMPLES = r"""
   ansible.builtin.debug:
     var: docker.plan
 
-- name: Ask in one execution whether Docker, its settings and the specification of the cards are as they should be
+- name: Ask in one execution whether Docker, its settings and the specification of the GPUs are as they should be
   baremetal.gpu.host_drift_info:
     desired:
       units:

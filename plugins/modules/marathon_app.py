@@ -76,7 +76,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Run the smoke job on one card of an A100
+- name: Run the smoke job on one GPU of an A100
   baremetal.gpu.marathon_app:
     urls: [http://master1:8080, http://master2:8080, http://master3:8080]
     app:

@@ -146,7 +146,7 @@ def main() -> None:
         resumed=cut is not None,
         diff={
             "before": "\n".join(listed or ["unknown"]) + "\n",
-            "after": "\n".join(one.cards[number] for number in sorted(one.cards)) + "\n",
+            "after": "\n".join(one.gpus[number] for number in sorted(one.gpus)) + "\n",
         },
     )
 

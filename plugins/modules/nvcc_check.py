@@ -10,7 +10,7 @@ module: nvcc_check
 short_description: Prove that CUDA toolkits compile
 version_added: 0.1.0
 description:
-  - Compiles and links a small CUDA program with each compiler, for the cards of the host, and runs it if that is asked
+  - Compiles and links a small CUDA program with each compiler, for the GPUs of the host, and runs it if that is asked
     for. Every compiler is tried, and all that fail are reported together.
   - Works in a temporary directory and leaves nothing behind.
 options:
@@ -25,13 +25,13 @@ options:
         on the host may have put another one before it.
     type: path
   capabilities:
-    description: Compute capabilities of the cards, such as V(8.0). Without any the compiler decides.
+    description: Compute capabilities of the GPUs, such as V(8.0). Without any the compiler decides.
     type: list
     elements: str
     default: []
   run:
     description:
-      - Whether to run the program too. It adds two vectors on the first card and compares the sum. Needs a loaded
+      - Whether to run the program too. It adds two vectors on the first GPU and compares the sum. Needs a loaded
         driver.
     type: bool
     default: false

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What of a host's cards a scheduler may give out, in a shape that belongs to no scheduler.
+"""What of a host's GPUs a scheduler may give out, in a shape that belongs to no scheduler.
 
 `feed` makes {gpus: [{uuid, index, model, links}], left_out: [{uuid, index, pci_address, why}], attributes: {name: text
-or number}} from the facts of the cards and their health. Attributes are what stays the same while the host runs: an
+or number}} from the facts of the GPUs and their health. Attributes are what stays the same while the host runs: an
 agent refuses to come back with a changed one. Renderers for schedulers, mesos/render.py for one, take it from there.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
 
-# Verdicts of cards that are given out. What cannot be told keeps the state it had: see `keep`.
+# Verdicts of GPUs that are given out. What cannot be told keeps the state it had: see `keep`.
 GIVEN = ("ok", "degraded")
 COUNT_CLASS = "gpu_count_class"
 NAMES = (COUNT_CLASS, "gpu_model", "gpu_arch", "cuda_capability", "gpu_memory_gib", "nvlink")
@@ -32,10 +32,10 @@ def feed(
 ) -> dict[str, Any]:
     """The feed from `ansible_facts.gpu` and the report of `gpu_health_info`, which may be missing.
 
-    `exclude` are UUIDs that the operator holds back. `keep` are UUIDs that were given out before: a card whose health
+    `exclude` are UUIDs that the operator holds back. `keep` are UUIDs that were given out before: a GPU whose health
     is unknown stays as it was, because a failed look is no evidence. `site` adds attributes of the operator's (rack,
     …). `before` are the attributes last published: the count class among them stays whatever the bus shows, and the
-    rest where no card answers, with the driver broken say. `slots` is the number of cards that the operator says the
+    rest where no GPU answers, with the driver broken say. `slots` is the number of GPUs that the operator says the
     host is built for, which takes the place of what was published; 0 for none.
     """
     verdicts = {row["uuid"]: row for row in (health or {}).get("devices", []) if row.get("uuid")}
@@ -81,7 +81,7 @@ def _why_not(
 
 
 def _link(gpus: list[dict[str, Any]], devices: list[dict[str, Any]], scores: list[list[int]]) -> None:
-    """Score of each pair of cards that are given out; rows of the matrix are in the order of the devices."""
+    """Score of each pair of GPUs that are given out; rows of the matrix are in the order of the devices."""
     place = {row.get("uuid"): number for number, row in enumerate(devices)}
     for one in gpus:
         one["links"] = {
@@ -95,7 +95,7 @@ def count_class(count: int) -> int:
 
 
 def _attributes(facts: Mapping[str, Any], before: Mapping[str, Any], slots: int | None) -> dict[str, Any]:
-    """From the cards that are built in, whether healthy or not: a card that fails must change no attribute.
+    """From the GPUs that are built in, whether healthy or not: a GPU that fails must change no attribute.
 
     One that is gone from the bus after a boot must not either, and nothing tells it from one that was taken out. So the
     count class is taken from the bus once, and only the operator changes it.
@@ -128,7 +128,7 @@ def _attributes(facts: Mapping[str, Any], before: Mapping[str, Any], slots: int 
     memory = {round(row["memory_mib"] / 1024) for row in told if row.get("memory_mib")}
     if len(memory) == 1:
         found["gpu_memory_gib"] = memory.pop()
-    # A link that goes down is health; whether the cards have any is the model. Null: the model has none.
+    # A link that goes down is health; whether the GPUs have any is the model. Null: the model has none.
     links = [row["nvlinks"] for row in told if "nvlinks" in row]
     if links:
         found["nvlink"] = "yes" if any(number is not None for number in links) else "no"

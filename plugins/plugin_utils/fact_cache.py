@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The facts of many hosts' cards from Ansible's fact cache."""
+"""The facts of many hosts' GPUs from Ansible's fact cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ansible.plugins.loader import cache_loader
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 
-# A cache plugin keeps what it has read, and that is all facts of a host, not only those of its cards. So a plugin
+# A cache plugin keeps what it has read, and that is all facts of a host, not only those of its GPUs. So a plugin
 # reads this many hosts and is then thrown away.
 HOSTS_PER_PLUGIN = 100
 
@@ -44,7 +44,7 @@ def hosts() -> list[str]:
 
 
 def read(names: Iterable[str]) -> Iterator[tuple[str, Any, str]]:
-    """(host, facts of its cards, problem) for every host that the cache has such facts of, or has broken ones of.
+    """(host, facts of its GPUs, problem) for every host that the cache has such facts of, or has broken ones of.
 
     Raises AnsibleError where there is no cache.
     """

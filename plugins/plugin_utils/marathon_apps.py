@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ready-made Marathon apps: a smoke job on every model of card, a notebook, and the points of a sweep.
+"""Ready-made Marathon apps: a smoke job on every model of GPU, a notebook, and the points of a sweep.
 
 Pure functions over the variables of the role marathon_apps (``params``) and the agents of the cluster as
 mesos_state_info returns them. Each gives ``problems``, and ``apps`` in the shape of Marathon's /v2/apps. Nothing may be
@@ -73,7 +73,7 @@ class Draft:
                 self.refuse(f"{self.name(key)} is {value!r}", f"give {kind} of at least {low}{unit}")
 
     def base(self, app_id: str, model: str) -> Row:
-        """What all apps have: limits, a container that may be given cards, and where it may go."""
+        """What all apps have: limits, a container that may be given GPUs, and where it may go."""
         params = self.params
         app: Row = {"id": app_id, "cpus": params["cpus"], "mem": params["mem"], "instances": 1}
         if params["gpus"]:
@@ -93,12 +93,12 @@ class Draft:
         of_model = [row for row in rows if not model or row["attributes"].get("gpu_model") == model]
         if not of_model:
             known = sorted({str(row["attributes"]["gpu_model"]) for row in rows if "gpu_model" in row["attributes"]})
-            self.refuse(f"no agent has cards of the model {model!r}", f"choose among {', '.join(known) or 'none'}")
+            self.refuse(f"no agent has GPUs of the model {model!r}", f"choose among {', '.join(known) or 'none'}")
             return
         for key, unit in (("gpus", ""), ("cpus", ""), ("mem", " MiB")):
             most = max(float(row["resources"].get(key, 0)) for row in of_model)
             if self.params[key] > most:
-                where = f" with cards of the model {model}" if model else ""
+                where = f" with GPUs of the model {model}" if model else ""
                 self.refuse(
                     f"{self.name(key)} is {self.params[key]:g}, and no agent{where} has more than {most:g}{unit}",
                     "ask for less",
@@ -122,7 +122,7 @@ def _passed(command: str) -> str:
 
 
 def smoke(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
-    """One app for each model: it queries its cards, is healthy if they passed, and keeps them until it is taken away.
+    """One app for each model: it queries its GPUs, is healthy if they passed, and keeps them until it is taken away.
 
     :param params: ``host``, ``id``, ``models`` (none: all that agents have), ``gpus``, ``cpus``, ``mem``, ``image``,
         ``command`` (of the image) and ``program`` (the text of the query that needs no image).
@@ -142,7 +142,7 @@ def smoke(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row
         }
     )
     if not models:
-        draft.refuse("no agent gives out cards", "see what playbooks/scheduler.yml says of the hosts with cards")
+        draft.refuse("no agent gives out GPUs", "see what playbooks/scheduler.yml says of the hosts with GPUs")
     for model in models:
         if not MODEL.fullmatch(model):
             draft.refuse(f"{draft.name('models')} has {model!r}", "give models as the attribute gpu_model has them")
@@ -178,7 +178,7 @@ def _smoke(draft: Draft, model: str) -> Row:
 
 def _word(model: str) -> str:
     """A part of an app's id."""
-    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-") or "card"
+    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-") or "gpu"
 
 
 # The notebook.

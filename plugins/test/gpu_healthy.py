@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_healthy
-short_description: Whether a node or a card is healthy
+short_description: Whether a node or a GPU is healthy
 version_added: 0.1.0
 description:
   - True if the verdict is V(ok). Facts without a health report are not known to be healthy, so it is false for them.
 options:
   _input:
-    description: The facts of a host's cards (C(ansible_facts.gpu)), for the verdict on the node, or one card.
+    description: The facts of a host's GPUs (C(ansible_facts.gpu)), for the verdict on the node, or one GPU.
     type: dict
     required: true
 seealso:
@@ -50,7 +50,7 @@ def gpu_healthy(value: Any) -> bool:
 
 
 class TestModule:
-    """Test for healthy nodes and cards."""
+    """Test for healthy nodes and GPUs."""
 
     def tests(self) -> dict[str, Any]:
         return {"gpu_healthy": gpu_healthy}

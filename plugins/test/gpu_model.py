@@ -6,14 +6,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_model
-short_description: Whether a card is of a model
+short_description: Whether a GPU is of a model
 version_added: 0.1.0
 description:
-  - True if the C(slug) or the C(name) of the card matches one of the patterns. Upper and lower case are the same.
+  - True if the C(slug) or the C(name) of the GPU matches one of the patterns. Upper and lower case are the same.
 positional: _input, patterns
 options:
   _input:
-    description: A card, such as an element of C(ansible_facts.gpu.devices).
+    description: A GPU, such as an element of C(ansible_facts.gpu.devices).
     type: dict
     required: true
   patterns:
@@ -32,7 +32,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: V(true) if the card is of one of the models.
+  description: V(true) if the GPU is of one of the models.
   type: bool
 """
 
@@ -43,15 +43,15 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import selection
 
 
-def gpu_model(card: Any, patterns: Any) -> bool:
+def gpu_model(gpu: Any, patterns: Any) -> bool:
     try:
-        return bool(selection.select([card], model=patterns))
+        return bool(selection.select([gpu], model=patterns))
     except ValueError as error:
         raise AnsibleFilterError(f"baremetal.gpu.gpu_model: {error}") from error
 
 
 class TestModule:
-    """Test for the model of a card."""
+    """Test for the model of a GPU."""
 
     def tests(self) -> dict[str, Any]:
         return {"gpu_model": gpu_model}

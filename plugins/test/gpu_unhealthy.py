@@ -6,13 +6,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: gpu_unhealthy
-short_description: Whether a node or a card is known to be unhealthy
+short_description: Whether a node or a GPU is known to be unhealthy
 version_added: 0.1.0
 description:
   - True if the verdict is V(degraded) or V(fatal). A verdict that is not known is neither healthy nor unhealthy.
 options:
   _input:
-    description: The facts of a host's cards (C(ansible_facts.gpu)), for the verdict on the node, or one card.
+    description: The facts of a host's GPUs (C(ansible_facts.gpu)), for the verdict on the node, or one GPU.
     type: dict
     required: true
 seealso:
@@ -50,7 +50,7 @@ def gpu_unhealthy(value: Any) -> bool:
 
 
 class TestModule:
-    """Test for nodes and cards that are known to be unhealthy."""
+    """Test for nodes and GPUs that are known to be unhealthy."""
 
     def tests(self) -> dict[str, Any]:
         return {"gpu_unhealthy": gpu_unhealthy}

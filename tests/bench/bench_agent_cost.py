@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the agent costs a host with eight cards: CPU and memory of it and its child, at its default interval.
+"""What the agent costs a host with eight GPUs: CPU and memory of it and its child, at its default interval.
 
 It is watched for ten minutes, or for as many seconds as BENCH_AGENT_SECONDS says. The simulated library's own work is
-in it: it reads its scenario from a file, but has no card to wait for.
+in it: it reads its scenario from a file, but has no GPU to wait for.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def run(quick: bool) -> list[harness.Figure]:
         took = time.monotonic() - begun
         share = 100 * (cpu_s(processes) - before) / took
         host.is_well()
-    what = f"8 cards, {took:.0f} s, a look every 15 s"
+    what = f"8 GPUs, {took:.0f} s, a look every 15 s"
     goals = (None, None) if quick else (GOAL_PERCENT, GOAL_MB)
     return [
         harness.Figure(what, "CPU of one core", "%", share, share, len(looked), goals[0]),

@@ -34,21 +34,21 @@ def _mend(host: WatchedHost) -> None:
     host.ask(do="look")
     host.wait(
         lambda result: result["agent"]["probe_time"] != before and result["health"]["verdict"] == "ok",
-        "published that the cards are well again",
+        "published that the GPUs are well again",
     )
     time.sleep(1.0)
 
 
 def _injections(host: WatchedHost, inject: Callable[[int], float], count: int) -> list[float]:
-    """Seconds for each of `count` faults, each at a card that was well."""
+    """Seconds for each of `count` faults, each at a GPU that was well."""
     dice, found = random.Random(0), []
     for number in range(count):
-        card = number % 8
-        if card == 0 and number:
+        gpu = number % 8
+        if gpu == 0 and number:
             _mend(host)
         time.sleep(dice.uniform(*PAUSE_S))
-        at = inject(card)
-        seen, _result = host.wait(_verdict(card, "fatal"), f"published the fault of card {card}")
+        at = inject(gpu)
+        seen, _result = host.wait(_verdict(gpu, "fatal"), f"published the fault of GPU {gpu}")
         found.append(seen - at)
     return found
 
@@ -63,13 +63,13 @@ def run(quick: bool) -> list[harness.Figure]:
     for what in ("a line in the kernel's log", "an event of NVML"):
         # Another agent for each: of one fault that both tell, the second to tell it is not a new one.
         with WatchedHost(EVENT_PAUSE_MS) as host:
-            cards = [card["pci"]["address"] for card in host.host.scenario["devices"]]
+            gpus = [gpu["pci"]["address"] for gpu in host.host.scenario["devices"]]
 
-            def log(card: int, host: WatchedHost = host, cards: list[str] = cards) -> float:
-                return host.log(f"NVRM: Xid (PCI:{cards[card][:-2]}): {XID}, GPU has fallen off the bus.")
+            def log(gpu: int, host: WatchedHost = host, gpus: list[str] = gpus) -> float:
+                return host.log(f"NVRM: Xid (PCI:{gpus[gpu][:-2]}): {XID}, GPU has fallen off the bus.")
 
-            def event(card: int, host: WatchedHost = host) -> float:
-                return host.event(card, XID)
+            def event(gpu: int, host: WatchedHost = host) -> float:
+                return host.event(gpu, XID)
 
             seconds = _injections(host, log if "kernel" in what else event, count)
         what = f"{what} → published fatal verdict"

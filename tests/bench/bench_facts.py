@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A host's facts over SSH: what gpu_facts says of its cards, against all that Ansible's setup says of a host.
+"""A host's facts over SSH: what gpu_facts says of its GPUs, against all that Ansible's setup says of a host.
 
 Both are a playbook of one module on the same machine of the lab, in turns and over one connection that is kept, and a
 task that uses a fact. What a playbook takes that does nothing on the host is taken off both; what is left is the module
-with all that brings it there. The cards are simulated and answer in no time. What so many facts cost the controller
+with all that brings it there. The GPUs are simulated and answer in no time. What so many facts cost the controller
 afterwards is in the benchmark `scale`.
 
 It needs a finished machine `gpu1`: that of `make lab`, or of the lab that GPUOPS_LAB_ID names.
@@ -34,7 +34,7 @@ def run(quick: bool) -> list[Row]:
     pairs = paired(theirs, ours, 1 if quick else 11)
     least = [play(NOTHING) for _number in range(1 if quick else 5)]
     start = Sample.median(least)
-    what = "setup against gpu_facts of 2 cards"
+    what = "setup against gpu_facts of 2 GPUs"
     return [
         *compare(
             f"{what}, beyond a playbook of nothing",

@@ -3,7 +3,7 @@
 
 The agent's own program on a simulated host, a real ZooKeeper, `gpuops reconcile` with its default intervals, and the
 stand-in of the Mesos master. The clock stops when somebody who asks the master again and again is told that the agent
-is deactivated. A job runs on a healthy card all the while, and must outlive every fault; each fault is cleared by an
+is deactivated. A job runs on a healthy GPU all the while, and must outlive every fault; each fault is cleared by an
 operator before the next.
 """
 
@@ -25,7 +25,7 @@ from tests.unit.reconcile.site import ISOLATION, Site
 FAULTS = 50
 GOAL_S = 1.0
 XID = 79
-CARDS = 8
+GPUS = 8
 PAUSE_S = (0.05, 2.05)
 
 
@@ -43,19 +43,19 @@ def _until(site: Site, state: str) -> float:
 def _faults(site: Site, host: WatchedHost, count: int) -> list[tuple[float, float]]:
     """(from the line to the fence, from the published verdict to the begun fence) in seconds, of each fault."""
     dice, found = random.Random(0), []
-    cards = [card["pci"]["address"] for card in host.host.scenario["devices"]]
+    gpus = [gpu["pci"]["address"] for gpu in host.host.scenario["devices"]]
     for number in range(count):
         time.sleep(dice.uniform(*PAUSE_S))
-        card = 1 + number % (CARDS - 1)
-        at = host.log(f"NVRM: Xid (PCI:{cards[card][:-2]}): {XID}, GPU has fallen off the bus.")
+        gpu = 1 + number % (GPUS - 1)
+        at = host.log(f"NVRM: Xid (PCI:{gpus[gpu][:-2]}): {XID}, GPU has fallen off the bus.")
         fenced = _until(site, "deactivated")
         verdict = host.result()
         assert verdict is not None
         row = site.cluster.task("job")
         if row["state"] != "TASK_RUNNING":
-            raise SystemExit(f"the job on a healthy card is {row['state']}")
+            raise SystemExit(f"the job on a healthy GPU is {row['state']}")
         ended = next(row for row in reversed(site.entries("end", "n1")) if row["kind"] == "deactivate")
-        found.append((fenced - at, ended["time"] - verdict["health"]["devices"][card]["since"]))
+        found.append((fenced - at, ended["time"] - verdict["health"]["devices"][gpu]["since"]))
         host.ask(do="clear")
         _until(site, "active")
     return found
@@ -86,9 +86,9 @@ def run(quick: bool) -> list[harness.Figure]:
         policy: dict[str, Any] = {"breaker_count": 1000}
         site = Site(base / "site", server, poll_s=2.0, session_s=10, policy=policy)
         try:
-            indices = ",".join(map(str, range(CARDS)))
-            flags = [ISOLATION, f"--resources=gpus:{CARDS}", f"--nvidia_gpu_devices={indices}"]
-            site.cluster.agent("n1", *flags, gpus=",".join(["ok"] * CARDS))
+            indices = ",".join(map(str, range(GPUS)))
+            flags = [ISOLATION, f"--resources=gpus:{GPUS}", f"--nvidia_gpu_devices={indices}"]
+            site.cluster.agent("n1", *flags, gpus=",".join(["ok"] * GPUS))
             agent = site.cluster.registered("n1")
             site.cluster.launch(site.cluster.framework("GPU_RESOURCES"), agent["id"], "job", "sleep 3600", gpus=1)
             site.leading()

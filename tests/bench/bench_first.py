@@ -3,7 +3,7 @@
 
 Taken out is the time of tasks that run apt (whose packages have DKMS build the driver, and rebuild the initramfs), that
 run DKMS, or that reboot; nobody who brings a driver to a host is spared that. What is left is the collection's:
-Ansible, comparing, the files, starting what was installed, verifying the cards, and a rebuild of the initramfs without
+Ansible, comparing, the files, starting what was installed, verifying the GPUs, and a rebuild of the initramfs without
 nouveau.
 
 Every run begins with the machine `gpu1` as its installation left it, and without what spares the lab's machines work

@@ -5,10 +5,10 @@ Both are a Python process on the simulated library that has loaded what every An
 gpu_facts does, the other starts the real nvidia-smi and takes the same facts from its XML. What such a process takes to
 start is in both, and shown beside.
 
-The simulated cards answer in no time, which no real driver does, so that comparing the two compares how fast Python
+The simulated GPUs answer in no time, which no real driver does, so that comparing the two compares how fast Python
 starts with how fast C does. The goal is for the one cost of a call that NVIDIA documents: a question for PCIe
 throughput takes 20 ms (nvmlDeviceGetPcieThroughput of the NVML API reference), and nvidia-smi asks two of them for each
-card. It is for what the two take beyond a module's start, which is measured in the same rounds.
+GPU. It is for what the two take beyond a module's start, which is measured in the same rounds.
 
 nvidia-smi is Debian's, see nvidia_smi.py.
 """
@@ -36,7 +36,7 @@ SCENARIO = "a100-sxm4-40gb-x8"
 THROUGHPUT = [{"call": "nvmlDeviceGetPcieThroughput", "delay_ms": 20}]
 # At most a third of nvidia-smi's time.
 GOAL = 3.0
-CARDS = (1, 2, 8)
+GPUS = (1, 2, 8)
 
 # What every module has loaded before it begins.
 MODULE = "import json, sys\nimport ansible.module_utils.basic\n"
@@ -56,13 +56,13 @@ XML = f"""{MODULE}
 import subprocess
 import xml.etree.ElementTree as tree
 told = subprocess.run([sys.argv[1], "-q", "-x"], check=True, capture_output=True).stdout
-cards = []
-for index, card in enumerate(tree.fromstring(told).iter("gpu")):
+GPUs = []
+for index, GPU in enumerate(tree.fromstring(told).iter("gpu")):
     def text(path):
-        value = card.findtext(path)
+        value = GPU.findtext(path)
         return None if value in (None, "N/A") else value
-    cards.append({{
-        "index": index, "uuid": text("uuid"), "minor": text("minor_number"), "pci_address": card.get("id"),
+    GPUs.append({{
+        "index": index, "uuid": text("uuid"), "minor": text("minor_number"), "pci_address": GPU.get("id"),
         "name": text("product_name"), "architecture": text("product_architecture"), "serial": text("serial"),
         "memory_mib": text("fb_memory_usage/total"),
         "ecc": [text("ecc_mode/current_ecc"), text("ecc_mode/pending_ecc")],
@@ -71,9 +71,9 @@ for index, card in enumerate(tree.fromstring(told).iter("gpu")):
             "pcie_gen/current_link_gen", "pcie_gen/max_link_gen", "link_widths/current_link_width",
             "link_widths/max_link_width")],
         "uncorrected": text("ecc_errors/volatile/dram_uncorrectable"),
-        "processes": len(card.findall("processes/process_info")),
+        "processes": len(GPU.findall("processes/process_info")),
     }})
-json.dump(cards, sys.stdout)
+json.dump(GPUs, sys.stdout)
 """
 
 
@@ -82,16 +82,16 @@ PYTHON = "print('[]')"
 
 
 class Cost(NamedTuple):
-    """Seconds, children included, and what was told: the number of cards and the bytes of JSON."""
+    """Seconds, children included, and what was told: the number of GPUs and the bytes of JSON."""
 
     wall_s: float
     cpu_s: float
-    cards: int
+    gpus: int
     size: int
 
 
 class Way:
-    """One way to learn of the cards: a program, and what it is told on its standard input."""
+    """One way to learn of the GPUs: a program, and what it is told on its standard input."""
 
     def __init__(self, name: str, command: list[str], given: str = "") -> None:
         self.name, self.command, self.given = name, command, given
@@ -107,9 +107,9 @@ class Way:
         if done.returncode:
             raise SystemExit(f"{self.name}: {done.stderr.strip() or done.stdout.strip()}")
         found = json.loads(done.stdout)
-        cards = found["devices"] if isinstance(found, dict) else found
+        gpus = found["devices"] if isinstance(found, dict) else found
         cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        return Cost(wall, cpu, len(cards), len(json.dumps(found, separators=(",", ":"))))
+        return Cost(wall, cpu, len(gpus), len(json.dumps(found, separators=(",", ":"))))
 
 
 def _took(rounds: Sequence[list[Cost]], key: str, beyond: bool) -> tuple[float, float]:
@@ -137,7 +137,7 @@ def compare(
     what: str,
     ways: tuple[Way, ...],
     environment: dict[str, str],
-    cards: int,
+    gpus: int,
     count: int,
     delayed: bool,
     goal: float | None,
@@ -149,9 +149,9 @@ def compare(
     rounds = []
     for number in range(count + 1):
         measured = {way.name: way.run(environment) for way in (ways if number % 2 else ways[::-1])}
-        told = {measured[way.name].cards for way in ways[:2]}
-        if told != {cards}:
-            raise SystemExit(f"{what}: {told} cards were found, and there are {cards}")
+        told = {measured[way.name].gpus for way in ways[:2]}
+        if told != {gpus}:
+            raise SystemExit(f"{what}: {told} GPUs were found, and there are {gpus}")
         if number:
             rounds.append([measured[way.name] for way in ways])
     what = f"{what} ({rounds[0][1].size / 1000:.1f} kB)"
@@ -165,7 +165,7 @@ def compare(
 def _starts(rounds: list[list[Cost]]) -> list[harness.Row]:
     """What the starts themselves took, and ours whole."""
     rows: list[harness.Row] = []
-    for what, place in (("Python's start", 3), ("a module's start", 2), ("gpu_facts of 8 cards, with the start", 1)):
+    for what, place in (("Python's start", 3), ("a module's start", 2), ("gpu_facts of 8 GPUs, with the start", 1)):
         for quantity, key in (("wall", "wall_s"), ("CPU", "cpu_s")):
             values = [getattr(costs[place], key) for costs in rounds]
             rows.append(harness.Figure.of(what, quantity, "s", values))
@@ -186,24 +186,24 @@ def run(quick: bool) -> list[harness.Row]:
         starts = Way("module", [sys.executable, "-c", START]), Way("Python", [sys.executable, "-c", PYTHON])
         host = SimulatedHost(Path(name) / "root", looker)
         host.take(SCENARIO, driver={"version": smi.driver, "library_version": None, "cuda_version": None})
-        for card in host.scenario["devices"]:
+        for gpu in host.scenario["devices"]:
             # The socket of nvidia-persistenced belongs to a whole machine.
-            card["persistence"] = 1
+            gpu["persistence"] = 1
         every, rounds = host.scenario["devices"], []
 
-        def measure(what: str, cards: int, subset: tuple[str, ...], delayed: bool = False) -> list[list[Cost]]:
-            host.scenario["devices"] = every[:cards]
+        def measure(what: str, gpus: int, subset: tuple[str, ...], delayed: bool = False) -> list[list[Cost]]:
+            host.scenario["devices"] = every[:gpus]
             host.save()
             ours = Way("gpu_facts", [sys.executable, "-c", FACTS, host.path, ",".join(subset)], binding)
             ways = (theirs, ours, *starts)
-            what = f"{cards} card{'s' * (cards > 1)}: {what}"
+            what = f"{gpus} GPU{'s' * (gpus > 1)}: {what}"
             count, goal = (3, None) if quick else (11, GOAL)
-            found, costs = compare(what, ways, looker.environment, cards, count, delayed, goal)
+            found, costs = compare(what, ways, looker.environment, gpus, count, delayed, goal)
             rows.extend(found)
             return costs
 
-        for cards in CARDS:
-            rounds = measure("what there is", cards, gpu_facts.HARDWARE)
+        for gpus in GPUS:
+            rounds = measure("what there is", gpus, gpu_facts.HARDWARE)
         measure("what there is, and the verdicts", 8, gpu_facts.COMPACT)
         measure("everything", 8, gpu_facts.SUBSETS)
         host.scenario["faults"] = THROUGHPUT

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inventory plugin against the same hosts, groups and variables as static YAML; every host has eight cards.
+"""The inventory plugin against the same hosts, groups and variables as static YAML; every host has eight GPUs.
 
 What counts is loading the inventory. A whole process also has Ansible's own start, which is the same for both."""
 
@@ -13,9 +13,9 @@ from tests.bench import made_up_fleet
 from tests.bench.harness import Comparison, Run, Sample, child, compare, paired
 
 HOSTS = 10_000
-# YAML with the cards of all takes minutes and gigabytes; the ratio is the same for a part of them.
-WITH_CARDS = 1_000
-# For loading the inventory: of a whole process without the cards as variables, what Ansible takes to start (0.3 s and
+# YAML with the GPUs of all takes minutes and gigabytes; the ratio is the same for a part of them.
+WITH_GPUS = 1_000
+# For loading the inventory: of a whole process without the GPUs as variables, what Ansible takes to start (0.3 s and
 # 50 MiB) is most, and the same on both sides.
 GOALS: dict[str, float | None] = {"cpu_s": 20.0, "memory_mib": 5.0}
 
@@ -40,19 +40,19 @@ def run(quick: bool = False) -> list[Comparison]:
         made_up_fleet.write_snapshot(place / ".gpus.jsonl", hosts)
         made_up_fleet.write_static(place / "static.yml", hosts)
         made_up_fleet.write_plugin(place / "gpus.yml")
-        few = min(hosts, WITH_CARDS)
+        few = min(hosts, WITH_GPUS)
         made_up_fleet.write_snapshot(place / ".few.jsonl", few)
-        made_up_fleet.write_static(place / "static_cards.yml", few, "gpu_cards")
-        made_up_fleet.write_plugin(place / "cards_gpus.yml", "gpu_cards", ".few.jsonl")
+        made_up_fleet.write_static(place / "static_gpus.yml", few, "gpu_gpus")
+        made_up_fleet.write_plugin(place / "gpus_gpus.yml", "gpu_gpus", ".few.jsonl")
         (place / "one.yml").write_text("all:\n  hosts:\n    one:\n", encoding="utf-8")
 
-        plugin, with_cards = _loads(place / "gpus.yml"), _loads(place / "cards_gpus.yml")
+        plugin, with_gpus = _loads(place / "gpus.yml"), _loads(place / "gpus_gpus.yml")
         control = paired(plugin, plugin, 3 if quick else 7, [plugin])
         one = _loads(place / "one.yml")
         starts = [one() for _number in range(4)]
         alone = _same(paired(_loads(place / "static.yml"), plugin, 1 if quick else 7))
         starts += [one() for _number in range(3)]
-        cards = _same(paired(_loads(place / "static_cards.yml"), with_cards, 1 if quick else 3, [with_cards]))
+        gpus = _same(paired(_loads(place / "static_gpus.yml"), with_gpus, 1 if quick else 3, [with_gpus]))
         start = Sample.median(starts)
 
         cache = {"ANSIBLE_CACHE_PLUGIN": "jsonfile", "ANSIBLE_CACHE_PLUGIN_CONNECTION": str(place / "cache")}
@@ -69,5 +69,5 @@ def run(quick: bool = False) -> list[Comparison]:
             *compare(
                 f"{fleet} and their groups, from the fact cache (jsonfile), the whole process", cached, {}, control
             ),
-            *compare(f"{few:,} hosts with their cards as variables, beyond one", cards, goals, control, start),
+            *compare(f"{few:,} hosts with their GPUs as variables, beyond one", gpus, goals, control, start),
         ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Driver, engine and the engine's access to the cards on a finished machine of the lab: the node stages against a list.
+"""Driver, engine and the engine's access to the GPUs on a finished machine of the lab: the node stages against a list.
 
 The list, peer_node.yml, is DeepOps' tasks for the same, rebuilt in our own words; it says after which. Both run with
 ansible-playbook over SSH on the same machine, with the same settings (pipelining, one connection kept), in turns, and

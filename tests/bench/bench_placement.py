@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Placement: policies on the openb trace beside what was published, run time as nodes grow, and cards inside a node."""
+"""Placement: policies on the openb trace beside what was published, run time as nodes grow, and GPUs inside a node."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHURN_STEPS = 4000
 CHURN_SEEDS = 10
 SIZES = (1, 2, 3, 4)
 
-# NVLinks of a DGX-1 with V100s, by NVIDIA's "DGX-1 With Tesla V100 System Architecture" (hybrid cube mesh). Cards 0-1,
+# NVLinks of a DGX-1 with V100s, by NVIDIA's "DGX-1 With Tesla V100 System Architecture" (hybrid cube mesh). GPUs 0-1,
 # 2-3, 4-5 and 6-7 share a PCIe switch, 0-3 and 4-7 a socket.
 NVLINKS = ("01122000", "10210200", "12020010", "21200001", "20000112", "02001021", "00101202", "00012120")
 POINTS = dict(topology.LEVELS.values())
@@ -56,7 +56,7 @@ def lowest_index(_scores: placement_links.Scores, free: tuple[int, ...], count: 
 
 def single_best(scores: placement_links.Scores, free: tuple[int, ...], count: int) -> tuple[int, ...]:
     """The set with the best total, and nothing else to decide."""
-    return max(combinations(free, count), key=lambda cards: placement_links.total(scores, cards))
+    return max(combinations(free, count), key=lambda gpus: placement_links.total(scores, gpus))
 
 
 PICKERS: dict[str, Picker] = {
@@ -74,14 +74,14 @@ def drain(scores: placement_links.Scores, pick: Picker, count: int) -> tuple[flo
         points = placement_links.total(scores, chosen)
         shares.append(points / placement_links.total(scores, single_best(scores, free, count)))
         together += points
-        free = tuple(card for card in free if card not in chosen)
+        free = tuple(gpu for gpu in free if gpu not in chosen)
     return statistics.mean(shares), together
 
 
 def churn(scores: placement_links.Scores, pick: Picker, seed: int, steps: int) -> float:
     """Mean of chosen over what would be best on the empty node.
 
-    Each step ends a task that runs, with a chance of 45 %, or starts one of 1 to 4 cards if so many are free.
+    Each step ends a task that runs, with a chance of 45 %, or starts one of 1 to 4 GPUs if so many are free.
     """
     dice, free = random.Random(seed), tuple(range(len(scores)))
     running: list[tuple[int, ...]] = []
@@ -98,7 +98,7 @@ def churn(scores: placement_links.Scores, pick: Picker, seed: int, steps: int) -
             best = placement_links.total(scores, single_best(scores, tuple(range(len(scores))), count))
             shares.append(placement_links.total(scores, chosen) / best)
         running.append(chosen)
-        free = tuple(card for card in free if card not in chosen)
+        free = tuple(gpu for gpu in free if gpu not in chosen)
     return statistics.mean(shares)
 
 
@@ -169,7 +169,7 @@ def compared(found: Mapping[str, Mapping[str, openb.Outcome]], seeds: int) -> li
 
 def run(quick: bool = False) -> list[Comparison]:
     steps, link_seeds = (400, 1) if quick else (CHURN_STEPS, CHURN_SEEDS)
-    columns = ("cards are chosen by", "drain, k=2", "drain, k=4", f"churn, {steps} steps")
+    columns = ("GPUs are chosen by", "drain, k=2", "drain, k=4", f"churn, {steps} steps")
     _show("DGX-1V: points over best possible", columns, _links(steps, link_seeds))
     trace, seeds = openb.load(), 1 if quick else SEEDS
     found: dict[str, dict[str, openb.Outcome]] = {}

@@ -3,7 +3,7 @@
 
 A stage's wall time is all that passes from its first task to the next stage's, for all machines together. What comes
 before the first task is Ansible's start. Executions are commands over SSH, of the machine with the most of them; with
-pipelining a module is one. Preflight tries whether the package sources answer, and verification queries every card and
+pipelining a module is one. Preflight tries whether the package sources answer, and verification queries every GPU and
 copies memory both ways.
 
 It needs the machines that `make lab` makes, or those of the lab that GPUOPS_LAB_ID names. What they are not finished

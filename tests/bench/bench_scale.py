@@ -8,7 +8,7 @@ which has hosts take turns after all have gone through preflight; one ansible-pl
 
 Memory is of all processes of a run together. Ansible's own facts, which take their place in the
 comparison, are what `setup` says of the machine that measures; and, since that may be a small one, the same made larger
-by hand: its first disk, interface and mount and its processors as often as a server with cards has them.
+by hand: its first disk, interface and mount and its processors as often as a server with GPUs has them.
 
 A host costs some seconds of CPU, so that the larger fleets run less often: 3,000 hosts once, and only if
 BENCH_SCALE_HOSTS says 3000. It says up to how many hosts is measured, 1,000 by default.
@@ -43,7 +43,7 @@ MOST = int(os.environ.get("BENCH_SCALE_HOSTS", "1000"))
 FACTS = 1_000
 GOAL = 0.74
 MEMORY_GOAL = 3.0
-# What a server with eight cards tells of itself: threads, disks, network interfaces with those of containers, mounts.
+# What a server with eight GPUs tells of itself: threads, disks, network interfaces with those of containers, mounts.
 THREADS, DISKS, INTERFACES, MOUNTS = 256, 32, 40, 40
 # What each() makes of a run.
 TASK_HOST = ("cpu_s", "CPU of a task-host", "ms")

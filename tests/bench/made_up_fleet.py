@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A made-up fleet: facts of any number of hosts, and the same fleet as somebody would write it down in YAML.
 
-What the hosts' groups and cards are is said here a second time, in plain words, and not worked out by the product, so
+What the hosts' groups and GPUs are is said here a second time, in plain words, and not worked out by the product, so
 that comparing the two compares something. Models, memory and capabilities are from tests/simulators/models.json.
 """
 
@@ -111,7 +111,7 @@ def _identity(number: int, index: int) -> dict[str, Any]:
     }
 
 
-def cards_of(number: int) -> list[dict[str, Any]]:
+def gpus_of(number: int) -> list[dict[str, Any]]:
     return [{**_identity(number, index), "verdict": verdict_of(number, index)} for index in range(GPUS)]
 
 
@@ -177,18 +177,18 @@ def write_snapshot(path: Path, hosts: int) -> None:
     fleet_file.write(str(path), 1_800_000_000.0, rows)
 
 
-def _static_lines(hosts: int, cards_variable: str) -> Iterator[str]:
+def _static_lines(hosts: int, gpus_variable: str) -> Iterator[str]:
     members: dict[str, list[str]] = {}
     yield "all:\n  hosts:\n"
     for number in range(hosts):
         for group in groups_of(number):
             members.setdefault(group, []).append(host_name(number))
         yield f"    {host_name(number)}:\n"
-        if cards_variable:
-            yield f"      {cards_variable}:\n"
-            for card in cards_of(number):
+        if gpus_variable:
+            yield f"      {gpus_variable}:\n"
+            for gpu in gpus_of(number):
                 lead = "- "
-                for key, value in card.items():
+                for key, value in gpu.items():
                     quoted = f'"{value}"' if key == "pci_address" else value
                     yield f"        {lead}{key}: {quoted}\n"
                     lead = "  "
@@ -198,16 +198,16 @@ def _static_lines(hosts: int, cards_variable: str) -> Iterator[str]:
         yield from (f"        {name}:\n" for name in names)
 
 
-def write_static(path: Path, hosts: int, cards_variable: str = "") -> None:
-    """The fleet as a static YAML inventory: hosts and groups, and cards if a name for their variable is given."""
+def write_static(path: Path, hosts: int, gpus_variable: str = "") -> None:
+    """The fleet as a static YAML inventory: hosts and groups, and GPUs if a name for their variable is given."""
     with path.open("w", encoding="utf-8") as file:
-        file.writelines(_static_lines(hosts, cards_variable))
+        file.writelines(_static_lines(hosts, gpus_variable))
 
 
-def write_plugin(path: Path, cards_variable: str = "", snapshot: str = ".gpus.jsonl") -> None:
+def write_plugin(path: Path, gpus_variable: str = "", snapshot: str = ".gpus.jsonl") -> None:
     """The options of the inventory plugin for the same, from a snapshot beside it."""
     path.write_text(
         f"plugin: baremetal.gpu.gpus\nsnapshot: {snapshot}\nadd_hosts: true\n"
-        + (f"cards_variable: {cards_variable}\n" if cards_variable else ""),
+        + (f"gpus_variable: {gpus_variable}\n" if gpus_variable else ""),
         encoding="utf-8",
     )

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.fragmentation import GPU, counted
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.place import Card, Cluster, Node, Request
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.place import Cluster, Gpu, Node, Request
 from tests.bench import harness
 
 VARIABLE = "OPENB_TRACE"
@@ -111,7 +111,7 @@ def run(trace: Trace, policy: str, seed: int) -> Outcome:
     pods, rows = arrivals(trace, dice), list(trace.nodes)
     dice.shuffle(rows)
     nodes = [
-        Node(name, [Card(index, model=model) for index in range(gpus)], cpu, memory)
+        Node(name, [Gpu(index, model=model) for index in range(gpus)], cpu, memory)
         for name, cpu, memory, gpus, model in rows
     ]
     cluster = Cluster(nodes, policy, counted(pod.kind for pod in trace.pods), seed)

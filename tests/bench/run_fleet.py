@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWERS = Path(__file__).with_name("converged_host.json")
-# One group of nodes with cards; what a real site says of them is in inventories/example.
+# One group of nodes with GPUs; what a real site says of them is in inventories/example.
 INVENTORY = """
 [gpu_nodes]
 {hosts}

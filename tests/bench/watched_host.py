@@ -82,9 +82,9 @@ class WatchedHost:
         root = self.place / "host"
         self.host = SimulatedHost(root, Looker(SIMULATORS / "build", self.place))
         self.host.take(SCENARIO)
-        for card in self.host.scenario["devices"]:
+        for gpu in self.host.scenario["devices"]:
             # The socket of nvidia-persistenced belongs to a whole machine.
-            card["persistence"] = 1
+            gpu["persistence"] = 1
         self.host.save()
         self.host.write("run/nvidia-fabricmanager/nv-fabricmanager.pid", "1\n")
         (root / "run/baremetal-gpu").mkdir()
@@ -112,7 +112,7 @@ class WatchedHost:
         self.started = time.monotonic()
         self.process = subprocess.Popen(command, env=environment, cwd="/")
         try:
-            self.wait(lambda result: result["agent"]["probe_time"] is not None, "looked at the cards")
+            self.wait(lambda result: result["agent"]["probe_time"] is not None, "looked at the GPUs")
             self.is_well()
         except BaseException:
             self.__exit__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What needs a real card: `pytest tests/gpu -m gpu` on a machine with NVIDIA's driver. Changes nothing there.
+"""What needs a real GPU: `pytest tests/gpu -m gpu` on a machine with NVIDIA's driver. Changes nothing there.
 
 What makes the kernel log an Xid, as a faulty program does, runs only where GPUOPS_TEST_XIDS=1 says that nobody minds.
 """
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.gpu)
             if not CONTROL.is_char_device():
-                item.add_marker(pytest.mark.skip(reason=f"no NVIDIA card with a loaded driver here: no {CONTROL}"))
+                item.add_marker(pytest.mark.skip(reason=f"no NVIDIA GPU with a loaded driver here: no {CONTROL}"))
             elif item.get_closest_marker("faulty") and not os.environ.get("GPUOPS_TEST_XIDS"):
                 item.add_marker(pytest.mark.skip(reason="it logs an Xid: set GPUOPS_TEST_XIDS=1 to run it"))
 
@@ -69,7 +69,7 @@ def facts(module: Callable[..., dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def smi() -> list[dict[str, str]]:
-    """What nvidia-smi, which is nobody's code here, says of the cards."""
+    """What nvidia-smi, which is nobody's code here, says of the GPUs."""
     names = ("index", "uuid", "pci.bus_id", "name", "memory.total")
     try:
         done = subprocess.run(

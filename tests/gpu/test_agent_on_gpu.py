@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node's agent, as one file and with the system's log, beside a real card."""
+"""The node's agent, as one file and with the system's log, beside a real GPU."""
 
 from __future__ import annotations
 
@@ -75,34 +75,34 @@ def xids(found: dict[str, Any]) -> dict[int, int]:
     return {row["xid"]: row["count"] for row in found["agent"]["xids"]}
 
 
-def test_every_card_is_judged(node, facts):
+def test_every_gpu_is_judged(node, facts):
     found = node.looked_at()
     assert found["agent"]["probe_error"] is None
-    assert [card["uuid"] for card in found["health"]["devices"]] == [card["uuid"] for card in facts["devices"]]
+    assert [gpu["uuid"] for gpu in found["health"]["devices"]] == [gpu["uuid"] for gpu in facts["devices"]]
     # What NVML and CUDA answer for is well; clocks, links and settings are the machine's own affair.
     well = ("driver_library_missing", "driver_library_mismatch", "driver_not_loaded", "nvml_hang", "nvml_error")
     for code in (*well, "node_device_file_missing"):
         assert found["health"]["checks"][code] == "ok", code
-    for card in found["health"]["devices"]:
+    for gpu in found["health"]["devices"]:
         for code in ("gpu_missing", "gpu_lost", "gpu_off_bus", "gpu_error", "gpu_hang", "device_file_missing"):
-            assert card["checks"][code] == "ok", code
+            assert gpu["checks"][code] == "ok", code
 
 
-def test_metrics_name_every_card(node, facts):
+def test_metrics_name_every_gpu(node, facts):
     node.looked_at()
     lines = (node.published.parent / "gpu.prom").read_text(encoding="utf-8").splitlines()
-    for card in facts["devices"]:
-        (status,) = [line for line in lines if line.startswith("gpu_health_status{") and card["uuid"] in line]
+    for gpu in facts["devices"]:
+        (status,) = [line for line in lines if line.startswith("gpu_health_status{") and gpu["uuid"] in line]
         assert status.rsplit(" ", 1)[1] in ("0", "1", "2", "3")
-        assert any(line.startswith("gpu_temperature_celsius{") and card["uuid"] in line for line in lines)
+        assert any(line.startswith("gpu_temperature_celsius{") and gpu["uuid"] in line for line in lines)
 
 
 def test_an_operator_reads_the_verdict(node, facts):
     node.looked_at()
     done = subprocess.run(node.command("status"), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode in (0, 1, 2, 3), done.stderr
-    for card in facts["devices"]:
-        assert card["uuid"] in done.stdout
+    for gpu in facts["devices"]:
+        assert gpu["uuid"] in done.stdout
 
 
 # How a program's own mistake ends: an exception of the shaders, a fault of the memory management, a stopped channel.
@@ -137,5 +137,5 @@ def test_an_error_of_a_program_is_counted_and_is_no_verdict(node):
     # Both NVML and the log tell of most; whichever told more often is right.
     assert all(more[number] >= logged(number) - was[number] for number in OF_PROGRAMS), more
     assert found["health"]["verdict"] == before["health"]["verdict"]
-    for card in found["health"]["devices"]:
-        assert card["checks"]["xid_fatal"] == card["checks"]["xid_degraded"] == "ok"
+    for gpu in found["health"]["devices"]:
+        assert gpu["checks"]["xid_fatal"] == gpu["checks"]["xid_degraded"] == "ok"

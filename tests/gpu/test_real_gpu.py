@@ -18,7 +18,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "roles" / "gpu_verify" / "files" 
 
 
 def has_mig(facts):
-    return any((card.get("mig") or {}).get("enabled") for card in facts["devices"])
+    return any((gpu.get("mig") or {}).get("enabled") for gpu in facts["devices"])
 
 
 @pytest.fixture(scope="session")
@@ -31,44 +31,44 @@ def test_facts_agree_with_nvidia_smi(facts, smi):
     assert facts["reason"] is None
     assert facts["driver"]["loaded"]
     assert facts["driver"]["nvml_error"] is None
-    assert [(card["index"], card["uuid"]) for card in facts["devices"]] == [
+    assert [(gpu["index"], gpu["uuid"]) for gpu in facts["devices"]] == [
         (int(row["index"]), row["uuid"]) for row in smi
     ]
-    for card, row in zip(facts["devices"], smi, strict=True):
-        assert card["pci_address"] == cuda_driver.normalise_pci_address(row["pci.bus_id"])
-        assert card["name"] == row["name"]
-        assert card["memory_mib"] == int(row["memory.total"])
+    for gpu, row in zip(facts["devices"], smi, strict=True):
+        assert gpu["pci_address"] == cuda_driver.normalise_pci_address(row["pci.bus_id"])
+        assert gpu["name"] == row["name"]
+        assert gpu["memory_mib"] == int(row["memory.total"])
 
 
-def test_facts_name_the_card(facts):
-    for card in facts["devices"]:
-        assert card["architecture"]
-        assert re.fullmatch(r"\d+\.\d+", card["compute_capability"])
-        assert card["pci_address"] in {row["address"] for row in facts["pci"]}
+def test_facts_name_the_gpu(facts):
+    for gpu in facts["devices"]:
+        assert gpu["architecture"]
+        assert re.fullmatch(r"\d+\.\d+", gpu["compute_capability"])
+        assert gpu["pci_address"] in {row["address"] for row in facts["pci"]}
 
 
-def test_every_card_passes_the_query(asked, facts):
+def test_every_gpu_passes_the_query(asked, facts):
     assert asked["query"]["error"] is None
-    assert [card["error"] for card in asked["query"]["devices"]] == [None] * asked["query"]["count"]
+    assert [gpu["error"] for gpu in asked["query"]["devices"]] == [None] * asked["query"]["count"]
     assert asked["query"]["ok"] is True
-    for card in asked["query"]["devices"]:
-        assert card["kernel"]["wrong"] == 0
-        # The slowest link that any card of these has is PCIe 2.0 x4; the memory of none is slower than that.
-        assert card["copy"]["host_to_device_gb_s"] > 0.5
-        assert card["copy"]["device_to_host_gb_s"] > 0.5
-        assert card["copy"]["device_to_device_gb_s"] > card["copy"]["host_to_device_gb_s"] / 4
+    for gpu in asked["query"]["devices"]:
+        assert gpu["kernel"]["wrong"] == 0
+        # The slowest link that any GPU of these has is PCIe 2.0 x4; the memory of none is slower than that.
+        assert gpu["copy"]["host_to_device_gb_s"] > 0.5
+        assert gpu["copy"]["device_to_host_gb_s"] > 0.5
+        assert gpu["copy"]["device_to_device_gb_s"] > gpu["copy"]["host_to_device_gb_s"] / 4
 
 
-def test_query_and_facts_are_about_the_same_cards(asked, facts):
+def test_query_and_facts_are_about_the_same_gpus(asked, facts):
     if has_mig(facts):
         pytest.skip("MIG is on: CUDA shows one partition only")
-    by_uuid = {card["uuid"]: card for card in facts["devices"]}
-    assert {card["uuid"] for card in asked["query"]["devices"]} == set(by_uuid)
-    for card in asked["query"]["devices"]:
-        fact = by_uuid[card["uuid"]]
-        assert card["pci_address"] == fact["pci_address"]
-        assert card["compute_capability"] == fact["compute_capability"]
-        assert card["ecc"] == bool((fact["ecc"] or {}).get("enabled"))
+    by_uuid = {gpu["uuid"]: gpu for gpu in facts["devices"]}
+    assert {gpu["uuid"] for gpu in asked["query"]["devices"]} == set(by_uuid)
+    for gpu in asked["query"]["devices"]:
+        fact = by_uuid[gpu["uuid"]]
+        assert gpu["pci_address"] == fact["pci_address"]
+        assert gpu["compute_capability"] == fact["compute_capability"]
+        assert gpu["ecc"] == bool((fact["ecc"] or {}).get("enabled"))
 
 
 def test_the_counts_agree(asked, facts):
@@ -85,13 +85,13 @@ def test_the_cuda_runtime_sees_and_computes_the_same(asked, tmp_path):
         SOURCE.read_text(),
         cuda_driver.Options(),
         asked["state"],
-        [card["compute_capability"] for card in asked["query"]["devices"]],
+        [gpu["compute_capability"] for gpu in asked["query"]["devices"]],
         execute=True,
         cache=str(tmp_path / "cache"),
     )
     assert answer["causes"] == []
     keys = ("uuid", "pci_address", "name", "compute_capability", "multiprocessors", "memory_mib", "ecc", "l2_cache_kib")
-    seen = [[{key: card[key] for key in keys} for card in one["devices"]] for one in (answer["query"], asked["query"])]
+    seen = [[{key: gpu[key] for key in keys} for gpu in one["devices"]] for one in (answer["query"], asked["query"])]
     assert seen[0] == seen[1]
 
 
@@ -112,7 +112,7 @@ def test_the_cdi_specification_of_this_host(facts):
     spec = cdi.build(found)
     assert cdi.validate(spec) == []
     names = [device["name"] for device in spec["devices"]]
-    assert {card["uuid"] for card in facts["devices"]} <= set(names)
+    assert {gpu["uuid"] for gpu in facts["devices"]} <= set(names)
     targets = {Path(mount["containerPath"]).name for mount in spec["containerEdits"]["mounts"]}
     assert {"libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1"} <= targets
     for mount in spec["containerEdits"]["mounts"]:

@@ -57,7 +57,7 @@ def test_configuration_is_written_with_its_modes(tmp_path: Path):
     vm_image.write_files(tmp_path)
     assert (tmp_path / "etc/initramfs-tools/hooks/lab").stat().st_mode & 0o777 == 0o755
     assert (tmp_path / "etc/fstab").stat().st_mode & 0o777 == 0o644
-    assert "10DEd000020B0" in (tmp_path / "etc/udev/rules.d/79-display-card.rules").read_text(encoding="utf-8")
+    assert "10DEd000020B0" in (tmp_path / "etc/udev/rules.d/79-display-gpu.rules").read_text(encoding="utf-8")
 
 
 def test_port_comes_from_the_name_and_gives_way_to_others():

@@ -31,7 +31,7 @@ MODULE_VERSION("{version}");
 MODULE_DESCRIPTION("stand-in made by a test of baremetal.gpu");
 {more}"""
 
-# The real one is a daemon that keeps a file of every card open. The stand-in can hold them as paths only, because the
+# The real one is a daemon that keeps a file of every GPU open. The stand-in can hold them as paths only, because the
 # real kernel does not know the device.
 PERSISTENCED = """#!/usr/bin/python3 -I
 # Stand-in for nvidia-persistenced.
@@ -40,7 +40,7 @@ if sys.argv[1:] not in ([], ["--verbose"]):
     sys.exit(f"nvidia-persistenced stand-in: unknown options {sys.argv[1:]}")
 held = [os.open(path, os.O_PATH) for path in sorted(glob.glob("/dev/nvidia[0-9]*"))]
 if not held:
-    sys.exit("nvidia-persistenced stand-in: no device file of a card")
+    sys.exit("nvidia-persistenced stand-in: no device file of a GPU")
 # The driver's libraries see by the socket that the daemon is there.
 os.makedirs("/run/nvidia-persistenced", exist_ok=True)
 listener = socket.socket(socket.AF_UNIX)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Runs in a machine of the lab, as root: breaks its simulated cards in one way after the other under the running agent,
+"""Runs in a machine of the lab, as root: breaks its simulated GPUs in one way after the other under the running agent,
 and tells what the agent published of each. Knows nothing of the agent but its unit, its files and its command.
 
     agent_walk.py < STEPS
 
 STEPS is JSON, a list of {name, well, sick, reasons, verdicts, sticky, quiet, opening, devices}. `well` and `sick` are
-scenarios of the simulators. `reasons` are the codes to wait for, as [[of the host], [of the second card]], and
-`verdicts` those of the cards; whether they come with the right evidence is for the reader of the answer to judge.
+scenarios of the simulators. `reasons` are the codes to wait for, as [[of the host], [of the second GPU]], and
+`verdicts` those of the GPUs; whether they come with the right evidence is for the reader of the answer to judge.
 `sticky` faults are cleared by the operator's command, the others have to end by themselves; of the `quiet` ones
 nothing is to be seen. `opening` shows when NVML is opened, and `devices` needs other device files.
 
@@ -76,13 +76,13 @@ def codes(part: dict[str, Any]) -> list[str]:
 
 def is_well(told: dict[str, Any]) -> bool:
     devices = told["health"]["devices"]
-    return told["health"]["verdict"] == "ok" and [card["verdict"] for card in devices] == ["ok", "ok"]
+    return told["health"]["verdict"] == "ok" and [gpu["verdict"] for gpu in devices] == ["ok", "ok"]
 
 
 def shows(told: dict[str, Any], reasons: list[list[str]]) -> bool:
     health = told["health"]
-    cards = health["devices"]
-    return codes(health) == sorted(reasons[0]) and len(cards) == 2 and codes(cards[1]) == sorted(reasons[1])
+    gpus = health["devices"]
+    return codes(health) == sorted(reasons[0]) and len(gpus) == 2 and codes(gpus[1]) == sorted(reasons[1])
 
 
 def take(scenario: dict[str, Any]) -> None:
@@ -94,8 +94,8 @@ def take(scenario: dict[str, Any]) -> None:
 
 
 def make_device_files() -> None:
-    """What nvidia-modprobe does on a real host when a card comes or is cut."""
-    # Cards come and go here more often than systemd starts one unit.
+    """What nvidia-modprobe does on a real host when a GPU comes or is cut."""
+    # GPUs come and go here more often than systemd starts one unit.
     run("systemctl", "reset-failed", DEVICE_NODES)
     run("systemctl", "restart", DEVICE_NODES)
 
@@ -163,7 +163,7 @@ def walk(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def verdicts(told: dict[str, Any]) -> list[str]:
-    return [card["verdict"] for card in told["health"]["devices"]]
+    return [gpu["verdict"] for gpu in told["health"]["devices"]]
 
 
 def main() -> None:
@@ -172,7 +172,7 @@ def main() -> None:
     seen: set[str] = set()
     answers = []
     for step in json.load(sys.stdin):
-        # A fault that is back on the same card asks for more than the first time.
+        # A fault that is back on the same GPU asks for more than the first time.
         if step["well"] != before or seen.intersection(step["reasons"][1]):
             begin_anew(step["well"])
             before, seen = step["well"], set()

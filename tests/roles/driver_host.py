@@ -50,7 +50,7 @@ def transactions() -> int:
     return int(on_host("sudo grep -c ^Start-Date /var/log/apt/history.log || true") or 0)
 
 
-def hold_a_card() -> None:
+def hold_a_gpu() -> None:
     ssh(DEBIAN_13, f'sudo systemd-run --unit=holder --quiet python3 -I -c "{HOLDER}"')
 
 

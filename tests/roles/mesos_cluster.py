@@ -17,10 +17,10 @@ from typing import Any
 from tests.roles.zookeeper_cluster import address
 from tests.site.plays import INVENTORY, ROOT, Play, run_playbook, ssh
 
-# The first has two cards, the second has one and no driver, the third has none.
-CARDS, SILENT, BARE = "gpu1", "gpu2", "cpu1"
-MACHINES = (CARDS, SILENT, BARE)
-MARATHONS = (CARDS, BARE)
+# The first has two GPUs, the second has one and no driver, the third has none.
+GPUS, SILENT, BARE = "gpu1", "gpu2", "cpu1"
+MACHINES = (GPUS, SILENT, BARE)
+MARATHONS = (GPUS, BARE)
 UNITS = {"mesos-master": MACHINES, "mesos-agent": MACHINES, "marathon": MARATHONS}
 CONFIG = "/etc/baremetal-gpu/mesos"
 MARATHON_PORT = 8080
@@ -196,8 +196,8 @@ def files() -> dict[str, str]:
 
 __all__ = [
     "BARE",
-    "CARDS",
     "CONFIG",
+    "GPUS",
     "MACHINES",
     "MARATHONS",
     "SILENT",

@@ -35,8 +35,8 @@ SETTINGS: dict[str, Any] = {
         "checks": {"pcie_replays": {"looks": 1}, "nvlink_errors": {"looks": 1}},
     },
 }
-OF_CARD = {
-    **expected.OF_CARD,
+OF_GPU = {
+    **expected.OF_GPU,
     # It was there before, and an agent remembers.
     "gpu-gone": [("gpu_missing", "fatal", "reboot", "0000:03:00.0")],
     # NVML has been telling of remapped rows, so the Xid says nothing new.
@@ -57,7 +57,7 @@ STICKY = {
     "pcie_replays",
     "nvlink_errors",
 }
-# What only shows to who opens NVML, or a card, anew.
+# What only shows to who opens NVML, or a GPU, anew.
 OPENING = {
     "nvml-hang-init",
     "nvml-unknown-error",
@@ -66,7 +66,7 @@ OPENING = {
     "gpu-handle-unknown",
     "gpu-no-permission",
 }
-# Of these nothing can be said of either card; of all others the first one is well throughout.
+# Of these nothing can be said of either GPU; of all others the first one is well throughout.
 SILENT = {"nvml-hang-init", "nvml-unknown-error"}
 
 
@@ -82,7 +82,7 @@ def well_for(row: dict[str, Any]) -> dict[str, Any]:
 def verdicts(name: str) -> list[str]:
     if name in SILENT:
         return ["unknown", "unknown"]
-    worst = {verdict for _code, verdict, _action, _value in OF_CARD.get(name, [])}
+    worst = {verdict for _code, verdict, _action, _value in OF_GPU.get(name, [])}
     if name == "gpu-no-permission":
         return ["ok", "unknown"]
     return ["ok", "fatal" if "fatal" in worst else "degraded" if worst else "ok"]
@@ -90,7 +90,7 @@ def verdicts(name: str) -> list[str]:
 
 def step(name: str) -> dict[str, Any]:
     row = FAULTS[name]
-    codes = [[reason[0] for reason in part.get(name, [])] for part in (expected.OF_NODE, OF_CARD)]
+    codes = [[reason[0] for reason in part.get(name, [])] for part in (expected.OF_NODE, OF_GPU)]
     return {
         "name": name,
         "well": well_for(row),
@@ -100,7 +100,7 @@ def step(name: str) -> dict[str, Any]:
         "quiet": not any(codes) and name != "gpu-no-permission",
         "sticky": bool(STICKY.intersection([*codes[0], *codes[1]])),
         "opening": name in OPENING,
-        # Cutting a card needs files for its parts.
+        # Cutting a GPU needs files for its parts.
         "devices": name == "mig-on",
     }
 
@@ -141,7 +141,7 @@ def test_verdict_evidence_and_remedy(walked: dict[str, dict[str, Any]], name: st
     assert expected.agrees(health["reasons"], expected.OF_NODE.get(name, [])), health["reasons"]
     healthy, sick = health["devices"]
     assert healthy["reasons"] == []
-    assert expected.agrees(sick["reasons"], OF_CARD.get(name, [])), sick["reasons"]
+    assert expected.agrees(sick["reasons"], OF_GPU.get(name, [])), sick["reasons"]
     assert [healthy["verdict"], sick["verdict"]] == verdicts(name)
     address = generate.scenario(name)["devices"][1]["pci"]["address"]
     assert sick["pci_address"] == address
@@ -160,9 +160,9 @@ def test_verdict_evidence_and_remedy(walked: dict[str, dict[str, Any]], name: st
 def test_the_host_is_well_again(walked: dict[str, dict[str, Any]], name: str) -> None:
     health = walked[name]["well"]
     assert health["verdict"] == "ok", health["reasons"]
-    assert [card["verdict"] for card in health["devices"]] == ["ok", "ok"], health["devices"]
+    assert [gpu["verdict"] for gpu in health["devices"]] == ["ok", "ok"], health["devices"]
 
 
 def test_hanging_and_crashing_calls_name_the_call(walked: dict[str, dict[str, Any]]) -> None:
     for name, asked in (("nvml-hang", "power_w"), ("nvml-crash", "temperature_c")):
-        assert f"asked for {asked} of card 1" in walked[name]["sick"]["devices"][1]["reasons"][0]["text"]
+        assert f"asked for {asked} of GPU 1" in walked[name]["sick"]["devices"][1]["reasons"][0]["text"]

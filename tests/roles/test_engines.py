@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role container_runtime with Debian's own Podman and containerd, and cards that containers are given.
+"""The role container_runtime with Debian's own Podman and containerd, and GPUs that containers are given.
 
-The driver is a stand-in for NVIDIA's, the cards are simulated; the engines and what they make of CDI are real. The
+The driver is a stand-in for NVIDIA's, the GPUs are simulated; the engines and what they make of CDI are real. The
 tests run in order on two machines, Debian 13 with the engines one after another, and Debian 12.
 """
 
@@ -70,7 +70,7 @@ def started(unit: str, machine: str = DEBIAN_13) -> str:
 
 
 def uuids(machine: str) -> dict[str, str]:
-    """The cards' UUIDs by the minor numbers of their device files, from the files that the driver shows."""
+    """The GPUs' UUIDs by the minor numbers of their device files, from the files that the driver shows."""
     fields = "/GPU UUID/ {uuid = $NF} /Device Minor/ {print $NF, uuid}"
     rows = on_host(f"cat /proc/driver/nvidia/gpus/*/information | awk '{fields}'", machine)
     return dict(row.split() for row in rows.splitlines())
@@ -78,7 +78,7 @@ def uuids(machine: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def role(repositories: dict[str, str], image_file: Path) -> Iterator[Role]:
-    """The role, on machines with two cards each and their driver."""
+    """The role, on machines with two GPUs each and their driver."""
     lab("scenario", DEBIAN_12, "a100-sxm4-40gb-x2")
     driver = {
         "nvidia_driver_method": "nvidia_repo",
@@ -105,12 +105,12 @@ def see_what_they_are_given(machine: str, engine: str) -> Look:
     """By index, by UUID, several, all and none; nothing else, and the same after systemd has read its units again."""
     named = uuids(machine)["1"]
     first, by_uuid, both, every, none, unknown = look_into(machine, engine, "0", named, f"0 {named}", "all", "", "7")
-    for look, cards in ((first, [0]), (by_uuid, [1]), (both, [0, 1]), (every, [0, 1]), (none, [])):
+    for look, gpus in ((first, [0]), (by_uuid, [1]), (both, [0, 1]), (every, [0, 1]), (none, [])):
         assert isinstance(look, Look), look
-        assert has_exactly(look.first, *cards), look
+        assert has_exactly(look.first, *gpus), look
         assert look.again == look.first
         assert look.again.memory == MEMORY
-        assert ("NVIDIA_VISIBLE_DEVICES=void" in look.more) == bool(cards)
+        assert ("NVIDIA_VISIBLE_DEVICES=void" in look.more) == bool(gpus)
     assert isinstance(unknown, str)
     assert "unresolvable CDI devices nvidia.com/gpu=7" in unknown
     return none
@@ -161,7 +161,7 @@ def test_containers_of_podman(role: Role, machine: str) -> None:
     assert "pids_limit=4096" in look.more
 
 
-def test_the_cards_are_verified_in_containers_of_podman(role: Role, tmp_path: Path) -> None:
+def test_the_gpus_are_verified_in_containers_of_podman(role: Role, tmp_path: Path) -> None:
     wanted = {
         "gpu_verify_container_engine": "podman",
         "gpu_verify_container_mode": "cdi",
@@ -252,11 +252,11 @@ def test_containers_of_containerd(role: Role) -> None:
             {"cdi_devices": ["nvidia.com/gpu=7"]},
         ],
     )
-    for looks, cards in ((none, []), (first, [0]), (by_uuid, [1]), (every, [0, 1])):
+    for looks, gpus in ((none, []), (first, [0]), (by_uuid, [1]), (every, [0, 1])):
         before, after = looks
-        assert has_exactly(before, *cards), before
+        assert has_exactly(before, *gpus), before
         assert before == after
-        assert (after.memory == MEMORY) == bool(cards)
+        assert (after.memory == MEMORY) == bool(gpus)
     assert "unresolvable CDI devices nvidia.com/gpu=7" in unknown
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The role gpu_agent: the real agent as a unit of systemd, with simulated cards.
+"""The role gpu_agent: the real agent as a unit of systemd, with simulated GPUs.
 
 The machines of the lab have no log of a kernel of their own; the simulators' pipe stands in for /dev/kmsg, and lines
 are written into it as the kernel would.
@@ -56,7 +56,7 @@ def test_wrong_settings_are_refused_before_anything_is_changed(role: Role) -> No
     assert on_host("ls /usr/local/bin /etc/baremetal-gpu 2>/dev/null | grep -c gpu-agent || true") == "0"
 
 
-def test_the_agent_runs_and_says_that_the_cards_are_well(role: Role) -> None:
+def test_the_agent_runs_and_says_that_the_gpus_are_well(role: Role) -> None:
     role.converge(WANTED)
     until(lambda: verdicts() == ["ok", "ok"])
     assert on_host("gpu-agent status; echo $?").endswith("0")
@@ -78,7 +78,7 @@ def test_metrics_are_what_an_exporter_reads(role: Role) -> None:
     assert on_host("stat -c %a /var/lib/prometheus/node-exporter/baremetal_gpu.prom") == "644"
 
 
-def test_a_card_that_falls_off_the_bus_is_fatal_at_once_and_until_it_is_cleared(role: Role) -> None:
+def test_a_gpu_that_falls_off_the_bus_is_fatal_at_once_and_until_it_is_cleared(role: Role) -> None:
     kernel_says(DEBIAN_13, "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python3, GPU has fallen off the bus.")
     until(lambda: verdicts() == ["fatal", "ok"])
     shown = ssh(DEBIAN_13, "gpu-agent status; echo $?", check=False)
@@ -99,7 +99,7 @@ def test_an_applications_own_xid_is_counted_and_no_fault(role: Role) -> None:
     assert verdicts() == ["ok", "ok"]
 
 
-def test_a_card_that_hangs_is_a_finding_and_no_hang(role: Role) -> None:
+def test_a_gpu_that_hangs_is_a_finding_and_no_hang(role: Role) -> None:
     scenario = json.loads(on_host("cat /opt/baremetal-gpu-simulators/scenario.json"))
     role.converge({**WANTED, "gpu_agent_deadline": 3, "gpu_agent_start_deadline": 3})
     pid = running()
@@ -107,7 +107,7 @@ def test_a_card_that_hangs_is_a_finding_and_no_hang(role: Role) -> None:
     until(lambda: verdicts() == ["ok", "fatal"])
     (reason,) = status()["health"]["devices"][1]["reasons"]
     assert reason["code"] == "gpu_hang"
-    assert "of card 1" in reason["text"]
+    assert "of GPU 1" in reason["text"]
     assert running() == pid
     assert processes() <= 2, "never more than one child"
     set_scenario(scenario)
@@ -141,7 +141,7 @@ def test_a_driver_that_is_exchanged_is_noticed(role: Role) -> None:
 
 LIBRARY = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
 DEVICE_FILES = "sudo systemctl restart baremetal-gpu-device-nodes"
-# What is wrong with the driver itself: code, (verdict of the host, of its cards), how it comes and how it is mended.
+# What is wrong with the driver itself: code, (verdict of the host, of its GPUs), how it comes and how it is mended.
 OF_DRIVER = {
     "device_file_missing": ("fatal", ["ok", "fatal"], "sudo rm /dev/nvidia1", DEVICE_FILES),
     "node_device_file_missing": ("fatal", ["ok", "ok"], "sudo rm /dev/nvidia-uvm", DEVICE_FILES),
@@ -171,7 +171,7 @@ OF_DRIVER = {
 
 @pytest.mark.parametrize("code", OF_DRIVER)
 def test_what_is_wrong_with_the_driver_itself(role: Role, code: str) -> None:
-    host, cards, come, go = OF_DRIVER[code]
+    host, gpus, come, go = OF_DRIVER[code]
     on_host(come)
 
     def told() -> tuple[list[str], str, list[str]]:
@@ -180,7 +180,7 @@ def test_what_is_wrong_with_the_driver_itself(role: Role, code: str) -> None:
         return codes, health["verdict"], [row["verdict"] for row in health["devices"]]
 
     try:
-        until(lambda: told() == ([code], host, cards))
+        until(lambda: told() == ([code], host, gpus))
         shown = ssh(DEBIAN_13, "gpu-agent status", check=False)
     finally:
         on_host(go)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The roles gpu_agent and gpu_reconciler together on one machine: from a line in the kernel's log to an agent of Mesos
-without the card, and back.
+without the GPU, and back.
 
-ZooKeeper is Debian's, the cards are simulated, and Mesos is the stand-ins as units of systemd.
+ZooKeeper is Debian's, the GPUs are simulated, and Mesos is the stand-ins as units of systemd.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RECONCILER: dict[str, Any] = {
     "gpu_reconciler_policy": {"settle_s": 2, "retry_s": 2},
 }
 WAY = ["deactivate", "drain", "order", "settle", "close"]
-# $1 is the URL of the archive with the stand-ins, $2 the UUIDs of both cards, $3 the address of the machine.
+# $1 is the URL of the archive with the stand-ins, $2 the UUIDs of both GPUs, $3 the address of the machine.
 SITE = """
 set -eu
 sudo DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends zookeeper >/dev/null
@@ -133,7 +133,7 @@ def reconciler(driven_machine: str) -> Role:
 
 @pytest.fixture(scope="module")
 def site(agent: Role, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """ZooKeeper, a master and the machine's Mesos agent with both cards; the value is their UUIDs."""
+    """ZooKeeper, a master and the machine's Mesos agent with both GPUs; the value is their UUIDs."""
     base = tmp_path_factory.mktemp("stand-ins")
     done = subprocess.run(
         [sys.executable, ROOT / "tests/simulators/mesos/pack", "--origin", base],
@@ -175,7 +175,7 @@ def test_it_leads_and_a_second_run_changes_nothing(site: list[str], reconciler: 
     until(lambda: "gpu1  ok" in on_host("sudo gpuops-reconciler status"))
 
 
-def test_a_fatal_card_goes_out_under_a_running_job_and_comes_back(site: list[str], agent: Role) -> None:
+def test_a_fatal_gpu_goes_out_under_a_running_job_and_comes_back(site: list[str], agent: Role) -> None:
     framework = ask("/stand-in/framework", {"name": "test", "capabilities": ["GPU_RESOURCES"]})["id"]
     # It ends when it is told to, however slow the machine is.
     command = "until test -e /run/the-job-may-end; do sleep 0.2; done"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A GPU leaves the bus of a host that the agent watches: everybody who tells of the host says that it is fatal.
 
-The agent runs in its unit, with the protection that hides a machine's boot id from it; the cards are simulated.
+The agent runs in its unit, with the protection that hides a machine's boot id from it; the GPUs are simulated.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ import pytest
 
 from tests.roles.mesos_cluster import (
     BARE,
-    CARDS,
     CONFIG,
+    GPUS,
     MACHINES,
     MARATHONS,
     SILENT,
@@ -87,14 +87,14 @@ def test_three_masters_have_one_leader_and_all_have_their_log(site: Site) -> Non
 def test_agents_give_out_what_the_facts_of_their_hosts_say(site: Site) -> None:
     agents = site.agents()
     assert {name: row["active"] for name, row in agents.items()} == dict.fromkeys(MACHINES, True)
-    assert agents[CARDS]["resources"]["gpus"] == 2
-    attributes = agents[CARDS]["attributes"]
+    assert agents[GPUS]["resources"]["gpus"] == 2
+    attributes = agents[GPUS]["attributes"]
     assert attributes["gpu_model"] == "a100-sxm4-40gb"
     assert (attributes["gpu_count_class"], attributes["gpu_memory_gib"], attributes["rack"]) == (2, 40, "r1")
-    settings = ssh(CARDS, f"sudo cat {CONFIG}/agent.env")
+    settings = ssh(GPUS, f"sudo cat {CONFIG}/agent.env")
     assert f"BAREMETAL_GPU_UUIDS={','.join(UUIDS)}\n" in settings
     assert "MESOS_NVIDIA_GPU_DEVICES=0,1\n" in settings
-    # Without cards, or with cards that the operator keeps.
+    # Without GPUs, or with GPUs that the operator keeps.
     assert agents[BARE]["resources"].get("gpus", 0) == agents[SILENT]["resources"].get("gpus", 0) == 0
     assert ssh(BARE, f"sudo grep -iE 'gpus|gpu_|nvidia' {CONFIG}/agent.env || true") == ""
     assert "gpu/nvidia" not in ssh(SILENT, f"sudo cat {CONFIG}/agent.env")
@@ -125,7 +125,7 @@ def test_a_run_with_an_agent_that_no_master_takes_is_not_green(site: Site) -> No
 
 
 def test_marathon_leads_and_knows_of_gpus(site: Site) -> None:
-    told = site.ask(CARDS, 8080, "/v2/info", "http:operator")
+    told = site.ask(GPUS, 8080, "/v2/info", "http:operator")
     assert "gpu_resources" in told["marathon_config"]["features"]
     leaders = {site.ask(name, 8080, "/v2/leader", "http:operator")["leader"] for name in MARATHONS}
     assert len(leaders) == 1
@@ -148,7 +148,7 @@ def deploy(site: Site, app: dict[str, Any]) -> Play:
     return run_playbook(playbook, limit=BARE)
 
 
-def test_an_app_with_a_card_runs_where_cards_are_and_one_with_docker_is_refused(site: Site) -> None:
+def test_an_app_with_a_gpu_runs_where_gpus_are_and_one_with_docker_is_refused(site: Site) -> None:
     app = {
         "id": "/smoke",
         "cmd": "sleep 3601",
@@ -160,10 +160,10 @@ def test_an_app_with_a_card_runs_where_cards_are_and_one_with_docker_is_refused(
     }
     play = deploy(site, {**app, "container": {"type": "DOCKER", "docker": {"image": "x"}}})
     assert "gpus" in " ".join(play.failures[BARE])
-    assert site.ask(CARDS, 8080, "/v2/apps", "http:operator")["apps"] == []
+    assert site.ask(GPUS, 8080, "/v2/apps", "http:operator")["apps"] == []
     play = deploy(site, app)
     assert play.rc == 0, play.tail()
-    assert ssh(CARDS, "pgrep -f '^sleep 3601'").strip()
+    assert ssh(GPUS, "pgrep -f '^sleep 3601'").strip()
     assert deploy(site, app).changed_tasks == {}
     assert deploy(site, {**app, "instances": 0}).rc == 0
 
@@ -172,7 +172,7 @@ def test_who_has_no_secret_can_change_nothing(site: Site) -> None:
     call = {"type": "DRAIN_AGENT", "drain_agent": {"agent_id": {"value": "x"}}}
     assert site.ask(site.leaders()[0], 5050, "/api/v1", body=call) == {"status": 401}
     assert site.ask(site.leaders()[0], 5050, "/api/v1", "marathon", body=call) == {"status": 403}
-    assert site.ask(CARDS, 8080, "/v2/apps") == {"status": 401}
+    assert site.ask(GPUS, 8080, "/v2/apps") == {"status": 401}
 
 
 def test_a_second_run_changes_nothing_and_restarts_nothing(site: Site) -> None:
@@ -231,9 +231,9 @@ def test_bad_input_is_refused_before_anything_is_changed(
 
 def test_two_masters_are_refused(site: Site) -> None:
     before = processes(), files()
-    play = site.run(members={"mesos_masters": (CARDS, BARE)}, mesos_master_quorum=2)
-    assert "2 masters (cpu1, gpu1) are no better than 1" in " ".join(play.failures[CARDS]) or (
-        "2 masters (gpu1, cpu1) are no better than 1" in " ".join(play.failures[CARDS])
+    play = site.run(members={"mesos_masters": (GPUS, BARE)}, mesos_master_quorum=2)
+    assert "2 masters (cpu1, gpu1) are no better than 1" in " ".join(play.failures[GPUS]) or (
+        "2 masters (gpu1, cpu1) are no better than 1" in " ".join(play.failures[GPUS])
     )
     assert play.changed_tasks == {}
     assert (processes(), files()) == before
@@ -245,7 +245,7 @@ def test_secrets_that_others_could_read_are_refused(site: Site) -> None:
         play = site.run()
     finally:
         site.secrets.chmod(0o600)
-    assert f"chmod 600 {site.secrets}" in " ".join(play.failures[CARDS])
+    assert f"chmod 600 {site.secrets}" in " ".join(play.failures[GPUS])
     assert play.changed_tasks == {}
 
 
@@ -274,7 +274,7 @@ def stayed() -> str:
 
 def test_agents_are_restarted_under_their_ids_and_their_tasks_run_on(site: Site) -> None:
     agents = {name: row["id"] for name, row in site.agents().items()}
-    site.ask(CARDS, 8080, "/v2/apps", "http:operator", {"id": "/stay", "cmd": "sleep 3600", "cpus": 0.1, "mem": 32})
+    site.ask(GPUS, 8080, "/v2/apps", "http:operator", {"id": "/stay", "cmd": "sleep 3600", "cpus": 0.1, "mem": 32})
     task = until(stayed)
     before = processes()
     site.converge(mesos_agent_attributes={"zone": "a"})
@@ -307,31 +307,31 @@ def test_an_upgrade_goes_from_masters_to_agents_to_marathon_and_tasks_run_on(sit
     assert max(begun["mesos-agent"]) < min(begun["marathon"])
     until(lambda: {name: row["id"] for name, row in site.agents().items() if row["active"]} == agents)
     assert stayed() == task
-    assert "/usr/sbin/mesos-master" in ssh(CARDS, "ps -eo args | grep mesos-master")
+    assert "/usr/sbin/mesos-master" in ssh(GPUS, "ps -eo args | grep mesos-master")
     assert site.run().changed_tasks == {}
 
 
-def test_another_list_of_cards_is_refused_where_the_agent_has_registered_and_taken_where_not(site: Site) -> None:
-    before, agent = (processes(), files()), site.agents()[CARDS]["id"]
-    play = site.run(mesos_agent_exclude_gpus=[UUIDS[0]], options="--tags mesos_agent", limit=CARDS)
-    told = " ".join(play.failures[CARDS])
-    assert f"its list of cards changes from 2 to 1, without {UUIDS[0]}" in told
+def test_another_list_of_gpus_is_refused_where_the_agent_has_registered_and_taken_where_not(site: Site) -> None:
+    before, agent = (processes(), files()), site.agents()[GPUS]["id"]
+    play = site.run(mesos_agent_exclude_gpus=[UUIDS[0]], options="--tags mesos_agent", limit=GPUS)
+    told = " ".join(play.failures[GPUS])
+    assert f"its list of GPUs changes from 2 to 1, without {UUIDS[0]}" in told
     assert "remove /var/lib/mesos/agent/meta/slaves/latest" in told
     assert (processes(), files()) == before
     # The way that it names.
     call = {"agent_id": {"value": agent}, "max_grace_period": {"seconds": 1}}
     site.ask(site.leaders()[0], 5050, "/api/v1", "operator", {"type": "DRAIN_AGENT", "drain_agent": call})
-    until(lambda: site.agents()[CARDS]["drain_info"]["state"] == "DRAINED")
-    ssh(CARDS, "sudo systemctl stop mesos-agent && sudo rm /var/lib/mesos/agent/meta/slaves/latest")
-    play = site.run(mesos_agent_exclude_gpus=[UUIDS[0]], options="--tags mesos_agent", limit=CARDS)
+    until(lambda: site.agents()[GPUS]["drain_info"]["state"] == "DRAINED")
+    ssh(GPUS, "sudo systemctl stop mesos-agent && sudo rm /var/lib/mesos/agent/meta/slaves/latest")
+    play = site.run(mesos_agent_exclude_gpus=[UUIDS[0]], options="--tags mesos_agent", limit=GPUS)
     assert play.rc == 0, play.tail()
-    again = until(lambda: site.agents()[CARDS] if site.agents()[CARDS]["active"] else None)
+    again = until(lambda: site.agents()[GPUS] if site.agents()[GPUS]["active"] else None)
     assert again["id"] != agent
     assert again["resources"]["gpus"] == 1
-    assert "MESOS_NVIDIA_GPU_DEVICES=1\n" in ssh(CARDS, f"sudo cat {CONFIG}/agent.env")
-    ssh(CARDS, "sudo systemctl stop mesos-agent && sudo rm /var/lib/mesos/agent/meta/slaves/latest")
+    assert "MESOS_NVIDIA_GPU_DEVICES=1\n" in ssh(GPUS, f"sudo cat {CONFIG}/agent.env")
+    ssh(GPUS, "sudo systemctl stop mesos-agent && sudo rm /var/lib/mesos/agent/meta/slaves/latest")
     site.converge()
-    until(lambda: site.agents()[CARDS]["resources"].get("gpus") == 2)
+    until(lambda: site.agents()[GPUS]["resources"].get("gpus") == 2)
 
 
 def test_a_master_that_does_not_come_back_stops_what_comes_after(site: Site) -> None:
@@ -343,11 +343,11 @@ def test_a_master_that_does_not_come_back_stops_what_comes_after(site: Site) -> 
         ssh(BARE, "sudo chmod a+x /usr/sbin/mesos-master")
     assert play.rc != 0
     after = processes()
-    for name in (CARDS, SILENT):
+    for name in (GPUS, SILENT):
         assert before["mesos-master", name] == after["mesos-master", name]
         assert before["mesos-agent", name] == after["mesos-agent", name]
     assert site.leaders()
-    assert "a restart is due and was not done" in " ".join(play.failures[CARDS] + play.failures[SILENT])
+    assert "a restart is due and was not done" in " ".join(play.failures[GPUS] + play.failures[SILENT])
     site.converge()
     assert site.run().changed_tasks == {}
 
@@ -432,7 +432,7 @@ def test_runs_that_are_cut_converge(site: Site, tmp_path: Path) -> None:
     assert play.rc == 0, f"seed {seed}, cut at {cut_at}\n{play.tail()}"
     assert site.run().changed_tasks == {}, f"seed {seed}, cut at {cut_at}"
     assert len(site.leaders()) == 1
-    assert site.agents()[CARDS]["resources"]["gpus"] == 2
+    assert site.agents()[GPUS]["resources"]["gpus"] == 2
     assert any(cut_at)
 
 

@@ -16,7 +16,7 @@ from tests.repositories.__main__ import BROKEN_DRIVER, DRIVERS
 from tests.repositories.driver import runfile, sha256
 from tests.roles.conftest import DEBIAN_13, Role, lab, ssh
 from tests.roles.driver_host import (
-    hold_a_card,
+    hold_a_gpu,
     is_driven_by,
     left_behind,
     loaded,
@@ -98,7 +98,7 @@ def test_a_branch_is_installed_pinned_and_held(role: Role, nvidia: dict[str, Any
 
 
 def test_another_branch_takes_its_place(role: Role, nvidia: dict[str, Any]) -> None:
-    """The loaded modules are exchanged without a reboot: the daemon that holds the cards is stopped and started.
+    """The loaded modules are exchanged without a reboot: the daemon that holds the GPUs is stopped and started.
 
     The kernel refuses to unload them in any other order than theirs.
     """
@@ -121,9 +121,9 @@ def test_another_branch_takes_its_place(role: Role, nvidia: dict[str, Any]) -> N
     role.is_converged(wanted)
 
 
-def test_a_process_that_holds_a_card_is_named(role: Role, nvidia: dict[str, Any]) -> None:
+def test_a_process_that_holds_a_gpu_is_named(role: Role, nvidia: dict[str, Any]) -> None:
     wanted = {**nvidia, "nvidia_driver_version": OLDER}
-    hold_a_card()
+    hold_a_gpu()
     play = role.run(wanted)
     message = " ".join(play.failures[DEBIAN_13])
     assert "gpu1" in message
@@ -147,7 +147,7 @@ def test_a_loaded_driver_that_is_not_the_installed_one(role: Role, nvidia: dict[
         "converge_reboot: allowed",
     ):
         assert part in message
-    # As soon as nothing holds the card any more, the next run brings it to its end.
+    # As soon as nothing holds the GPU any more, the next run brings it to its end.
     ssh(DEBIAN_13, "sudo systemctl stop holder")
     role.converge(wanted)
     is_driven_by(OLDER)
@@ -240,7 +240,7 @@ def test_the_installer_is_run_once(role: Role, tmp_path: Path) -> None:
 
 def test_another_installer_takes_its_place(role: Role, tmp_path: Path) -> None:
     wanted = installer(tmp_path, NEWER)
-    hold_a_card()
+    hold_a_gpu()
     play = role.run(wanted)
     message = " ".join(play.failures[DEBIAN_13])
     for part in ("gpu1", OLDER, "python3 (pid ", "Nothing was changed"):

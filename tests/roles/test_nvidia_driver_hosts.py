@@ -14,7 +14,7 @@ import pytest
 from tests.repositories.__main__ import DEBIAN_DRIVER, DRIVERS
 from tests.roles.conftest import DEBIAN_13, Role, lab, ssh
 from tests.roles.driver_host import (
-    hold_a_card,
+    hold_a_gpu,
     is_driven_by,
     left_behind,
     loaded,
@@ -98,7 +98,7 @@ def test_nvswitches_get_their_fabric_manager(role: Role, nvidia: dict[str, Any],
 
 
 def test_a_reboot_exchanges_a_driver_that_is_in_use(role: Role, nvidia: dict[str, Any]) -> None:
-    hold_a_card()
+    hold_a_gpu()
     boot = on_host("cat /proc/sys/kernel/random/boot_id")
     wanted = {**nvidia, "nvidia_driver_version": OLDER, "converge_reboot": "allowed"}
     play = role.converge(wanted)

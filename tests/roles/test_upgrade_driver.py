@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 OLDER, NEWER, NEXT = DRIVERS
 HOOKS = ROOT / "tests" / "roles" / "hooks"
 SCENARIO, WRONG_RESULTS = "a100-sxm4-40gb-x2", "wrong-kernel-result"
-# What an operator runs on the cards: a unit that holds one, and that notes with which driver it starts and stops.
+# What an operator runs on the GPUs: a unit that holds one, and that notes with which driver it starts and stops.
 WORK = """[Service]
 ExecStartPre=/bin/sh -c 'echo start $(cat /sys/module/nvidia/version) >> /var/tmp/upgrade-order'
 ExecStart=/usr/bin/python3 -I -c "import os, time; held = os.open('/dev/nvidia0', os.O_PATH); time.sleep(36000)"
@@ -50,7 +50,7 @@ def nvidia(repositories: dict[str, str], tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def working(nvidia: dict[str, Any]) -> None:
-    """A node with the older branch, whose card is worked on."""
+    """A node with the older branch, whose GPU is worked on."""
     Role("nvidia_driver", (DEBIAN_13,)).converge({**nvidia, "nvidia_driver_branch": 570})
     Role("gpu_device_nodes", (DEBIAN_13,)).converge()
     ssh(DEBIAN_13, f"sudo tee /etc/systemd/system/work.service <<'END'\n{WORK}END")
@@ -119,7 +119,7 @@ def test_the_next_run_that_succeeds_gives_work_back(working: None, nvidia: dict[
     assert on_host("ls /var/lib/baremetal-gpu/pending") == ""
 
 
-def test_a_card_that_computes_wrong_gets_no_work(working: None, nvidia: dict[str, Any]) -> None:
+def test_a_gpu_that_computes_wrong_gets_no_work(working: None, nvidia: dict[str, Any]) -> None:
     """The new driver is installed and loaded, but what it computes is verified before work comes back."""
     wanted = {**nvidia, "nvidia_driver_branch": 570}
     lab("scenario", DEBIAN_13, WRONG_RESULTS)
@@ -132,7 +132,7 @@ def test_a_card_that_computes_wrong_gets_no_work(working: None, nvidia: dict[str
     assert on_host("cat /var/lib/baremetal-gpu/pending/drained") == "upgrade of the driver"
     # Another run finds the driver as wanted, and gives no work back for that.
     assert on_host("ls /var/lib/baremetal-gpu/pending").split() == ["drained", "proof-gpu_verify"]
-    # Once the card is exchanged.
+    # Once the GPU is exchanged.
     lab("scenario", DEBIAN_13, SCENARIO)
     play = upgrade(wanted)
     assert play.rc == 0, play.tail()

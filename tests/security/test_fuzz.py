@@ -81,7 +81,7 @@ def counts(record: str) -> bool:
 
 
 def hears(kept: list[str]) -> None:
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look()
     host.log(f"NVRM: Xid (PCI:{address(1)[:-2]}): 79, pid=1, name=x")
     before = copy.deepcopy(host.history)

@@ -64,7 +64,7 @@ class Twins:
     """Two hosts of the same history; one of them hears of what was forged. GPU 0 waits for a reboot."""
 
     def __init__(self) -> None:
-        self.host = Host(cards=2)
+        self.host = Host(gpus=2)
         self.host.look()
         self.host.log(f"NVRM: Xid (PCI:{HERE}): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Reboot)")
         self.other = copy.deepcopy(self.host)

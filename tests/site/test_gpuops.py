@@ -54,7 +54,7 @@ class Site:
 @pytest.fixture(scope="module")
 def made(bare_lab: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, subprocess.CompletedProcess[str]]:
     """What `gpuops init` made of the lab's machines, and said."""
-    # Its cards are nouveau's, and in use: only a reboot frees them.
+    # Its GPUs are nouveau's, and in use: only a reboot frees them.
     lab("scenario", "gpu1", "nouveau-in-use")
     lab("power-cut", "gpu1")
     lab("up")
@@ -205,7 +205,7 @@ def test_drift_is_planned_through_all_stages_and_mended_by_one_run(finished: Sit
     assert done.returncode == 0, done.stdout + done.stderr
     assert "could not be planned" not in told
     assert re.search(r"change driver: Make the nodes that the loaded driver asks for", told), told
-    assert re.search(r"change containers: Describe the cards", told), told
+    assert re.search(r"change containers: Describe the GPUs", told), told
     assert re.search(r"change agent: .*baremetal-gpu-agent", told), told
     assert re.search(r"prove verify: every GPU is verified", told), told
     assert ssh("gpu1", f"test -e {cdi} || echo gone").strip() == "gone"

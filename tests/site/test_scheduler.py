@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""site.yml takes bare machines to a cluster that schedules jobs on their cards, with the reconciler.
+"""site.yml takes bare machines to a cluster that schedules jobs on their GPUs, with the reconciler.
 
 ZooKeeper is real; Mesos and Marathon are the stand-ins, whose tasks are real processes of the machines. The tests of
 this file run in order on one lab.
@@ -81,7 +81,7 @@ class Cluster:
 
 
 def running() -> dict[tuple[str, str], str]:
-    """Process and start of every daemon, and of the agents that watch the cards."""
+    """Process and start of every daemon, and of the agents that watch the GPUs."""
     units = {(unit, name) for unit in DAEMONS for name in MACHINES}
     units |= {("marathon", name) for name in MARATHONS}
     units |= {("baremetal-gpu-agent", name) for name in GPU_MACHINES}
@@ -108,7 +108,7 @@ def test_three_zookeepers_and_three_masters_have_a_leader_each(cluster: Cluster)
         assert cluster.site.ask(name, 5050, "/metrics/snapshot")["registrar/log/recovered"] == 1
 
 
-def test_agents_give_out_the_healthy_cards_and_attributes_of_their_facts(cluster: Cluster) -> None:
+def test_agents_give_out_the_healthy_gpus_and_attributes_of_their_facts(cluster: Cluster) -> None:
     agents = cluster.site.agents()
     assert {name: row["active"] for name, row in agents.items()} == dict.fromkeys(MACHINES, True)
     for name in GPU_MACHINES:
@@ -124,7 +124,7 @@ def test_agents_give_out_the_healthy_cards_and_attributes_of_their_facts(cluster
     assert not [name for name in agents["cpu1"]["attributes"] if name.startswith("gpu")]
 
 
-def test_the_reconciler_leads_hears_of_every_host_with_cards_and_only_tells(cluster: Cluster) -> None:
+def test_the_reconciler_leads_hears_of_every_host_with_gpus_and_only_tells(cluster: Cluster) -> None:
     end = time.monotonic() + 120
     while True:
         told = json.loads(ssh("cpu1", "sudo gpuops-reconciler status --json"))
@@ -253,7 +253,7 @@ def journal() -> list[dict[str, Any]]:
 until = functools.partial(plays.until, seconds=180, told=lambda: journal()[-5:])
 
 
-def test_told_to_act_it_takes_out_a_fatal_card_when_the_jobs_have_ended_and_brings_it_back(cluster: Cluster) -> None:
+def test_told_to_act_it_takes_out_a_fatal_gpu_when_the_jobs_have_ended_and_brings_it_back(cluster: Cluster) -> None:
     play = cluster.run("site.yml", "--tags gpu_agent,gpu_reconciler", **ACT)
     assert play.rc == 0, play.tail()
     uuids = [row["uuid"] for row in json.loads(ssh("gpu1", "/etc/ansible/facts.d/gpu.fact"))["devices"]]
@@ -262,7 +262,7 @@ def test_told_to_act_it_takes_out_a_fatal_card_when_the_jobs_have_ended_and_brin
     until(lambda: cluster.site.agents()["gpu1"]["deactivated"])
     until(lambda: [row for row in journal() if row["what"] == "wait" and "may finish" in row["why"]])
     (own,) = (app for app in cluster.apps().values() if app["tasks"][0]["host"] == "gpu1")
-    assert own["tasksHealthy"] == 1, "the job on the other card is to go on"
+    assert own["tasksHealthy"] == 1, "the job on the other GPU is to go on"
 
     cluster.passes("apps/smoke.yml", marathon_apps_state="absent")
     until(lambda: cluster.site.agents().get("gpu1", {"resources": {}})["resources"].get("gpus") == 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""site.yml takes three bare machines, two of them with cards, to verified nodes and a storage cluster of their disks.
+"""site.yml takes three bare machines, two of them with GPUs, to verified nodes and a storage cluster of their disks.
 
 The homes of users are on all three. The tests of this file run in order on machines of their own.
 """
@@ -18,10 +18,10 @@ from tests.site.plays import Play, lab, run_playbook, services, ssh, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-CARDS = {"nd1": "a100-sxm4-40gb-x2", "nd2": "gtx1080-x2", "nd3": "no-gpu"}
-MACHINES = tuple(CARDS)
+GPUS = {"nd1": "a100-sxm4-40gb-x2", "nd2": "gtx1080-x2", "nd3": "no-gpu"}
+MACHINES = tuple(GPUS)
 # Every machine with a disk is a host of the storage cluster by the lab's inventory.
-WORDS = [word for name, scenario in CARDS.items() for word in ("--machine", f"{name}:trixie:{scenario}")]
+WORDS = [word for name, scenario in GPUS.items() for word in ("--machine", f"{name}:trixie:{scenario}")]
 
 
 class Nodes:
@@ -44,7 +44,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
         for name in MACHINES:
             lab("disk", name, f"{name}a")
         made = Nodes(tmp_path_factory.mktemp("storage"))
-        said = f"\nfrom bare machines to cards and homes: {made.seconds:.0f} s; resident memory: {memory(MACHINES)}"
+        said = f"\nfrom bare machines to GPUs and homes: {made.seconds:.0f} s; resident memory: {memory(MACHINES)}"
         request.config.get_terminal_writer().line(said)
         yield made
     finally:
@@ -56,10 +56,10 @@ def test_the_run_is_green_on_all_machines(nodes: Nodes) -> None:
     assert nodes.first.failures == {}
 
 
-def test_the_cards_are_verified_and_watched(nodes: Nodes) -> None:
-    for name, cards in (("nd1", 2), ("nd2", 2)):
+def test_the_gpus_are_verified_and_watched(nodes: Nodes) -> None:
+    for name, gpus in (("nd1", 2), ("nd2", 2)):
         facts = json.loads(ssh(name, "sudo /etc/ansible/facts.d/gpu.fact"))
-        assert (facts["health"]["verdict"], len(facts["devices"])) == ("ok", cards)
+        assert (facts["health"]["verdict"], len(facts["devices"])) == ("ok", gpus)
     assert ssh("nd3", "systemctl show -P LoadState baremetal-gpu-agent") == "not-found\n"
 
 
@@ -70,7 +70,7 @@ def test_the_storage_is_well_on_all_three(nodes: Nodes) -> None:
     assert [row["up"] for row in ceph("osd dump", "nd1")["osds"]] == [1, 1, 1]
 
 
-def test_a_home_written_beside_the_cards_is_read_everywhere(nodes: Nodes) -> None:
+def test_a_home_written_beside_the_gpus_is_read_everywhere(nodes: Nodes) -> None:
     path = f"{HOME}/alice/data"
     written = as_user("nd1", "alice", f"dd if=/dev/urandom of={path} bs=1M count=8 conv=fsync && sha256sum {path}")
     assert written.endswith("rc=0\n")
@@ -87,7 +87,7 @@ def test_a_second_run_changes_nothing_and_restarts_nothing(nodes: Nodes) -> None
     assert ({name: services(name) for name in MACHINES}, processes(MACHINES)) == before
 
 
-def test_after_a_loss_of_power_cards_and_homes_come_back_by_themselves(nodes: Nodes) -> None:
+def test_after_a_loss_of_power_gpus_and_homes_come_back_by_themselves(nodes: Nodes) -> None:
     """All machines at once: no monitor answers yet when they mount the homes."""
     path = f"{HOME}/alice/data"
     before = as_user("nd3", "alice", f"sha256sum {path}")

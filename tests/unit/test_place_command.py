@@ -21,24 +21,24 @@ def place(*arguments: object):
     return CliRunner().invoke(app, ["place", *map(str, arguments)])
 
 
-def card(index: int, **more) -> dict:
+def gpu(index: int, **more) -> dict:
     return {"index": index, "uuid": f"GPU-{index}", "model": "a100", "memory_mib": 40960, **more}
 
 
 @pytest.fixture
 def nodes(tmp_path) -> Path:
-    """a: 4 cards, the first fatal, one in use. b: 4 cards, free. c: no card."""
+    """a: 4 GPUs, the first fatal, one in use. b: 4 GPUs, free. c: no GPU."""
     path = tmp_path / "nodes.json"
     rows = [
         {
             "name": "a",
             "cpus": 32,
             "memory_mib": 64000,
-            "cards": [card(0, verdict="fatal"), card(1), card(2), card(3)],
+            "gpus": [gpu(0, verdict="fatal"), gpu(1), gpu(2), gpu(3)],
             "scores": [[None, 10, 10, 10], [10, None, 10, 10], [10, 10, None, 210], [10, 10, 210, None]],
-            "tasks": [{"cards": [1], "cpus": 4, "memory_mib": 1024}],
+            "tasks": [{"gpus": [1], "cpus": 4, "memory_mib": 1024}],
         },
-        {"name": "b", "cpus": 32, "memory_mib": 64000, "cards": [card(number) for number in range(4)]},
+        {"name": "b", "cpus": 32, "memory_mib": 64000, "gpus": [gpu(number) for number in range(4)]},
         {"name": "c", "cpus": 64, "memory_mib": 64000},
     ]
     path.write_text(json.dumps({"nodes": rows}))
@@ -47,7 +47,7 @@ def nodes(tmp_path) -> Path:
 
 @pytest.fixture
 def snapshot(tmp_path) -> Path:
-    """50 hosts with 8 cards; the first card of the first host is fatal, and every twelfth host is in MIG mode."""
+    """50 hosts with 8 GPUs; the first GPU of the first host is fatal, and every twelfth host is in MIG mode."""
     path = tmp_path / "fleet.jsonl"
     made_up_fleet.write_snapshot(path, 50)
     return path
@@ -73,7 +73,7 @@ def state(tmp_path, used: dict[str, int]) -> Path:
 def test_a_choice_with_its_reasons(nodes):
     done = place("--nodes", nodes, "--gpus", 2, "--cpus", 4, "--links", "nvlink")
     assert done.exit_code == 0
-    assert done.stdout.startswith("a: cards 2 GPU-2, 3 GPU-3\n")
+    assert done.stdout.startswith("a: GPUs 2 GPU-2, 3 GPU-3\n")
     assert "1 of 3 nodes fit" in done.stdout
     assert "links between GPUs not known: 1" in done.stdout
 
@@ -89,7 +89,7 @@ def test_without_nodes_the_sites_own_snapshot_is_taken(tmp_path, monkeypatch, gi
     (tmp_path / "ansible.cfg").write_text("[defaults]\ninventory = mysite\n" if not given else "")
     done = place(*(("--inventory", site) if given else ()), "--gpus", 2, "--allow-unknown")
     assert done.exit_code == 0, done.output
-    assert re.match(r"node\d+\.cluster\.example: cards ", done.stdout)
+    assert re.match(r"node\d+\.cluster\.example: GPUs ", done.stdout)
     assert "last saw them, 20" in done.stderr
     assert str(site / ".gpus.jsonl") in done.stderr
 
@@ -110,7 +110,7 @@ def test_json_is_json(nodes):
     done = place("--nodes", nodes, "--gpu-part", 500, "--json", "--policy", "bundle")
     (row,) = json.loads(done.stdout)["placements"]
     assert row["node"] == "a"
-    assert [found["index"] for found in row["cards"]] == [2]
+    assert [found["index"] for found in row["gpus"]] == [2]
 
 
 def test_an_app_is_printed_with_its_constraints_and_nothing_else(nodes, tmp_path):
@@ -120,7 +120,7 @@ def test_an_app_is_printed_with_its_constraints_and_nothing_else(nodes, tmp_path
     pinned = json.loads(done.stdout)
     node = pinned["constraints"][0][2]
     assert pinned == {**APP, "instances": 1, "constraints": [["@hostname", "IS", node]]}
-    assert done.stderr.startswith(f"{node}: cards ")
+    assert done.stderr.startswith(f"{node}: GPUs ")
 
 
 def test_instances_are_placed_one_after_the_other(nodes, tmp_path):
@@ -129,8 +129,8 @@ def test_instances_are_placed_one_after_the_other(nodes, tmp_path):
     done = place("--nodes", nodes, "--app", path, "--json")
     rows = json.loads(done.stdout)["placements"]
     assert sorted(row["node"] for row in rows) == ["a", "b", "b"]
-    cards = [(row["node"], found["index"]) for row in rows for found in row["cards"]]
-    assert len(set(cards)) == 6
+    gpus = [(row["node"], found["index"]) for row in rows for found in row["gpus"]]
+    assert len(set(gpus)) == 6
     path.write_text(json.dumps({**APP, "instances": 4}))
     done = place("--nodes", nodes, "--app", path)
     assert done.exit_code == 1
@@ -160,7 +160,7 @@ def test_a_snapshot_and_the_state_of_a_mesos_master(snapshot, tmp_path):
     )
     (row,) = json.loads(done.stdout)["placements"]
     assert row["node"] == names[2]
-    assert [found["index"] for found in row["cards"]] == [5, 6, 7]
+    assert [found["index"] for found in row["gpus"]] == [5, 6, 7]
     assert "no agent in the Mesos state: 47" in row["reasons"][0]
     assert "GPUs excluded (in MIG mode): 1" in row["reasons"][0]
 
@@ -200,12 +200,12 @@ def test_what_cannot_be_used_is_said_before_anything_is_chosen(nodes, arguments,
     ("broken", "problem"),
     [
         ({"name": "a", "cpus": -1}, "a: cpus is -1"),
-        ({"name": "a", "cards": [{"index": "x"}]}, "a: a card has the index 'x'"),
-        ({"name": "a", "cards": [card(0), card(0)]}, "same index"),
-        ({"name": "a", "cards": [card(0, verdict="fine")]}, "verdict 'fine'"),
-        ({"name": "a", "cards": [card(0)], "scores": [[1, 2]]}, "no table of 1 by 1"),
-        ({"name": "a", "cards": [card(0)], "tasks": [{"cards": [5]}]}, "cards [5]"),
-        ({"name": "a", "cards": [card(0)], "tasks": [{"cards": [0]}, {"cards": [0]}]}, "need more than there is"),
+        ({"name": "a", "gpus": [{"index": "x"}]}, "a: a GPU has the index 'x'"),
+        ({"name": "a", "gpus": [gpu(0), gpu(0)]}, "same index"),
+        ({"name": "a", "gpus": [gpu(0, verdict="fine")]}, "verdict 'fine'"),
+        ({"name": "a", "gpus": [gpu(0)], "scores": [[1, 2]]}, "no table of 1 by 1"),
+        ({"name": "a", "gpus": [gpu(0)], "tasks": [{"gpus": [5]}]}, "GPUs [5]"),
+        ({"name": "a", "gpus": [gpu(0)], "tasks": [{"gpus": [0]}, {"gpus": [0]}]}, "need more than there is"),
         ({"cpus": 1}, "a name each"),
     ],
 )

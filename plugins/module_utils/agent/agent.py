@@ -1,10 +1,10 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The node agent: watches the cards of one host, judges them and publishes the verdicts.
+"""The node agent: watches the GPUs of one host, judges them and publishes the verdicts.
 
 One process that sleeps until something happens: the kernel logs a line, the child that talks to NVML answers, a look is
-due, an operator asks something. It never calls NVML itself, so that nothing a card does can stop it.
+due, an operator asks something. It never calls NVML itself, so that nothing a GPU does can stop it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Agent:
         self._listen_to_signals()
         self._listen_to_kernel()
         self._listen_to_operators()
-        notify("READY=1\nSTATUS=looking at the cards")
+        notify("READY=1\nSTATUS=looking at the GPUs")
         try:
             while not self.stopping:
                 self._look_if_due()
@@ -191,7 +191,7 @@ class Agent:
             return True
         return not os.path.samestat(open_one, now) or now.st_size < os.lseek(descriptor, 0, os.SEEK_CUR)
 
-    # --- the cards ------------------------------------------------------------------------------------------------
+    # --- the GPUs ------------------------------------------------------------------------------------------------
 
     def _look_if_due(self) -> None:
         now = time.monotonic()
@@ -209,7 +209,7 @@ class Agent:
         try:
             asked = self.prober.ask(slow)
         except OSError as failure:
-            # No memory or no processes left: that is not the cards' fault, and may be over with the next look.
+            # No memory or no processes left: that is not the GPUs' fault, and may be over with the next look.
             self.prober.kill()
             why = f"no process to ask NVML with can be started ({failure.strerror})"
             self._failed(nvml_messages.error(None, "no_process", why, "see what fills the host's memory and processes"))
@@ -254,7 +254,7 @@ class Agent:
             self._failed(error)
 
     def _failed(self, error: dict[str, Any]) -> None:
-        """A look that failed says nothing of the cards, and that it failed is told."""
+        """A look that failed says nothing of the GPUs, and that it failed is told."""
         self.probe["error"] = error
         self._judge(snapshot.without_nvml(error, self.settings.root), [])
 

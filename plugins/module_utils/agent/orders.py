@@ -67,7 +67,7 @@ def describe(
     `answer` the file with the answer to the last order."""
     health = result["health"] or {"verdict": "unknown", "since": None, "reasons": [], "devices": []}
     told = read(answer)
-    cards = listed(place.environment)
+    gpus = listed(place.environment)
     since = health["since"]
     if since is not None and since > result.get("time", time.time()):
         # From before the clock was set back. Nobody could make anything of it.
@@ -87,17 +87,17 @@ def describe(
             }
             for row in health["devices"]
         ],
-        "listed": cards,
+        "listed": gpus,
         "held_back": listed(place.environment, HELD_BACK) or [],
         # With such a list the Mesos agent may not come up any more, and then it is the host that has to tell.
-        "mesos": standing(place, run or _run) if cards and _does_not_answer(cards, health["devices"]) else None,
+        "mesos": standing(place, run or _run) if gpus and _does_not_answer(gpus, health["devices"]) else None,
         "order": {key: told[key] for key in ("id", "state", "error", "end_boot_id") if key in told} or None,
     }
 
 
-def _does_not_answer(cards: list[str], devices: list[Mapping[str, Any]]) -> bool:
-    """Whether a card of the list is fatal, or is not told of at all."""
-    return bool(devices) and not set(cards) <= {row["uuid"] for row in devices if row["verdict"] != "fatal"}
+def _does_not_answer(gpus: list[str], devices: list[Mapping[str, Any]]) -> bool:
+    """Whether a GPU of the list is fatal, or is not told of at all."""
+    return bool(devices) and not set(gpus) <= {row["uuid"] for row in devices if row["verdict"] != "fatal"}
 
 
 def _run(argv: Sequence[str]) -> tuple[int, str]:

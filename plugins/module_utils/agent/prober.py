@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The one child process that talks to NVML for the agent.
 
-A sick card can hang a call for ever, and a broken library can crash its process, so the agent itself never makes one.
+A sick GPU can hang a call for ever, and a broken library can crash its process, so the agent itself never makes one.
 The child keeps NVML open between looks; it answers a line of JSON for every question that it reads, and sends a line
 on its own for every event that NVML reports.
 """
@@ -26,14 +26,14 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import child
 
 LIBRARY = "libnvidia-ml.so"
 NAMES = tuple(f"{place}/{LIBRARY}.1" for place in ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib"))
-# In capitals: with NVML opened anew, and also the cards that are avoided.
+# In capitals: with NVML opened anew, and also the GPUs that are avoided.
 QUICK, SLOW = b"q", b"s"
-# An answer for eight cards is some 20 kB; what grows beyond this is garbage.
+# An answer for eight GPUs is some 20 kB; what grows beyond this is garbage.
 ANSWER_AT_MOST = 4 << 20
 EVENT_WAIT_MS = 2000
 # It ends after it has waited for events.
 STOP_S = EVENT_WAIT_MS / 1000 + 1
-# A card over which so many looks in a row came to nothing is avoided, so that the others can be looked at; it is tried
+# A GPU over which so many looks in a row came to nothing is avoided, so that the others can be looked at; it is tried
 # again after a while, and after ever longer ones.
 STRIKES = 2
 RETRY_S, RETRY_AT_MOST_S = 60.0, 3600.0
@@ -107,7 +107,7 @@ class Child:
                 line = line[os.write(self.answers, line) :]
 
     def _watch(self) -> None:
-        """Send the events of NVML as they come. A card or driver without them leaves that to the kernel's log."""
+        """Send the events of NVML as they come. A GPU or driver without them leaves that to the kernel's log."""
         for event in self.reader.events(EVENT_WAIT_MS):
             self._send({"event": event})
 
@@ -149,7 +149,7 @@ class Prober:
         # Killed, and not yet gone: a call that hangs in the kernel does not end for a signal.
         self.stuck: list[int] = left_behind()
         self.deadline: float | None = None
-        # Index of a card -> why it is not asked.
+        # Index of a GPU -> why it is not asked.
         self.avoid: dict[int, dict[str, Any]] = {}
         self._strikes: dict[int, int] = {}
         self._retry_at, self._retry_s = 0.0, RETRY_S
@@ -176,7 +176,7 @@ class Prober:
         return True
 
     def retry(self) -> None:
-        """Open NVML anew for the next look, and ask the cards that are avoided: somebody may have mended them."""
+        """Open NVML anew for the next look, and ask the GPUs that are avoided: somebody may have mended them."""
         self._anew, self._retry_s = True, RETRY_S
 
     def still_stuck(self) -> dict[str, Any]:
@@ -185,27 +185,27 @@ class Prober:
             None,
             "timeout",
             "a process that asked NVML before the agent was started anew",
-            "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it",
+            "a GPU hangs: look for an Xid in `dmesg`, drain the host and reboot it",
         )
         return {**hang, "text": f"{hang['text']}; the call hangs in the kernel and cannot be ended", "stuck": True}
 
     def _blame(self, error: dict[str, Any]) -> dict[str, Any]:
-        """Remember which card a look came to nothing over."""
-        card = error.get("device")
-        if card is not None:
-            self._strikes[card] = self._strikes.get(card, 0) + 1
-            if self._strikes[card] >= STRIKES:
-                if card in self.avoid:
+        """Remember which GPU a look came to nothing over."""
+        gpu = error.get("device")
+        if gpu is not None:
+            self._strikes[gpu] = self._strikes.get(gpu, 0) + 1
+            if self._strikes[gpu] >= STRIKES:
+                if gpu in self.avoid:
                     self._retry_s = min(2 * self._retry_s, RETRY_AT_MOST_S)
-                self.avoid[card] = error
+                self.avoid[gpu] = error
                 self._retry_at = time.monotonic() + self._retry_s
         return error
 
     def _absolve(self) -> None:
-        """A look was taken: of the cards that it asked, none hangs."""
+        """A look was taken: of the GPUs that it asked, none hangs."""
         if self._retrying:
             self.avoid, self._retry_s = {}, RETRY_S
-        self._strikes = {card: strikes for card, strikes in self._strikes.items() if card in self.avoid}
+        self._strikes = {gpu: strikes for gpu, strikes in self._strikes.items() if gpu in self.avoid}
         self._hang = None
 
     def _start(self) -> int:
@@ -288,7 +288,7 @@ class Prober:
             return []
         status = child.reap(process)
         if status is None:
-            # Its pipe is closed by now, but the kernel hangs over letting go of the cards.
+            # Its pipe is closed by now, but the kernel hangs over letting go of the GPUs.
             os.kill(process, signal.SIGKILL)
             self.stuck.append(process)
             self._hang = nvml_errors.does_not_end(self._trace)
@@ -306,7 +306,7 @@ class Prober:
         return self._blame(self._hang)
 
     def stop(self, patience_s: float = STOP_S) -> None:
-        """Let the child let go of the cards and end, if it is not busy; otherwise, and where it does not, kill it."""
+        """Let the child let go of the GPUs and end, if it is not busy; otherwise, and where it does not, kill it."""
         if self.process is not None and self.deadline is None and self._question is not None:
             os.close(self._question)
             self._question = None

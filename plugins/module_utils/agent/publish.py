@@ -28,13 +28,13 @@ NVLINK_ERRORS = {"crc_errors": "crc", "replay_errors": "replay", "recovery_error
 
 # name -> (type, help). Names and units as Prometheus' conventions want them: base units, counters end in _total.
 METRICS: dict[str, tuple[str, str]] = {
-    "gpu_info": ("gauge", "Identity of a card; the value is always 1."),
-    "gpu_count": ("gauge", "Cards by who counts them."),
+    "gpu_info": ("gauge", "Identity of a GPU; the value is always 1."),
+    "gpu_count": ("gauge", "GPUs by who counts them."),
     "gpu_node_health_status": ("gauge", "Verdict on the node: 0 ok, 1 degraded, 2 fatal, 3 unknown."),
-    "gpu_health_status": ("gauge", "Verdict on a card: 0 ok, 1 degraded, 2 fatal, 3 unknown."),
+    "gpu_health_status": ("gauge", "Verdict on a GPU: 0 ok, 1 degraded, 2 fatal, 3 unknown."),
     "gpu_health_reason": ("gauge", "A reason for a verdict that is not ok; the value is the reason's own verdict."),
-    "gpu_xid_errors_total": ("counter", "Xids of a card since the host booted."),
-    "gpu_xid_last_timestamp_seconds": ("gauge", "When a card had an Xid last."),
+    "gpu_xid_errors_total": ("counter", "Xids of a GPU since the host booted."),
+    "gpu_xid_last_timestamp_seconds": ("gauge", "When a GPU had an Xid last."),
     "gpu_temperature_celsius": ("gauge", "Temperature."),
     "gpu_power_watts": ("gauge", "Power draw."),
     "gpu_power_limit_watts": ("gauge", "Power limit that is enforced."),
@@ -55,8 +55,8 @@ METRICS: dict[str, tuple[str, str]] = {
     "gpu_ecc_mode": ("gauge", "Whether error correction is on."),
     "gpu_mig_mode": ("gauge", "Whether MIG is on."),
     "gpu_inforom_valid": ("gauge", "Whether the InfoROM is intact."),
-    "gpu_compute_processes": ("gauge", "Processes that compute on a card."),
-    "gpu_probe_success": ("gauge", "Whether the last look at the cards succeeded."),
+    "gpu_compute_processes": ("gauge", "Processes that compute on a GPU."),
+    "gpu_probe_success": ("gauge", "Whether the last look at the GPUs succeeded."),
     "gpu_probe_duration_seconds": ("gauge", "How long the last look took that succeeded."),
     "gpu_probe_last_success_timestamp_seconds": ("gauge", "When a look succeeded last."),
     "gpu_probe_hung": ("gauge", "Processes that hang in a call to the driver."),
@@ -84,7 +84,7 @@ def exposition(samples: Iterable[Sample]) -> str:
 
 
 def _device_samples(device: dict[str, Any]) -> Iterator[Sample]:
-    """What one card's readings say. A reading that failed or does not apply has no series."""
+    """What one GPU's readings say. A reading that failed or does not apply has no series."""
     labels = {"uuid": device.get("uuid"), "gpu": device.get("index")}
     values = {key: row["value"] for key, row in device.get("readings", {}).items() if row.get("value") is not None}
 
@@ -182,7 +182,7 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
 
 
 def facts(result: dict[str, Any]) -> dict[str, Any]:
-    """The value of `ansible_local.gpu`: what gpu_facts tells, from the last look, with the health of the cards."""
+    """The value of `ansible_local.gpu`: what gpu_facts tells, from the last look, with the health of the GPUs."""
     look = result["snapshot"]
     bus, driver = look.get("pci"), look.get("driver")
     devices = [gpu_facts.device_facts(row, details=False) for row in look.get("devices", ())]

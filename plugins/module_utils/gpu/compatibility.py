@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which driver goes with which card, kernel module flavour and CUDA. Pure rules over releases.py."""
+"""Which driver goes with which GPU, kernel module flavour and CUDA. Pure rules over releases.py."""
 
 from __future__ import annotations
 
@@ -33,51 +33,49 @@ def problem(code: str, cause: str, value: Any, remedy: str) -> dict[str, str]:
     return Problem(code, "", cause, evidence, remedy).as_dict()
 
 
-def architectures(cards: Iterable[dict[str, Any]]) -> list[str]:
+def architectures(gpus: Iterable[dict[str, Any]]) -> list[str]:
     """The known architectures of rows such as pci.scan() returns, oldest first."""
     order = list(ARCHITECTURES)
-    names = {card.get("architecture") for card in cards if card.get("kind", "gpu") == "gpu"}
+    names = {gpu.get("architecture") for gpu in gpus if gpu.get("kind", "gpu") == "gpu"}
     return sorted((name for name in names if name in ARCHITECTURES), key=order.index)
 
 
-def unknown(cards: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def unknown(gpus: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The GPUs whose architecture is not known."""
-    return [
-        card for card in cards if card.get("kind", "gpu") == "gpu" and card.get("architecture") not in ARCHITECTURES
-    ]
+    return [gpu for gpu in gpus if gpu.get("kind", "gpu") == "gpu" and gpu.get("architecture") not in ARCHITECTURES]
 
 
-def _own_first(card: dict[str, Any]) -> int:
+def _own_first(gpu: dict[str, Any]) -> int:
     """The first branch of a model that came later than its architecture; 0 for the others."""
-    return int(MODELS.get(str(card.get("device")), {}).get("first_branch") or 0)
+    return int(MODELS.get(str(gpu.get("device")), {}).get("first_branch") or 0)
 
 
-def needed_range(cards: Sequence[dict[str, Any]]) -> tuple[int, int | None]:
+def needed_range(gpus: Sequence[dict[str, Any]]) -> tuple[int, int | None]:
     """As branch_range, for GPUs. One that is not known is taken for newer than all that are."""
-    first, last = branch_range(_assumed(cards))
-    newest = PREFERRED_BRANCHES[0] if unknown(cards) else 0
-    return max([first, newest, *(_own_first(card) for card in cards)]), last
+    first, last = branch_range(_assumed(gpus))
+    newest = PREFERRED_BRANCHES[0] if unknown(gpus) else 0
+    return max([first, newest, *(_own_first(gpu) for gpu in gpus)]), last
 
 
-def _assumed(cards: Sequence[dict[str, Any]]) -> list[str]:
+def _assumed(gpus: Sequence[dict[str, Any]]) -> list[str]:
     """The architectures of GPUs, an unknown one counting as the newest."""
-    names = architectures(cards)
-    return [*names, NEWEST_ARCHITECTURE] if unknown(cards) and NEWEST_ARCHITECTURE not in names else names
+    names = architectures(gpus)
+    return [*names, NEWEST_ARCHITECTURE] if unknown(gpus) and NEWEST_ARCHITECTURE not in names else names
 
 
-def go_together(cards: Sequence[dict[str, Any]]) -> bool:
+def go_together(gpus: Sequence[dict[str, Any]]) -> bool:
     """Whether there is any branch and any flavour that drives all of these GPUs."""
-    first, last = needed_range(cards)
-    return (last is None or first <= last) and bool(flavours(last or PREFERRED_BRANCHES[0], _assumed(cards)))
+    first, last = needed_range(gpus)
+    return (last is None or first <= last) and bool(flavours(last or PREFERRED_BRANCHES[0], _assumed(gpus)))
 
 
-def _named(cards: Iterable[dict[str, Any]], names: Sequence[str]) -> str:
-    """The cards of these architectures in words: `Tesla K20c (Kepler)`."""
+def _named(gpus: Iterable[dict[str, Any]], names: Sequence[str]) -> str:
+    """The GPUs of these architectures in words: `Tesla K20c (Kepler)`."""
     words = []
-    for card in cards:
-        name = card.get("architecture")
-        if name in names and card.get("kind", "gpu") == "gpu":
-            label = card.get("model") or f"device {card.get('device', '?')}"
+    for gpu in gpus:
+        name = gpu.get("architecture")
+        if name in names and gpu.get("kind", "gpu") == "gpu":
+            label = gpu.get("model") or f"device {gpu.get('device', '?')}"
             words.append(f"{label} ({str(name).capitalize()})")
     return ", ".join(sorted(set(words))) or ", ".join(name.capitalize() for name in names)
 
@@ -123,26 +121,26 @@ def flavours(branch: int, names: Iterable[str]) -> list[str]:
     return allowed
 
 
-def choose_flavour(cards: Sequence[dict[str, Any]], branch: int, offered: Sequence[str] = FLAVOURS) -> str | None:
-    """The flavour for `auto`: the preferred one among those that drive every card and that the source offers."""
-    for flavour in flavours(branch, _assumed(cards)):
+def choose_flavour(gpus: Sequence[dict[str, Any]], branch: int, offered: Sequence[str] = FLAVOURS) -> str | None:
+    """The flavour for `auto`: the preferred one among those that drive every GPU and that the source offers."""
+    for flavour in flavours(branch, _assumed(gpus)):
         if flavour in offered:
             return flavour
     return None
 
 
 def choose_branch(
-    cards: Sequence[dict[str, Any]], offered: Sequence[int] | None = None, flavour: str = "auto"
+    gpus: Sequence[dict[str, Any]], offered: Sequence[int] | None = None, flavour: str = "auto"
 ) -> int | None:
-    """The branch for `auto`: the first of those offered that drives every card.
+    """The branch for `auto`: the first of those offered that drives every GPU.
 
     `offered` is in order of preference (the distribution's own first); None stands for a source that carries every
-    branch, of which the newest with long support is taken. None is returned where no branch drives all the cards.
+    branch, of which the newest with long support is taken. None is returned where no branch drives all the GPUs.
     """
-    first, last = needed_range(cards)
+    first, last = needed_range(gpus)
     for branch in PREFERRED_BRANCHES if offered is None else offered:
         if first <= branch and (last is None or branch <= last):
-            possible = flavours(branch, _assumed(cards))
+            possible = flavours(branch, _assumed(gpus))
             if possible and (flavour == "auto" or flavour in possible):
                 return branch
     return None
@@ -167,7 +165,7 @@ def distro_cuda_branch(os_key: str | None) -> int:
 
 
 def newest_cuda(branch: int | None) -> str | None:
-    """The newest CUDA that drivers of a branch report, without asking a card."""
+    """The newest CUDA that drivers of a branch report, without asking a GPU."""
     if branch is None:
         return None
     # A branch between two known ones reports at least what the older one does.
@@ -215,29 +213,29 @@ def runs_cuda(driver: str, cuda: str) -> bool | None:
     return have[0] >= need[0] if len(have) == 1 else have >= need
 
 
-def check_branch(cards: Sequence[dict[str, Any]], branch: int) -> list[dict[str, Any]]:
+def check_branch(gpus: Sequence[dict[str, Any]], branch: int) -> list[dict[str, Any]]:
     problems = []
-    for name in architectures(cards):
+    for name in architectures(gpus):
         first, last = branch_range([name])
         if last is not None and branch > last:
             problems.append(
                 problem(
                     "branch_too_new",
-                    f"driver branch {branch} has no support for {_named(cards, [name])}: branch {last} is the last",
+                    f"driver branch {branch} has no support for {_named(gpus, [name])}: branch {last} is the last",
                     branch,
-                    f"set nvidia_driver_branch to {last} or auto, or take the card out",
+                    f"set nvidia_driver_branch to {last} or auto, or take the GPU out",
                 )
             )
         elif branch < first:
             problems.append(
                 problem(
                     "branch_too_old",
-                    f"driver branch {branch} does not know {_named(cards, [name])} yet: branch {first} is the first",
+                    f"driver branch {branch} does not know {_named(gpus, [name])} yet: branch {first} is the first",
                     branch,
                     f"set nvidia_driver_branch to {first} or newer, from a source that carries it",
                 )
             )
-    late = {_own_first(card): card for card in cards if branch < _own_first(card)}
+    late = {_own_first(gpu): gpu for gpu in gpus if branch < _own_first(gpu)}
     if late and not problems:
         first = max(late)
         problems.append(
@@ -252,8 +250,8 @@ def check_branch(cards: Sequence[dict[str, Any]], branch: int) -> list[dict[str,
     return problems
 
 
-def check_flavour(cards: Sequence[dict[str, Any]], branch: int, flavour: str) -> list[dict[str, Any]]:
-    names = architectures(cards)
+def check_flavour(gpus: Sequence[dict[str, Any]], branch: int, flavour: str) -> list[dict[str, Any]]:
+    names = architectures(gpus)
     problems = []
     for name in names:
         allowed = ARCHITECTURES[name]["flavours"][0]
@@ -261,7 +259,7 @@ def check_flavour(cards: Sequence[dict[str, Any]], branch: int, flavour: str) ->
             problems.append(
                 problem(
                     "flavour",
-                    f"the {flavour} kernel modules do not drive {_named(cards, [name])}",
+                    f"the {flavour} kernel modules do not drive {_named(gpus, [name])}",
                     flavour,
                     f"set nvidia_driver_flavour to {allowed[0]} or auto",
                 )
@@ -278,8 +276,8 @@ def check_flavour(cards: Sequence[dict[str, Any]], branch: int, flavour: str) ->
     return problems
 
 
-def check_cuda(cards: Sequence[dict[str, Any]], driver: str | None, cuda: str) -> list[dict[str, Any]]:
-    """Problems of one toolkit with the cards and, where it is known, with the driver (a version or a branch)."""
+def check_cuda(gpus: Sequence[dict[str, Any]], driver: str | None, cuda: str) -> list[dict[str, Any]]:
+    """Problems of one toolkit with the GPUs and, where it is known, with the driver (a version or a branch)."""
     minimum = minimum_driver(cuda)
     if minimum is None:
         known = ", ".join(sorted({row[0] for row in TOOLKIT_DRIVERS}, key=version_key)[-6:])
@@ -298,16 +296,16 @@ def check_cuda(cards: Sequence[dict[str, Any]], driver: str | None, cuda: str) -
                 "cuda_driver",
                 f"CUDA {cuda} needs driver {minimum} or newer, and the driver is {driver}",
                 cuda,
-                _cuda_driver_remedy(cards, driver, minimum),
+                _cuda_driver_remedy(gpus, driver, minimum),
             )
         )
-    for name in architectures(cards):
+    for name in architectures(gpus):
         dropped = ARCHITECTURES[name]["dropped_by_toolkit"]
         if dropped and version_key(cuda)[:2] >= version_key(dropped[0]):
             problems.append(
                 problem(
                     "cuda_architecture",
-                    f"CUDA {cuda} no longer builds for {_named(cards, [name])}: {dropped[0]} dropped it",
+                    f"CUDA {cuda} no longer builds for {_named(gpus, [name])}: {dropped[0]} dropped it",
                     cuda,
                     f"take a toolkit older than {dropped[0]}",
                 )
@@ -315,37 +313,37 @@ def check_cuda(cards: Sequence[dict[str, Any]], driver: str | None, cuda: str) -
     return problems
 
 
-def _cuda_driver_remedy(cards: Sequence[dict[str, Any]], driver: str, minimum: str) -> str:
-    _first, last = branch_range(architectures(cards))
+def _cuda_driver_remedy(gpus: Sequence[dict[str, Any]], driver: str, minimum: str) -> str:
+    _first, last = branch_range(architectures(gpus))
     need = version_key(minimum)[0]
     toolkits = [row[0] for row in TOOLKIT_DRIVERS if runs_cuda(driver, row[0])]
     older = f"take CUDA {max(toolkits, key=version_key)} or older" if toolkits else "take an older toolkit"
     if last is not None and last < need:
-        return f"{older}: branch {last} is the last for these cards"
+        return f"{older}: branch {last} is the last for these GPUs"
     return f"set nvidia_driver_branch to {need} or newer, or {older}"
 
 
 def check(
-    cards: Sequence[dict[str, Any]],
+    gpus: Sequence[dict[str, Any]],
     branch: int,
     flavour: str = "auto",
     cuda: Iterable[str] = (),
     version: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Every problem of this driver with these cards and toolkits. An empty list means that they go together."""
-    problems = check_branch(cards, branch)
+    """Every problem of this driver with these GPUs and toolkits. An empty list means that they go together."""
+    problems = check_branch(gpus, branch)
     if flavour != "auto":
-        problems += check_flavour(cards, branch, flavour)
-    elif not problems and not flavours(branch, _assumed(cards)):
-        names = _assumed(cards)
+        problems += check_flavour(gpus, branch, flavour)
+    elif not problems and not flavours(branch, _assumed(gpus)):
+        names = _assumed(gpus)
         problems.append(
             problem(
                 "flavour_mixed",
-                f"no one flavour of kernel module in branch {branch} drives {_named(cards, names)} together",
+                f"no one flavour of kernel module in branch {branch} drives {_named(gpus, names)} together",
                 branch,
-                "put cards of these architectures into different hosts",
+                "put GPUs of these architectures into different hosts",
             )
         )
     for toolkit in cuda:
-        problems += check_cuda(cards, version or str(branch), toolkit)
+        problems += check_cuda(gpus, version or str(branch), toolkit)
     return problems

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The device nodes of the NVIDIA driver: which must be there, which are not as they must be, and making them.
 
-The driver's modules make no nodes themselves. Whoever opens a card first is expected to call the setuid program
+The driver's modules make no nodes themselves. Whoever opens a GPU first is expected to call the setuid program
 nvidia-modprobe; until somebody does, a container engine or a scheduler that starts at boot finds nothing in /dev.
 
 The file imports only the standard library, because it is also installed as the program that a unit runs at boot.
@@ -116,7 +116,7 @@ def _number(fields: dict[str, str], key: str, default: int) -> int:
 
 
 def gpu_minors(root: str = "/") -> dict[str, int]:
-    """PCI address -> minor number, which need not be the index of the card."""
+    """PCI address -> minor number, which need not be the index of the GPU."""
     minors = {}
     for path in sorted(glob.glob(_under(root, "proc/driver/nvidia/gpus/*/information"))):
         address = os.path.basename(os.path.dirname(path)).lower()
@@ -127,7 +127,7 @@ def gpu_minors(root: str = "/") -> dict[str, int]:
 
 
 def _is_given_away(root: str, address: str) -> bool:
-    """Whether a card is a virtual function, or bound for somebody else since the driver has listed it."""
+    """Whether a GPU is a virtual function, or bound for somebody else since the driver has listed it."""
     device = _under(root, f"sys/bus/pci/devices/{address}")
     try:
         driver = os.path.basename(os.readlink(os.path.join(device, "driver")))
@@ -200,7 +200,7 @@ def module_differences(root: str = "/") -> list[Difference]:
 
 
 def registered(root: str = "/") -> tuple[str, tuple[str, ...]]:
-    """Changes whenever expected_nodes may answer something else, but for capabilities of MIG. Asks no card."""
+    """Changes whenever expected_nodes may answer something else, but for capabilities of MIG. Asks no GPU."""
     return _read(root, "proc/devices"), tuple(sorted(glob.glob(_under(root, "proc/driver/nvidia/gpus/*"))))
 
 
@@ -243,7 +243,7 @@ def compare(nodes: list[Node], root: str = "/") -> list[Difference]:
 
 def _link_difference(node: Node, root: str) -> list[Difference]:
     """runc with the systemd cgroup driver finds a device by its link in /dev/char; without it a container loses its
-    cards at the next `systemctl daemon-reload`."""
+    GPUs at the next `systemctl daemon-reload`."""
     try:
         target = os.readlink(_under(root, node.link))
     except FileNotFoundError:

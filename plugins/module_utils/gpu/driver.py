@@ -111,12 +111,12 @@ def _modinfo_of_file(path: str) -> dict[str, str]:
         return {}
 
 
-def card(address: str, root: str = "/") -> dict[str, Any]:
-    """What the driver has written down of a card, {uuid, minor, name}, even if the card answers no more."""
+def gpu(address: str, root: str = "/") -> dict[str, Any]:
+    """What the driver has written down of a GPU, {uuid, minor, name}, even if the GPU answers no more."""
     text = read_text(os.path.join(root, f"proc/driver/nvidia/gpus/{address}/information"))
     fields = {key.strip(): value.strip() for key, _colon, value in (line.partition(":") for line in text.splitlines())}
     found: dict[str, Any] = {}
-    # A card that was never opened has question marks in its UUID.
+    # A GPU that was never opened has question marks in its UUID.
     if re.fullmatch(r"GPU-[0-9a-f-]{36}", fields.get("GPU UUID", "")):
         found["uuid"] = fields["GPU UUID"]
     if fields.get("Device Minor", "").isdigit():

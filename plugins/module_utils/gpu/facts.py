@@ -1,9 +1,9 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The facts of a host's cards, put together from the PCI bus, the driver's files and NVML.
+"""The facts of a host's GPUs, put together from the PCI bus, the driver's files and NVML.
 
-NVML is asked in a child process with a deadline: a sick card can hang a call for ever, and a broken library can crash
+NVML is asked in a child process with a deadline: a sick GPU can hang a call for ever, and a broken library can crash
 its process; neither may take the caller along.
 """
 
@@ -25,16 +25,16 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import (
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.facts_schema import SCHEMA
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.session import Session
 
-NO_CARD = "no NVIDIA card on the PCI bus"
+NO_GPU = "no NVIDIA GPU on the PCI bus"
 SUBSETS = ("pci", "driver", "devices", "topology", "health", "details")
 # What is kept of every host of a fleet stays small. Details are for who looks at one host.
 COMPACT = ("pci", "driver", "devices", "topology", "health")
 # What there is, whether or not it is well.
 HARDWARE = ("pci", "driver", "devices", "topology")
-# These come with the cards themselves.
+# These come with the GPUs themselves.
 _OF_DEVICES = {"devices", "topology", "details"}
 
-# Asked of a card for the subset `devices`, in addition to what it is.
+# Asked of a GPU for the subset `devices`, in addition to what it is.
 _DEVICE: dict[str, readings.Question] = {
     "ecc_mode": readings.ecc_mode,
     "mig": readings.mig,
@@ -74,9 +74,9 @@ def _is_unreachable(row: dict[str, Any]) -> bool:
 
 
 def device_facts(row: dict[str, Any], details: bool = True) -> dict[str, Any]:
-    """The facts of a card from its row in a snapshot.
+    """The facts of a GPU from its row in a snapshot.
 
-    What the card or its driver does not have is null and named in `not_applicable`; what the row was not asked for is
+    What the GPU or its driver does not have is null and named in `not_applicable`; what the row was not asked for is
     absent.
     """
     asked = (*_DEVICE, *_DETAILS) if details else _DEVICE
@@ -167,11 +167,9 @@ def _ask(
     result["cuda"] = session.cuda
     result["devices"] = [device_facts(row, "details" in subset) for row in rows]
     if "topology" in subset and len(rows) > 1:
-        cards = [
-            {"pci_address": row["pci_address"], "nvlinks": row["readings"]["nvlinks"].get("value")} for row in rows
-        ]
+        gpus = [{"pci_address": row["pci_address"], "nvlinks": row["readings"]["nvlinks"].get("value")} for row in rows]
         handles = [None if row["error"] else session.handle(row["index"]) for row in rows]
-        result["topology"] = topology.build(cards, topology.ask(lib, handles))
+        result["topology"] = topology.build(gpus, topology.ask(lib, handles))
     return result
 
 
@@ -215,7 +213,7 @@ def gather(
         bus = pci.scan(root)
         facts["present"] = bool(pci.gpus(bus))
         if not facts["present"]:
-            facts["reason"] = no_card(bus)
+            facts["reason"] = no_gpu(bus)
     except pci.BusUnreadable as unreadable:
         bus = None
         facts["reason"] = str(unreadable)
@@ -234,7 +232,7 @@ def gather(
 
     answer: dict[str, Any] = {"error": None, "cuda": None, "devices": [], "topology": None}
     asked = wanted - set(facts)
-    # Without cards there is nothing to ask. Where the bus cannot be read, NVML may still know.
+    # Without GPUs there is nothing to ask. Where the bus cannot be read, NVML may still know.
     if asked & {"devices", "health"} and facts["present"] is not False:
         answer = probe(binding_source, deadline_s, root, bus, asked)
         facts["reason"] = facts["reason"] or why_not(bus, answer["error"], answer["devices"])
@@ -251,18 +249,18 @@ def gather(
     return facts
 
 
-def no_card(bus: list[dict[str, Any]]) -> str:
-    """Why the host has no card to use: there is none, or those that are there are another's."""
+def no_gpu(bus: list[dict[str, Any]]) -> str:
+    """Why the host has no GPU to use: there is none, or those that are there are another's."""
     others = pci.others(bus)
-    return f"no NVIDIA card for this host: {'; '.join(map(pci.why_not_ours, others))}" if others else NO_CARD
+    return f"no NVIDIA GPU for this host: {'; '.join(map(pci.why_not_ours, others))}" if others else NO_GPU
 
 
 def why_not(
     bus: list[dict[str, Any]] | None, error: dict[str, Any] | None, devices: list[dict[str, Any]]
 ) -> str | None:
-    """Why no card, or fewer than are on the bus, can be used. `bus` is None where it cannot be read."""
+    """Why no GPU, or fewer than are on the bus, can be used. `bus` is None where it cannot be read."""
     if bus is not None and not pci.gpus(bus):
-        return no_card(bus)
+        return no_gpu(bus)
     if error:
         return f"{error['text']}: {error['remedy']}"
     return _missing(bus or [], devices)

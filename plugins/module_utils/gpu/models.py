@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is publicly known of NVIDIA's PCI ids: models, and which architecture an id belongs to.
 
-Only data. A card that is not in MODELS still gets its architecture from ARCHITECTURE_RANGES; a card that is in
+Only data. A GPU that is not in MODELS still gets its architecture from ARCHITECTURE_RANGES; a GPU that is in
 neither is reported with architecture None, never guessed.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 PCI_IDS = "pci.ids 2023.04.11, the PCI ID repository (https://pci-ids.ucw.cz)"
 OPEN_README = "NVIDIA/open-gpu-kernel-modules 595.45, README.md, table of compatible GPUs"
-K8S_TEST_INFRA = "NVIDIA/k8s-test-infra, captures of nvidia-smi -q on real cards"
+K8S_TEST_INFRA = "NVIDIA/k8s-test-infra, captures of nvidia-smi -q on real GPUs"
 GPU_EXPORTER = "utkuozdemir/nvidia_gpu_exporter, captures of nvidia-smi in its test data"
 MESOS_DOCS = "apache/mesos docs/gpu-support.md, sample output of nvidia-smi"
 ADMIN_TOOLS = "NVIDIA/gpu-admin-tools, gpu/devid_chips.py"

@@ -1,9 +1,9 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What NVML says of the driver and the cards.
+"""What NVML says of the driver and the GPUs.
 
-NVML is asked in a child process with a deadline: a sick card can hang a call for ever, and a broken library can crash
+NVML is asked in a child process with a deadline: a sick GPU can hang a call for ever, and a broken library can crash
 its process; neither may take the caller along. NVIDIA's binding pynvml is one file, so its source can be handed in by
 a caller that has it; the host itself needs no Python package.
 """
@@ -71,7 +71,7 @@ def reading(lib: Any, ask: Callable[[], Any]) -> dict[str, Any]:
     """One answer as {"value"}, or {"state", "code", "text"} with the state not_applicable, lost or unknown.
 
     `lib` is pynvml. The code is NVML's, null where the failure is not NVML's own. Raises nothing that a library or a
-    card can cause.
+    GPU can cause.
     """
     try:
         return {"value": ask()}
@@ -96,7 +96,7 @@ def failure_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def start(lib: Any) -> dict[str, Any] | None:
-    """Opens NVML; the error where it cannot be opened. Seconds per card without persistence mode."""
+    """Opens NVML; the error where it cannot be opened. Seconds per GPU without persistence mode."""
     try:
         lib.nvmlInit()
     except lib.NVMLError as failure:
@@ -116,7 +116,7 @@ def no_binding() -> dict[str, Any]:
 
 
 class Trace:
-    """What a process asks of which card, in memory that it shares with the one that forked it and waits for it.
+    """What a process asks of which GPU, in memory that it shares with the one that forked it and waits for it.
 
     When the process hangs or crashes, this tells over what.
     """
@@ -130,27 +130,27 @@ class Trace:
         self._page[:] = f"{index} {key}".encode()[: self.SIZE].ljust(self.SIZE, b"\0")
 
     def read(self) -> tuple[int, str] | None:
-        """NVML's index of the card and the name of the reading; None before the first question to a card."""
+        """NVML's index of the GPU and the name of the reading; None before the first question to a GPU."""
         index, _space, key = self._page[:].rstrip(b"\0").decode().partition(" ")
         return (int(index), key) if key else None
 
     def clear(self) -> None:
-        """What is asked from here on is about no card in particular."""
+        """What is asked from here on is about no GPU in particular."""
         self._page[:] = bytes(self.SIZE)
 
 
 def _hung_or_crashed(trace: Trace | None, name: str, what: str, remedy: str) -> dict[str, Any]:
-    """The error; where the card is known, with its index as `device` and what it was asked for as `asked`."""
+    """The error; where the GPU is known, with its index as `device` and what it was asked for as `asked`."""
     last = trace.read() if trace else None
     if last is None:
         return error(None, name, what, remedy)
-    text = f"{what}; asked for {last[1]} of card {last[0]}"
+    text = f"{what}; asked for {last[1]} of GPU {last[0]}"
     return {**error(None, name, text, remedy), "device": last[0], "asked": last[1]}
 
 
 def timed_out(deadline_s: float, trace: Trace | None = None) -> dict[str, Any]:
     what = f"NVML did not answer within {deadline_s:g} s"
-    remedy = "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it"
+    remedy = "a GPU hangs: look for an Xid in `dmesg`, drain the host and reboot it"
     return _hung_or_crashed(trace, "timeout", what, remedy)
 
 
@@ -162,14 +162,14 @@ def crashed(how: str, trace: Trace | None = None) -> dict[str, Any]:
 
 def does_not_end(trace: Trace | None = None) -> dict[str, Any]:
     what = "the process that asked NVML has gone silent and does not come to its end"
-    remedy = "a card hangs: look for an Xid in `dmesg`, drain the host and reboot it"
+    remedy = "a GPU hangs: look for an Xid in `dmesg`, drain the host and reboot it"
     return _hung_or_crashed(trace, "timeout", what, remedy)
 
 
 def in_child(work: Callable[[], dict[str, Any]], deadline_s: float, trace: Trace | None = None) -> dict[str, Any]:
     """Runs `work` in a forked child and returns its JSON-able answer, or {"error": ...} after the deadline.
 
-    `trace` is one that `work` writes, so that the error names the card.
+    `trace` is one that `work` writes, so that the error names the GPU.
     """
 
     def guarded() -> dict[str, Any]:

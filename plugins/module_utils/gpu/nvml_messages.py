@@ -17,26 +17,26 @@ REMEDIES: dict[int, tuple[str, str]] = {
     9: (
         "driver_not_loaded",
         "load the module with `modprobe nvidia`; if that fails, `dmesg` says why: no module for this kernel, "
-        "nouveau still bound to the card, or Secure Boot refusing an unsigned module",
+        "nouveau still bound to the GPU, or Secure Boot refusing an unsigned module",
     ),
-    10: ("timeout", "look for an Xid in `dmesg`; reboot the host if the card does not come back"),
-    11: ("irq_issue", "the kernel lost the card's interrupt: reboot, and look at the BIOS settings if it returns"),
+    10: ("timeout", "look for an Xid in `dmesg`; reboot the host if the GPU does not come back"),
+    11: ("irq_issue", "the kernel lost the GPU's interrupt: reboot, and look at the BIOS settings if it returns"),
     12: ("library_not_found", "install the driver's libraries (libnvidia-ml.so.1): run the role nvidia_driver"),
     13: ("function_not_found", "the library is older than the question: update the driver"),
-    14: ("corrupted_inforom", "flash the InfoROM or have the card replaced"),
+    14: ("corrupted_inforom", "flash the InfoROM or have the GPU replaced"),
     15: (
         "gpu_is_lost",
-        "the card fell off the bus: reboot the host; if it happens again, reseat the card and check its power, "
+        "the GPU fell off the bus: reboot the host; if it happens again, reseat the GPU and check its power, "
         "then have it replaced",
     ),
     16: (
         "reset_required",
-        "drain the host and reset the card with `nvidia-smi --gpu-reset`; reboot where the card cannot be reset",
+        "drain the host and reset the GPU with `nvidia-smi --gpu-reset`; reboot where the GPU cannot be reset",
     ),
     17: ("operating_system", "the operating system blocks the driver: look into `dmesg`"),
     18: (
         "lib_rm_version_mismatch",
-        "the library and the loaded kernel module are of different versions: stop what uses the cards and reload "
+        "the library and the loaded kernel module are of different versions: stop what uses the GPUs and reload "
         "the module, or reboot",
     ),
     20: ("memory", "the host is short of memory"),
@@ -46,10 +46,10 @@ REMEDIES: dict[int, tuple[str, str]] = {
         "is found",
     ),
 }
-# The card or this driver does not have what was asked for; that is an answer and no fault.
+# The GPU or this driver does not have what was asked for; that is an answer and no fault.
 # Not supported, function not found, vGPU ECC not supported, deprecated.
 NOT_APPLICABLE = (3, 13, 22, 26)
-# What concerns the card as a whole, so that asking on is of no use.
+# What concerns the GPU as a whole, so that asking on is of no use.
 FATAL = (15, 16)
 
 

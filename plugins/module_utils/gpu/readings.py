@@ -1,9 +1,9 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The questions that a look asks of every card: one function for each reading, given pynvml and the card.
+"""The questions that a look asks of every GPU: one function for each reading, given pynvml and the GPU.
 
-What a function raises becomes the reading's state (see nvml.reading). Units are in the names. A number that no card
+What a function raises becomes the reading's state (see nvml.reading). Units are in the names. A number that no GPU
 can mean is refused with ValueError, so that the garbage of a broken library is not taken for an answer.
 Source: NVIDIA's NVML API reference.
 """
@@ -30,7 +30,7 @@ FABRIC_FLAGS = {
 FABRIC_CONFIGURATION = (8, 0xF)
 # The fabric's own summary of it, from driver 580 on: 0 is not supported and 1 is healthy.
 FABRIC_SUMMARIES = {2: "unhealthy", 3: "limited_capacity"}
-# Fields of NVML: the temperature of HBM, and what the driver recommends to do about the card.
+# Fields of NVML: the temperature of HBM, and what the driver recommends to do about the GPU.
 MEMORY_TEMPERATURE = 82
 RECOVERY_ACTION = 230
 INVALID_ARGUMENT, NOT_SUPPORTED = 2, 3
@@ -43,15 +43,15 @@ MEMORY_MOST_MIB = 1 << 24
 COUNT_MOST = 1 << 48
 
 
-class Card:
-    """A card as NVML hands it out; `kept` is for what a function need not ask again in the next look."""
+class Gpu:
+    """A GPU as NVML hands it out; `kept` is for what a function need not ask again in the next look."""
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self.kept: dict[Any, Any] = {}
 
 
-Question = Callable[[Any, Card], Any]
+Question = Callable[[Any, Gpu], Any]
 
 
 def within(value: Any, most: float, least: float = 0) -> Any:
@@ -62,7 +62,7 @@ def within(value: Any, most: float, least: float = 0) -> Any:
 
 
 def count(value: Any) -> int:
-    """A counter. All bits set stand for a value that is not available, and no card lives to count this far."""
+    """A counter. All bits set stand for a value that is not available, and no GPU lives to count this far."""
     return int(within(int(value), COUNT_MOST))
 
 
@@ -71,7 +71,7 @@ def yes_or_no(value: Any) -> bool:
 
 
 def optional(lib: Any, ask: Callable[[], Any]) -> Any:
-    """One part of a reading that has several: None where this card or driver has no such thing."""
+    """One part of a reading that has several: None where this GPU or driver has no such thing."""
     try:
         return ask()
     except (lib.NVMLLibraryMismatchError, AttributeError):
@@ -83,7 +83,7 @@ def optional(lib: Any, ask: Callable[[], Any]) -> Any:
 
 
 def _some(lib: Any, parts: dict[str, Any]) -> dict[str, Any]:
-    """A reading of several parts, of which this card has at least one."""
+    """A reading of several parts, of which this GPU has at least one."""
     if all(value is None for value in parts.values()):
         raise lib.NVMLError(lib.NVML_ERROR_NOT_SUPPORTED)
     return parts
@@ -104,46 +104,46 @@ def _of_two_names(lib: Any, new: Callable[[], Any], old: Callable[[], Any]) -> A
 # --- identity: does not change while the driver is loaded -------------------------------------------------------------
 
 
-def _architecture(lib: Any, card: Card) -> str | None:
-    return nvml.ARCHITECTURES.get(int(lib.nvmlDeviceGetArchitecture(card.handle)))
+def _architecture(lib: Any, gpu: Gpu) -> str | None:
+    return nvml.ARCHITECTURES.get(int(lib.nvmlDeviceGetArchitecture(gpu.handle)))
 
 
-def _compute_capability(lib: Any, card: Card) -> str:
-    major, minor = lib.nvmlDeviceGetCudaComputeCapability(card.handle)
+def _compute_capability(lib: Any, gpu: Gpu) -> str:
+    major, minor = lib.nvmlDeviceGetCudaComputeCapability(gpu.handle)
     return f"{within(major, 99)}.{within(minor, 9)}"
 
 
-def _uuid(lib: Any, card: Card) -> str:
-    uuid = nvml.text(lib.nvmlDeviceGetUUID(card.handle))
+def _uuid(lib: Any, gpu: Gpu) -> str:
+    uuid = nvml.text(lib.nvmlDeviceGetUUID(gpu.handle))
     if not uuid.startswith("GPU-"):
-        raise ValueError(f"{uuid!r} is no UUID of a card")
+        raise ValueError(f"{uuid!r} is no UUID of a GPU")
     return uuid
 
 
 IDENTITY: dict[str, Question] = {
     "uuid": _uuid,
-    "minor": lambda lib, card: int(within(int(lib.nvmlDeviceGetMinorNumber(card.handle)), 253)),
-    "pci_address": lambda lib, card: normal_address(nvml.text(lib.nvmlDeviceGetPciInfo(card.handle).busId)),
-    "name": lambda lib, card: nvml.text(lib.nvmlDeviceGetName(card.handle)),
+    "minor": lambda lib, gpu: int(within(int(lib.nvmlDeviceGetMinorNumber(gpu.handle)), 253)),
+    "pci_address": lambda lib, gpu: normal_address(nvml.text(lib.nvmlDeviceGetPciInfo(gpu.handle).busId)),
+    "name": lambda lib, gpu: nvml.text(lib.nvmlDeviceGetName(gpu.handle)),
     "architecture": _architecture,
     "compute_capability": _compute_capability,
-    "memory_mib": lambda lib, card: within(int(lib.nvmlDeviceGetMemoryInfo(card.handle).total) >> 20, MEMORY_MOST_MIB),
+    "memory_mib": lambda lib, gpu: within(int(lib.nvmlDeviceGetMemoryInfo(gpu.handle).total) >> 20, MEMORY_MOST_MIB),
 }
 
 
-def serial(lib: Any, card: Card) -> str:
-    return nvml.text(lib.nvmlDeviceGetSerial(card.handle))
+def serial(lib: Any, gpu: Gpu) -> str:
+    return nvml.text(lib.nvmlDeviceGetSerial(gpu.handle))
 
 
 # --- temperature, power, load -----------------------------------------------------------------------------------------
 
 
-def _temperature(lib: Any, card: Card) -> int:
-    return int(within(int(lib.nvmlDeviceGetTemperature(card.handle, lib.NVML_TEMPERATURE_GPU)), 200))
+def _temperature(lib: Any, gpu: Gpu) -> int:
+    return int(within(int(lib.nvmlDeviceGetTemperature(gpu.handle, lib.NVML_TEMPERATURE_GPU)), 200))
 
 
-def _field(lib: Any, card: Card, number: int) -> int:
-    (answer,) = lib.nvmlDeviceGetFieldValues(card.handle, [number])
+def _field(lib: Any, gpu: Gpu, number: int) -> int:
+    (answer,) = lib.nvmlDeviceGetFieldValues(gpu.handle, [number])
     if answer.nvmlReturn:
         # A driver that is older than the field does not know its number.
         code = NOT_SUPPORTED if answer.nvmlReturn == INVALID_ARGUMENT else answer.nvmlReturn
@@ -151,15 +151,15 @@ def _field(lib: Any, card: Card, number: int) -> int:
     return int(answer.value.uiVal)
 
 
-def _memory_temperature(lib: Any, card: Card) -> int:
-    value = int(within(_field(lib, card, MEMORY_TEMPERATURE), 200))
+def _memory_temperature(lib: Any, gpu: Gpu) -> int:
+    value = int(within(_field(lib, gpu, MEMORY_TEMPERATURE), 200))
     if not value:
-        # Cards without HBM answer 0 instead of refusing.
+        # GPUs without HBM answer 0 instead of refusing.
         raise lib.NVMLError(lib.NVML_ERROR_NOT_SUPPORTED)
     return value
 
 
-def _temperature_limits(lib: Any, card: Card) -> dict[str, int | None]:
+def _temperature_limits(lib: Any, gpu: Gpu) -> dict[str, int | None]:
     names = {
         "slowdown": lib.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
         "shutdown": lib.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN,
@@ -168,36 +168,36 @@ def _temperature_limits(lib: Any, card: Card) -> dict[str, int | None]:
     }
     found = {}
     for name, which in names.items():
-        # Some cards answer 0 for a limit that they do not have.
-        value = optional(lib, partial(lib.nvmlDeviceGetTemperatureThreshold, card.handle, which))
+        # Some GPUs answer 0 for a limit that they do not have.
+        value = optional(lib, partial(lib.nvmlDeviceGetTemperatureThreshold, gpu.handle, which))
         found[name] = int(within(int(value), 200)) if value else None
     return _some(lib, found)
 
 
-def _clocks_event_reasons(lib: Any, card: Card) -> int:
+def _clocks_event_reasons(lib: Any, gpu: Gpu) -> int:
     reasons = _of_two_names(
         lib,
-        lambda: lib.nvmlDeviceGetCurrentClocksEventReasons(card.handle),
+        lambda: lib.nvmlDeviceGetCurrentClocksEventReasons(gpu.handle),
         # Its name before driver 535.
-        lambda: lib.nvmlDeviceGetCurrentClocksThrottleReasons(card.handle),
+        lambda: lib.nvmlDeviceGetCurrentClocksThrottleReasons(gpu.handle),
     )
     return int(within(int(reasons), (1 << 32) - 1))
 
 
-def _power(lib: Any, card: Card) -> float:
-    return float(within(lib.nvmlDeviceGetPowerUsage(card.handle) / 1000.0, 10000))
+def _power(lib: Any, gpu: Gpu) -> float:
+    return float(within(lib.nvmlDeviceGetPowerUsage(gpu.handle) / 1000.0, 10000))
 
 
-def _power_limit(lib: Any, card: Card) -> float:
-    return float(within(lib.nvmlDeviceGetEnforcedPowerLimit(card.handle) / 1000.0, 10000))
+def _power_limit(lib: Any, gpu: Gpu) -> float:
+    return float(within(lib.nvmlDeviceGetEnforcedPowerLimit(gpu.handle) / 1000.0, 10000))
 
 
-def _utilization(lib: Any, card: Card) -> dict[str, int]:
-    rates = lib.nvmlDeviceGetUtilizationRates(card.handle)
+def _utilization(lib: Any, gpu: Gpu) -> dict[str, int]:
+    rates = lib.nvmlDeviceGetUtilizationRates(gpu.handle)
     return {"gpu": int(within(int(rates.gpu), 100)), "memory": int(within(int(rates.memory), 100))}
 
 
-def _application_clocks(lib: Any, card: Card) -> dict[str, int | None]:
+def _application_clocks(lib: Any, gpu: Gpu) -> dict[str, int | None]:
     kinds = {"graphics": lib.NVML_CLOCK_GRAPHICS, "memory": lib.NVML_CLOCK_MEM}
     found: dict[str, int | None] = {}
     for prefix, ask in (
@@ -205,26 +205,26 @@ def _application_clocks(lib: Any, card: Card) -> dict[str, int | None]:
         ("default_", lib.nvmlDeviceGetDefaultApplicationsClock),
     ):
         for name, kind in kinds.items():
-            found[prefix + name] = int(within(int(ask(card.handle, kind)), 100000))
+            found[prefix + name] = int(within(int(ask(gpu.handle, kind)), 100000))
     return found
 
 
 # --- memory that fails ------------------------------------------------------------------------------------------------
 
 
-def ecc_mode(lib: Any, card: Card) -> dict[str, bool]:
-    current, pending = lib.nvmlDeviceGetEccMode(card.handle)
+def ecc_mode(lib: Any, gpu: Gpu) -> dict[str, bool]:
+    current, pending = lib.nvmlDeviceGetEccMode(gpu.handle)
     return {"enabled": yes_or_no(current), "pending": yes_or_no(pending)}
 
 
 def _ecc(counter: str) -> Question:
-    def ask(lib: Any, card: Card) -> dict[str, int]:
+    def ask(lib: Any, gpu: Gpu) -> dict[str, int]:
         which = getattr(lib, counter)
         kinds = {
             "corrected": lib.NVML_MEMORY_ERROR_TYPE_CORRECTED,
             "uncorrected": lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
         }
-        return {name: count(lib.nvmlDeviceGetTotalEccErrors(card.handle, kind, which)) for name, kind in kinds.items()}
+        return {name: count(lib.nvmlDeviceGetTotalEccErrors(gpu.handle, kind, which)) for name, kind in kinds.items()}
 
     return ask
 
@@ -233,10 +233,10 @@ ecc_volatile = _ecc("NVML_VOLATILE_ECC")
 ecc_aggregate = _ecc("NVML_AGGREGATE_ECC")
 
 
-def _ecc_sram(lib: Any, card: Card) -> dict[str, Any]:
+def _ecc_sram(lib: Any, gpu: Gpu) -> dict[str, Any]:
     def status() -> dict[str, Any]:
         answer = lib.c_nvmlEccSramErrorStatus_v1_t()
-        lib.nvmlDeviceGetSramEccErrorStatus(card.handle, lib.byref(answer))
+        lib.nvmlDeviceGetSramEccErrorStatus(gpu.handle, lib.byref(answer))
         return {
             "volatile_uncorrected": count(answer.volatileUncParity + answer.volatileUncSecDed),
             "aggregate_uncorrected": count(answer.aggregateUncParity + answer.aggregateUncSecDed),
@@ -249,7 +249,7 @@ def _ecc_sram(lib: Any, card: Card) -> dict[str, Any]:
         for name, counter in (("volatile", lib.NVML_VOLATILE_ECC), ("aggregate", lib.NVML_AGGREGATE_ECC)):
             found[f"{name}_uncorrected"] = count(
                 lib.nvmlDeviceGetMemoryErrorCounter(
-                    card.handle, lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, counter, lib.NVML_MEMORY_LOCATION_SRAM
+                    gpu.handle, lib.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, counter, lib.NVML_MEMORY_LOCATION_SRAM
                 )
             )
         return {**found, "threshold_exceeded": None}
@@ -258,8 +258,8 @@ def _ecc_sram(lib: Any, card: Card) -> dict[str, Any]:
     return found
 
 
-def _remapped_rows(lib: Any, card: Card) -> dict[str, Any]:
-    correctable, uncorrectable, pending, failure = lib.nvmlDeviceGetRemappedRows(card.handle)
+def _remapped_rows(lib: Any, gpu: Gpu) -> dict[str, Any]:
+    correctable, uncorrectable, pending, failure = lib.nvmlDeviceGetRemappedRows(gpu.handle)
     return {
         "correctable": count(correctable),
         "uncorrectable": count(uncorrectable),
@@ -268,28 +268,28 @@ def _remapped_rows(lib: Any, card: Card) -> dict[str, Any]:
     }
 
 
-def _retired_pages(lib: Any, card: Card) -> dict[str, Any]:
+def _retired_pages(lib: Any, gpu: Gpu) -> dict[str, Any]:
     causes = {
         "single_bit": lib.NVML_PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS,
         "double_bit": lib.NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR,
     }
-    counts = {name: len(lib.nvmlDeviceGetRetiredPages(card.handle, cause)) for name, cause in causes.items()}
-    return {**counts, "pending": yes_or_no(lib.nvmlDeviceGetRetiredPagesPendingStatus(card.handle))}
+    counts = {name: len(lib.nvmlDeviceGetRetiredPages(gpu.handle, cause)) for name, cause in causes.items()}
+    return {**counts, "pending": yes_or_no(lib.nvmlDeviceGetRetiredPagesPendingStatus(gpu.handle))}
 
 
-def _memory_repair(lib: Any, card: Card) -> dict[str, bool]:
-    channel, tpc = lib.nvmlDeviceGetRepairStatus(card.handle)
+def _memory_repair(lib: Any, gpu: Gpu) -> dict[str, bool]:
+    channel, tpc = lib.nvmlDeviceGetRepairStatus(gpu.handle)
     return {"channel_pending": yes_or_no(channel), "tpc_pending": yes_or_no(tpc)}
 
 
-def _recovery_action(lib: Any, card: Card) -> int:
+def _recovery_action(lib: Any, gpu: Gpu) -> int:
     """A number that is not known yet is an answer, too; see RECOVERY_ACTIONS."""
-    return int(within(_field(lib, card, RECOVERY_ACTION), 255))
+    return int(within(_field(lib, gpu, RECOVERY_ACTION), 255))
 
 
-def _inforom_valid(lib: Any, card: Card) -> bool:
+def _inforom_valid(lib: Any, gpu: Gpu) -> bool:
     try:
-        lib.nvmlDeviceValidateInforom(card.handle)
+        lib.nvmlDeviceValidateInforom(gpu.handle)
     except lib.NVMLError as failure:
         if int(failure.value) == INFOROM_CORRUPTED:
             return False
@@ -300,7 +300,7 @@ def _inforom_valid(lib: Any, card: Card) -> bool:
 # --- PCIe, NVLink, fabric ---------------------------------------------------------------------------------------------
 
 
-def pcie(lib: Any, card: Card) -> dict[str, int | None]:
+def pcie(lib: Any, gpu: Gpu) -> dict[str, int | None]:
     questions = {
         "generation": (lib.nvmlDeviceGetCurrPcieLinkGeneration, 16),
         "generation_max": (lib.nvmlDeviceGetMaxPcieLinkGeneration, 16),
@@ -309,43 +309,43 @@ def pcie(lib: Any, card: Card) -> dict[str, int | None]:
     }
     found: dict[str, int | None] = {}
     for name, (ask, most) in questions.items():
-        value = optional(lib, partial(ask, card.handle))
+        value = optional(lib, partial(ask, gpu.handle))
         found[name] = None if value is None else int(within(int(value), most))
     return _some(lib, found)
 
 
-def nvlink_states(lib: Any, card: Card) -> list[dict[str, Any]]:
-    """One row for every link that the card has, whether or not it is up, with what it leads to."""
+def nvlink_states(lib: Any, gpu: Gpu) -> list[dict[str, Any]]:
+    """One row for every link that the GPU has, whether or not it is up, with what it leads to."""
     links: list[dict[str, Any]] = []
     for link in range(nvml.NVLINKS_AT_MOST):
         try:
-            active = yes_or_no(lib.nvmlDeviceGetNvLinkState(card.handle, link))
+            active = yes_or_no(lib.nvmlDeviceGetNvLinkState(gpu.handle, link))
         except lib.NVMLError as failure:
-            # Links are counted from 0 on, so the first that the card does not have ends the count.
+            # Links are counted from 0 on, so the first that the GPU does not have ends the count.
             if link == 0 or int(failure.value) not in (2, *nvml_messages.NOT_APPLICABLE):
                 raise
             break
-        links.append({"link": link, "active": active, "remote": _remote(lib, card, link) if active else None})
+        links.append({"link": link, "active": active, "remote": _remote(lib, gpu, link) if active else None})
     return links
 
 
-def _remote(lib: Any, card: Card, link: int) -> str | None:
+def _remote(lib: Any, gpu: Gpu, link: int) -> str | None:
     def ask() -> str:
-        return normal_address(nvml.text(lib.nvmlDeviceGetNvLinkRemotePciInfo(card.handle, link).busId))
+        return normal_address(nvml.text(lib.nvmlDeviceGetNvLinkRemotePciInfo(gpu.handle, link).busId))
 
-    known: str | None = card.kept.get(("remote", link))
+    known: str | None = gpu.kept.get(("remote", link))
     if known is None:
-        known = card.kept[("remote", link)] = optional(lib, ask)
+        known = gpu.kept[("remote", link)] = optional(lib, ask)
     return known
 
 
-def _nvlinks(lib: Any, card: Card) -> list[dict[str, Any]]:
-    return [{**row, **_link_errors(lib, card, row["link"], row["active"])} for row in nvlink_states(lib, card)]
+def _nvlinks(lib: Any, gpu: Gpu) -> list[dict[str, Any]]:
+    return [{**row, **_link_errors(lib, gpu, row["link"], row["active"])} for row in nvlink_states(lib, gpu)]
 
 
-def _link_errors(lib: Any, card: Card, link: int, active: bool) -> dict[str, int | None]:
+def _link_errors(lib: Any, gpu: Gpu, link: int, active: bool) -> dict[str, int | None]:
     def counter(which: int) -> int | None:
-        value = optional(lib, lambda: lib.nvmlDeviceGetNvLinkErrorCounter(card.handle, link, which))
+        value = optional(lib, lambda: lib.nvmlDeviceGetNvLinkErrorCounter(gpu.handle, link, which))
         return None if value is None else count(value)
 
     flit = counter(lib.NVML_NVLINK_ERROR_DL_CRC_FLIT) if active else None
@@ -358,35 +358,35 @@ def _link_errors(lib: Any, card: Card, link: int, active: bool) -> dict[str, int
     }
 
 
-def _fabric(lib: Any, card: Card) -> dict[str, Any]:
+def _fabric(lib: Any, gpu: Gpu) -> dict[str, Any]:
     def with_summary() -> Any:
         answer = lib.c_nvmlGpuFabricInfo_v3_t()
-        lib.nvmlDeviceGetGpuFabricInfoV(card.handle, lib.byref(answer))
+        lib.nvmlDeviceGetGpuFabricInfoV(gpu.handle, lib.byref(answer))
         return answer
 
     def with_health() -> Any:
         answer = lib.c_nvmlGpuFabricInfo_v2_t()
-        lib.nvmlDeviceGetGpuFabricInfoV(card.handle, lib.byref(answer))
+        lib.nvmlDeviceGetGpuFabricInfoV(gpu.handle, lib.byref(answer))
         return answer
 
     def without() -> Any:
         # Before driver 545 there is no health in it.
         answer = lib.c_nvmlGpuFabricInfo_t()
-        lib.nvmlDeviceGetGpuFabricInfo(card.handle, lib.byref(answer))
+        lib.nvmlDeviceGetGpuFabricInfo(gpu.handle, lib.byref(answer))
         return answer
 
-    if card.kept.get("fabric") is None:
+    if gpu.kept.get("fabric") is None:
         # Which of its versions the driver knows stays the same as long as it is open.
         try:
             with_summary()
-            card.kept["fabric"] = with_summary
+            gpu.kept["fabric"] = with_summary
         except (lib.NVMLLibraryMismatchError, AttributeError):
-            card.kept["fabric"] = with_health
+            gpu.kept["fabric"] = with_health
         except lib.NVMLError as failure:
             if int(failure.value) not in (INVALID_ARGUMENT, FUNCTION_NOT_FOUND, VERSION_MISMATCH):
                 raise
-            card.kept["fabric"] = with_health
-    info = _of_two_names(lib, card.kept["fabric"], without)
+            gpu.kept["fabric"] = with_health
+    info = _of_two_names(lib, gpu.kept["fabric"], without)
     mask = int(getattr(info, "healthMask", 0))
     unhealthy = [name for name, shift in FABRIC_FLAGS.items() if mask >> shift & 3 == 1]
     shift, width = FABRIC_CONFIGURATION
@@ -404,19 +404,19 @@ def _fabric(lib: Any, card: Card) -> dict[str, Any]:
 # --- MIG, processes ---------------------------------------------------------------------------------------------------
 
 
-def mig(lib: Any, card: Card) -> dict[str, Any]:
-    current, pending = (yes_or_no(mode) for mode in lib.nvmlDeviceGetMigMode(card.handle))
+def mig(lib: Any, gpu: Gpu) -> dict[str, Any]:
+    current, pending = (yes_or_no(mode) for mode in lib.nvmlDeviceGetMigMode(gpu.handle))
     instances = []
-    for number in range(within(int(lib.nvmlDeviceGetMaxMigDeviceCount(card.handle)), 64) if current else 0):
-        instance = optional(lib, partial(_mig_instance, lib, card, number))
+    for number in range(within(int(lib.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)), 64) if current else 0):
+        instance = optional(lib, partial(_mig_instance, lib, gpu, number))
         if instance:
             instances.append(instance)
     return {"enabled": current, "pending": pending, "instances": instances}
 
 
-def _mig_instance(lib: Any, card: Card, number: int) -> dict[str, Any] | None:
+def _mig_instance(lib: Any, gpu: Gpu, number: int) -> dict[str, Any] | None:
     try:
-        instance = lib.nvmlDeviceGetMigDeviceHandleByIndex(card.handle, number)
+        instance = lib.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
     except lib.NVMLError as failure:
         # Numbers of instances need not follow one another.
         if int(failure.value) == lib.NVML_ERROR_NOT_FOUND:
@@ -431,24 +431,24 @@ def _mig_instance(lib: Any, card: Card, number: int) -> dict[str, Any] | None:
     }
 
 
-def running(lib: Any, card: Card) -> list[Any]:
-    """The compute processes of a card."""
+def running(lib: Any, gpu: Gpu) -> list[Any]:
+    """The compute processes of a GPU."""
     found = _of_two_names(
         lib,
-        lambda: lib.nvmlDeviceGetComputeRunningProcesses_v3(card.handle),
+        lambda: lib.nvmlDeviceGetComputeRunningProcesses_v3(gpu.handle),
         # Before driver 510.
-        lambda: lib.nvmlDeviceGetComputeRunningProcesses_v2(card.handle),
+        lambda: lib.nvmlDeviceGetComputeRunningProcesses_v2(gpu.handle),
     )
     return [process for process in found if within(int(process.pid), PID_MOST, least=1)]
 
 
-def running_pids(lib: Any, card: Card) -> list[int]:
-    return [int(process.pid) for process in running(lib, card)]
+def running_pids(lib: Any, gpu: Gpu) -> list[int]:
+    return [int(process.pid) for process in running(lib, gpu)]
 
 
-def _processes(lib: Any, card: Card) -> list[dict[str, Any]]:
+def _processes(lib: Any, gpu: Gpu) -> list[dict[str, Any]]:
     found = []
-    for process in running(lib, card):
+    for process in running(lib, gpu):
         pid, memory = int(process.pid), process.usedGpuMemory
         name, exists = _process(pid)
         found.append(
@@ -497,14 +497,14 @@ QUICK: dict[str, Question] = {
     "ecc_sram": _ecc_sram,
     "remapped_rows": _remapped_rows,
     "retired_pages": _retired_pages,
-    "memory_unrepairable": lambda lib, card: yes_or_no(lib.nvmlDeviceGetUnrepairableMemoryFlag_v1(card.handle)),
+    "memory_unrepairable": lambda lib, gpu: yes_or_no(lib.nvmlDeviceGetUnrepairableMemoryFlag_v1(gpu.handle)),
     "memory_repair": _memory_repair,
     "recovery_action": _recovery_action,
     "pcie": pcie,
-    "pcie_replays": lambda lib, card: count(lib.nvmlDeviceGetPcieReplayCounter(card.handle)),
+    "pcie_replays": lambda lib, gpu: count(lib.nvmlDeviceGetPcieReplayCounter(gpu.handle)),
     "nvlinks": _nvlinks,
     "fabric": _fabric,
-    "persistence_mode": lambda lib, card: yes_or_no(lib.nvmlDeviceGetPersistenceMode(card.handle)),
+    "persistence_mode": lambda lib, gpu: yes_or_no(lib.nvmlDeviceGetPersistenceMode(gpu.handle)),
     "application_clocks_mhz": _application_clocks,
     "mig": mig,
     "processes": _processes,

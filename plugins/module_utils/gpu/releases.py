@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Public data on which driver runs which card and which CUDA.
+"""Public data on which driver runs which GPU and which CUDA.
 
 Only data; compatibility.py holds the rules. Every row names the public text it comes from.
 """
@@ -213,8 +213,8 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
     },
 }
 
-# The open kernel modules for data-centre cards came with this branch; from OPEN_DEFAULT_BRANCH on they are NVIDIA's
-# own default where the card allows both.
+# The open kernel modules for data-centre GPUs came with this branch; from OPEN_DEFAULT_BRANCH on they are NVIDIA's
+# own default where the GPU allows both.
 OPEN_FIRST_BRANCH = (515, "https://developer.nvidia.com/blog/nvidia-releases-open-source-gpu-kernel-modules/")
 OPEN_DEFAULT_BRANCH = (560, DRIVER_CONTAINER)
 

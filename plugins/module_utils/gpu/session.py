@@ -1,10 +1,10 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""NVML kept open between looks: the library, the handles of the cards, what they are, and their events.
+"""NVML kept open between looks: the library, the handles of the GPUs, what they are, and their events.
 
-Opening costs seconds per card without persistence mode, so it is done once, and again only where it may bring a card
-back: a driver that was opened before a card was lost, reset or plugged in does not find it by itself.
+Opening costs seconds per GPU without persistence mode, so it is done once, and again only where it may bring a GPU
+back: a driver that was opened before a GPU was lost, reset or plugged in does not find it by itself.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from functools import partial
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import driver, nvml, nvml_messages, pci
-from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.readings import IDENTITY, Card, Question, within
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.readings import IDENTITY, Gpu, Question, within
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.pci_address import normal_address
 
-# A card that does not answer is looked for anew this often.
+# A GPU that does not answer is looked for anew this often.
 RETRY_S = 60.0
 UNINITIALIZED = 1
-# More is no answer. Boards for this many cards in one host are not built.
-CARDS_MOST = 256
+# More is no answer. Boards for this many GPUs in one host are not built.
+GPUS_MOST = 256
 
 
 class Session:
@@ -33,23 +33,23 @@ class Session:
         self.lib = lib
         self.root = root
         self.trace = trace
-        # Cards that are not asked, because asking them ends or stops the process: index -> the error that it was.
+        # GPUs that are not asked, because asking them ends or stops the process: index -> the error that it was.
         self.avoid: dict[int, dict[str, Any]] = {}
         self.cuda: str | None = None
         self._opened_at: float | None = None
         self._number = 0
-        self._cards: dict[int, Card] = {}
+        self._gpus: dict[int, Gpu] = {}
         self._identities: dict[int, dict[str, dict[str, Any]]] = {}
         self._failed = False
         self._bus: Any = None
         self._turn = threading.Condition()
         self._closing = False
         self._waiting = False
-        # Whether the cards have been looked at since NVML was opened: before, there is none to have events of.
+        # Whether the GPUs have been looked at since NVML was opened: before, there is none to have events of.
         self._looked = False
 
     def open(self, bus: Any = None) -> dict[str, Any] | None:
-        """Opens NVML where it is not open; the error where it cannot be. `bus` says which cards there are."""
+        """Opens NVML where it is not open; the error where it cannot be. `bus` says which GPUs there are."""
         if self._opened_at is not None:
             retry = self._failed and time.monotonic() - self._opened_at >= RETRY_S
             if not retry and bus == self._bus:
@@ -66,18 +66,18 @@ class Session:
         return error
 
     def close(self) -> None:
-        """Lets go of the cards, as a reset of one of them needs it. Waits for who waits for events."""
+        """Lets go of the GPUs, as a reset of one of them needs it. Waits for who waits for events."""
         with self._turn:
             self._closing = True
             self._turn.wait_for(lambda: not self._waiting)
             if self._opened_at is not None:
                 nvml.reading(self.lib, self.lib.nvmlShutdown)
             self._opened_at, self._looked = None, False
-            self._cards, self._identities = {}, {}
+            self._gpus, self._identities = {}, {}
             self._closing = False
 
     def handle(self, index: int) -> Any:
-        return self._cards[index].handle if index in self._cards else None
+        return self._gpus[index].handle if index in self._gpus else None
 
     def _look(self, index: int, questions: Mapping[str, Question]) -> dict[str, Any]:
         """{index, identity: {key: reading}, readings: {key: reading}, lost: the reading that said so, or null}."""
@@ -87,7 +87,7 @@ class Session:
             row["lost"] = {"state": "unknown", "code": None, "text": row["error"]["text"]}
             row["readings"] = dict.fromkeys(questions, row["lost"])
             return row
-        if index not in self._cards:
+        if index not in self._gpus:
             if self.trace:
                 self.trace.note(index, "handle")
             answer = nvml.reading(self.lib, partial(self.lib.nvmlDeviceGetHandleByIndex, index))
@@ -96,7 +96,7 @@ class Session:
                 row["lost"] = answer
                 row["readings"] = dict.fromkeys(questions, answer)
                 return row
-            self._cards[index] = Card(answer["value"])
+            self._gpus[index] = Gpu(answer["value"])
         if index in self._identities:
             row["identity"] = self._identities[index]
         else:
@@ -107,7 +107,7 @@ class Session:
         return row
 
     def _ask(self, index: int, questions: Mapping[str, Question], row: dict[str, Any]) -> dict[str, dict[str, Any]]:
-        card = self._cards[index]
+        gpu = self._gpus[index]
         found = {}
         for key, ask in questions.items():
             if row["lost"]:
@@ -116,24 +116,24 @@ class Session:
                 continue
             if self.trace:
                 self.trace.note(index, key)
-            found[key] = nvml.reading(self.lib, partial(ask, self.lib, card))
+            found[key] = nvml.reading(self.lib, partial(ask, self.lib, gpu))
             if found[key].get("state") == "lost":
                 self._failed = True
                 row["lost"] = found[key]
             elif found[key].get("code") == UNINITIALIZED:
-                # The handle is of a card that was reset meanwhile.
+                # The handle is of a GPU that was reset meanwhile.
                 self._failed = True
         return found
 
     def devices(self, questions: Mapping[str, Question], bus: list[dict[str, Any]] | None) -> dict[str, Any]:
-        """{"error", "devices"}: a row for each card that NVML knows, those that it lost included.
+        """{"error", "devices"}: a row for each GPU that NVML knows, those that it lost included.
 
         A row is {index, uuid, minor, pci_address, name, slug, architecture, compute_capability, memory_mib, numa_node,
         cpus, not_applicable (of these), error, readings}.
         """
         if self.trace:
             self.trace.clear()
-        count = nvml.reading(self.lib, lambda: int(within(int(self.lib.nvmlDeviceGetCount()), CARDS_MOST)))
+        count = nvml.reading(self.lib, lambda: int(within(int(self.lib.nvmlDeviceGetCount()), GPUS_MOST)))
         if "value" not in count:
             self.close()
             return {"error": nvml.failure_of(count), "devices": []}
@@ -154,7 +154,7 @@ class Session:
             with self._turn:
                 self._turn.wait_for(lambda: self._looked and not self._closing)
                 self._waiting = True
-                handles = [card.handle for card in list(self._cards.values())]
+                handles = [gpu.handle for gpu in list(self._gpus.values())]
                 if number != self._number:
                     number, events = self._number, None
             if events is None:
@@ -170,11 +170,11 @@ class Session:
             if "value" in answer:
                 yield answer["value"]
             elif broken:
-                # A lost card ends the wait for all: begin anew, after a while, with those that are left.
+                # A lost GPU ends the wait for all: begin anew, after a while, with those that are left.
                 time.sleep(wait_ms / 1000)
 
     def _register(self, handles: list[Any]) -> Any:
-        """A set that hears of every card that has events; None where none has."""
+        """A set that hears of every GPU that has events; None where none has."""
         xid = self.lib.nvmlEventTypeXidCriticalError
         events = self.lib.nvmlEventSetCreate()
         registered = 0
@@ -213,7 +213,7 @@ def _named(row: dict[str, Any], root: str) -> dict[str, Any]:
 
 
 def _identify(rows: list[dict[str, Any]], bus: list[dict[str, Any]] | None, root: str) -> None:
-    """Gives each row `known`: {key: value}, with null for what is not known. A lost card cannot say who it is, but it
+    """Gives each row `known`: {key: value}, with null for what is not known. A lost GPU cannot say who it is, but it
     has its place on the bus, and the driver wrote down what it was."""
     for row in rows:
         row["known"] = {key: row["identity"].get(key, {}).get("value") for key in IDENTITY}
@@ -221,11 +221,11 @@ def _identify(rows: list[dict[str, Any]], bus: list[dict[str, Any]] | None, root
     missing = [row["address"] for row in pci.gpus(bus) if row["address"] not in answering]
     silent = [row for row in rows if row["known"]["pci_address"] is None]
     if len(missing) == len(silent):
-        # NVML numbers the cards by their addresses.
+        # NVML numbers the GPUs by their addresses.
         for row, address in zip(silent, missing):
             row["known"]["pci_address"] = address
             if (row["lost"] or {}).get("state") != "lost":
                 # It may be another's: what cannot be opened is named by its place alone.
                 continue
-            for key, value in driver.card(address, root).items():
+            for key, value in driver.gpu(address, root).items():
                 row["known"][key] = row["known"][key] or value

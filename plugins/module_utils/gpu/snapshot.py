@@ -1,16 +1,16 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One look at a host's cards, for the rules that judge their health.
+"""One look at a host's GPUs, for the rules that judge their health.
 
 A snapshot is {schema, boot_id, time (Unix seconds), uptime (seconds since boot, time asleep included), driver and pci
 as in gpu_facts (pci is null where the bus cannot be read), device_files: {path: whether it is there with its right
 number}, fabric_manager: {needed, running}, devices}. A device is {index, uuid, minor, pci_address, name, slug,
 architecture, compute_capability, memory_mib, numa_node, cpus, not_applicable, error, readings}.
 
-A reading is {"value": ...}, or {"state", "code", "text"} with the state not_applicable (this card or driver has no such
-thing), lost (the card no longer answers) or unknown (the question failed, or its answer makes no sense). What is only
-asked in a slow look is absent from a quick one. Of a card that is lost, what is known of it without NVML is told.
+A reading is {"value": ...}, or {"state", "code", "text"} with the state not_applicable (this GPU or driver has no such
+thing), lost (the GPU no longer answers) or unknown (the question failed, or its answer makes no sense). What is only
+asked in a slow look is absent from a quick one. Of a GPU that is lost, what is known of it without NVML is told.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class _Files:
         return known
 
     def _device_files(self, slow: bool) -> dict[str, bool]:
-        """Capabilities of MIG are a file each, so they are listed anew only where the cards or modules are others."""
+        """Capabilities of MIG are a file each, so they are listed anew only where the GPUs or modules are others."""
         now = device_nodes.registered(self.root)
         if slow or now != self._nodes_of:
             try:
@@ -115,8 +115,8 @@ def without_nvml(error: dict[str, Any] | None, root: str = "/") -> dict[str, Any
 class Reader:
     """Takes looks, and keeps NVML open in between. Not for the process that must not hang: see nvml.in_child.
 
-    `lib` is pynvml; `trace` is told each question, so that whoever waits knows which card hangs. `avoid` are the cards
-    that are not to be asked: {index: the error to tell in their place}. Opening costs seconds per card without
+    `lib` is pynvml; `trace` is told each question, so that whoever waits knows which GPU hangs. `avoid` are the GPUs
+    that are not to be asked: {index: the error to tell in their place}. Opening costs seconds per GPU without
     persistence mode, a look some milliseconds.
     """
 
@@ -128,9 +128,9 @@ class Reader:
         self._files = _Files(root)
 
     def read(self, slow: bool = False, more: Mapping[str, Question] | None = None) -> dict[str, Any]:
-        """One snapshot; `slow` asks also what costs the card something, `more` are questions that no look asks.
+        """One snapshot; `slow` asks also what costs the GPU something, `more` are questions that no look asks.
 
-        What a card does raises nothing.
+        What a GPU does raises nothing.
         """
         found = self._files.read(slow=slow)
         bus = found["pci"]
@@ -145,7 +145,7 @@ class Reader:
         return found
 
     def close(self) -> None:
-        """Lets go of the cards: a card cannot be reset while a process has it open."""
+        """Lets go of the GPUs: a GPU cannot be reset while a process has it open."""
         self.session.close()
 
     def events(self, wait_ms: int) -> Iterator[dict[str, Any]]:

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How near the cards of a host are to one another, as a score for each pair: more is nearer.
+"""How near the GPUs of a host are to one another, as a score for each pair: more is nearer.
 
 A score is 100 for each NVLink that joins the pair, plus the points of the way over PCIe. NVLinks through NVSwitches
-join every pair of cards that is attached to them. The points are those that NVIDIA's go-gpuallocator gives
+join every pair of GPUs that is attached to them. The points are those that NVIDIA's go-gpuallocator gives
 (github.com/NVIDIA/go-gpuallocator, gpuallocator/besteffort_policy.go), the names those of `nvidia-smi topo -m`.
 """
 
@@ -29,10 +29,10 @@ LEVELS: dict[int, tuple[str, int]] = {
 
 
 def nvlinks(rows: list[dict[str, Any]]) -> list[list[int]]:
-    """How many NVLinks join each pair of cards. A row is {pci_address, nvlinks: [{active, remote}] or null}."""
-    cards = {row["pci_address"] for row in rows}
+    """How many NVLinks join each pair of GPUs. A row is {pci_address, nvlinks: [{active, remote}] or null}."""
+    gpus = {row["pci_address"] for row in rows}
     remotes = [Counter(link["remote"] for link in row["nvlinks"] or () if link["active"]) for row in rows]
-    switched = [sum(count for remote, count in found.items() if remote not in cards) for found in remotes]
+    switched = [sum(count for remote, count in found.items() if remote not in gpus) for found in remotes]
     return [
         [
             0 if row is other else remotes[one][other["pci_address"]] + min(switched[one], switched[number])
@@ -43,10 +43,10 @@ def nvlinks(rows: list[dict[str, Any]]) -> list[list[int]]:
 
 
 def build(rows: list[dict[str, Any]], levels: dict[tuple[int, int], int | None]) -> dict[str, Any]:
-    """{"scores": a row and a column for each card, "kinds": {score: {"nvlinks", "pcie"}}}.
+    """{"scores": a row and a column for each GPU, "kinds": {score: {"nvlinks", "pcie"}}}.
 
     `levels` maps two places in `rows`, the smaller first, to NVML's level, which is None where it is not known; a pair
-    that is not in it has no score, since one of its cards does not answer. JSON has texts for keys, so scores are texts
+    that is not in it has no score, since one of its GPUs does not answer. JSON has texts for keys, so scores are texts
     in `kinds`.
     """
     links = nvlinks(rows)

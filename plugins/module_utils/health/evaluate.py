@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One verdict on a host and on each of its cards, from what is seen, what is logged, and what was so before.
+"""One verdict on a host and on each of its GPUs, from what is seen, what is logged, and what was so before.
 
 The report is {schema, verdict: ok|degraded|fatal|unknown, since, reasons, suspected, checks, devices: [{uuid, index,
 pci_address, verdict, since, reasons, suspected, checks}]}. A reason is {code, verdict, state: "fail", evidence: {value,
@@ -30,13 +30,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import 
     VERDICTS,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.history import Clock, HistoryError
-from ansible_collections.baremetal.gpu.plugins.module_utils.health.rules import Card, Finding
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.rules import Finding, Gpu
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.pci_address import normal_address
 
 __all__ = ["SCHEMA", "HistoryError", "clear", "judge", "judge_once", "xid_counts"]
 
 SCHEMA = 1
-# What a broken library answers in place of a UUID must not pass for another card.
+# What a broken library answers in place of a UUID must not pass for another GPU.
 _UUID = re.compile(r"^GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 # CLOCK_BOOTTIME goes on while the machine sleeps.
 _BOOTTIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -118,7 +118,7 @@ def clear(
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Lift faults after somebody mended their cause: the history without them, and [{device, code}] that were lifted.
 
-    `device` is a UUID or a PCI address; None is the node and every card. A card that is not there any more, and has
+    `device` is a UUID or a PCI address; None is the node and every GPU. A GPU that is not there any more, and has
     no fault left, is forgotten with this. What is still wrong is found again by the next look.
     """
     kept.check(history)
@@ -153,7 +153,7 @@ def xid_counts(history: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-# --- which boot, which card -------------------------------------------------------------------------------------------
+# --- which boot, which GPU -------------------------------------------------------------------------------------------
 
 
 def _boot_id(look: dict[str, Any] | None, events: list[dict[str, Any]], history: dict[str, Any]) -> str | None:
@@ -185,7 +185,7 @@ def _new(events: list[dict[str, Any]], history: dict[str, Any]) -> Iterable[dict
 
 
 def _by_address(history: dict[str, Any], address: str | None) -> str | None:
-    """The key of the card at an address; the newest where a card took another one's place."""
+    """The key of the GPU at an address; the newest where a GPU took another one's place."""
     found = [key for key, one in history["devices"].items() if address and one["identity"]["pci_address"] == address]
     return max(
         found, key=lambda key: (history["devices"][key]["boot"], history["devices"][key]["present"]), default=None
@@ -203,7 +203,7 @@ def _record_of(event: dict[str, Any], history: dict[str, Any]) -> dict[str, Any]
     key = uuid if uuid in devices and devices[uuid]["identity"]["pci_address"] in (None, address) else None
     key = key or _by_address(history, address)
     if key is None:
-        # No look has shown this card yet; its record is found again by its address.
+        # No look has shown this GPU yet; its record is found again by its address.
         if history["bus"] is not None:
             if address not in history["bus"]["gpus"]:
                 return None
@@ -221,7 +221,7 @@ def _is_unseen(one: dict[str, Any]) -> bool:
 
 
 def _identify(look: dict[str, Any], history: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Key -> the look's row, for every row. Records are made, and those made by address become the card's own."""
+    """Key -> the look's row, for every row. Records are made, and those made by address become the GPU's own."""
     seen: dict[str, dict[str, Any]] = {}
     devices = history["devices"]
     if history["bus"] is not None:
@@ -243,14 +243,14 @@ def _identify(look: dict[str, Any], history: dict[str, Any]) -> dict[str, dict[s
             if before and devices[before]["identity"]["uuid"] is None:
                 kept.merge_records(devices[uuid], devices.pop(before))
             elif before and devices[before]["boot"] < history["boot"]:
-                # While the host was off, another card took its place.
+                # While the host was off, another GPU took its place.
                 del devices[before]
         devices[uuid]["identity"] = {"uuid": uuid, "index": row.get("index"), "pci_address": address}
         seen[uuid] = row
     for row in rows:
         if row in seen.values():
             continue
-        # A card that is lost tells little of itself: it is known by its place, or by the number it had.
+        # A GPU that is lost tells little of itself: it is known by its place, or by the number it had.
         key = _by_address(history, row.get("pci_address"))
         if key is None or key in seen:
             key = next(
@@ -265,37 +265,37 @@ def _identify(look: dict[str, Any], history: dict[str, Any]) -> dict[str, dict[s
         one["identity"]["index"] = row["index"]
         one["identity"]["pci_address"] = one["identity"]["pci_address"] or row.get("pci_address")
         seen[key] = row
-    for row in _own_cards(look):
+    for row in _own_gpus(look):
         if _by_address(history, row["address"]) is None:
             devices[row["address"]] = kept.record(pci_address=row["address"])
     return seen
 
 
 def _placed(look: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of the cards. Where one alone tells no address, and one address alone is left, they belong together."""
+    """The rows of the GPUs. Where one alone tells no address, and one address alone is left, they belong together."""
     rows = look.get("devices") or []
     nowhere = [row for row in rows if not row.get("pci_address")]
     taken = {row.get("pci_address") for row in rows}
-    left = [row["address"] for row in _own_cards(look) if row["address"] not in taken]
+    left = [row["address"] for row in _own_gpus(look) if row["address"] not in taken]
     if len(nowhere) != 1 or len(left) != 1:
         return rows
     return [{**row, "pci_address": left[0]} if row is nowhere[0] else row for row in rows]
 
 
 def _blamed(look: dict[str, Any], history: dict[str, Any]) -> str | None:
-    """The key of the card over which the whole look came to nothing; None where it is not known."""
+    """The key of the GPU over which the whole look came to nothing; None where it is not known."""
     index = ((look.get("driver") or {}).get("nvml_error") or {}).get("device")
     if index is None:
         return None
     for key, one in history["devices"].items():
         if one["identity"]["index"] == index and one["boot"] == history["boot"]:
             return str(key)
-    # No look has shown the cards yet in this boot. NVML numbers them by their addresses.
-    cards = sorted(row["address"] for row in _own_cards(look))
-    return _by_address(history, cards[index]) if index < len(cards) else None
+    # No look has shown the GPUs yet in this boot. NVML numbers them by their addresses.
+    gpus = sorted(row["address"] for row in _own_gpus(look))
+    return _by_address(history, gpus[index]) if index < len(gpus) else None
 
 
-def _own_cards(look: dict[str, Any]) -> list[dict[str, Any]]:
+def _own_gpus(look: dict[str, Any]) -> list[dict[str, Any]]:
     return pci.gpus(look.get("pci"))
 
 
@@ -312,8 +312,8 @@ def _judge_devices(
 ) -> None:
     error = (look.get("driver") or {}).get("nvml_error")
     silent = bool(error)
-    on_bus = {row["address"] for row in _own_cards(look)}
-    # A card that is handed through to a virtual machine is not this host's to judge.
+    on_bus = {row["address"] for row in _own_gpus(look)}
+    # A GPU that is handed through to a virtual machine is not this host's to judge.
     handed = {row["address"] for row in pci.others(look.get("pci"))}
     switched = pci.needs_fabric_manager(look.get("pci"))
     bus_told = look.get("pci") is not None
@@ -323,7 +323,7 @@ def _judge_devices(
         if one["handed_through"]:
             continue
         row = seen.get(key)
-        card = Card(
+        gpu = Gpu(
             row=row
             or {
                 "pci_address": address,
@@ -345,19 +345,19 @@ def _judge_devices(
             one["boot"] = clock.boot
         if row is None:
             one["identity"]["index"] = None if not silent else one["identity"]["index"]
-        _take_in(one, card, clock, policy)
+        _take_in(one, gpu, clock, policy)
 
 
-def _take_in(one: dict[str, Any], card: Card, clock: Clock, policy: dict[str, Any]) -> None:
-    answers = card.answers()
+def _take_in(one: dict[str, Any], gpu: Gpu, clock: Clock, policy: dict[str, Any]) -> None:
+    answers = gpu.answers()
     one["answered"] = one["answered"] or answers
     one["missed"] = 0 if answers else one["missed"] + 1
     if not answers:
         kept.pause_shares(one)
-    found = health_rules.findings(card)
+    found = health_rules.findings(gpu)
     for code, finding in found.items():
         kept.apply(one, code, finding, clock, policy)
-    # What was logged of the card in an earlier boot is over when it is well in all that can be read.
+    # What was logged of the GPU in an earlier boot is over when it is well in all that can be read.
     sick = any(
         finding is not None and finding.state == "fail" and policy["checks"][code]["verdict"] == "fatal"
         for code, finding in found.items()
@@ -372,15 +372,15 @@ def _judge_node(
 ) -> None:
     node = history["node"]
     error = (look.get("driver") or {}).get("nvml_error")
-    has_cards = bool(_own_cards(look) or history["devices"])
-    # Without a card there is nothing that NVML could tell; where the bus cannot be read, there may be one.
-    missed = bool(error) and (has_cards or look.get("pci") is None)
+    has_gpus = bool(_own_gpus(look) or history["devices"])
+    # Without a GPU there is nothing that NVML could tell; where the bus cannot be read, there may be one.
+    missed = bool(error) and (has_gpus or look.get("pci") is None)
     node["answered"] = node["answered"] or not missed
     node["missed"] = node["missed"] + 1 if missed else 0
-    found = health_rules_node.findings(look, policy, has_cards, blamed is not None)
+    found = health_rules_node.findings(look, policy, has_gpus, blamed is not None)
     for code, finding in found.items():
         kept.apply(node, code, finding, clock, policy)
-    # As with the cards: an NVSwitch's error of an earlier boot is over when all is well that can be read.
+    # As with the GPUs: an NVSwitch's error of an earlier boot is over when all is well that can be read.
     switched = any(row["kind"] == "nvswitch" for row in look.get("pci") or ())
     well = not missed and not any(finding is not None and finding.state == "fail" for finding in found.values())
     for code in EVENT_CODES:
@@ -411,7 +411,7 @@ def _part(
     clock: Clock,
     policy: dict[str, Any],
 ) -> dict[str, Any]:
-    """What the report says of the node, or of one card. `others` are verdicts that this one cannot be better than."""
+    """What the report says of the node, or of one GPU. `others` are verdicts that this one cannot be better than."""
     reasons = [_reason(code, fault, uuid) for code, fault in one["faults"].items()]
     reasons.sort(key=lambda row: (-VERDICTS.index(row["verdict"]), row["evidence"]["since"], row["code"]))
     unknown = not one["answered"] or one["missed"] >= policy["thresholds"]["unknown_looks"]

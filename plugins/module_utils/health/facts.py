@@ -21,8 +21,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.evaluate impo
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 KERNEL_LOG = "dev/kmsg"
-# Of a card's part in a report. The rest says how the verdict came about, and is only told with the details.
-_OF_CARD = ("uuid", "index", "pci_address", "verdict", "reasons")
+# Of a GPU's part in a report. The rest says how the verdict came about, and is only told with the details.
+_OF_GPU = ("uuid", "index", "pci_address", "verdict", "reasons")
 PROBLEMS_MOST = 16
 
 
@@ -96,4 +96,4 @@ def told(report: dict[str, Any], details: bool, **more: Any) -> dict[str, Any]:
     if details:
         return {**more, **report}
     node = {key: row for key, row in report.items() if key not in ("checks", "suspected")}
-    return {**more, **node, "devices": [{key: row.get(key) for key in _OF_CARD} for row in report["devices"]]}
+    return {**more, **node, "devices": [{key: row.get(key) for key in _OF_GPU} for row in report["devices"]]}

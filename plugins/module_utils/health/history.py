@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is remembered between two looks, and how findings become faults and faults end.
 
-The history is a dict that goes to JSON and back unchanged. It has one record for the node and one for every card, by
+The history is a dict that goes to JSON and back unchanged. It has one record for the node and one for every GPU, by
 UUID, or by PCI address as long as no UUID is known. A record:
 
     identity   {uuid, index, pci_address}
-    answered   whether the card was ever reached; missed: looks in a row in which it was not
+    answered   whether the GPU was ever reached; missed: looks in a row in which it was not
     present    whether the last look had it; boot: the last boot in which one had it
     handed_through  whether it belongs to a virtual machine, so that nothing is said of it
     verdict    {verdict, since} as last reported
@@ -142,7 +142,7 @@ def begin_boot(history: dict[str, Any], boot_id: str | None) -> None:
 
 
 def merge_records(into: dict[str, Any], other: dict[str, Any]) -> None:
-    """Take over what was recorded by address before the card told its UUID."""
+    """Take over what was recorded by address before the GPU told its UUID."""
     for part in ("faults", "past"):
         for key, value in other[part].items():
             into[part].setdefault(key, value)
@@ -246,7 +246,7 @@ def apply(one: dict[str, Any], code: str, finding: Finding | None, clock: Clock,
     if finding.state == "ok":
         over = _is_over(one, code, clock, policy)
     elif finding.state == "not_applicable":
-        # A card of another mode or driver than at the time of the fault: only a new boot makes that an answer.
+        # A GPU of another mode or driver than at the time of the fault: only a new boot makes that an answer.
         over = fault is not None and fault["boot"] != clock.boot
     else:
         return

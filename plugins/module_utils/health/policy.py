@@ -26,7 +26,7 @@ DEFAULTS: dict[str, Any] = {
         "ecc_volatile_uncorrected": 0,
         "ecc_sram_uncorrected": 0,
         "retired_pages": 63,
-        # Degrees below the card's own limit; and limits for cards that tell none (null: not judged).
+        # Degrees below the GPU's own limit; and limits for GPUs that tell none (null: not judged).
         "temperature_margin_c": 0,
         "temperature_c": None,
         "memory_temperature_c": None,
@@ -36,7 +36,7 @@ DEFAULTS: dict[str, Any] = {
         "load_percent": 50,
         # Packets repeated in a minute and lane, by PCIe generation.
         "pcie_replays_per_lane": {"1": 0.15, "2": 0.3, "3": 0.48, "4": 0.96, "5": 1.92, "6": 3.84},
-        # Errors in a minute, all links of a card together.
+        # Errors in a minute, all links of a GPU together.
         "nvlink_crc_errors": 6000,
         "nvlink_replay_errors": 1,
         "nvlink_recovery_errors": 1,

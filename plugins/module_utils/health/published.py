@@ -33,8 +33,8 @@ VERDICTS = ("ok", "degraded", "fatal", "unknown")
 AHEAD_S = 300.0
 HOST = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?"
 UUID = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}"
-# An operator may name a card by its address as well.
-NAME_OF_CARD = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}"
+# An operator may name a GPU by its address as well.
+NAME_OF_GPU = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}"
 PCI_ADDRESS = r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-1][0-9A-Fa-f]\.[0-7]"
 AGENT_ID = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}"
 # Not fewer than an agent remembers; see health_history.py.
@@ -77,7 +77,7 @@ order_shape = object_of(
     },
     keep=True,
 )
-clear_shape = object_of({"id": text()}, {"device": or_null(text(NAME_OF_CARD, 100, "the name of a card"))})
+clear_shape = object_of({"id": text()}, {"device": or_null(text(NAME_OF_GPU, 100, "the name of a GPU"))})
 _orders = object_of({}, {"order": or_null(order_shape), "clear": or_null(clear_shape)})
 _verdict = object_of(
     {

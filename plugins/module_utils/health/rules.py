@@ -1,9 +1,9 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The health checks of one card: what a look at it says, without regard to earlier verdicts.
+"""The health checks of one GPU: what a look at it says, without regard to earlier verdicts.
 
-A rule takes a Card and returns a Finding, or raises NoFinding where there is nothing to say. Debouncing, recovery and
+A rule takes a GPU and returns a Finding, or raises NoFinding where there is nothing to say. Debouncing, recovery and
 escalation are health_history.py's.
 """
 
@@ -52,11 +52,11 @@ class NoFinding(Exception):
 
 
 @dataclass
-class Card:
-    """One card in one look.
+class Gpu:
+    """One GPU in one look.
 
-    `row` is the snapshot's, `peers` those of all cards. `memory` is what the rules keep of earlier looks of the same
-    boot; they change it in place. `uptime` is in seconds since boot. `listed`: NVML knows the card; `silent`: NVML
+    `row` is the snapshot's, `peers` those of all GPUs. `memory` is what the rules keep of earlier looks of the same
+    boot; they change it in place. `uptime` is in seconds since boot. `listed`: NVML knows the GPU; `silent`: NVML
     could not be asked at all; `on_bus` is None where the bus cannot be read. `switched`: the host has NVSwitches.
     """
 
@@ -96,7 +96,7 @@ class Card:
         return value
 
     def number(self, key: str, name: str) -> int:
-        """A count, one part of a reading that has several; not applicable where the card does not tell it."""
+        """A count, one part of a reading that has several; not applicable where the GPU does not tell it."""
         value = self._part(key, name)
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < NO_COUNT:
             raise NoFinding("unknown")
@@ -113,7 +113,7 @@ class Card:
         return self.policy["thresholds"][name]
 
     def error_code(self) -> int | None:
-        """NVML's code of the failure that concerns the card as a whole, from whichever question met it first."""
+        """NVML's code of the failure that concerns the GPU as a whole, from whichever question met it first."""
         error = self.row.get("error") or {}
         if error.get("code") in (LOST, RESET_REQUIRED):
             return int(error["code"])
@@ -123,7 +123,7 @@ class Card:
         return error.get("code")
 
     def answers(self) -> bool:
-        """Whether the card can be reached, so that its readings mean something."""
+        """Whether the GPU can be reached, so that its readings mean something."""
         return self.listed and bool(self.row.get("uuid")) and self.error_code() not in (LOST, RESET_REQUIRED)
 
     def per_minute(self, name: str, count: int) -> float:
@@ -140,77 +140,77 @@ class Card:
         return float((count - before["count"]) * 60.0 / span)
 
 
-Rule = Callable[[Card], Finding]
+Rule = Callable[[Gpu], Finding]
 
 
 def _when(failed: bool, value: Any, threshold: Any, text: str, **more: Any) -> Finding:
     return Finding("fail" if failed else "ok", value, threshold, text, **more)
 
 
-# --- can the card be reached ------------------------------------------------------------------------------------------
+# --- can the GPU be reached ------------------------------------------------------------------------------------------
 
 
-def gpu_missing(card: Card) -> Finding:
-    if card.listed:
+def gpu_missing(gpu: Gpu) -> Finding:
+    if gpu.listed:
         return Finding("ok")
-    where = card.row.get("pci_address")
-    if card.on_bus is False:
-        return Finding("fail", where, "listed", f"the card at {where} is no longer on the PCI bus")
-    if card.silent:
+    where = gpu.row.get("pci_address")
+    if gpu.on_bus is False:
+        return Finding("fail", where, "listed", f"the GPU at {where} is no longer on the PCI bus")
+    if gpu.silent:
         raise NoFinding("unknown")
-    known = "is on the PCI bus" if card.on_bus else "was there before"
-    return Finding("fail", where, "listed", f"the card at {where} {known}, and NVML does not list it")
+    known = "is on the PCI bus" if gpu.on_bus else "was there before"
+    return Finding("fail", where, "listed", f"the GPU at {where} {known}, and NVML does not list it")
 
 
-def _is_unanswered(card: Card) -> bool:
-    """Whether a look came to nothing over this card. It is perhaps not asked any more then, and its error says so."""
-    return (card.row.get("error") or {}).get("device") is not None
+def _is_unanswered(gpu: Gpu) -> bool:
+    """Whether a look came to nothing over this GPU. It is perhaps not asked any more then, and its error says so."""
+    return (gpu.row.get("error") or {}).get("device") is not None
 
 
-def _error(card: Card, code: int, text: str) -> Finding:
-    if not card.listed or _is_unanswered(card):
+def _error(gpu: Gpu, code: int, text: str) -> Finding:
+    if not gpu.listed or _is_unanswered(gpu):
         raise NoFinding("unknown")
-    return _when(card.error_code() == code, code, None, f"NVML says: {text} (code {code})")
+    return _when(gpu.error_code() == code, code, None, f"NVML says: {text} (code {code})")
 
 
-def gpu_lost(card: Card) -> Finding:
-    return _error(card, LOST, "the card is lost")
+def gpu_lost(gpu: Gpu) -> Finding:
+    return _error(gpu, LOST, "the GPU is lost")
 
 
-def gpu_reset_required(card: Card) -> Finding:
-    return _error(card, RESET_REQUIRED, "the card requires a reset")
+def gpu_reset_required(gpu: Gpu) -> Finding:
+    return _error(gpu, RESET_REQUIRED, "the GPU requires a reset")
 
 
-def gpu_power_missing(card: Card) -> Finding:
-    return _error(card, INSUFFICIENT_POWER, "the card lacks external power")
+def gpu_power_missing(gpu: Gpu) -> Finding:
+    return _error(gpu, INSUFFICIENT_POWER, "the GPU lacks external power")
 
 
-def _unanswered(card: Card, name: str) -> Finding:
-    error = card.row.get("error") or {}
-    if _is_unanswered(card) and error["name"] == name:
+def _unanswered(gpu: Gpu, name: str) -> Finding:
+    error = gpu.row.get("error") or {}
+    if _is_unanswered(gpu) and error["name"] == name:
         return Finding("fail", error["asked"], None, error["text"])
-    if not card.answers():
+    if not gpu.answers():
         raise NoFinding("unknown")
     return Finding("ok")
 
 
-def gpu_hang(card: Card) -> Finding:
-    return _unanswered(card, "timeout")
+def gpu_hang(gpu: Gpu) -> Finding:
+    return _unanswered(gpu, "timeout")
 
 
-def gpu_crash(card: Card) -> Finding:
-    return _unanswered(card, "crashed")
+def gpu_crash(gpu: Gpu) -> Finding:
+    return _unanswered(gpu, "crashed")
 
 
-# NVML's codes that speak of the asker and not of the card: no permission, timeout, out of memory.
-_NOT_THE_CARDS = (4, 10, 20)
+# NVML's codes that speak of the asker and not of the GPU: no permission, timeout, out of memory.
+_NOT_THE_GPUS = (4, 10, 20)
 
 
-def gpu_error(card: Card) -> Finding:
-    error = card.row.get("error")
-    if not card.listed or _is_unanswered(card) or (error and error.get("code") in _NOT_THE_CARDS):
+def gpu_error(gpu: Gpu) -> Finding:
+    error = gpu.row.get("error")
+    if not gpu.listed or _is_unanswered(gpu) or (error and error.get("code") in _NOT_THE_GPUS):
         raise NoFinding("unknown")
-    if card.row.get("uuid") or card.error_code() in (INSUFFICIENT_POWER, LOST, RESET_REQUIRED):
+    if gpu.row.get("uuid") or gpu.error_code() in (INSUFFICIENT_POWER, LOST, RESET_REQUIRED):
         return Finding("ok")
     error = error or {"code": None, "text": "no UUID", "remedy": None}
     return Finding("fail", error["code"], None, f"NVML says: {error['text']}", remedy=error.get("remedy"))
@@ -219,57 +219,57 @@ def gpu_error(card: Card) -> Finding:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def ecc_uncorrected(card: Card) -> Finding:
-    count, most = card.number("ecc_volatile", "uncorrected"), card.threshold("ecc_volatile_uncorrected")
+def ecc_uncorrected(gpu: Gpu) -> Finding:
+    count, most = gpu.number("ecc_volatile", "uncorrected"), gpu.threshold("ecc_volatile_uncorrected")
     return _when(count > most, count, most, f"{count} uncorrected memory errors since the driver was loaded")
 
 
-def ecc_sram_uncorrected(card: Card) -> Finding:
-    count, most = card.number("ecc_sram", "volatile_uncorrected"), card.threshold("ecc_sram_uncorrected")
+def ecc_sram_uncorrected(gpu: Gpu) -> Finding:
+    count, most = gpu.number("ecc_sram", "volatile_uncorrected"), gpu.threshold("ecc_sram_uncorrected")
     return _when(count > most, count, most, f"{count} uncorrected SRAM errors since the driver was loaded")
 
 
-def ecc_sram_threshold(card: Card) -> Finding:
-    over = card.flag("ecc_sram", "threshold_exceeded")
+def ecc_sram_threshold(gpu: Gpu) -> Finding:
+    over = gpu.flag("ecc_sram", "threshold_exceeded")
     return _when(over, over, False, "the SRAM has had more errors than NVIDIA allows")
 
 
-def _remapped(card: Card, name: str) -> bool:
-    if "geforce" in str(card.row.get("slug") or ""):
+def _remapped(gpu: Gpu, name: str) -> bool:
+    if "geforce" in str(gpu.row.get("slug") or ""):
         # GeForce has no spare rows; some answer all the same.
         raise NoFinding("not_applicable")
-    return card.flag("remapped_rows", name)
+    return gpu.flag("remapped_rows", name)
 
 
-def row_remap_pending(card: Card) -> Finding:
-    pending = _remapped(card, "pending")
+def row_remap_pending(gpu: Gpu) -> Finding:
+    pending = _remapped(gpu, "pending")
     return _when(pending, pending, False, "a row of memory waits for a reset to be replaced")
 
 
-def row_remap_failed(card: Card) -> Finding:
-    failed = _remapped(card, "failure")
+def row_remap_failed(gpu: Gpu) -> Finding:
+    failed = _remapped(gpu, "failure")
     return _when(failed, failed, False, "a row of memory could not be replaced")
 
 
-def retired_pages_pending(card: Card) -> Finding:
-    pending = card.flag("retired_pages", "pending")
+def retired_pages_pending(gpu: Gpu) -> Finding:
+    pending = gpu.flag("retired_pages", "pending")
     return _when(pending, pending, False, "a page of memory waits to be retired when the driver is loaded next")
 
 
-def retired_pages_limit(card: Card) -> Finding:
-    count = card.number("retired_pages", "single_bit") + card.number("retired_pages", "double_bit")
-    limit = card.threshold("retired_pages")
+def retired_pages_limit(gpu: Gpu) -> Finding:
+    count = gpu.number("retired_pages", "single_bit") + gpu.number("retired_pages", "double_bit")
+    limit = gpu.threshold("retired_pages")
     return _when(count >= limit, count, limit, f"{count} pages of memory are retired")
 
 
-def memory_unrepairable(card: Card) -> Finding:
-    bad = card.boolean("memory_unrepairable")
+def memory_unrepairable(gpu: Gpu) -> Finding:
+    bad = gpu.boolean("memory_unrepairable")
     return _when(bad, bad, False, "the GPU says that its memory has faults that cannot be repaired")
 
 
-def memory_repair_pending(card: Card) -> Finding:
+def memory_repair_pending(gpu: Gpu) -> Finding:
     parts = {"channel_pending": "a channel of its memory", "tpc_pending": "a part of its compute units"}
-    pending = [name for name in parts if card.flag("memory_repair", name)]
+    pending = [name for name in parts if gpu.flag("memory_repair", name)]
     waits = " and ".join(parts[name] for name in pending)
     return _when(bool(pending), pending, [], f"{waits} waits for a reset to be repaired")
 
@@ -277,9 +277,9 @@ def memory_repair_pending(card: Card) -> Finding:
 # --- what the driver recommends ---------------------------------------------------------------------------------------
 
 
-def gpu_recovery_action(card: Card) -> Finding:
+def gpu_recovery_action(gpu: Gpu) -> Finding:
     """What the driver wants done, for whatever reason: it stands here when the log has rolled over."""
-    wanted = card.value("recovery_action")
+    wanted = gpu.value("recovery_action")
     if isinstance(wanted, bool) or not isinstance(wanted, int):
         raise NoFinding("unknown")
     if wanted == 0:
@@ -292,36 +292,36 @@ def gpu_recovery_action(card: Card) -> Finding:
 # --- heat and power ---------------------------------------------------------------------------------------------------
 
 
-def thermal_slowdown(card: Card) -> Finding:
-    reasons = card.value("clocks_event_reasons")
-    # The general bit comes with either cause; alone it is the card's own protection.
+def thermal_slowdown(gpu: Gpu) -> Finding:
+    reasons = gpu.value("clocks_event_reasons")
+    # The general bit comes with either cause; alone it is the GPU's own protection.
     hot = bool(reasons & HW_THERMAL) or reasons & (HW_SLOWDOWN | HW_POWER_BRAKE) == HW_SLOWDOWN
-    return _when(hot, hex(reasons), hex(HW_THERMAL | HW_SLOWDOWN), "the card slows down because it is too hot")
+    return _when(hot, hex(reasons), hex(HW_THERMAL | HW_SLOWDOWN), "the GPU slows down because it is too hot")
 
 
-def power_brake(card: Card) -> Finding:
-    reasons = card.value("clocks_event_reasons")
+def power_brake(gpu: Gpu) -> Finding:
+    reasons = gpu.value("clocks_event_reasons")
     return _when(
-        bool(reasons & HW_POWER_BRAKE), hex(reasons), hex(HW_POWER_BRAKE), "the power supply slows the card down"
+        bool(reasons & HW_POWER_BRAKE), hex(reasons), hex(HW_POWER_BRAKE), "the power supply slows the GPU down"
     )
 
 
-def temperature_limit(card: Card) -> Finding:
-    """The card's own limits, or else the policy's; what the card does not tell is no reason."""
-    readings = card.row.get("readings") or {}
+def temperature_limit(gpu: Gpu) -> Finding:
+    """The GPU's own limits, or else the policy's; what the GPU does not tell is no reason."""
+    readings = gpu.row.get("readings") or {}
     limits = (readings.get("temperature_limits_c") or {}).get("value") or {}
     judged: list[tuple[str, Any, float]] = []
     first: NoFinding | None = None
     for key, name, limit, own in (
-        ("temperature_c", "the card", limits.get("slowdown"), card.threshold("temperature_c")),
-        ("memory_temperature_c", "its memory", limits.get("memory_max"), card.threshold("memory_temperature_c")),
+        ("temperature_c", "the GPU", limits.get("slowdown"), gpu.threshold("temperature_c")),
+        ("memory_temperature_c", "its memory", limits.get("memory_max"), gpu.threshold("memory_temperature_c")),
     ):
         try:
-            value = card.value(key)
+            value = gpu.value(key)
         except NoFinding as no:
             first = first or no
             continue
-        at = own if own is not None else limit - card.threshold("temperature_margin_c") if limit else None
+        at = own if own is not None else limit - gpu.threshold("temperature_margin_c") if limit else None
         if at is not None:
             judged.append((name, value, at))
     if not judged:
@@ -333,28 +333,28 @@ def temperature_limit(card: Card) -> Finding:
 # --- links ------------------------------------------------------------------------------------------------------------
 
 
-def pcie_width(card: Card) -> Finding:
-    width, most = card.number("pcie", "width"), card.number("pcie", "width_max")
+def pcie_width(gpu: Gpu) -> Finding:
+    width, most = gpu.number("pcie", "width"), gpu.number("pcie", "width_max")
     return _when(width < most, width, most, f"the PCIe link has {width} of {most} lanes")
 
 
-def pcie_generation(card: Card) -> Finding:
-    generation, most = card.number("pcie", "generation"), card.number("pcie", "generation_max")
+def pcie_generation(gpu: Gpu) -> Finding:
+    generation, most = gpu.number("pcie", "generation"), gpu.number("pcie", "generation_max")
     if generation >= most:
         return Finding("ok", generation, most)
-    if card.number("utilization_percent", "gpu") < card.threshold("load_percent"):
+    if gpu.number("utilization_percent", "gpu") < gpu.threshold("load_percent"):
         # An idle link slows down to save power, which says nothing.
         raise NoFinding("not_applicable")
     return Finding("fail", generation, most, f"the PCIe link is at generation {generation} of {most} under load")
 
 
-def pcie_replays(card: Card) -> Finding:
-    generation, lanes = card.number("pcie", "generation_max"), card.number("pcie", "width")
-    per_lane = card.threshold("pcie_replays_per_lane").get(str(generation))
+def pcie_replays(gpu: Gpu) -> Finding:
+    generation, lanes = gpu.number("pcie", "generation_max"), gpu.number("pcie", "width")
+    per_lane = gpu.threshold("pcie_replays_per_lane").get(str(generation))
     if per_lane is None:
         raise NoFinding("not_applicable")
     limit = math.ceil(lanes * per_lane)
-    rate = card.per_minute("pcie_replays", card.value("pcie_replays"))
+    rate = gpu.per_minute("pcie_replays", gpu.value("pcie_replays"))
     return _when(rate > limit, round(rate, 1), limit, f"{rate:.1f} PCIe packets repeated in a minute")
 
 
@@ -363,21 +363,21 @@ def _active(row: dict[str, Any]) -> set[int]:
     return {link["link"] for link in links if link["active"]}
 
 
-def nvlink_down(card: Card) -> Finding:
-    """Which links should be up is known from the links that were, and on an SXM board from the cards beside it.
+def nvlink_down(gpu: Gpu) -> Finding:
+    """Which links should be up is known from the links that were, and on an SXM board from the GPUs beside it.
 
-    A PCIe card without a bridge reports all links down, and one with a bridge some of them; neither is a fault.
+    A PCIe GPU without a bridge reports all links down, and one with a bridge some of them; neither is a fault.
     """
-    links = card.value("nvlinks")
-    mig = ((card.row.get("readings") or {}).get("mig") or {}).get("value") or {}
+    links = gpu.value("nvlinks")
+    mig = ((gpu.row.get("readings") or {}).get("mig") or {}).get("value") or {}
     if not links or mig.get("enabled"):
         raise NoFinding("not_applicable")
-    active = _active(card.row)
-    seen = active | set(card.memory.get("nvlinks_seen", ()))
-    card.memory["nvlinks_seen"] = sorted(seen)
+    active = _active(gpu.row)
+    seen = active | set(gpu.memory.get("nvlinks_seen", ()))
+    gpu.memory["nvlinks_seen"] = sorted(seen)
     should = len(seen)
-    if card.switched or "sxm" in str(card.row.get("slug") or ""):
-        same = (peer for peer in card.peers if peer.get("slug") == card.row.get("slug"))
+    if gpu.switched or "sxm" in str(gpu.row.get("slug") or ""):
+        same = (peer for peer in gpu.peers if peer.get("slug") == gpu.row.get("slug"))
         should = max([should, *(len(_active(peer)) for peer in same)])
     if not should:
         raise NoFinding("not_applicable")
@@ -399,8 +399,8 @@ _LINK_ERRORS = (
 )
 
 
-def nvlink_errors(card: Card) -> Finding:
-    links = card.value("nvlinks")
+def nvlink_errors(gpu: Gpu) -> Finding:
+    links = gpu.value("nvlinks")
     found: list[Finding] = []
     told = False
     for key, threshold, name in _LINK_ERRORS:
@@ -408,9 +408,9 @@ def nvlink_errors(card: Card) -> Finding:
         if not counts:
             continue
         told = True
-        limit = card.threshold(threshold)
+        limit = gpu.threshold(threshold)
         try:
-            rate = card.per_minute(threshold, sum(counts))
+            rate = gpu.per_minute(threshold, sum(counts))
         except NoFinding:
             continue
         found.append(_when(rate >= limit, round(rate, 1), limit, f"{rate:.1f} {name} on NVLinks in a minute"))
@@ -421,21 +421,21 @@ def nvlink_errors(card: Card) -> Finding:
     return next((finding for finding in found if finding.state == "fail"), found[0])
 
 
-def fabric_state(card: Card) -> Finding:
-    fabric = card.value("fabric")
+def fabric_state(gpu: Gpu) -> Finding:
+    fabric = gpu.value("fabric")
     state, status = fabric["state"], fabric.get("status") or 0
     if state == "not_supported":
         raise NoFinding("not_applicable")
-    if state != "completed" and card.uptime < card.threshold("fabric_grace_s"):
+    if state != "completed" and gpu.uptime < gpu.threshold("fabric_grace_s"):
         raise NoFinding("unknown")
     shown = state if not status else f"{state} with status {status}"
     return _when(
-        state != "completed" or status != 0, shown, "completed", f"the card's way into the NVSwitch fabric is {shown}"
+        state != "completed" or status != 0, shown, "completed", f"the GPU's way into the NVSwitch fabric is {shown}"
     )
 
 
-def fabric_unhealthy(card: Card) -> Finding:
-    fabric = card.value("fabric")
+def fabric_unhealthy(gpu: Gpu) -> Finding:
+    fabric = gpu.value("fabric")
     if fabric["state"] == "not_supported":
         raise NoFinding("not_applicable")
     flags = list(fabric.get("unhealthy") or ())
@@ -445,16 +445,16 @@ def fabric_unhealthy(card: Card) -> Finding:
 # --- settings ---------------------------------------------------------------------------------------------------------
 
 
-def persistence_mode(card: Card) -> Finding:
-    wanted = card.policy["expected"]["persistence_mode"]
-    mode = card.boolean("persistence_mode")
+def persistence_mode(gpu: Gpu) -> Finding:
+    wanted = gpu.policy["expected"]["persistence_mode"]
+    mode = gpu.boolean("persistence_mode")
     if wanted is None:
         raise NoFinding("not_applicable")
     return _when(mode != wanted, mode, wanted, f"persistence mode is {_on(mode)}")
 
 
-def clocks_locked(card: Card) -> Finding:
-    clocks = card.value("application_clocks_mhz")
+def clocks_locked(gpu: Gpu) -> Finding:
+    clocks = gpu.value("application_clocks_mhz")
     pairs = [
         (clocks.get(name), clocks.get(f"default_{name}"))
         for name in ("graphics", "memory")
@@ -468,13 +468,13 @@ def clocks_locked(card: Card) -> Finding:
     )
 
 
-def mig_mode(card: Card) -> Finding:
-    wanted = card.policy["expected"]["mig"]
+def mig_mode(gpu: Gpu) -> Finding:
+    wanted = gpu.policy["expected"]["mig"]
     try:
-        mig = card.value("mig")
+        mig = gpu.value("mig")
     except NoFinding as no:
         if no.state == "not_applicable" and wanted:
-            return Finding("fail", None, True, "the card has no MIG, and is expected to")
+            return Finding("fail", None, True, "the GPU has no MIG, and is expected to")
         raise
     if mig["enabled"] != mig["pending"]:
         text = f"MIG is {_on(mig['enabled'])}, and will be {_on(mig['pending'])} after a reset"
@@ -484,23 +484,23 @@ def mig_mode(card: Card) -> Finding:
     return _when(mig["enabled"] != wanted, mig["enabled"], wanted, f"MIG is {_on(mig['enabled'])}")
 
 
-def inforom_corrupt(card: Card) -> Finding:
-    valid = card.boolean("inforom_valid")
+def inforom_corrupt(gpu: Gpu) -> Finding:
+    valid = gpu.boolean("inforom_valid")
     return _when(not valid, valid, True, "the InfoROM is corrupt")
 
 
-def zombie_process(card: Card) -> Finding:
-    dead = [process["pid"] for process in card.value("processes") if not process["exists"]]
+def zombie_process(gpu: Gpu) -> Finding:
+    dead = [process["pid"] for process in gpu.value("processes") if not process["exists"]]
     return _when(bool(dead), dead, [], f"memory is held by processes that are gone: {', '.join(map(str, dead))}")
 
 
-def device_file_missing(card: Card) -> Finding:
-    if card.row.get("minor") is None:
+def device_file_missing(gpu: Gpu) -> Finding:
+    if gpu.row.get("minor") is None:
         raise NoFinding("unknown")
-    path = f"/dev/nvidia{card.row['minor']}"
-    if path not in card.device_files:
+    path = f"/dev/nvidia{gpu.row['minor']}"
+    if path not in gpu.device_files:
         raise NoFinding(None)
-    return _when(not card.device_files[path], path, "present", f"{path} is missing or has a wrong number")
+    return _when(not gpu.device_files[path], path, "present", f"{path} is missing or has a wrong number")
 
 
 def _on(value: Any) -> str:
@@ -511,7 +511,7 @@ def _mhz(values: Iterable[int]) -> str:
     return " and ".join(f"{value} MHz" for value in values)
 
 
-# Whether the card can be reached comes first: the others mean something only then.
+# Whether the GPU can be reached comes first: the others mean something only then.
 REACHED: dict[str, Rule] = {
     rule.__name__: rule
     for rule in (gpu_missing, gpu_lost, gpu_reset_required, gpu_power_missing, gpu_error, gpu_hang, gpu_crash)
@@ -549,9 +549,9 @@ READ: dict[str, Rule] = {
 }
 
 
-def _find(rule: Rule, card: Card) -> Finding | None:
+def _find(rule: Rule, gpu: Gpu) -> Finding | None:
     try:
-        return rule(card)
+        return rule(gpu)
     except NoFinding as no:
         return Finding(no.state) if no.state else None
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -559,9 +559,9 @@ def _find(rule: Rule, card: Card) -> Finding | None:
         return Finding("unknown")
 
 
-def findings(card: Card) -> dict[str, Finding | None]:
+def findings(gpu: Gpu) -> dict[str, Finding | None]:
     """What every check finds; None for one that was not asked in this look."""
-    found = {code: _find(rule, card) for code, rule in REACHED.items()}
-    sensible = card.answers()
-    found.update({code: _find(rule, card) if sensible else Finding("unknown") for code, rule in READ.items()})
+    found = {code: _find(rule, gpu) for code, rule in REACHED.items()}
+    sensible = gpu.answers()
+    found.update({code: _find(rule, gpu) if sensible else Finding("unknown") for code, rule in READ.items()})
     return found

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The health checks of a host as a whole: driver, library, NVSwitches, and the number of cards."""
+"""The health checks of a host as a whole: driver, library, NVSwitches, and the number of GPUs."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def failed_check(error: dict[str, Any] | None) -> str | None:
 
 
 def findings(
-    look: dict[str, Any], policy: dict[str, Any], has_cards: bool, blamed: bool = False
+    look: dict[str, Any], policy: dict[str, Any], has_gpus: bool, blamed: bool = False
 ) -> dict[str, Finding | None]:
-    """What every check of the host finds. `has_cards`: it has cards that the driver should drive, or had. `blamed`:
-    that the look failed is one card's fault."""
+    """What every check of the host finds. `has_gpus`: it has GPUs that the driver should drive, or had. `blamed`:
+    that the look failed is one GPU's fault."""
     found: dict[str, Finding | None] = {}
     error = (look.get("driver") or {}).get("nvml_error")
-    # As long as the others can be asked without the card, it is not the host's fault.
+    # As long as the others can be asked without the GPU, it is not the host's fault.
     guilty = None if error and blamed and not error.get("stuck") else failed_check(error)
     for code in _DRIVER_CHECKS:
-        if not has_cards:
+        if not has_gpus:
             found[code] = Finding("not_applicable")
         elif error and code == guilty:
             text = f"NVML cannot be asked: {error.get('text')}"
@@ -69,9 +69,9 @@ def findings(
             found[code] = Finding("ok" if not error or code in _PASSED.get(error.get("code"), ()) else "unknown")
     found["gpu_count"] = _count(look, policy)
     found["fabric_manager_down"] = _fabric_manager(look, policy)
-    # Without its driver a card has no files, and the driver is what is to be mended.
+    # Without its driver a GPU has no files, and the driver is what is to be mended.
     driven = bool((look.get("driver") or {}).get("loaded"))
-    found["node_device_file_missing"] = _device_files(look, driven) if has_cards else Finding("not_applicable")
+    found["node_device_file_missing"] = _device_files(look, driven) if has_gpus else Finding("not_applicable")
     return found
 
 
@@ -84,7 +84,7 @@ def _count(look: dict[str, Any], policy: dict[str, Any]) -> Finding:
     count = len(pci.gpus(look["pci"]))
     if count == expected:
         return Finding("ok", count, expected)
-    text = f"{count} cards on the PCI bus, and {expected} are expected"
+    text = f"{count} GPUs on the PCI bus, and {expected} are expected"
     return Finding("fail", count, expected, "; ".join([text, *map(pci.why_not_ours, pci.others(look["pci"]))]))
 
 
@@ -102,7 +102,7 @@ def _fabric_manager(look: dict[str, Any], policy: dict[str, Any]) -> Finding:
 
 
 def _device_files(look: dict[str, Any], driven: bool) -> Finding:
-    """Files such as /dev/nvidia0 belong to a card and are judged there."""
+    """Files such as /dev/nvidia0 belong to a GPU and are judged there."""
     files = {
         path: there
         for path, there in (look.get("device_files") or {}).items()

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A health report for people: a line for the node and for every card, and below it each reason with its remedy."""
+"""A health report for people: a line for the node and for every GPU, and below it each reason with its remedy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH = 110
 
 def table(report: dict[str, Any]) -> str:
     """The report of health.judge as text of several lines, without a newline at the end."""
-    rows = [("CARD", "ADDRESS", "UUID", "VERDICT", "SINCE")]
+    rows = [("GPU", "ADDRESS", "UUID", "VERDICT", "SINCE")]
     for device in report["devices"]:
         index = "-" if device["index"] is None else str(device["index"])
         rows.append(
@@ -32,10 +32,10 @@ def table(report: dict[str, Any]) -> str:
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
     else:
-        lines.append("It has no cards to judge.")
+        lines.append("It has no GPUs to judge.")
     lines += _reasons("the host", report)
     for device in report["devices"]:
-        lines += _reasons(f"card {device['uuid'] or device['pci_address'] or device['index']}", device)
+        lines += _reasons(f"GPU {device['uuid'] or device['pci_address'] or device['index']}", device)
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Verdicts for gpu.gather(), as facts tell them.
 
-The rules of health take as long to load as a card to ask, so they are loaded only where verdicts are asked for.
+The rules of health take as long to load as a GPU to ask, so they are loaded only where verdicts are asked for.
 """
 
 from __future__ import annotations

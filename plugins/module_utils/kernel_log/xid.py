@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an Xid means for the card, by xid_table.py and the site's policy."""
+"""What an Xid means for the GPU, by xid_table.py and the site's policy."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def is_all_clear(number: int, detail: dict[str, Any]) -> bool:
 
 
 def is_told_by_nvml(number: int, checks: dict[str, str]) -> bool:
-    """Whether NVML tells the same of this card, so that a check follows it. `checks` are the last look's states."""
+    """Whether NVML tells the same of this GPU, so that a check follows it. `checks` are the last look's states."""
     return any(checks.get(code) in ("ok", "fail") for code in TOLD_BY_NVML.get(number, ()))
 
 
 _REMEDIES = {
     "none": "nothing",
     "restart_app": "restart the application, and look for the mistake in it if it happens again",
-    "inspect": "look at the card: its seat, its power cables, its bridges and cables; then reboot the host",
-    "reset_gpu": "drain the card and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be "
+    "inspect": "look at the GPU: its seat, its power cables, its bridges and cables; then reboot the host",
+    "reset_gpu": "drain the GPU and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be "
     "reset",
     "reboot": "drain the host and reboot it",
-    "rma": "have the card replaced: resets and reboots have not helped",
+    "rma": "have the GPU replaced: resets and reboots have not helped",
 }
 
 

@@ -4,7 +4,7 @@
 """What NVIDIA's driver means by its Xid numbers, and what is done about each.
 
 Only data; xid.py applies it, and a site overrides single rows with its policy. Meaning and first action follow NVIDIA's
-public documentation; where it gives no action to a number, or several, the row takes the one that keeps a sick card
+public documentation; where it gives no action to a number, or several, the row takes the one that keeps a sick GPU
 from getting work.
 """
 
@@ -26,10 +26,10 @@ class Row(NamedTuple):
     verdict: str
     action: str
     escalation: str | None
-    cards: str
+    gpus: str
 
 
-# Xid -> name, verdict, action, escalation, the cards and drivers that it applies to (empty for all).
+# Xid -> name, verdict, action, escalation, the GPUs and drivers that it applies to (empty for all).
 _ROWS: dict[int, tuple[str, str, str, str | None, str]] = {
     1: ("push buffer stream invalid", "application", "restart_app", None, "Volta and older"),
     2: ("push buffer stream invalid", "application", "restart_app", None, "Volta and older"),
@@ -109,8 +109,8 @@ _ROWS: dict[int, tuple[str, str, str, str | None, str]] = {
     76: ("copy engine 7 fault", "application", "restart_app", "reset_gpu", ""),
     77: ("copy engine 8 fault", "application", "restart_app", "reset_gpu", ""),
     78: ("vGPU failed to start", "application", "none", None, "vGPU"),
-    79: ("card dropped off the PCIe bus", "fatal", "reboot", "inspect", ""),
-    80: ("data corrupted on the way to the card", "application", "restart_app", "inspect", ""),
+    79: ("GPU dropped off the PCIe bus", "fatal", "reboot", "inspect", ""),
+    80: ("data corrupted on the way to the GPU", "application", "restart_app", "inspect", ""),
     81: ("VGA subsystem error", "degraded", "reset_gpu", "rma", "Volta and older"),
     82: ("JPEG engine 0 fault", "application", "restart_app", "reset_gpu", "Ampere and later"),
     83: ("video decoder 1 fault", "application", "restart_app", "reset_gpu", "Turing and later"),

@@ -150,7 +150,7 @@ def _rules(app: Mapping[str, Any], features: set[str]) -> list[str]:
     if app.get("gpus", 0) > 0:
         if engine == "DOCKER":
             found.append(
-                f"gpus is {app['gpus']} with a container of type DOCKER, which is given no card. To do: set "
+                f"gpus is {app['gpus']} with a container of type DOCKER, which is given no GPU. To do: set "
                 "container.type to MESOS"
             )
         if "gpu_resources" not in features:

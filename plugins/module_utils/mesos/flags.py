@@ -177,7 +177,7 @@ def _agent_problems(flags: Mapping[str, str]) -> list[Problem]:
     elif (gpus or 0) > 0:
         found.append(
             _wrong(
-                f"resources have gpus:{gpus:g} without the isolator gpu/nvidia, so tasks would be promised cards "
+                f"resources have gpus:{gpus:g} without the isolator gpu/nvidia, so tasks would be promised GPUs "
                 "that they cannot open",
                 "add gpu/nvidia, filesystem/linux and cgroups/devices to isolation",
             )

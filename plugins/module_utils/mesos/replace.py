@@ -1,9 +1,9 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Mesos agent with another list of cards: stop it, write the list, take its checkpoint away, start it.
+"""A Mesos agent with another list of GPUs: stop it, write the list, take its checkpoint away, start it.
 
-An agent does not come back with fewer cards under the id that it had, so it gets a new one. Its tasks would be lost
+An agent does not come back with fewer GPUs under the id that it had, so it gets a new one. Its tasks would be lost
 with the old one: who calls this has drained it, and it is looked at once more here, before and after the agent is
 stopped. Each part may be done twice, so what was cut is begun again from the start.
 """
@@ -26,9 +26,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call
 
-# How the role mesos_agent names the cards beside their indices.
+# How the role mesos_agent names the GPUs beside their indices.
 UUIDS = "BAREMETAL_GPU_UUIDS"
-# Cards that no agent lists, whatever their health: the operator's own, and those in MIG mode.
+# GPUs that no agent lists, whatever their health: the operator's own, and those in MIG mode.
 HELD_BACK = "BAREMETAL_GPU_HELD_BACK"
 _GPUS = re.compile(r"(^|;)\s*gpus(\([^)]*\))?\s*:[^;]*")
 
@@ -51,7 +51,7 @@ class Place:
     @property
     def pending(self) -> str:
         """A file that is there while a change goes on."""
-        return os.path.join(self.work_dir, "baremetal-gpu-cards.json")
+        return os.path.join(self.work_dir, "baremetal-gpu-gpus.json")
 
     def answers_at(self) -> tuple[str, str | None]:
         """URL and authority of the agent's own HTTP."""
@@ -67,7 +67,7 @@ class Place:
     @property
     def lock(self) -> str:
         """Held by who changes the agent."""
-        return os.path.join(self.work_dir, "baremetal-gpu-cards.lock")
+        return os.path.join(self.work_dir, "baremetal-gpu-gpus.lock")
 
 
 def settings(path: str) -> dict[str, str]:
@@ -107,31 +107,31 @@ def pending(place: Place) -> dict[str, Any] | None:
 
 
 def listed(path: str, name: str = UUIDS) -> list[str] | None:
-    """UUIDs of the cards that the agent is started with; None where its environment does not name them."""
+    """UUIDs of the GPUs that the agent is started with; None where its environment does not name them."""
     found = settings(path)
-    return cards_of(found, name) if name in found else None
+    return gpus_of(found, name) if name in found else None
 
 
-def cards_of(variables: Mapping[str, str], name: str = UUIDS) -> list[str]:
+def gpus_of(variables: Mapping[str, str], name: str = UUIDS) -> list[str]:
     """UUIDs that a variable of the agent's environment names, in its order; none where it is not there."""
     return [uuid for uuid in variables.get(name, "").split(",") if uuid]
 
 
-def environment(text: str, cards: Mapping[int, str]) -> str:
-    """The environment file with these cards, index -> UUID. What else is in it stays, in its order."""
+def environment(text: str, gpus: Mapping[int, str]) -> str:
+    """The environment file with these GPUs, index -> UUID. What else is in it stays, in its order."""
     lines = text.splitlines()
     names = [line.partition("=")[0] for line in lines]
     for needed in ("MESOS_RESOURCES", "MESOS_ISOLATION"):
         if needed not in names:
             raise Refused(f"{needed} is not in the agent's environment", "run the role mesos_agent")
-    if cards and "gpu/nvidia" not in lines[names.index("MESOS_ISOLATION")]:
+    if gpus and "gpu/nvidia" not in lines[names.index("MESOS_ISOLATION")]:
         raise Refused("the agent was started without the isolator gpu/nvidia", "run the role mesos_agent")
     resources = lines[names.index("MESOS_RESOURCES")].partition("=")[2]
-    numbers = sorted(cards)
+    numbers = sorted(gpus)
     changed = {
         "MESOS_RESOURCES": _resources(resources, len(numbers)),
         "MESOS_NVIDIA_GPU_DEVICES": ",".join(str(number) for number in numbers) or None,
-        UUIDS: ",".join(cards[number] for number in numbers),
+        UUIDS: ",".join(gpus[number] for number in numbers),
     }
     for name, value in changed.items():
         if name in names:
@@ -156,7 +156,7 @@ def _resources(value: str, gpus: int) -> str:
 
 
 def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> dict[int, str]:
-    """Today's index -> UUID of the cards. Raises Refused for one that does not answer."""
+    """Today's index -> UUID of the GPUs. Raises Refused for one that does not answer."""
     today = index_by_uuid(devices)
     missing = sorted(set(uuids) - set(today))
     if missing:
@@ -257,8 +257,8 @@ def _text(path: str) -> str:
 
 
 class Replacement:
-    """`agent_id` is the drained agent, None where there is none with a checkpoint; `uuids` are the cards that the next
-    one lists, `devices` all cards of this host."""
+    """`agent_id` is the drained agent, None where there is none with a checkpoint; `uuids` are the GPUs that the next
+    one lists, `devices` all GPUs of this host."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class Replacement:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.place, self.agent_id, self.run, self.sleep = place, agent_id, run, sleep
-        self.cards = indices(uuids, devices)
+        self.gpus = indices(uuids, devices)
 
     def differs(self) -> bool:
         """Whether the agent's environment has another list."""
@@ -285,7 +285,7 @@ class Replacement:
             raise Refused(f"{self.place.environment} cannot be read: {what}", "run the role mesos_agent") from why
 
     def _wanted(self) -> str:
-        return environment(self._text(), self.cards)
+        return environment(self._text(), self.gpus)
 
     def check(self) -> None:
         """Raises Refused where the agent is another one than was drained, or has tasks."""
@@ -312,7 +312,7 @@ class Replacement:
             # Somebody has brought the agent back in between, and a job has started.
             self._systemctl("start")
             raise Refused(f"processes {', '.join(map(str, alive))} of its tasks live", "drain it, or leave it")
-        # The list goes first: cut in between, the agent refuses to start, and gives nobody a card that is to go.
+        # The list goes first: cut in between, the agent refuses to start, and gives nobody a GPU that is to go.
         mode = os.stat(self.place.environment).st_mode & 0o7777
         try:
             host_files.write(self.place.environment, wanted, mode)

@@ -56,7 +56,7 @@ class Cluster:
     """The members (``name`` and ``url``) of one kind: program is master, agent or marathon.
 
     :param login: user and password for HTTP of the members, or None.
-    :param gpus: how many cards an agent has to announce, None if that does not matter.
+    :param gpus: how many GPUs an agent has to announce, None if that does not matter.
     :param masters: the masters, of which the leading one has to know an agent, or the Marathon that leads. Without any
         an agent is asked for one, and of a Marathon that is not asked.
     :param age: tells for how many seconds the unit of this host has been up, None while it is not.
@@ -131,7 +131,7 @@ class Cluster:
             return {"why": f"the leading master knows it as {one_line(agent_id)}, and it is not connected"}
         has = int(numbers.get("slave/gpus_total", 0))
         if self.gpus is not None and has != self.gpus:
-            return {"why": f"it announces {has} cards, and {self.gpus} are given out"}
+            return {"why": f"it announces {has} GPUs, and {self.gpus} are given out"}
         return {"ready": True, "leads": True, "why": ""}
 
     def _registration(self, agent_id: str, url: str, state: Mapping[str, Any]) -> tuple[Any, str]:

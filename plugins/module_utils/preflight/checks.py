@@ -56,12 +56,12 @@ def judge(
         judgement.problem("variable", row["cause"], row["evidence"], row["remedy"])
     judge_system(host, options, judgement)
     judge_urls(options, judgement)
-    cards = pci.gpus(gpu["pci"])
-    present = bool(cards)
+    gpus = pci.gpus(gpu["pci"])
+    present = bool(gpus)
     if gpu["present"] is None:
         judgement.problem(
             "bus_unreadable",
-            "whether the host has cards cannot be told",
+            "whether the host has GPUs cannot be told",
             gpu["reason"],
             "mount /sys on the host, or leave the host out of the play",
         )
@@ -100,7 +100,7 @@ def judge(
             needs_of("cuda", len(missing))
             steps.append(f"install CUDA {', '.join(missing)} from {METHODS[wanted['cuda_method']]}")
     else:
-        steps.append("no NVIDIA card: GPU stages are skipped")
+        steps.append("no NVIDIA GPU: GPU stages are skipped")
     for device in pci.others(gpu["pci"]):
         judgement.caution(
             "gpu_left_out",
@@ -122,7 +122,8 @@ def judge(
         "host": options.get("host", host["hostname"]["name"]),
         "os": {key: host["os"][key] for key in ("key", "family", "codename", "machine")},
         "gpus": [
-            {"address": device["address"], "model": device["model"], "architecture": device["architecture"]} for device in cards
+            {"address": device["address"], "model": device["model"], "architecture": device["architecture"]}
+            for device in gpus
         ],
         "driver": driver,
         "cuda": toolkits,

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which CUDA toolkits go with the cards and the driver."""
+"""Which CUDA toolkits go with the GPUs and the driver."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.preflight.report imp
 def plan_cuda(
     host: dict[str, Any], gpu: dict[str, Any], wanted: dict[str, Any], driver: dict[str, Any], judgement: Judgement
 ) -> list[str]:
-    """The toolkits by version; what does not go with cards and driver goes into the judgement."""
+    """The toolkits by version; what does not go with GPUs and driver goes into the judgement."""
     if wanted["cuda_state"] == "absent":
         return []
-    cards = pci.gpus(gpu["pci"])
+    gpus = pci.gpus(gpu["pci"])
     toolkits = []
     for name in wanted["cuda_versions"]:
         version = name
@@ -50,7 +50,7 @@ def plan_cuda(
         else:
             exact = re.match(r"^\d{3}\.\d+(\.\d+)?", driver["version"])
             against = exact.group(0) if exact else driver["branch"]
-        judgement.problems += compatibility.check_cuda(cards, str(against) if against else None, version)
+        judgement.problems += compatibility.check_cuda(gpus, str(against) if against else None, version)
     return toolkits
 
 
@@ -67,7 +67,7 @@ def _libcuda_too_old(
     )
     remedy = "set cuda_versions to [], or to older ones with cuda_method: nvidia_repo"
     if name == "distro":
-        # The default: a card with an old last driver must not stop the host.
+        # The default: a GPU with an old last driver must not stop the host.
         judgement.caution("cuda_distro_skipped", f"{message}, so no toolkit is installed", version, remedy)
     else:
         judgement.problem("cuda_libcuda", message, version, remedy)

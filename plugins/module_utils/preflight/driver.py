@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which driver the cards get, and what stands between it and the kernel."""
+"""Which driver the GPUs get, and what stands between it and the kernel."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def judge_installed(host: dict[str, Any], gpu: dict[str, Any], wanted: dict[str,
 def plan_driver(
     host: dict[str, Any], gpu: dict[str, Any], wanted: dict[str, Any], options: dict[str, Any], judgement: Judgement
 ) -> dict[str, Any]:
-    """The driver that the variables and the cards lead to. What stands against it goes into the judgement."""
-    cards = pci.gpus(gpu["pci"])
+    """The driver that the variables and the GPUs lead to. What stands against it goes into the judgement."""
+    gpus = pci.gpus(gpu["pci"])
     method = wanted["nvidia_driver_method"]
     os_name = SUPPORTED[host["os"]["key"]]["name"] if host["os"]["key"] else host["os"]["name"]
     offers = compatibility.distro_drivers(host["os"]["key"]) if method == "distro" else None
@@ -58,13 +58,13 @@ def plan_driver(
     branch, version = wanted["nvidia_driver_branch"], wanted["nvidia_driver_version"]
     flavour = wanted["nvidia_driver_flavour"]
 
-    for device in compatibility.unknown(cards):
+    for device in compatibility.unknown(gpus):
         judgement.caution(
-            "card_unknown",
-            f"the card at {device['address']} is not in the collection's table, so it is taken for one that is newer "
+            "gpu_unknown",
+            f"the GPU at {device['address']} is not in the collection's table, so it is taken for one that is newer "
             "than all in it",
             f"{device['vendor']}:{device['device']}",
-            "set nvidia_driver_branch and nvidia_driver_flavour to what NVIDIA names for the card",
+            "set nvidia_driver_branch and nvidia_driver_flavour to what NVIDIA names for the GPU",
         )
 
     if not version and method == "runfile":
@@ -80,10 +80,10 @@ def plan_driver(
             )
         branch = of_version
     if branch == "auto":
-        branch = compatibility.choose_branch(cards, offered, flavour)
+        branch = compatibility.choose_branch(gpus, offered, flavour)
         if branch is None:
-            _no_branch(cards, offered, flavour, os_name, judgement)
-    elif offered is not None and branch not in offered and not compatibility.check_branch(cards, branch):
+            _no_branch(gpus, offered, flavour, os_name, judgement)
+    elif offered is not None and branch not in offered and not compatibility.check_branch(gpus, branch):
         judgement.problem(
             "branch_not_offered",
             f"{os_name} has no driver of branch {branch}; it has {_list(offered)}",
@@ -93,13 +93,13 @@ def plan_driver(
 
     packages: list[str] = []
     if branch is not None:
-        judgement.problems += compatibility.check(cards, branch, flavour, version=version or None)
+        judgement.problems += compatibility.check(gpus, branch, flavour, version=version or None)
         # Updates move the distribution's version within the branch, so no exact one is promised.
         version = version or f"{branch}.*"
         offer = next((row for row in offers or [] if row["branch"] == branch), None)
         available = tuple(offer["dkms"]) if offer else compatibility.FLAVOURS
         if flavour == "auto":
-            flavour = compatibility.choose_flavour(cards, branch, available) or "auto"
+            flavour = compatibility.choose_flavour(gpus, branch, available) or "auto"
         elif flavour not in available and offer:
             judgement.problem(
                 "flavour_not_offered",
@@ -116,7 +116,7 @@ def plan_driver(
                     "branch_end_of_life",
                     f"NVIDIA's support of branch {branch} ends in {end}",
                     branch,
-                    "plan the move to a newer branch where the cards allow it",
+                    "plan the move to a newer branch where the GPUs allow it",
                 )
             ]
     _judge_fabric(host, gpu, method, judgement)
@@ -171,30 +171,30 @@ def _list(numbers: list[int], word: str = "and") -> str:
 
 
 def _no_branch(
-    cards: list[dict[str, Any]], offered: list[int] | None, flavour: str, os_name: str, judgement: Judgement
+    gpus: list[dict[str, Any]], offered: list[int] | None, flavour: str, os_name: str, judgement: Judgement
 ) -> None:
-    first, last = compatibility.needed_range(cards)
-    label = ", ".join(sorted({str(device["model"] or device["device"]) for device in cards}))
-    if not compatibility.go_together(cards):
-        names = [*compatibility.architectures(cards), *("unknown" for _card in compatibility.unknown(cards)[:1])]
+    first, last = compatibility.needed_range(gpus)
+    label = ", ".join(sorted({str(device["model"] or device["device"]) for device in gpus}))
+    if not compatibility.go_together(gpus):
+        names = [*compatibility.architectures(gpus), *("unknown" for _gpu in compatibility.unknown(gpus)[:1])]
         judgement.problem(
-            "cards_mixed",
-            "no driver branch drives all the cards of this host together",
+            "gpus_mixed",
+            "no driver branch drives all the GPUs of this host together",
             label,
             f"put them into different hosts: {', '.join(name.capitalize() for name in names)}",
         )
         return
     need = f"branch {last}" if last is not None else f"branch {first} or newer"
-    if flavour == "auto" and compatibility.unknown(cards):
+    if flavour == "auto" and compatibility.unknown(gpus):
         flavour = "open"
     if flavour != "auto":
         need += f" with {flavour} kernel modules"
     judgement.problem(
         "no_branch",
-        f"no driver of {os_name} ({_list(offered or [])}) drives these cards; they need {need}",
+        f"no driver of {os_name} ({_list(offered or [])}) drives these GPUs; they need {need}",
         label,
         "set nvidia_driver_method to nvidia_repo or runfile with such a driver, use an operating system that has one, "
-        "or take the cards out",
+        "or take the GPUs out",
     )
 
 

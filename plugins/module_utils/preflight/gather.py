@@ -48,7 +48,7 @@ def gather(
     return {
         "os": about,
         "kernels": {"running": running, "installed": installed, "checked": checked},
-        # Searching the package indices takes a moment, and a host without cards builds nothing.
+        # Searching the package indices takes a moment, and a host without GPUs builds nothing.
         "headers": headers(checked, root, about["family"], run) if find_headers else {},
         "modules": driver.modules(root),
         "secure_boot": secure_boot(root),

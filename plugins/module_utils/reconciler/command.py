@@ -116,7 +116,7 @@ def status(config: Path, as_json: bool) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="gpuops-reconciler", description="Keeps tasks away from fatal cards.")
+    parser = argparse.ArgumentParser(prog="gpuops-reconciler", description="Keeps tasks away from fatal GPUs.")
     parser.add_argument("--config", type=Path, default=CONFIG, help="(default: %(default)s)")
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("run", help="lead, or wait to lead; systemd does this")
@@ -124,8 +124,8 @@ def main(words: Sequence[str] | None = None) -> int:
     one.add_argument("--once", action="store_true", help="look at all nodes once, and end")
     one = commands.add_parser("status", help="show what is known of every node")
     one.add_argument("--json", action="store_true", help="as JSON")
-    one = commands.add_parser("clear", help="say that a node or a card was mended, or let go of the fleet breaker")
-    one.add_argument("node", nargs="?", help="NODE, or NODE:UUID for one card")
+    one = commands.add_parser("clear", help="say that a node or a GPU was mended, or let go of the fleet breaker")
+    one.add_argument("node", nargs="?", help="NODE, or NODE:UUID for one GPU")
     one.add_argument("--breaker", action="store_true", help="permit what the fleet breaker holds back")
     asked = parser.parse_args(words)
     if asked.command == "run":

@@ -15,8 +15,8 @@ Cut anywhere, it goes on from what was written: a step is safe to take twice, an
 decides, not how far the one before seemed to be. Mesos does not tell who drained or deactivated an agent, so what is
 ours is written down before the call, and everything else belongs to somebody else and is left as it is.
 
-The way of a node: `deactivate`, so that nothing new lands while the jobs of the healthy cards end; `drain` once it is
-empty; an `order` to the node, which stops the agent, lists other cards, takes its checkpoint away and starts it; the
+The way of a node: `deactivate`, so that nothing new lands while the jobs of the healthy GPUs end; `drain` once it is
+empty; an `order` to the node, which stops the agent, lists other GPUs, takes its checkpoint away and starts it; the
 agent comes back under a new id. All times are Unix seconds.
 """
 
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.gpus import UNREGISTERED, Cards, look
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.gpus import UNREGISTERED, Gpus, look
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.memory import (
     begin,
     clear,
@@ -78,8 +78,8 @@ def _decide(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
         return Decision(Step(carry["how"], why, agent["id"], None, int(carry["grace_s"]), {}, True))
     if node.verdict is None:
         return _silent(memory, agent, policy, now)
-    cards = look(node.verdict, agent, memory["cards"], memory["well"], policy, now)
-    return _by_state(memory, node, agent, cards, policy, now)
+    gpus = look(node.verdict, agent, memory["gpus"], memory["well"], policy, now)
+    return _by_state(memory, node, agent, gpus, policy, now)
 
 
 def _with_order(memory: Mapping[str, Any], node: Node) -> Decision:
@@ -107,19 +107,19 @@ def _with_order(memory: Mapping[str, Any], node: Node) -> Decision:
 
 
 def _new_agent(node: Node, agent: Mapping[str, Any], order: Mapping[str, Any]) -> Step | None:
-    """The next agent id is there before the node has answered; a card that fails now is fenced all the same."""
+    """The next agent id is there before the node has answered; a GPU that fails now is fenced all the same."""
     if node.verdict is None or agent["state"] != "active":
         return None
-    cards = look({**node.verdict, "listed": order["gpus"]}, agent, {})
-    if not cards.bad:
+    gpus = look({**node.verdict, "listed": order["gpus"]}, agent, {})
+    if not gpus.bad:
         return None
-    return Step("deactivate", f"fatal: {_named(cards.bad)}", agent["id"], None, 0, cards.evidence())
+    return Step("deactivate", f"fatal: {_named(gpus.bad)}", agent["id"], None, 0, gpus.evidence())
 
 
-def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> tuple[Cards | None, str]:
-    """(the cards of a host whose Mesos agent cannot start with the list that it has, why it is not known to be one).
+def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> tuple[Gpus | None, str]:
+    """(the GPUs of a host whose Mesos agent cannot start with the list that it has, why it is not known to be one).
 
-    A card that does not answer ends the agent as it starts, so it never registers, and nobody can drain it. Where no
+    A GPU that does not answer ends the agent as it starts, so it never registers, and nobody can drain it. Where no
     executor lives there is nothing to be drained either.
     """
     why = "suspected: no agent of this name is registered with Mesos"
@@ -129,13 +129,13 @@ def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: flo
         return None, why
     agent_id = mesos["agent_id"] or ""
     agent: dict[str, Any] = {"id": agent_id, "state": UNREGISTERED, "resources": {"gpus": len(told)}, "tasks": []}
-    cards = look(verdict, agent, memory["cards"], memory["well"], policy, now)
-    if not cards.bad:
+    gpus = look(verdict, agent, memory["gpus"], memory["well"], policy, now)
+    if not gpus.bad:
         return None, why
-    why = f"{why}, and it lists {_named(cards.bad)}"
+    why = f"{why}, and it lists {_named(gpus.bad)}"
     foreign = memory["foreign"] and memory["foreign"]["agent_id"] == agent_id
     for stops, text in (
-        (not cards.change, "no card is well"),
+        (not gpus.change, "no GPU is well"),
         (node.scheduled, "the machine is in the maintenance schedule, which others made"),
         (foreign, "somebody else had taken it out before"),
         (mesos["unit"] == "inactive", "its unit was stopped by somebody"),
@@ -146,17 +146,17 @@ def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: flo
     ):
         if stops:
             return None, f"{why}; {text}"
-    return cards, ""
+    return gpus, ""
 
 
 def _unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> Decision:
-    cards, why = unregistered(memory, node, policy, now)
-    if cards is None:
+    gpus, why = unregistered(memory, node, policy, now)
+    if gpus is None:
         return Decision(None, why if memory["known"] else "")
     agent_id = (node.verdict or {})["mesos"]["agent_id"] or ""
-    why = f"fatal: {_named(cards.bad)}, without which the agent does not start"
-    order = {"kind": "replace", "agent_id": agent_id, "gpus": cards.wanted}
-    return Decision(Step("order", why, agent_id, order, 0, cards.evidence(), unregistered=True))
+    why = f"fatal: {_named(gpus.bad)}, without which the agent does not start"
+    order = {"kind": "replace", "agent_id": agent_id, "gpus": gpus.wanted}
+    return Decision(Step("order", why, agent_id, order, 0, gpus.evidence(), unregistered=True))
 
 
 def _silent(memory: Mapping[str, Any], agent: Mapping[str, Any], policy: Policy, now: float) -> Decision:
@@ -172,13 +172,13 @@ def _by_state(
     memory: Mapping[str, Any],
     node: Node,
     agent: Mapping[str, Any],
-    cards: Cards,
+    gpus: Gpus,
     policy: Policy,
     now: float,
 ) -> Decision:
     state = agent["state"]
     if state == "active":
-        return _active(memory, agent, cards)
+        return _active(memory, agent, gpus)
     if not is_ours(memory, agent):
         return Decision(None, f"agent {agent['id']} is {state}, and not by us")
     if state == "draining":
@@ -187,56 +187,54 @@ def _by_state(
             why = "it stays DRAINING without a task, so a framework left before it acknowledged"
             return Decision(Step("drain", why, agent["id"], None, policy.kill_s))
         return Decision(None, f"agent {agent['id']} drains: {_tasks(agent)}")
-    if not cards.change:
-        if cards.bad:
-            return Decision(None, f"no card is well, so the agent stays out: {_named(cards.bad)}")
-        return Decision(Step("reactivate", "every listed card is well again", agent["id"], None, 0, cards.evidence()))
+    if not gpus.change:
+        if gpus.bad:
+            return Decision(None, f"no GPU is well, so the agent stays out: {_named(gpus.bad)}")
+        return Decision(Step("reactivate", "every listed GPU is well again", agent["id"], None, 0, gpus.evidence()))
     if node.scheduled:
         return Decision(None, "the machine is in the maintenance schedule, which others made")
     if state == "deactivated":
-        return _empty_it(memory, agent, cards, policy, now)
-    return _replace(memory, node, agent, cards)
+        return _empty_it(memory, agent, gpus, policy, now)
+    return _replace(memory, node, agent, gpus)
 
 
-def _active(memory: Mapping[str, Any], agent: Mapping[str, Any], cards: Cards) -> Decision:
-    if cards.bad:
-        why = f"fatal: {_named(cards.bad)}"
-        return Decision(Step("deactivate", why, agent["id"], None, 0, cards.evidence()))
-    if cards.change:
-        why = f"the list of cards is to change: {cards.change}"
-        return Decision(Step("deactivate", why, agent["id"], None, 0, cards.evidence()))
-    if cards.reset:
-        order = {"kind": "reset", "agent_id": agent["id"], "gpus": cards.reset}
-        why = f"reset of {', '.join(cards.reset)}, which no job can have"
-        return Decision(Step("order", why, agent["id"], order, 0, cards.evidence()))
+def _active(memory: Mapping[str, Any], agent: Mapping[str, Any], gpus: Gpus) -> Decision:
+    if gpus.bad:
+        why = f"fatal: {_named(gpus.bad)}"
+        return Decision(Step("deactivate", why, agent["id"], None, 0, gpus.evidence()))
+    if gpus.change:
+        why = f"the list of GPUs is to change: {gpus.change}"
+        return Decision(Step("deactivate", why, agent["id"], None, 0, gpus.evidence()))
+    if gpus.reset:
+        order = {"kind": "reset", "agent_id": agent["id"], "gpus": gpus.reset}
+        why = f"reset of {', '.join(gpus.reset)}, which no job can have"
+        return Decision(Step("order", why, agent["id"], order, 0, gpus.evidence()))
     if memory["fenced"]:
-        why = f"agent {agent['id']} takes jobs again, with {len(cards.listed or ())} cards"
-        return Decision(Step("close", why, agent["id"], None, 0, cards.evidence()))
-    return Decision(None, cards.advice_text())
+        why = f"agent {agent['id']} takes jobs again, with {len(gpus.listed or ())} GPUs"
+        return Decision(Step("close", why, agent["id"], None, 0, gpus.evidence()))
+    return Decision(None, gpus.advice_text())
 
 
-def _empty_it(
-    memory: Mapping[str, Any], agent: Mapping[str, Any], cards: Cards, policy: Policy, now: float
-) -> Decision:
-    evidence = {**cards.evidence(), "tasks": list(agent["tasks"])}
+def _empty_it(memory: Mapping[str, Any], agent: Mapping[str, Any], gpus: Gpus, policy: Policy, now: float) -> Decision:
+    evidence = {**gpus.evidence(), "tasks": list(agent["tasks"])}
     if not agent["tasks"]:
         return Decision(Step("drain", "no job is left on it", agent["id"], None, policy.kill_s, evidence))
     since = (memory["fenced"] or {"at": now})["at"]
-    # A card that comes back is worth nobody's job.
-    if policy.jobs == "kill" and cards.bad and now - since >= policy.grace_s:
+    # A GPU that comes back is worth nobody's job.
+    if policy.jobs == "kill" and gpus.bad and now - since >= policy.grace_s:
         why = f"its jobs had {policy.grace_s:g} s"
         return Decision(Step("drain", why, agent["id"], None, policy.kill_s, evidence))
     return Decision(None, f"its jobs may finish: {_tasks(agent)}")
 
 
-def _replace(memory: Mapping[str, Any], node: Node, agent: Mapping[str, Any], cards: Cards) -> Decision:
+def _replace(memory: Mapping[str, Any], node: Node, agent: Mapping[str, Any], gpus: Gpus) -> Decision:
     if agent["tasks"]:
         return Decision(None, f"agent {agent['id']} is drained and Mesos still lists {_tasks(agent)}")
-    order: dict[str, Any] = {"kind": "replace", "agent_id": agent["id"], "gpus": cards.wanted}
-    if cards.reboot:
-        order["reboot"] = cards.reboot
+    order: dict[str, Any] = {"kind": "replace", "agent_id": agent["id"], "gpus": gpus.wanted}
+    if gpus.reboot:
+        order["reboot"] = gpus.reboot
         order["boot_id"] = (node.verdict or {}).get("boot_id")
-    return Decision(Step("order", cards.change, agent["id"], order, 0, cards.evidence()))
+    return Decision(Step("order", gpus.change, agent["id"], order, 0, gpus.evidence()))
 
 
 def _tasks(agent: Mapping[str, Any]) -> str:

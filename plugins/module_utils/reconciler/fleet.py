@@ -46,7 +46,7 @@ def waiting(memories: Mapping[str, Mapping[str, Any]], nodes: Iterable[Node], po
             and memory["silent"] is not None
             and now - memory["silent"] >= policy.suspect_s
         )
-        if silent or look(node.verdict, node.agent, memory["cards"]).bad:
+        if silent or look(node.verdict, node.agent, memory["gpus"]).bad:
             found.append(node.host)
     return sorted(found)
 

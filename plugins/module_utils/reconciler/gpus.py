@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which cards of a node its scheduler's agent ought to list, and what to do about the others.
+"""Which GPUs of a node its scheduler's agent ought to list, and what to do about the others.
 
 What a node publishes is {schema, host, boot_id, time, verdict, reasons, devices: [{uuid, index, pci_address, verdict,
 reasons}], listed, held_back, order}. A reason is {code, verdict, action, text}. `listed` are the UUIDs that the agent
@@ -27,9 +27,9 @@ UNREGISTERED = "unregistered"
 
 
 @dataclass
-class Cards:
-    """`bad` are listed cards, or the node, that must get no task, with the codes. `wanted` is the list as it ought to
-    be, `change` says why it is not, empty if it is. `reset` and `reboot` are cards to be repaired that way now."""
+class Gpus:
+    """`bad` are listed GPUs, or the node, that must get no task, with the codes. `wanted` is the list as it ought to
+    be, `change` says why it is not, empty if it is. `reset` and `reboot` are GPUs to be repaired that way now."""
 
     bad: dict[str, list[str]] = field(default_factory=dict)
     fatal: dict[str, list[str]] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Cards:
         return {**self.told, "listed": self.listed, "wanted": self.wanted, "fatal": self.fatal, "advice": self.advice}
 
     def advice_text(self) -> str:
-        """What an operator has to do about cards that nobody gives out; empty for nothing."""
+        """What an operator has to do about GPUs that nobody gives out; empty for nothing."""
         return "; ".join(f"{uuid} is not given out: {action}" for uuid, action in sorted(self.advice.items()))
 
 
@@ -59,41 +59,41 @@ def look(
     well_since: Mapping[str, float] | None = None,
     policy: Policy | None = None,
     now: float = 0.0,
-) -> Cards:
-    """The cards by what the node publishes. `counts` are the repairs so far, `well_since` when each was seen well.
+) -> Gpus:
+    """The GPUs by what the node publishes. `counts` are the repairs so far, `well_since` when each was seen well.
 
     Without a policy, only `fatal`, `well`, `beyond`, `bad` and `listed` mean anything.
     """
-    cards = Cards()
+    gpus = Gpus()
     if verdict is None:
-        return cards
-    cards.told = {key: verdict.get(key) for key in ("boot_id", "time")}
+        return gpus
+    gpus.told = {key: verdict.get(key) for key in ("boot_id", "time")}
     rows = list(verdict.get("devices") or ())
     node = [row["code"] for row in verdict.get("reasons") or () if row["verdict"] == "fatal"]
     kept_out = {uuid for uuid, row in counts.items() if row.get("quarantine")}
     for row in rows:
         key = row.get("uuid") or row.get("pci_address") or "unknown"
         if row["verdict"] == "fatal":
-            cards.fatal[key] = [reason["code"] for reason in row["reasons"] if reason["verdict"] == "fatal"]
+            gpus.fatal[key] = [reason["code"] for reason in row["reasons"] if reason["verdict"] == "fatal"]
         elif row["verdict"] != "unknown" and row.get("uuid"):
-            cards.well.append(row["uuid"])
+            gpus.well.append(row["uuid"])
     if node:
-        cards.fatal["node"] = node
-    cards.listed = _listed(verdict, agent)
-    cards.bad = _bad(cards, rows, kept_out, agent)
+        gpus.fatal["node"] = node
+    gpus.listed = _listed(verdict, agent)
+    gpus.bad = _bad(gpus, rows, kept_out, agent)
     for row in rows:
         if row["verdict"] == "fatal" and row.get("uuid"):
-            cards.advice[row["uuid"]] = _advice(row, counts.get(row["uuid"], {}), policy, now)
-    cards.beyond = sorted(uuid for uuid, action in cards.advice.items() if action == "rma")
-    cards.advice.update(dict.fromkeys(sorted(kept_out), "rma"))
+            gpus.advice[row["uuid"]] = _advice(row, counts.get(row["uuid"], {}), policy, now)
+    gpus.beyond = sorted(uuid for uuid, action in gpus.advice.items() if action == "rma")
+    gpus.advice.update(dict.fromkeys(sorted(kept_out), "rma"))
     if policy is not None:
         kept_out |= set(verdict.get("held_back") or ())
-        _want(cards, rows, kept_out, well_since or {}, policy, now, bool(node))
-    return cards
+        _want(gpus, rows, kept_out, well_since or {}, policy, now, bool(node))
+    return gpus
 
 
 def _listed(verdict: Mapping[str, Any], agent: Mapping[str, Any] | None) -> list[str] | None:
-    """The list that the agent runs with; None where it is not known, as when Mesos tells another number of cards."""
+    """The list that the agent runs with; None where it is not known, as when Mesos tells another number of GPUs."""
     told = verdict.get("listed")
     if told is None or agent is None or len(told) != int(agent.get("resources", {}).get("gpus", 0)):
         return None
@@ -101,17 +101,17 @@ def _listed(verdict: Mapping[str, Any], agent: Mapping[str, Any] | None) -> list
 
 
 def _bad(
-    cards: Cards, rows: list[Mapping[str, Any]], kept_out: set[str], agent: Mapping[str, Any] | None
+    gpus: Gpus, rows: list[Mapping[str, Any]], kept_out: set[str], agent: Mapping[str, Any] | None
 ) -> dict[str, list[str]]:
     if agent is not None and not agent.get("resources", {}).get("gpus", 0):
         return {}
-    bad = {key: codes for key, codes in cards.fatal.items() if cards.listed is None or key in [*cards.listed, "node"]}
-    bad.update({uuid: ["quarantine"] for uuid in kept_out & set(cards.listed or ()) if uuid not in bad})
+    bad = {key: codes for key, codes in gpus.fatal.items() if gpus.listed is None or key in [*gpus.listed, "node"]}
+    bad.update({uuid: ["quarantine"] for uuid in kept_out & set(gpus.listed or ()) if uuid not in bad})
     unregistered = agent is not None and agent["state"] == UNREGISTERED
     nameless = any(not row.get("uuid") for row in rows if row["verdict"] == "fatal")
-    if cards.listed is not None and (nameless or (unregistered and rows)):
-        # A card that cannot tell who it is may be one that is listed and not told of. No agent starts without it.
-        missing = set(cards.listed) - {row.get("uuid") for row in rows}
+    if gpus.listed is not None and (nameless or (unregistered and rows)):
+        # A GPU that cannot tell who it is may be one that is listed and not told of. No agent starts without it.
+        missing = set(gpus.listed) - {row.get("uuid") for row in rows}
         bad.update({uuid: ["not_told_of"] for uuid in missing})
     return bad
 
@@ -131,7 +131,7 @@ def _advice(row: Mapping[str, Any], counts: Mapping[str, Any], policy: Policy | 
 
 
 def _want(
-    cards: Cards,
+    gpus: Gpus,
     rows: list[Mapping[str, Any]],
     kept_out: set[str],
     well_since: Mapping[str, float],
@@ -139,7 +139,7 @@ def _want(
     now: float,
     node: bool,
 ) -> None:
-    listed = cards.listed
+    listed = gpus.listed
     for row in rows:
         uuid = row.get("uuid")
         if not uuid or row["verdict"] == "fatal" or uuid in kept_out:
@@ -147,22 +147,22 @@ def _want(
         settled = uuid in well_since and now - well_since[uuid] >= policy.settle_s
         # What cannot be told stays as it was.
         if listed is None or uuid in listed or settled:
-            cards.wanted.append(uuid)
-    cards.wanted.sort()
-    repairs = {action: sorted(key for key, what in cards.advice.items() if what == action) for action in LADDER}
+            gpus.wanted.append(uuid)
+    gpus.wanted.sort()
+    repairs = {action: sorted(key for key, what in gpus.advice.items() if what == action) for action in LADDER}
     if "reboot" in policy.repairs:
-        cards.reboot = [uuid for uuid in repairs["reboot"] if uuid not in kept_out]
+        gpus.reboot = [uuid for uuid in repairs["reboot"] if uuid not in kept_out]
     if "reset_gpu" in policy.repairs and listed is not None:
-        cards.reset = [uuid for uuid in repairs["reset_gpu"] if uuid not in listed and uuid not in kept_out]
-    if node or not cards.wanted:
+        gpus.reset = [uuid for uuid in repairs["reset_gpu"] if uuid not in listed and uuid not in kept_out]
+    if node or not gpus.wanted:
         # With nothing that could be listed, nothing is gained by another list.
         return
-    if cards.bad:
-        cards.change = f"without {', '.join(sorted(cards.bad))}"
-    elif listed is not None and cards.wanted != listed:
-        more, less = sorted(set(cards.wanted) - set(listed)), sorted(set(listed) - set(cards.wanted))
-        cards.change = "; ".join(
+    if gpus.bad:
+        gpus.change = f"without {', '.join(sorted(gpus.bad))}"
+    elif listed is not None and gpus.wanted != listed:
+        more, less = sorted(set(gpus.wanted) - set(listed)), sorted(set(listed) - set(gpus.wanted))
+        gpus.change = "; ".join(
             text for text in (more and f"with {', '.join(more)}", less and f"without {', '.join(less)}") if text
         )
-    elif cards.reboot:
-        cards.change = f"reboot for {', '.join(cards.reboot)}"
+    elif gpus.reboot:
+        gpus.change = f"reboot for {', '.join(gpus.reboot)}"

@@ -35,7 +35,7 @@ def empty(host: str) -> dict[str, Any]:
         "silent": None,
         # Since when Mesos has no agent of it.
         "absent": None,
-        # UUID -> since when the card is seen well.
+        # UUID -> since when the GPU is seen well.
         "well": {},
         # Agent id -> {how: deactivate|drain, from, to, grace_s}: taken out by us.
         "ours": {},
@@ -51,7 +51,7 @@ def empty(host: str) -> dict[str, Any]:
         # The agent that somebody else has taken out, as long as it is the one that Mesos knew last: {agent_id}.
         "foreign": None,
         # UUID -> {resets, reboots, at, quarantine}.
-        "cards": {},
+        "gpus": {},
         "intent": None,
     }
 
@@ -62,17 +62,17 @@ def lasting(memory: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> dict[str, Any]:
-    """The memory with what is seen now. No evidence, such as a node without a session, changes no card."""
+    """The memory with what is seen now. No evidence, such as a node without a session, changes no GPU."""
     new = copy.deepcopy(dict(memory))
     _set_back(new, now)
     new["silent"] = None if node.verdict is not None or node.problem else new["silent"] or now
     new["absent"] = None if node.agent is not None else new["absent"] or now
     if node.verdict is not None:
         new["known"] = True
-        cards = look(node.verdict, node.agent, new["cards"], new["well"], policy, now)
-        new["well"] = {uuid: new["well"].get(uuid, now) for uuid in cards.well}
-        for uuid in cards.beyond:
-            new["cards"].setdefault(uuid, {"resets": 0, "reboots": 0, "at": now})["quarantine"] = True
+        gpus = look(node.verdict, node.agent, new["gpus"], new["well"], policy, now)
+        new["well"] = {uuid: new["well"].get(uuid, now) for uuid in gpus.well}
+        for uuid in gpus.beyond:
+            new["gpus"].setdefault(uuid, {"resets": 0, "reboots": 0, "at": now})["quarantine"] = True
         _forget(new, policy, now)
         if new["carry"] and new["carry"]["boot_id"] not in (None, node.verdict.get("boot_id")):
             # A host that booted has an agent that nobody took out, as it would have without us.
@@ -106,17 +106,17 @@ def _set_back(new: dict[str, Any], now: float) -> None:
         if new[name] is not None:
             new[name] = min(new[name], now)
     new["well"] = {uuid: min(since, now) for uuid, since in new["well"].items()}
-    for row in (new["failed"], new["fenced"], new["intent"], *new["cards"].values()):
+    for row in (new["failed"], new["fenced"], new["intent"], *new["gpus"].values()):
         if row:
             row["at"] = min(row["at"], now)
 
 
 def _forget(new: dict[str, Any], policy: Policy, now: float) -> None:
-    """Counts of repairs that held are dropped; a card in quarantine waits for an operator."""
-    for uuid, row in list(new["cards"].items()):
+    """Counts of repairs that held are dropped; a GPU in quarantine waits for an operator."""
+    for uuid, row in list(new["gpus"].items()):
         since = new["well"].get(uuid)
         if not row.get("quarantine") and since is not None and now - max(row["at"], since) >= policy.forget_s:
-            del new["cards"][uuid]
+            del new["gpus"][uuid]
 
 
 def _resume(new: dict[str, Any], agent: Mapping[str, Any], now: float) -> None:
@@ -190,7 +190,7 @@ def _count_repairs(new: dict[str, Any], order: Mapping[str, Any], now: float) ->
     kinds = (("resets", order["gpus"] if order["kind"] == "reset" else ()), ("reboots", order.get("reboot", ())))
     for name, uuids in kinds:
         for uuid in uuids:
-            row = new["cards"].setdefault(uuid, {"resets": 0, "reboots": 0, "at": now})
+            row = new["gpus"].setdefault(uuid, {"resets": 0, "reboots": 0, "at": now})
             row[name] += 1
             row["at"] = now
 
@@ -242,9 +242,9 @@ def _settle(new: dict[str, Any], order: Mapping[str, Any], answer: Mapping[str, 
 
 
 def clear(memory: Mapping[str, Any], uuid: str | None) -> dict[str, Any]:
-    """An operator says that a card, or all of the node, was mended: counts, quarantine and failures are over."""
+    """An operator says that a GPU, or all of the node, was mended: counts, quarantine and failures are over."""
     new = copy.deepcopy(dict(memory))
-    new["cards"] = {key: row for key, row in new["cards"].items() if uuid is not None and key != uuid}
+    new["gpus"] = {key: row for key, row in new["gpus"].items() if uuid is not None and key != uuid}
     new["failed"] = None
     if uuid is None and new["order"] and new["order"].get("withdrawn"):
         # Its node will not answer any more, or the operator would not ask.

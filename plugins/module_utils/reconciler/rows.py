@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import (
-    NAME_OF_CARD,
+    NAME_OF_GPU,
     agent_id_shape,
     agent_id_text,
     clear_shape,
@@ -93,7 +93,7 @@ _memory = object_of(
             )
         ),
         "foreign": or_null(object_of({"agent_id": agent_id_text}, keep=True)),
-        "cards": mapping_of(
+        "gpus": mapping_of(
             uuid_text, object_of({"resets": whole(), "reboots": whole(), "at": _seconds}, {"quarantine": flag}, True)
         ),
         "intent": or_null(object_of({"number": whole(), "at": _seconds, "step": _step}, keep=True)),
@@ -113,7 +113,7 @@ _fleet = object_of(
 )
 _request = object_of(
     {"kind": one_of("clear", "permit")},
-    {"host": host_text, "uuid": or_null(text(NAME_OF_CARD, 100, "a card")), "by": text()},
+    {"host": host_text, "uuid": or_null(text(NAME_OF_GPU, 100, "a GPU")), "by": text()},
 )
 
 

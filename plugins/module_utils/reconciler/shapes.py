@@ -25,7 +25,7 @@ class Policy:
     grace_s: float = 3600.0
     # Between SIGTERM and SIGKILL of a drain.
     kill_s: int = 60
-    # How long a card must have been well before it is given out again.
+    # How long a GPU must have been well before it is given out again.
     settle_s: float = 60.0
     # After how long a node that fell silent may be fenced, if it is to be fenced at all.
     suspect_s: float = 900.0
@@ -33,13 +33,13 @@ class Policy:
     breaker_share: float = 0.2
     breaker_count: int = 2
     breaker_window_s: float = 300.0
-    # What may be done to a card by itself, and how often before the next is tried.
+    # What may be done to a GPU by itself, and how often before the next is tried.
     repairs: tuple[str, ...] = ()
     resets: int = 1
     reboots: int = 2
     # After how long a repair that held is forgotten.
     forget_s: float = 7 * 86400.0
-    # How long a repaired card has until it must be well; what comes next in the ladder waits for that.
+    # How long a repaired GPU has until it must be well; what comes next in the ladder waits for that.
     proof_s: float = 300.0
     # After how long a step that failed is tried again.
     retry_s: float = 60.0

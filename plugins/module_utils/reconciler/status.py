@@ -50,17 +50,17 @@ def stage(memory: dict[str, Any] | None) -> str:
 
 def table(found: dict[str, Any]) -> str:
     """One line per node, and what is not as it should be."""
-    rows = [("NODE", "VERDICT", "CARDS", "STAGE", "LAST")]
+    rows = [("NODE", "VERDICT", "GPUS", "STAGE", "LAST")]
     for host, row in found["nodes"].items():
         last = row["last"][-1] if row["last"] else None
         ago = f"{last.get('kind') or last['what']}, {time.time() - last['time']:.0f} s ago" if last else "nothing"
-        cards = "?" if row["listed"] is None else str(len(row["listed"]))
-        rows.append((host, row["verdict"] or "silent", cards, stage(row["memory"]), ago))
+        gpus = "?" if row["listed"] is None else str(len(row["listed"]))
+        rows.append((host, row["verdict"] or "silent", gpus, stage(row["memory"]), ago))
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in rows]
     for host, row in found["nodes"].items():
         memory = row["memory"] or {}
-        for uuid, counts in sorted((memory.get("cards") or {}).items()):
+        for uuid, counts in sorted((memory.get("gpus") or {}).items()):
             if counts.get("quarantine"):
                 lines.append(f"{host}: {uuid} is in quarantine until `gpuops clear {host}:{uuid}`")
         if row["problem"]:

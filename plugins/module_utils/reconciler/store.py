@@ -617,7 +617,7 @@ def _is_idle(host: str, data: bytes) -> bool:
     except Malformed:
         return False
     memory = row.get("memory") or {"number": 1}
-    return not memory["number"] and not memory.get("cards") and not row.get("clear")
+    return not memory["number"] and not memory.get("gpus") and not row.get("clear")
 
 
 def _data(row: dict[str, Any]) -> bytes:

@@ -4,7 +4,7 @@
 """The operating systems that the collection knows, and how far each was tried.
 
 Only data. `level` says what stands behind the row: `ci` runs in the tests of every change, `documented` follows the
-vendor's documents and was not run, `hardware` was also run on a machine with real cards.
+vendor's documents and was not run, `hardware` was also run on a machine with real GPUs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The query of the cards, run in a container that is given some of them.
+"""The query of the GPUs, run in a container that is given some of them.
 
 No registry is needed: the image is a handful of empty directories, and of the host it gets just the interpreter with
-what that needs. What the container knows of the driver comes from the engine's way of giving it cards, which is what
+what that needs. What the container knows of the driver comes from the engine's way of giving it GPUs, which is what
 is to be proven.
 """
 
@@ -40,7 +40,7 @@ class EngineError(Exception):
 
 @dataclass(frozen=True)
 class Request:
-    """One container: the names of its cards for a report, and their UUIDs and device files."""
+    """One container: the names of its GPUs for a report, and their UUIDs and device files."""
 
     name: str
     indexes: tuple[int, ...]
@@ -153,7 +153,7 @@ def _last_line(data: bytes) -> str:
 
 
 def requests_for(gpus: list[cdi.Gpu]) -> list[Request]:
-    """One card by itself, and all of them: with one card these are the same."""
+    """One GPU by itself, and all of them: with one GPU these are the same."""
     chosen = [gpus[:1]] if len(gpus) == 1 else [gpus[:1], gpus]
     return [
         Request(
@@ -167,7 +167,7 @@ def requests_for(gpus: list[cdi.Gpu]) -> list[Request]:
 
 
 def give_arguments(mode: str, request: Request, found: cdi.Found) -> list[str]:
-    """The options that give a container its cards."""
+    """The options that give a container its GPUs."""
     if mode == "cdi":
         return ["--device", f"{cdi.KIND}={request.name}"]
     if mode == "runtime":

@@ -2,12 +2,12 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Put every GPU of this host through a copy and a kernel, with nothing but the driver's own libcuda.so.1.
 
-The CUDA driver API is called through ctypes, and the kernel is PTX text that the driver compiles for the card it
+The CUDA driver API is called through ctypes, and the kernel is PTX text that the driver compiles for the GPU it
 finds, so that no toolkit is needed. The file imports only the standard library and runs by itself too:
 `python3 cuda_driver.py`, or `python3 - < cuda_driver.py` in a container that has no copy of it.
 
-What may hang or crash runs in a forked child. The child tells its parent where it is, so that a card which never
-answers is a finding with a name and costs the other cards nothing.
+What may hang or crash runs in a forked child. The child tells its parent where it is, so that a GPU which never
+answers is a finding with a name and costs the other GPUs nothing.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ DONE:
 }
 """
 
-# PTX of an old version for an old architecture is compiled by newer drivers for newer cards, never the other way:
-# the first pair suits every driver since 331 and every card since Kepler. The second is for the day on which a
+# PTX of an old version for an old architecture is compiled by newer drivers for newer GPUs, never the other way:
+# the first pair suits every driver since 331 and every GPU since Kepler. The second is for the day on which a
 # driver drops the first, and is tried only then.
 PTX_TARGETS = (("3.2", "sm_30"), ("6.3", "sm_75"))
 
@@ -351,7 +351,7 @@ def check_copies(cuda: Driver, context: Context, options: Options) -> dict[str, 
     """Random bytes from pinned host memory to the device, across it, and back; then compared."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     cuda("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-    # A card that a job fills is still checked, with what is left of it.
+    # A GPU that a job fills is still checked, with what is left of it.
     size = min(options.copy_mib << 20, max(free.value // 4, 1 << 20))
     source, back = context.pinned_memory(size), context.pinned_memory(size)
     first, second = context.device_memory(size), context.device_memory(size)
@@ -460,7 +460,7 @@ def work(options: Options, tell: Callable[[dict[str, Any]], None]) -> None:
         device = query_device(cuda, index, options, functools.partial(_tell_stage, tell, index))
         tell({"event": "device", "device": device})
         if not device["ok"]:
-            # After some errors every further call of the process answers the same, also on other cards.
+            # After some errors every further call of the process answers the same, also on other GPUs.
             break
     tell({"event": "end"})
 
@@ -498,7 +498,7 @@ def _child(options: Options, fd: int, program: str | None) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             os.dup2(null, standard)
-        # Every card, numbered as the PCI bus has them; and nothing is written to the home directory.
+        # Every GPU, numbered as the PCI bus has them; and nothing is written to the home directory.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         os.environ.update(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_CACHE_DISABLE="1")
         if program:
@@ -572,7 +572,7 @@ def run_child(options: Options, program: str | None = None) -> Watch:
         os.close(read_end)
         if hung:
             os.kill(pid, signal.SIGKILL)
-        # A process that waits in the kernel for a dead card does not go even then; it is left, and said.
+        # A process that waits in the kernel for a dead GPU does not go even then; it is left, and said.
         status = _reap(pid, 5.0)
     if hung:
         text = f"no answer within {options.timeout_s:g} s in step '{watch.stage}'"
@@ -587,7 +587,7 @@ def run_child(options: Options, program: str | None = None) -> Watch:
 
 
 def run(options: Options, program: str | None = None) -> dict[str, Any]:
-    """Query every GPU, or those of options.devices. Never raises for what a card or a driver does.
+    """Query every GPU, or those of options.devices. Never raises for what a GPU or a driver does.
 
     With `program`, that program queries, which tells its steps in the same lines: the CUDA runtime's device_query.
     """
@@ -610,13 +610,13 @@ def run(options: Options, program: str | None = None) -> dict[str, Any]:
             wanted = wanted or list(range(watch.count))
         if watch.error is not None:
             if watch.index is None:
-                # Not a card but the driver: there is nothing that another child could still learn.
+                # Not a GPU but the driver: there is nothing that another child could still learn.
                 result["error"] = watch.error
                 break
             result["devices"].append(
                 {"index": watch.index, "ok": False, "copy": None, "kernel": None, "error": watch.error}
             )
-        # A child ends with the first card that fails; the next one asks those that are left.
+        # A child ends with the first GPU that fails; the next one asks those that are left.
         done = {device["index"] for device in result["devices"]}
         left = [index for index in wanted or [] if index not in done]
         if left == wanted or not left:

@@ -36,28 +36,28 @@ REMEDIES = {
     ),
     "device_nodes": "start baremetal-gpu-device-nodes.service, or run the role gpu_device_nodes",
     "fabric_manager": (
-        "start nvidia-fabricmanager of exactly the driver's version and read its log: cards that hang on NVSwitches "
+        "start nvidia-fabricmanager of exactly the driver's version and read its log: GPUs that hang on NVSwitches "
         "do not compute before it has set up the fabric"
     ),
-    "no_device": "check with 'lspci -d 10de:' that the card is on the bus, and with dmesg why the driver refused it",
-    "wrong_result": "take the card out of service and exchange it: it computes wrongly or its memory is damaged",
-    "timeout": "look for Xid messages in dmesg, drain the host, reset the card or reboot",
+    "no_device": "check with 'lspci -d 10de:' that the GPU is on the bus, and with dmesg why the driver refused it",
+    "wrong_result": "take the GPU out of service and exchange it: it computes wrongly or its memory is damaged",
+    "timeout": "look for Xid messages in dmesg, drain the host, reset the GPU or reboot",
     "crash": "look for Xid messages in dmesg and for a library of another version beside the driver's",
-    "ecc_error": "drain the host and reset the card; exchange it if the error comes back",
-    "device_unavailable": "end the job that has the card, or set the compute mode with 'nvidia-smi -c DEFAULT'",
-    "out_of_memory": "end the jobs that fill the card's memory",
-    "device_failed": "look for Xid messages in dmesg, drain the host, reset the card or reboot",
-    "count_mismatch": "look for the address in dmesg; a card that fell off the bus needs a power cycle",
+    "ecc_error": "drain the host and reset the GPU; exchange it if the error comes back",
+    "device_unavailable": "end the job that has the GPU, or set the compute mode with 'nvidia-smi -c DEFAULT'",
+    "out_of_memory": "end the jobs that fill the GPU's memory",
+    "device_failed": "look for Xid messages in dmesg, drain the host, reset the GPU or reboot",
+    "count_mismatch": "look for the address in dmesg; a GPU that fell off the bus needs a power cycle",
     "nvml": "see what NVML says; the role nvidia_driver brings driver and library to one version",
     "container": "check the container engine with the role container_runtime and the file that it takes the GPUs from",
-    "container_isolation": "check the CDI specification and the engine's settings: the container sees other cards",
+    "container_isolation": "check the CDI specification and the engine's settings: the container sees other GPUs",
     "runtime": "see the compiler's output; the role cuda checks whether toolkit and driver fit together",
     "driver_too_old": "install a driver of a newer branch, or a CUDA toolkit that is no newer than the driver",
     "toolkit_missing": "install a CUDA toolkit with the role cuda, or leave the query of the CUDA runtime out",
     "unknown": "look for Xid and NVRM messages in dmesg",
 }
 
-# CUDA results that mean that the card, not the program, failed: illegal address, launch timeout, hardware stack
+# CUDA results that mean that the GPU, not the program, failed: illegal address, launch timeout, hardware stack
 # error, illegal instruction, misaligned address, launch failed.
 DEVICE_FAILED = (700, 702, 714, 715, 716, 719)
 BY_NUMBER = {
@@ -101,7 +101,7 @@ def host_state(root: str = "/", kernel: str | None = None) -> dict[str, Any]:
     loaded, _flavour = driver.loaded(root)
     others = pci.others(bus)
     return {
-        "cards": pci.gpus(bus),
+        "gpus": pci.gpus(bus),
         "nvswitches": len(pci.nvswitches(bus)) + len(pci.bridges(bus)),
         "loaded": loaded,
         "installed": driver.library_version(root),
@@ -111,7 +111,7 @@ def host_state(root: str = "/", kernel: str | None = None) -> dict[str, Any]:
         "minors": device_nodes.gpu_minors(root),
         "nodes": [node.path for node in nodes],
         "node_differences": [problem.as_dict() for problem in problems],
-        **({"left_out": [pci.why_not_ours(card) for card in others]} if others else {}),
+        **({"left_out": [pci.why_not_ours(gpu) for gpu in others]} if others else {}),
     }
 
 
@@ -122,10 +122,10 @@ def module_lies_ready(root: str, kernel: str) -> bool:
 
 
 def diagnose(error: dict[str, Any], state: dict[str, Any], address: str | None = None) -> dict[str, str]:
-    """The cause of an error: of one card where its PCI address is given, else of the whole host."""
+    """The cause of an error: of one GPU where its PCI address is given, else of the whole host."""
     code, name = error.get("code"), error.get("name", "")
     said = f"{error.get('call')}: {name}" + (f" ({code})" if code is not None else "") + f": {error.get('text')}"
-    nouveau = [card["address"] for card in state["cards"] if card["driver"] == "nouveau"]
+    nouveau = [gpu["address"] for gpu in state["gpus"] if gpu["driver"] == "nouveau"]
 
     if nouveau and (address in nouveau or state["loaded"] is None):
         return cause("nouveau_bound", f"nouveau is bound to {', '.join(nouveau)}; {said}")
@@ -145,8 +145,8 @@ def diagnose(error: dict[str, Any], state: dict[str, Any], address: str | None =
 
 
 def _not_loaded(state: dict[str, Any], said: str) -> dict[str, str]:
-    if not state["cards"]:
-        return cause("no_device", f"no NVIDIA card on the PCI bus; {said}")
+    if not state["gpus"]:
+        return cause("no_device", f"no NVIDIA GPU on the PCI bus; {said}")
     if not state["module_anywhere"]:
         return cause("driver_not_installed", f"no nvidia module lies under /lib/modules; {said}")
     if state["secure_boot"]:
@@ -165,13 +165,13 @@ def _vague(state: dict[str, Any], said: str) -> dict[str, str]:
     if nodes:
         found = "; ".join(f"{problem['path']}: {problem['current']}" for problem in nodes)
         return cause("device_nodes", f"{found}; {said}")
-    if not state["cards"] or "NO_DEVICE" in said:
+    if not state["gpus"] or "NO_DEVICE" in said:
         return cause("no_device", said)
     return cause("unknown", said)
 
 
 def judge(result: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-    """The result with a cause beside every error. A query that saw no card without an error has one too."""
+    """The result with a cause beside every error. A query that saw no GPU without an error has one too."""
     judged = dict(result)
     error = result.get("error")
     judged["cause"] = diagnose(error, state) if error else None
@@ -199,7 +199,7 @@ def causes_of(result: dict[str, Any], where: str = "") -> list[dict[str, str]]:
 
 
 def node_causes(state: dict[str, Any], most: int = 4) -> list[dict[str, str]]:
-    """One cause for all nodes that one thing mends: a host with eight cards can have dozens."""
+    """One cause for all nodes that one thing mends: a host with eight GPUs can have dozens."""
     by_remedy: dict[str, list[dict[str, str]]] = {}
     for problem in state["node_differences"]:
         by_remedy.setdefault(problem["remedy"], []).append(problem)
@@ -216,24 +216,24 @@ def node_causes(state: dict[str, Any], most: int = 4) -> list[dict[str, str]]:
 def compare_counts(
     state: dict[str, Any], nvml: list[dict[str, Any]] | None, cuda: dict[str, Any] | None
 ) -> tuple[dict[str, Any], list[dict[str, str]]]:
-    """How many cards each layer sees, and which card which layer does not see.
+    """How many GPUs each layer sees, and which GPU which layer does not see.
 
     A layer that could not be asked counts nothing and is not compared: its own failure is a cause already.
     """
-    models = {card["address"]: card.get("model") or card.get("device") for card in state["cards"]}
+    models = {gpu["address"]: gpu.get("model") or gpu.get("device") for gpu in state["gpus"]}
     seen: dict[str, list[str] | None] = {
         "pci": sorted(models),
         "driver": None if state["loaded"] is None else sorted(state["minors"]),
-        "nvml": None if nvml is None else sorted(card["pci_address"] for card in nvml if card.get("pci_address")),
+        "nvml": None if nvml is None else sorted(gpu["pci_address"] for gpu in nvml if gpu.get("pci_address")),
         "cuda": None,
     }
-    partitioned = any((card.get("mig") or {}).get("enabled") for card in nvml or [])
-    # With MIG on, CUDA shows one partition of one card, whatever there is.
+    partitioned = any((gpu.get("mig") or {}).get("enabled") for gpu in nvml or [])
+    # With MIG on, CUDA shows one partition of one GPU, whatever there is.
     if cuda is not None and not cuda.get("error") and not partitioned:
-        seen["cuda"] = sorted(card["pci_address"] for card in cuda["devices"] if "pci_address" in card)
+        seen["cuda"] = sorted(gpu["pci_address"] for gpu in cuda["devices"] if "pci_address" in gpu)
     counts = {layer: None if addresses is None else len(addresses) for layer, addresses in seen.items()}
     if counts["cuda"] is not None and cuda is not None:
-        # A card on which the query itself failed early has no address, but was counted.
+        # A GPU on which the query itself failed early has no address, but was counted.
         counts["cuda"] = cuda["count"]
     names = {"driver": "the driver", "nvml": "NVML", "cuda": "CUDA"}
     found = []
@@ -242,10 +242,10 @@ def compare_counts(
         if addresses is None or counts[layer] == counts["pci"]:
             continue
         for address in sorted(set(models) - set(addresses)):
-            text = f"{name} does not see the card at {address} ({models[address]}), which is on the PCI bus"
+            text = f"{name} does not see the GPU at {address} ({models[address]}), which is on the PCI bus"
             found.append({"where": address, **cause("count_mismatch", text)})
         for address in sorted(set(addresses) - set(models)):
-            text = f"{name} sees a card at {address}, which is not on the PCI bus"
+            text = f"{name} sees a GPU at {address}, which is not on the PCI bus"
             found.append({"where": address, **cause("count_mismatch", text)})
     return {**counts, "mig": partitioned}, found
 
@@ -259,22 +259,22 @@ def nvml_cause(error: dict[str, Any]) -> dict[str, str]:
 def report(facts: dict[str, Any], answer: dict[str, Any], host: str = "", expected: int = 0) -> dict[str, Any]:
     """One host's verdict from its facts (`ansible_facts.gpu`) and the answer of the module gpu_query.
 
-    `expected` is how many cards the host was bought with: a card that left the bus is missing in every other count.
+    `expected` is how many GPUs the host was bought with: a GPU that left the bus is missing in every other count.
     """
     state, direct = answer["state"], answer["query"]
     nvml_error = (facts.get("driver") or {}).get("nvml_error")
     nvml = None if nvml_error or "devices" not in facts else facts["devices"]
     counts, causes = compare_counts(state, nvml, direct)
     if expected and counts["pci"] != expected:
-        text = f"{counts['pci']} cards are on the PCI bus, {expected} are expected"
+        text = f"{counts['pci']} GPUs are on the PCI bus, {expected} are expected"
         text = "; ".join([text, *state.get("left_out", ())])
         causes.insert(0, {"where": "host", **cause("count_mismatch", text)})
     if nvml_error:
         causes.append({"where": "host", **nvml_cause(nvml_error)})
-    for card in nvml or []:
-        if card.get("error"):
-            where = card.get("pci_address") or f"NVML device {card.get('index')}"
-            causes.append({"where": where, **nvml_cause(card["error"])})
+    for gpu in nvml or []:
+        if gpu.get("error"):
+            where = gpu.get("pci_address") or f"NVML device {gpu.get('index')}"
+            causes.append({"where": where, **nvml_cause(gpu["error"])})
     causes += answer["causes"]
     return {
         "schema": SCHEMA,

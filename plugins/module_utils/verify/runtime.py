@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The query of the cards through the CUDA runtime: a program that the toolkit's nvcc compiles here."""
+"""The query of the GPUs through the CUDA runtime: a program that the toolkit's nvcc compiles here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find_nvcc(root: str = "/") -> str | None:
 
 
 def architecture_flags(capabilities: Iterable[str]) -> list[str]:
-    """Machine code for exactly the cards that are here; without a card nvcc's own choice."""
+    """Machine code for exactly the GPUs that are here; without a GPU nvcc's own choice."""
     numbers = sorted({capability.replace(".", "") for capability in capabilities})
     return [f"-gencode=arch=compute_{number},code=sm_{number}" for number in numbers]
 

@@ -21,7 +21,7 @@ ENVIRONMENT = f"{CONFIG}/agent.env"
 CREDENTIAL = f"{CONFIG}/credential.json"
 STAMP = "/run/mesos-agent/started"
 # Run before every start, since indices can move while no playbook looks.
-CHECK = "/usr/libexec/baremetal-gpu/mesos-agent-cards"
+CHECK = "/usr/libexec/baremetal-gpu/mesos-agent-gpus"
 # Keys are below the directory; the certificate of the authority is beside it, for everybody.
 TLS = f"{CONFIG}/tls-agent"
 AUTHORITY = f"{TLS}-ca.pem"
@@ -102,7 +102,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         stamp=STAMP,
         command=mesos_common.escaped(command),
     )
-    check = mesos_common.owned(CHECK, "0644", content=mesos_common.text_of("mesos_agent", "agent_cards.py"))
+    check = mesos_common.owned(CHECK, "0644", content=mesos_common.text_of("mesos_agent", "agent_gpus.py"))
     files = [*([check] if gpus else []), *planned["files"], mesos_common.owned(UNIT_PATH, "0644", content=unit)]
     old_agents = mesos_common.OLD_AGENTS.get(common.params["flavour"], [])
     return Plan(common.present(UNIT, [source], files, old_agents), parts=parts)

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The snapshot file: the facts of many hosts' cards, for an inventory that needs no fact cache.
+"""The snapshot file: the facts of many hosts' GPUs, for an inventory that needs no fact cache.
 
 A file of lines, each a JSON document. The first is the header {"kind", "schema", "time", "hosts": how many}; then comes
 a line [name, time, [groups]] for every host, and then, in the same order, a line [name, facts] for every host. A reader

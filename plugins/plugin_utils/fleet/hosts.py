@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the facts of a host say to an inventory: its groups and its cards.
+"""What the facts of a host say to an inventory: its groups and its GPUs.
 
 Facts are the value of `ansible_facts.gpu`, as gpu.gather() returns it. They come from another machine by way of a
 cache or a file, so nothing is taken for granted about them: what does not have the documented shape is BrokenFacts.
@@ -23,10 +23,10 @@ ABSENT = "gpu_absent"
 UNHEALTHY = "gpu_unhealthy"
 
 VERDICTS = ("ok", "degraded", "fatal", "unknown")
-# Errors of a card that mean that the card as a whole is out of order.
+# Errors of a GPU that mean that the GPU as a whole is out of order.
 LOST = tuple(nvml_messages.REMEDIES[code][0] for code in nvml_messages.FATAL)
 
-CARD_KEYS = ("index", "uuid", "pci_address", "name", "slug", "architecture", "memory_mib")
+GPU_KEYS = ("index", "uuid", "pci_address", "name", "slug", "architecture", "memory_mib")
 
 
 # Of what a group may be named after, and how many groups of a kind one host may be in.
@@ -38,7 +38,7 @@ class BrokenFacts(ValueError):
 
 
 def facts_of(host_facts: Any) -> Any:
-    """The facts of the cards among all that is known of a host; None if there are none.
+    """The facts of the GPUs among all that is known of a host; None if there are none.
 
     The agent's last look (`ansible_local.gpu`) stands in for what gpu_facts was not asked for. If it was an old one
     when it was read, it does not tell that anything is well.
@@ -98,7 +98,7 @@ def checked(facts: Any) -> dict[str, Any]:
 
 
 def is_lost(device: dict[str, Any]) -> bool:
-    """Whether the facts of a card say that it is out of order as a whole."""
+    """Whether the facts of a GPU say that it is out of order as a whole."""
     error = device.get("error")
     return isinstance(error, dict) and error.get("name") in LOST
 
@@ -106,7 +106,7 @@ def is_lost(device: dict[str, Any]) -> bool:
 def verdicts(facts: dict[str, Any]) -> list[str]:
     """The verdict on each of the facts' devices, in their order.
 
-    A card that the facts themselves call lost is fatal. For the others the health report is asked, and without one
+    A GPU that the facts themselves call lost is fatal. For the others the health report is asked, and without one
     their verdict is unknown.
     """
     told: dict[str, Any] = {}
@@ -122,27 +122,27 @@ def verdicts(facts: dict[str, Any]) -> list[str]:
 
 
 def _shared(value: Any) -> Any:
-    """A fleet has thousands of cards of a few models: equal strings are kept once."""
+    """A fleet has thousands of GPUs of a few models: equal strings are kept once."""
     return sys.intern(str(value)) if isinstance(value, str) else value
 
 
-def cards(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """What an inventory tells of each card: CARD_KEYS as in the facts' devices, and the verdict."""
+def gpus(facts: dict[str, Any]) -> list[dict[str, Any]]:
+    """What an inventory tells of each GPU: GPU_KEYS as in the facts' devices, and the verdict."""
     return [
-        {**{key: _shared(device.get(key)) for key in CARD_KEYS}, "verdict": _shared(verdict)}
+        {**{key: _shared(device.get(key)) for key in GPU_KEYS}, "verdict": _shared(verdict)}
         for device, verdict in zip(_list(facts, "devices"), verdicts(facts), strict=True)
     ]
 
 
 def _unhealthy(facts: dict[str, Any]) -> bool:
-    """By the health report. Without one, by what the facts themselves say: cards that NVML cannot reach."""
+    """By the health report. Without one, by what the facts themselves say: GPUs that NVML cannot reach."""
     verdict = _mapping(facts, "health").get("verdict")
     if verdict is not None:
         return verdict in ("degraded", "fatal")
     devices = _list(facts, "devices")
     if any(is_lost(device) for device in devices):
         return True
-    # A driver that cannot be asked is not installed yet or not loaded: that says nothing about the cards.
+    # A driver that cannot be asked is not installed yet or not loaded: that says nothing about the GPUs.
     return bool(devices) and not _mapping(facts, "driver").get("nvml_error") and len(_bus(facts)) > len(devices)
 
 
@@ -184,7 +184,7 @@ def groups(facts: Any) -> list[str]:
         return [ABSENT, *unhealthy]
     if not present and not devices:
         return [UNKNOWN, *unhealthy]
-    # The bus names a card before there is a driver. Its name is not always NVML's, so never both.
+    # The bus names a GPU before there is a driver. Its name is not always NVML's, so never both.
     models = [device.get("slug") for device in devices if device.get("slug")] or [
         nvml_messages.slug(row["model"]) for row in bus if isinstance(row.get("model"), str)
     ]

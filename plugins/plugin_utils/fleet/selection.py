@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choosing cards by model, memory and verdict, for the filter and the tests."""
+"""Choosing GPUs by model, memory and verdict, for the filter and the tests."""
 
 from __future__ import annotations
 
@@ -40,38 +40,38 @@ def known_verdicts(value: Any) -> list[str]:
 
 
 def devices(value: Any) -> list[dict[str, Any]]:
-    """The cards in what a playbook has: the facts (`ansible_facts.gpu`), or a list of cards, or one card.
+    """The GPUs in what a playbook has: the facts (`ansible_facts.gpu`), or a list of GPUs, or one GPU.
 
-    Every card gets a `verdict`: the one it has, else the one in the facts' health report, else `unknown`.
+    Every GPU gets a `verdict`: the one it has, else the one in the facts' health report, else `unknown`.
     Raises ValueError.
     """
     if isinstance(value, dict) and ("devices" in value or "present" in value):
         try:
             listed = value.get("devices") or []
-            return [{**card, "verdict": verdict} for card, verdict in zip(listed, fleet.verdicts(value), strict=True)]
+            return [{**gpu, "verdict": verdict} for gpu, verdict in zip(listed, fleet.verdicts(value), strict=True)]
         except fleet.BrokenFacts as error:
-            raise ValueError(f"the facts of the cards are broken: {error}") from error
+            raise ValueError(f"the facts of the GPUs are broken: {error}") from error
     listed = [value] if isinstance(value, dict) else value
-    if not isinstance(listed, (list, tuple)) or not all(isinstance(card, dict) for card in listed):
+    if not isinstance(listed, (list, tuple)) or not all(isinstance(gpu, dict) for gpu in listed):
         raise ValueError(
-            f"expected facts of cards (ansible_facts.gpu), a list of cards or a card, not a {type(value).__name__}"
+            f"expected facts of GPUs (ansible_facts.gpu), a list of GPUs or a GPU, not a {type(value).__name__}"
         )
-    return [card if card.get("verdict") else {**card, "verdict": _own_verdict(card)} for card in listed]
+    return [gpu if gpu.get("verdict") else {**gpu, "verdict": _own_verdict(gpu)} for gpu in listed]
 
 
-def _own_verdict(card: dict[str, Any]) -> str:
-    return "fatal" if fleet.is_lost(card) else "unknown"
+def _own_verdict(gpu: dict[str, Any]) -> str:
+    return "fatal" if fleet.is_lost(gpu) else "unknown"
 
 
-def is_model(card: dict[str, Any], patterns: Iterable[str]) -> bool:
-    """Whether the slug or the name of a card matches one of the shell patterns. Case does not count."""
-    names = [str(card[key]).lower() for key in ("slug", "name") if card.get(key)]
+def is_model(gpu: dict[str, Any], patterns: Iterable[str]) -> bool:
+    """Whether the slug or the name of a GPU matches one of the shell patterns. Case does not count."""
+    names = [str(gpu[key]).lower() for key in ("slug", "name") if gpu.get(key)]
     return any(fnmatch.fnmatchcase(name, pattern.lower()) for name in names for pattern in patterns)
 
 
-def has_memory(card: dict[str, Any], at_least: int | None, at_most: int | None = None) -> bool:
-    """Whether the memory of a card is in the range, in MiB. Of a lost card it is not known, so it is not."""
-    memory = card.get("memory_mib")
+def has_memory(gpu: dict[str, Any], at_least: int | None, at_most: int | None = None) -> bool:
+    """Whether the memory of a GPU is in the range, in MiB. Of a lost GPU it is not known, so it is not."""
+    memory = gpu.get("memory_mib")
     if not isinstance(memory, int):
         return False
     return (at_least is None or memory >= at_least) and (at_most is None or memory <= at_most)
@@ -85,28 +85,28 @@ def select(
     verdict: Any = None,
     architecture: Any = None,
 ) -> list[dict[str, Any]]:
-    """The cards that meet every condition that is given. Raises ValueError."""
+    """The GPUs that meet every condition that is given. Raises ValueError."""
     found = devices(value)
     if model is not None:
         patterns = words(model, "model")
-        found = [card for card in found if is_model(card, patterns)]
+        found = [gpu for gpu in found if is_model(gpu, patterns)]
     if memory_mib_min is not None or memory_mib_max is not None:
         least = None if memory_mib_min is None else mebibytes(memory_mib_min, "memory_mib_min")
         most = None if memory_mib_max is None else mebibytes(memory_mib_max, "memory_mib_max")
-        found = [card for card in found if has_memory(card, least, most)]
+        found = [gpu for gpu in found if has_memory(gpu, least, most)]
     if verdict is not None:
         wanted = known_verdicts(verdict)
-        found = [card for card in found if card["verdict"] in wanted]
+        found = [gpu for gpu in found if gpu["verdict"] in wanted]
     if architecture is not None:
         kinds = [kind.lower() for kind in words(architecture, "architecture")]
-        found = [card for card in found if card.get("architecture") in kinds]
+        found = [gpu for gpu in found if gpu.get("architecture") in kinds]
     return found
 
 
 def verdict_of(value: Any) -> str:
-    """The verdict on a node (its facts) or on a card. Raises ValueError."""
+    """The verdict on a node (its facts) or on a GPU. Raises ValueError."""
     if not isinstance(value, dict):
-        raise ValueError(f"expected the facts of a host's cards or one card, not a {type(value).__name__}")
+        raise ValueError(f"expected the facts of a host's GPUs or one GPU, not a {type(value).__name__}")
     if "devices" in value or "present" in value:
         health = value.get("health")
         found = health.get("verdict") if isinstance(health, dict) else None

@@ -4,8 +4,8 @@
 """What an agent may be told anew under the id that it has. Pure functions over environment files.
 
 An agent with a checkpoint comes back under its id, with its tasks. The policy `additive` takes more cpus, mem and disk
-and new attributes; anything less, or another hostname or port, and the agent ends. The list of cards is another matter:
-the agent gives out cards by their place in it, so another list under running tasks gives a card to two of them, and
+and new attributes; anything less, or another hostname or port, and the agent ends. The list of GPUs is another matter:
+the agent gives out GPUs by their place in it, so another list under running tasks gives a GPU to two of them, and
 nothing stops it. Whether tasks run cannot be told from here without a race, since one may be launched between the look
 and the restart. So another list is taken only by an agent without a checkpoint, which is one that was drained first.
 """
@@ -19,7 +19,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.indices import index_by_uuid
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import cards_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import gpus_of
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import problem
 
 _PORTS = r"ports:(\[[^]]*\])"
@@ -70,15 +70,15 @@ def steady(node: Mapping[str, Any], reserve: Mapping[str, float], before: Mappin
 def as_before(node: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]] | None:
     """The list that the agent has, {uuid, index}, with today's indices; None where it cannot have that list again.
 
-    A card that is gone from an agent that runs stays at the index that the agent knows, so that nothing changes.
+    A GPU that is gone from an agent that runs stays at the index that the agent knows, so that nothing changes.
     """
     before = node["environment"]
-    listed = cards_of(before)
+    listed = gpus_of(before)
     if not node["agent_id"] or not listed:
         return None
     today = index_by_uuid(devices)
     if set(listed) <= set(today):
-        return sorted(({"uuid": uuid, "index": today[uuid]} for uuid in listed), key=lambda card: card["index"])
+        return sorted(({"uuid": uuid, "index": today[uuid]} for uuid in listed), key=lambda gpu: gpu["index"])
     known = [int(index) for index in before.get("MESOS_NVIDIA_GPU_DEVICES", "").split(",") if index.isdecimal()]
     if not node["running"] or len(known) != len(listed):
         return None
@@ -86,10 +86,10 @@ def as_before(node: Mapping[str, Any], devices: Iterable[Mapping[str, Any]]) -> 
 
 
 def difference(was: Iterable[str], now: Iterable[str]) -> str:
-    """Which cards one list has and the other has not; empty where they are the same."""
+    """Which GPUs one list has and the other has not; empty where they are the same."""
     first, second = set(was), set(now)
     sides = (("without", first - second), ("with", second - first))
-    return " and ".join(f"{word} {', '.join(sorted(cards))}" for word, cards in sides if cards)
+    return " and ".join(f"{word} {', '.join(sorted(gpus))}" for word, gpus in sides if gpus)
 
 
 def problems(node: Mapping[str, Any], text: str, work_dir: str) -> list[Problem]:
@@ -116,7 +116,7 @@ def problems(node: Mapping[str, Any], text: str, work_dir: str) -> list[Problem]
         for name, value in attributes(before).items()
         if new.get(name) != value
     ]
-    told += _cards(node, before, after)
+    told += _gpus(node, before, after)
     if after.get("MESOS_RECONFIGURATION_POLICY") == "equal" and before:
         told += [
             f"{what} changes under reconfiguration_policy=equal"
@@ -128,7 +128,7 @@ def problems(node: Mapping[str, Any], text: str, work_dir: str) -> list[Problem]
     where = before.get("MESOS_WORK_DIR", work_dir)
     return [
         problem(
-            f"the agent {node['agent_id']} would not come back, or give out wrong cards: {'; '.join(told)}",
+            f"the agent {node['agent_id']} would not come back, or give out wrong GPUs: {'; '.join(told)}",
             "take the change back; or drain the agent (baremetal.gpu.mesos_agent_state, state: drained), stop "
             f"mesos-agent, remove {where}/meta/slaves/latest and run this again",
         )
@@ -149,12 +149,12 @@ def _holds(after: Mapping[str, str], before: Mapping[str, str]) -> bool:
     return was <= now
 
 
-def _cards(node: Mapping[str, Any], before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    was, now = (set(cards_of(row)) for row in (before, after))
+def _gpus(node: Mapping[str, Any], before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    was, now = (set(gpus_of(row)) for row in (before, after))
     if before and was != now:
-        return [f"its list of cards changes from {len(was)} to {len(now)}, {difference(was, now)}"]
+        return [f"its list of GPUs changes from {len(was)} to {len(now)}, {difference(was, now)}"]
     devices = [row.get("MESOS_NVIDIA_GPU_DEVICES") for row in (before, after)]
-    # The same cards under other numbers, as after a reboot that nothing survived and before the agent was started.
+    # The same GPUs under other numbers, as after a reboot that nothing survived and before the agent was started.
     if before and devices[0] != devices[1] and (node["running"] or not node["rebooted"]):
-        return [f"its cards are the same, and their indices change from {devices[0]} to {devices[1]}"]
+        return [f"its GPUs are the same, and their indices change from {devices[0]} to {devices[1]}"]
     return []

@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import cards_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import gpus_of
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import change as mesos_change
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import plan_agent as mesos_plan_agent
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import render as mesos_render
@@ -48,7 +48,7 @@ def plan(params: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] |
     :param variables: of all hosts, C(hostvars); masters are planned together.
     :returns: ``problems``, ``files`` (items of a desired document),
         ``arguments`` (flags that no variable can say), ``variables`` (names of those in the environment file),
-        ``joining`` (empty masters that join others), ``gpus`` (how many cards an agent gives out), ``remarks`` (what
+        ``joining`` (empty masters that join others), ``gpus`` (how many GPUs an agent gives out), ``remarks`` (what
         is left to others, one sentence each).
     """
     program = params["program"]
@@ -94,7 +94,7 @@ def plan(params: Mapping[str, Any], variables: Mapping[str, Mapping[str, Any]] |
         "files": draft.files,
         "arguments": arguments,
         "variables": [line.partition("=")[0] for line in text.splitlines() if not line.startswith("#")],
-        "gpus": len(cards_of(draft.notes)),
+        "gpus": len(gpus_of(draft.notes)),
         "joining": draft.joining,
         "remarks": draft.remarks,
     }

@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import flags as mesos_flags
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import HELD_BACK, UUIDS, cards_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import HELD_BACK, UUIDS, gpus_of
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import allocatable
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import change as mesos_change
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import render as mesos_render
@@ -49,11 +49,11 @@ def settle(draft: Draft) -> None:
     wanted = params["gpus"] == "healthy"
     if wanted and built_in and not gpu.get("devices"):
         draft.refuse(
-            f"has {len(built_in)} cards, and none answers",
+            f"has {len(built_in)} GPUs, and none answers",
             "mend the driver (playbooks/node.yml), or set mesos_agent_gpus: none",
         )
     before = node["environment"]
-    kept = cards_of(before)
+    kept = gpus_of(before)
     held_back = set(params["exclude_gpus"])
     strangers = sorted(held_back - {row.get("uuid") for row in gpu.get("devices") or []})
     if strangers:
@@ -86,12 +86,12 @@ def settle(draft: Draft) -> None:
         draft.settings[name] = value
     for name in ("resources", "attributes", "isolation", "nvidia_gpu_devices", "image_providers"):
         draft.owned[name] = f"the facts of the host, and mesos_agent_{_OWNERS.get(name, name)}"
-    draft.notes[UUIDS] = ",".join(card["uuid"] for card in feed["gpus"])
+    draft.notes[UUIDS] = ",".join(gpu["uuid"] for gpu in feed["gpus"])
     sliced = {row.get("uuid") for row in gpu.get("devices") or [] if (row.get("mig") or {}).get("enabled")}
     draft.notes[HELD_BACK] = ",".join(sorted({*params["exclude_gpus"], *filter(None, sliced)}))
     if feed["gpus"] and node["device_directories"]:
         draft.refuse(
-            f"{', '.join(node['device_directories'])} is a directory, at which the launch of a container with a card "
+            f"{', '.join(node['device_directories'])} is a directory, at which the launch of a container with a GPU "
             "fails",
             "remove it, or move it elsewhere",
         )
@@ -102,15 +102,15 @@ def settle(draft: Draft) -> None:
         )
 
 
-def _left_to_the_reconciler(draft: Draft, cards: list[Row]) -> list[Row]:
+def _left_to_the_reconciler(draft: Draft, gpus: list[Row]) -> list[Row]:
     """The list that a registered agent has: another one is the reconciler's to give, which drains the agent first."""
     before = mesos_change.as_before(draft.params["node"], draft.params["gpu"].get("devices") or [])
     if before is None:
-        return cards
-    change = mesos_change.difference((card["uuid"] for card in before), (card["uuid"] for card in cards))
+        return gpus
+    change = mesos_change.difference((gpu["uuid"] for gpu in before), (gpu["uuid"] for gpu in gpus))
     if change:
         draft.remarks.append(
-            f"{draft.host}: the agent keeps its list of {len(before)} cards in this run. It ought to be {change}, "
+            f"{draft.host}: the agent keeps its list of {len(before)} GPUs in this run. It ought to be {change}, "
             "which is left to the reconciler: gpuops reconcile --status tells how far it is"
         )
     return before
@@ -128,7 +128,7 @@ def _slots(value: Any) -> int | None:
     if value == "auto":
         return None
     if not re.fullmatch(r"\d{1,3}", str(value), re.ASCII):
-        raise Refused(f"mesos_agent_gpu_slots is {value!r}", "give auto, or the number of cards")
+        raise Refused(f"mesos_agent_gpu_slots is {value!r}", "give auto, or the number of GPUs")
     return int(value)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.indices import index_by_uuid
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 
-# Isolators that every host gets, and those that come with the cards. Without filesystem/linux the agent says so,
+# Isolators that every host gets, and those that come with the GPUs. Without filesystem/linux the agent says so,
 # without cgroups/devices it aborts.
 ISOLATION = ("cgroups/cpu", "cgroups/mem", "disk/du", "filesystem/linux", "docker/runtime")
 # The code of a change of the masters that the operator has to confirm.
@@ -59,13 +59,13 @@ def attributes(values: Mapping[str, Any]) -> str:
 
 
 def indices(uuids: Iterable[str], devices: Iterable[Mapping[str, Any]]) -> list[int]:
-    """Today's NVML indices of cards that are known by UUID, in growing order. Indices can move at a reboot."""
+    """Today's NVML indices of GPUs that are known by UUID, in growing order. Indices can move at a reboot."""
     today = index_by_uuid(devices)
     wanted = list(uuids)
     missing = [uuid for uuid in wanted if uuid not in today]
     if missing:
         raise Refused(
-            f"cards {', '.join(missing)} are not on this host today",
+            f"GPUs {', '.join(missing)} are not on this host today",
             "gather the facts again and take them out of the list",
         )
     return sorted(today[uuid] for uuid in wanted)
@@ -105,21 +105,21 @@ def agent_settings(
     capacity: Mapping[str, Any],
     isolation: Iterable[str] = ISOLATION,
 ) -> dict[str, str]:
-    """Flags that follow from the host: resources, attributes, isolation, image provider, and the list of cards.
+    """Flags that follow from the host: resources, attributes, isolation, image provider, and the list of GPUs.
 
     `feed` is that of allocatable.py. `capacity` has what `resources` takes: cpus, memory_mib, disk_mib, reserve, ports.
-    A host without cards that can be given out gets gpus:0 if cards are built in, so that the agent looks for none.
+    A host without GPUs that can be given out gets gpus:0 if GPUs are built in, so that the agent looks for none.
     """
-    cards = feed["gpus"]
+    gpus = feed["gpus"]
     isolators = list(dict.fromkeys(isolation))
     settings = {"attributes": attributes(feed["attributes"])}
-    text = resources(gpus=len(cards), **capacity)
-    if cards:
+    text = resources(gpus=len(gpus), **capacity)
+    if gpus:
         isolators += [name for name in GPU_ISOLATION if name not in isolators]
         if isolators.index("gpu/nvidia") < isolators.index("cgroups/devices"):
             # The agent ends where it is not behind.
             isolators.sort(key="gpu/nvidia".__eq__)
-        settings["nvidia_gpu_devices"] = ",".join(str(index) for index in sorted(card["index"] for card in cards))
+        settings["nvidia_gpu_devices"] = ",".join(str(index) for index in sorted(gpu["index"] for gpu in gpus))
     elif feed["left_out"]:
         text += ";gpus:0"
     settings.update(resources=text, isolation=",".join(isolators))

@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import links as placement_links
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.fragmentation import GPU, Kind
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.place import Card, Node, Request
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.place import Gpu, Node, Request
 
 RUNNING = ("TASK_STAGING", "TASK_STARTING", "TASK_RUNNING")
 
@@ -36,39 +36,39 @@ def _mebibytes(value: Any, what: str) -> int:
 
 
 def _verdict_excludes(verdict: Any, allow_unknown: bool) -> str:
-    """Why no task goes to a card with that verdict; empty if one may."""
+    """Why no task goes to a GPU with that verdict; empty if one may."""
     if verdict == "ok" or (verdict == "unknown" and allow_unknown):
         return ""
     return "health not known" if verdict == "unknown" else f"health {verdict}"
 
 
-def _scores(rows: Any, cards: int, name: str) -> placement_links.Scores | None:
+def _scores(rows: Any, gpus: int, name: str) -> placement_links.Scores | None:
     if rows is None:
         return None
     if (
         not isinstance(rows, list)
-        or len(rows) != cards
-        or not all(isinstance(row, list) and len(row) == cards for row in rows)
+        or len(rows) != gpus
+        or not all(isinstance(row, list) and len(row) == gpus for row in rows)
         or not all(value is None or isinstance(value, int) for row in rows for value in row)
     ):
-        raise BrokenNodes(f"{name}: the scores are no table of {cards} by {cards} whole numbers or nulls")
+        raise BrokenNodes(f"{name}: the scores are no table of {gpus} by {gpus} whole numbers or nulls")
     return placement_links.matrix(rows)
 
 
 def from_facts(name: str, facts: Any, allow_unknown: bool = False) -> Node:
-    """A node by the facts of its cards. Of its CPU and memory they say nothing. Raises BrokenNodes."""
+    """A node by the facts of its GPUs. Of its CPU and memory they say nothing. Raises BrokenNodes."""
     try:
         facts = fleet.checked(facts)
         verdicts = fleet.verdicts(facts)
     except fleet.BrokenFacts as error:
         raise BrokenNodes(f"{name}: the facts cannot be used: {error}") from error
-    cards = []
+    gpus = []
     for number, (device, verdict) in enumerate(zip(facts.get("devices") or [], verdicts, strict=True)):
         mig = (device.get("mig") or {}).get("enabled")
         memory = device.get("memory_mib")
         index = device.get("index")
-        cards.append(
-            Card(
+        gpus.append(
+            Gpu(
                 index if isinstance(index, int) else number,
                 str(device.get("uuid") or ""),
                 str(device.get("slug") or device.get("name") or ""),
@@ -78,7 +78,7 @@ def from_facts(name: str, facts: Any, allow_unknown: bool = False) -> Node:
         )
     topology = facts.get("topology")
     rows = topology.get("scores") if isinstance(topology, dict) else None
-    return Node(name, cards, None, None, _scores(rows, len(cards), name))
+    return Node(name, gpus, None, None, _scores(rows, len(gpus), name))
 
 
 def use_state(nodes: Iterable[Node], state: Any) -> dict[Kind, float]:
@@ -109,7 +109,7 @@ def use_state(nodes: Iterable[Node], state: Any) -> dict[Kind, float]:
         node.cpu_total = amount(everything, "cpus")
         node.cpu = max(node.cpu_total - amount(used, "cpus"), 0)
         node.memory_mib = max(amount(everything, "mem") - amount(used, "mem"), 0) // GPU
-        # The agent may offer fewer cards than are healthy; then no more than it offers can be had.
+        # The agent may offer fewer GPUs than are healthy; then no more than it offers can be had.
         hidden = max(len(node.usable) - amount(everything, "gpus") // GPU, 0)
         busy = min(amount(used, "gpus") // GPU + hidden, len(node.usable))
         if busy:
@@ -130,10 +130,10 @@ def _kinds_of_state(state: Mapping[str, Any]) -> dict[Kind, float]:
 
 
 def from_description(rows: Any, allow_unknown: bool = False) -> tuple[list[Node], dict[Kind, float]]:
-    """Nodes from a list of {name, cpus, memory_mib, cards, scores, tasks}, and how often each kind of task runs.
+    """Nodes from a list of {name, cpus, memory_mib, GPUs, scores, tasks}, and how often each kind of task runs.
 
-    A card is {index, uuid, model, memory_mib, verdict}, all but the index optional; a task {cpus, memory_mib, cards,
-    milli}, with the indices of its cards. `scores` and `tasks` are optional. Raises BrokenNodes.
+    A GPU is {index, uuid, model, memory_mib, verdict}, all but the index optional; a task {cpus, memory_mib, GPUs,
+    milli}, with the indices of its GPUs. `scores` and `tasks` are optional. Raises BrokenNodes.
     """
     if not isinstance(rows, list) or not all(isinstance(row, dict) and row.get("name") for row in rows):
         raise BrokenNodes("nodes are no list of mappings with a name each")
@@ -145,15 +145,15 @@ def from_description(rows: Any, allow_unknown: bool = False) -> tuple[list[Node]
     nodes = []
     for row in rows:
         name = str(row["name"])
-        cards = [_described_card(name, card, allow_unknown) for card in _mappings(row, "cards", name)]
-        if len({card.index for card in cards}) != len(cards):
-            raise BrokenNodes(f"{name}: two cards have the same index")
+        gpus = [_described_gpu(name, gpu, allow_unknown) for gpu in _mappings(row, "gpus", name)]
+        if len({gpu.index for gpu in gpus}) != len(gpus):
+            raise BrokenNodes(f"{name}: two GPUs have the same index")
         node = Node(
             name,
-            cards,
+            gpus,
             thousandths(row.get("cpus", 0), f"{name}: cpus"),
             _mebibytes(row.get("memory_mib", 0), f"{name}: memory_mib"),
-            _scores(row.get("scores"), len(cards), name),
+            _scores(row.get("scores"), len(gpus), name),
         )
         for task in _mappings(row, "tasks", name):
             counts[_start(node, task)] += 1
@@ -168,28 +168,28 @@ def _mappings(row: dict[str, Any], key: str, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def _described_card(name: str, card: dict[str, Any], allow_unknown: bool) -> Card:
-    index, memory = card.get("index"), card.get("memory_mib")
+def _described_gpu(name: str, gpu: dict[str, Any], allow_unknown: bool) -> Gpu:
+    index, memory = gpu.get("index"), gpu.get("memory_mib")
     if not isinstance(index, int) or isinstance(index, bool):
-        raise BrokenNodes(f"{name}: a card has the index {index!r}, which is no whole number")
-    verdict = card.get("verdict", "ok")
+        raise BrokenNodes(f"{name}: a GPU has the index {index!r}, which is no whole number")
+    verdict = gpu.get("verdict", "ok")
     if verdict not in fleet.VERDICTS:
-        raise BrokenNodes(f"{name}: card {index} has the verdict {verdict!r}; there are {', '.join(fleet.VERDICTS)}")
-    return Card(
+        raise BrokenNodes(f"{name}: GPU {index} has the verdict {verdict!r}; there are {', '.join(fleet.VERDICTS)}")
+    return Gpu(
         index,
-        str(card.get("uuid") or ""),
-        str(card.get("model") or ""),
-        None if memory is None else _mebibytes(memory, f"{name}: memory_mib of card {index}"),
+        str(gpu.get("uuid") or ""),
+        str(gpu.get("model") or ""),
+        None if memory is None else _mebibytes(memory, f"{name}: memory_mib of GPU {index}"),
         _verdict_excludes(verdict, allow_unknown),
     )
 
 
 def _start(node: Node, task: dict[str, Any]) -> Kind:
-    """A task that runs already. It may have a card that has become unhealthy since: then that is nobody else's."""
-    places = {card.index: number for number, card in enumerate(node.cards)}
-    had, milli = task.get("cards") or [], task.get("milli", GPU)
+    """A task that runs already. It may have a GPU that has become unhealthy since: then that is nobody else's."""
+    places = {gpu.index: number for number, gpu in enumerate(node.gpus)}
+    had, milli = task.get("gpus") or [], task.get("milli", GPU)
     if not isinstance(had, list) or any(index not in places for index in had):
-        raise BrokenNodes(f"{node.name}: a task has the cards {had!r}, which are not all there")
+        raise BrokenNodes(f"{node.name}: a task has the GPUs {had!r}, which are not all there")
     request = Request(
         len(had),
         milli,
@@ -207,7 +207,7 @@ def _start(node: Node, task: dict[str, Any]) -> Kind:
 
 
 def exclude(nodes: Iterable[Node], names: Iterable[str]) -> None:
-    """Take nodes (NAME) and cards (NAME:INDEX, or a UUID) out of the choice. Raises BrokenNodes for an unknown one."""
+    """Take nodes (NAME) and GPUs (NAME:INDEX, or a UUID) out of the choice. Raises BrokenNodes for an unknown one."""
     by_name = {node.name: node for node in nodes}
     for name in names:
         if name in by_name:
@@ -215,8 +215,8 @@ def exclude(nodes: Iterable[Node], names: Iterable[str]) -> None:
             continue
         found = False
         for node in by_name.values():
-            for number, card in enumerate(node.cards):
-                if name in (card.uuid, f"{node.name}:{card.index}"):
+            for number, gpu in enumerate(node.gpus):
+                if name in (gpu.uuid, f"{node.name}:{gpu.index}"):
                     node.leave_out(number, "excluded by name")
                     found = True
         if not found:

@@ -58,9 +58,9 @@ class _Group:
         self.weight = self.upto[-1]
 
     def large_enough(self, free: tuple[int, ...]) -> int:
-        """How much is free on the cards that are large enough; 0 if they are too few."""
-        cards = [milli for milli in free if milli >= self.milli]
-        return sum(cards) if len(cards) >= self.gpus else 0
+        """How much is free on the GPUs that are large enough; 0 if they are too few."""
+        gpus = [milli for milli in free if milli >= self.milli]
+        return sum(gpus) if len(gpus) >= self.gpus else 0
 
 
 def _groups(kinds: Mapping[Kind, float]) -> list[_Group]:
@@ -83,7 +83,7 @@ class Fragmentation:
         self._known: dict[tuple[int, tuple[int, ...]], float] = {}
 
     def of(self, cpu: int, free: tuple[int, ...]) -> float:
-        """The fragmentation of a node with so much free CPU and so much free on each card."""
+        """The fragmentation of a node with so much free CPU and so much free on each GPU."""
         # Nothing changes between two wishes for CPU.
         key = (bisect_right(self._levels, cpu), free)
         known = self._known.get(key)
@@ -123,7 +123,7 @@ class Lasting:
         self._useful: dict[tuple[int, ...], list[tuple[_Group, int]]] = {}
 
     def of(self, cpu: int, free: tuple[int, ...]) -> float:
-        """The sum of both views of a node with so much free CPU and so much free on each card."""
+        """The sum of both views of a node with so much free CPU and so much free on each GPU."""
         key = (cpu, free)
         known = self._known.get(key)
         if known is None:

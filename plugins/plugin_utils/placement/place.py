@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choosing a node, and the cards in it, for a task. Pure: no clock, no host, and chance only from a given seed.
+"""Choosing a node, and the GPUs in it, for a task. Pure: no clock, no host, and chance only from a given seed.
 
 CPU and GPUs are counted in thousandths, memory in MiB. A Cluster is told of tasks that start and end and remembers
 scores between them, so that placing thousands of tasks on thousands of nodes takes seconds: after a task was placed,
@@ -30,8 +30,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.policies i
 
 
 @dataclass(frozen=True)
-class Card:
-    """A card of a node. `excluded` says why no task may go there; empty if it may."""
+class Gpu:
+    """A GPU of a node. `excluded` says why no task may go there; empty if it may."""
 
     index: int
     uuid: str = ""
@@ -46,27 +46,27 @@ class Node:
     def __init__(
         self,
         name: str,
-        cards: Sequence[Card],
+        gpus: Sequence[Gpu],
         cpu: int | None,
         memory_mib: int | None,
         scores: placement_links.Scores | None = None,
         excluded: str = "",
     ) -> None:
-        """`scores` has a row and a column for each card, excluded ones too. Raises ValueError if it does not."""
-        if scores is not None and (len(scores) != len(cards) or any(len(row) != len(cards) for row in scores)):
-            raise ValueError(f"{name}: {len(cards)} cards, but the scores are not {len(cards)} by {len(cards)}")
+        """`scores` has a row and a column for each GPU, excluded ones too. Raises ValueError if it does not."""
+        if scores is not None and (len(scores) != len(gpus) or any(len(row) != len(gpus) for row in scores)):
+            raise ValueError(f"{name}: {len(gpus)} GPUs, but the scores are not {len(gpus)} by {len(gpus)}")
         self.name, self.excluded = name, excluded
-        self.cards = tuple(cards)
+        self.gpus = tuple(gpus)
         self.scores = scores
         self.cpu, self.memory_mib = cpu, memory_mib
         self.cpu_total = cpu or 0
-        # Free thousandths of each card, in the order of `cards`; of an excluded one nothing is free.
-        self.free = [0 if card.excluded else GPU for card in cards]
-        self.usable = tuple(number for number, card in enumerate(cards) if not card.excluded)
+        # Free thousandths of each GPU, in the order of `gpus`; of an excluded one nothing is free.
+        self.free = [0 if gpu.excluded else GPU for gpu in gpus]
+        self.usable = tuple(number for number, gpu in enumerate(gpus) if not gpu.excluded)
         self.running: Counter[str] = Counter()
 
     def take(self, request: Request, chosen: Iterable[int]) -> None:
-        """A task starts on the chosen places in `cards`. Raises ValueError, and changes nothing, if it does not fit."""
+        """A task starts on the chosen places in `gpus`. Raises ValueError, and changes nothing, if it does not fit."""
         self._change(request, tuple(chosen), 1)
 
     def give(self, request: Request, chosen: Iterable[int]) -> None:
@@ -74,21 +74,21 @@ class Node:
         self._change(request, tuple(chosen), -1)
 
     def leave_out(self, number: int, why: str) -> None:
-        """No task may go to the card at that place from now on. To be said before the node is in a Cluster."""
-        cards = list(self.cards)
-        cards[number] = replace(cards[number], excluded=why)
-        self.cards = tuple(cards)
+        """No task may go to the GPU at that place from now on. To be said before the node is in a Cluster."""
+        gpus = list(self.gpus)
+        gpus[number] = replace(gpus[number], excluded=why)
+        self.gpus = tuple(gpus)
         self.free[number] = 0
         self.usable = tuple(place for place in self.usable if place != number)
 
     def _change(self, request: Request, chosen: tuple[int, ...], sign: int) -> None:
         if len(set(chosen)) != request.gpus:
-            raise ValueError(f"{self.name}: {len(set(chosen))} cards for a task with {request.gpus}")
+            raise ValueError(f"{self.name}: {len(set(chosen))} GPUs for a task with {request.gpus}")
         for number in chosen:
             if number not in self.usable:
-                raise ValueError(f"{self.name}: card {self.cards[number].index} is {self.cards[number].excluded}")
+                raise ValueError(f"{self.name}: GPU {self.gpus[number].index} is {self.gpus[number].excluded}")
             if not 0 <= self.free[number] - sign * request.milli <= GPU:
-                raise ValueError(f"{self.name}: card {self.cards[number].index} has {self.free[number]}/1000 free")
+                raise ValueError(f"{self.name}: GPU {self.gpus[number].index} has {self.free[number]}/1000 free")
         for what, left, wanted in (("CPU", self.cpu, request.cpu), ("memory", self.memory_mib, request.memory_mib)):
             if left is not None and left < sign * wanted:
                 raise ValueError(f"{self.name}: {what} {left} is free, not {wanted}")
@@ -107,7 +107,7 @@ class Request(NamedTuple):
     """What a task needs.
 
     `gpus` whole ones, or one of which `milli` thousandths; `models` are shell patterns for slugs or names, of which one
-    must match; `weakest_pair` is the score that each pair of its cards must have at least (see topology.py).
+    must match; `weakest_pair` is the score that each pair of its GPUs must have at least (see topology.py).
     """
 
     gpus: int = 1
@@ -115,7 +115,7 @@ class Request(NamedTuple):
     cpu: int = 0
     memory_mib: int = 0
     models: tuple[str, ...] = ()
-    card_memory_mib: int = 0
+    gpu_memory_mib: int = 0
     weakest_pair: int = 0
 
     @property
@@ -136,17 +136,17 @@ class Request(NamedTuple):
             found.append(f"a part ({self.milli}/1000) of each of {self.gpus} GPUs is asked for; a part is of one GPU")
         return found
 
-    def allows(self, card: Card) -> bool:
-        """Whether the card is of a kind that the task takes."""
-        if self.card_memory_mib and (card.memory_mib or 0) < self.card_memory_mib:
+    def allows(self, gpu: Gpu) -> bool:
+        """Whether the GPU is of a kind that the task takes."""
+        if self.gpu_memory_mib and (gpu.memory_mib or 0) < self.gpu_memory_mib:
             return False
         return not self.models or any(
-            fnmatch.fnmatchcase(card.model.lower(), pattern.lower()) for pattern in self.models
+            fnmatch.fnmatchcase(gpu.model.lower(), pattern.lower()) for pattern in self.models
         )
 
 
 class Choice(NamedTuple):
-    """Where a task goes: the node, places in its `cards`, and why, as sentences."""
+    """Where a task goes: the node, places in its `gpus`, and why, as sentences."""
 
     node: Node
     chosen: tuple[int, ...]
@@ -163,16 +163,16 @@ class Refused(Exception):
 
 
 def _open(node: Node, request: Request) -> list[int]:
-    """Places of the cards that are of the right kind and have enough free."""
+    """Places of the GPUs that are of the right kind and have enough free."""
     return [
         number
         for number in node.usable
-        if node.free[number] >= request.milli and (not _choosy(request) or request.allows(node.cards[number]))
+        if node.free[number] >= request.milli and (not _choosy(request) or request.allows(node.gpus[number]))
     ]
 
 
 def _choosy(request: Request) -> bool:
-    return bool(request.models or request.card_memory_mib)
+    return bool(request.models or request.gpu_memory_mib)
 
 
 def obstacles(node: Node, request: Request) -> list[str]:
@@ -187,25 +187,25 @@ def obstacles(node: Node, request: Request) -> list[str]:
             found.append(f"not enough free {what}")
     if not request.gpus:
         return found
-    allowed = [card for card in node.cards if request.allows(card)]
-    free_cards = _open(node, request)
-    if not node.cards:
+    allowed = [gpu for gpu in node.gpus if request.allows(gpu)]
+    free_gpus = _open(node, request)
+    if not node.gpus:
         found.append("no GPU")
     elif len(allowed) < request.gpus:
         found.append("too few GPUs of that kind" if _choosy(request) else "too few GPUs")
-    elif sum(not card.excluded for card in allowed) < request.gpus:
-        found += sorted({f"GPUs excluded ({card.excluded})" for card in allowed if card.excluded})
-    elif len(free_cards) < request.gpus:
+    elif sum(not gpu.excluded for gpu in allowed) < request.gpus:
+        found += sorted({f"GPUs excluded ({gpu.excluded})" for gpu in allowed if gpu.excluded})
+    elif len(free_gpus) < request.gpus:
         found.append("too few GPUs free" if request.milli == GPU else "no GPU with enough free")
-    elif request.weakest_pair and request.gpus > 1 and _linked(node, request, free_cards) is None:
+    elif request.weakest_pair and request.gpus > 1 and _linked(node, request, free_gpus) is None:
         found.append("free GPUs not linked well enough" if node.scores else "links between GPUs not known")
     return found
 
 
-def _linked(node: Node, request: Request, cards: Sequence[int]) -> tuple[int, ...] | None:
+def _linked(node: Node, request: Request, gpus: Sequence[int]) -> tuple[int, ...] | None:
     if node.scores is None:
-        return None if request.weakest_pair and request.gpus > 1 else tuple(cards[: request.gpus])
-    return placement_links.best_set(node.scores, tuple(cards), request.gpus, request.weakest_pair)
+        return None if request.weakest_pair and request.gpus > 1 else tuple(gpus[: request.gpus])
+    return placement_links.best_set(node.scores, tuple(gpus), request.gpus, request.weakest_pair)
 
 
 _NONE: tuple[int, ...] = ()
@@ -220,11 +220,11 @@ def _view(node: Node, request: Request) -> View | None:
         request.memory_mib and (memory is None or memory < request.memory_mib)
     ):
         return None
-    cards, rest = node.usable, _NONE
+    gpus, rest = node.usable, _NONE
     if _choosy(request):
-        cards = tuple(number for number in node.usable if request.allows(node.cards[number]))
-        rest = tuple(sorted(node.free[number] for number in node.usable if number not in cards))
-    levels = tuple(sorted([node.free[number] for number in cards]))
+        gpus = tuple(number for number in node.usable if request.allows(node.gpus[number]))
+        rest = tuple(sorted(node.free[number] for number in node.usable if number not in gpus))
+    levels = tuple(sorted([node.free[number] for number in gpus]))
     if request.gpus:
         if len(levels) < request.gpus or levels[-request.gpus] < request.milli:
             return None
@@ -234,14 +234,14 @@ def _view(node: Node, request: Request) -> View | None:
 
 
 def _places(node: Node, request: Request, policy: Policy, view: View) -> tuple[int, ...]:
-    """The cards in the node."""
+    """The GPUs in the node."""
     if not request.gpus:
         return ()
-    cards = _open(node, request)
+    gpus = _open(node, request)
     if request.milli < GPU:
         level = policy.level(view, request.kind)
-        return (next(number for number in cards if node.free[number] == level),)
-    found = _linked(node, request, cards)
+        return (next(number for number in gpus if node.free[number] == level),)
+    found = _linked(node, request, gpus)
     if found is None:
         raise RuntimeError(f"{node.name}: the request fits by the view of the node, and not by its links")
     return found
@@ -276,7 +276,7 @@ class Cluster:
         self.policy = POLICIES[policy](
             counts or usual_kinds(self.nodes),
             max((node.cpu_total for node in self.nodes), default=0),
-            max((len(node.cards) for node in self.nodes), default=0),
+            max((len(node.gpus) for node in self.nodes), default=0),
         )
         self._random = random.Random(seed)
         self._place = {id(node): place for place, node in enumerate(self.nodes)}
@@ -285,7 +285,7 @@ class Cluster:
         self._queues: dict[Request, _Queue] = {}
 
     def start(self, node: Node, request: Request, chosen: Iterable[int]) -> None:
-        """A task starts there, on those places in the node's cards. Raises ValueError if it does not fit."""
+        """A task starts there, on those places in the node's GPUs. Raises ValueError if it does not fit."""
         node.take(request, chosen)
         self._note(node)
 
@@ -305,7 +305,7 @@ class Cluster:
         self._changed.append(place)
 
     def find(self, request: Request) -> tuple[Node, tuple[int, ...]] | None:
-        """The node and the places in its cards, or None if none fits. The task is not started."""
+        """The node and the places in its GPUs, or None if none fits. The task is not started."""
         place = self._drawn(request) if self.policy.draws else self._best(request)
         if place is None:
             return None
@@ -344,11 +344,11 @@ class Cluster:
                 else f"next best is {second.name}, where {self.policy.words(seen, request.kind)}"
             )
         if request.gpus and request.milli < GPU:
-            yield f"card {node.cards[chosen[0]].index} has {node.free[chosen[0]]}/1000 free"
+            yield f"GPU {node.gpus[chosen[0]].index} has {node.free[chosen[0]]}/1000 free"
         elif len(chosen) > 1 and node.scores is not None:
             everything = placement_links.best_set(node.scores, node.usable, request.gpus)
             yield (
-                f"cards {', '.join(str(node.cards[number].index) for number in chosen)} are the best linked of"
+                f"GPUs {', '.join(str(node.gpus[number].index) for number in chosen)} are the best linked of"
                 f" {len(_open(node, request))} that are free: {placement_links.total(node.scores, chosen)} points,"
                 f" {placement_links.total(node.scores, everything or ())} if all were free"
             )
@@ -396,8 +396,8 @@ def usual_kinds(nodes: Sequence[Node]) -> dict[Kind, float]:
 
     Each takes as much CPU as is there for its GPUs in the node with the median of CPU per GPU.
     """
-    rates = sorted(node.cpu_total // len(node.cards) for node in nodes if node.cards)
-    largest = max((len(node.cards) for node in nodes), default=0)
+    rates = sorted(node.cpu_total // len(node.gpus) for node in nodes if node.gpus)
+    largest = max((len(node.gpus) for node in nodes), default=0)
     found, gpus = {}, 1
     while gpus <= largest:
         found[Kind(rates[len(rates) // 2] * gpus, gpus, GPU)] = 1 / gpus

@@ -24,29 +24,29 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.fragmentat
 
 
 class View(NamedTuple):
-    """What a policy sees of a node: free CPU in thousandths, free thousandths of the cards in growing order, of those
-    that the task may use (`cards`) and of the others (`rest`), and the classes of the tasks that run there."""
+    """What a policy sees of a node: free CPU in thousandths, free thousandths of the GPUs in growing order, of those
+    that the task may use (`gpus`) and of the others (`rest`), and the classes of the tasks that run there."""
 
     cpu: int
-    cards: tuple[int, ...]
+    gpus: tuple[int, ...]
     rest: tuple[int, ...]
     classes: frozenset[str]
 
     @property
     def free(self) -> tuple[int, ...]:
-        """Free thousandths of all cards, in growing order."""
-        return tuple(sorted(self.cards + self.rest)) if self.rest else self.cards
+        """Free thousandths of all GPUs, in growing order."""
+        return tuple(sorted(self.gpus + self.rest)) if self.rest else self.gpus
 
     def after(self, kind: Kind, level: int) -> tuple[int, ...]:
-        """`free` once the task is there, on a card with `level` free if it takes a part of one."""
+        """`free` once the task is there, on a GPU with `level` free if it takes a part of one."""
         if not kind.gpus:
             return self.free
-        cards = list(self.cards)
+        gpus = list(self.gpus)
         if kind.milli < GPU:
-            cards[cards.index(level)] -= kind.milli
+            gpus[gpus.index(level)] -= kind.milli
         else:
-            cards[-kind.gpus :] = [0] * kind.gpus
-        return tuple(sorted((*cards, *self.rest)))
+            gpus[-kind.gpus :] = [0] * kind.gpus
+        return tuple(sorted((*gpus, *self.rest)))
 
 
 def task_class(kind: Kind) -> str:
@@ -73,8 +73,8 @@ class Policy:
         return -self.score(view, kind)
 
     def level(self, view: View, kind: Kind) -> int:
-        """How much is free on the card that a task should share: the tightest fit."""
-        return next(milli for milli in view.cards if milli >= kind.milli)
+        """How much is free on the GPU that a task should share: the tightest fit."""
+        return next(milli for milli in view.gpus if milli >= kind.milli)
 
     def words(self, view: View, kind: Kind) -> str:
         """Why the node has its score."""
@@ -128,7 +128,7 @@ class Clustering(Policy):
 
 
 class Packing(Policy):
-    """Cards that are shared already first, then free cards of nodes in use, then free nodes with few cards."""
+    """GPUs that are shared already first, then free GPUs of nodes in use, then free nodes with few GPUs."""
 
     name = "packing"
 
@@ -138,11 +138,11 @@ class Packing(Policy):
         free = view.free
         if free[0] == GPU:
             return max(33 - len(free), len(free))
-        cards = [milli for milli in view.cards if milli >= kind.milli][: kind.gpus]
-        whole = cards.count(GPU)
+        gpus = [milli for milli in view.gpus if milli >= kind.milli][: kind.gpus]
+        whole = gpus.count(GPU)
         if whole:
             return max(33, 50 - whole)
-        return max(50, 100 - sum(milli // 10 for milli in cards) // 10)
+        return max(50, 100 - sum(milli // 10 for milli in gpus) // 10)
 
 
 class Fgd(Policy):
@@ -179,10 +179,10 @@ class LastingFit(Policy):
         self.fragmentation = Lasting(counts)
 
     def _growth(self, view: View, kind: Kind) -> tuple[float, int]:
-        """(growth of the fragmentation in thousandths of a GPU, free on the card to share)."""
+        """(growth of the fragmentation in thousandths of a GPU, free on the GPU to share)."""
         levels: tuple[int, ...] = (0,)
         if kind.gpus and kind.milli < GPU:
-            levels = tuple(sorted({milli for milli in view.cards if milli >= kind.milli}))
+            levels = tuple(sorted({milli for milli in view.gpus if milli >= kind.milli}))
         before, cpu = self.fragmentation.of(view.cpu, view.free), view.cpu - kind.cpu
         return min((self.fragmentation.of(cpu, view.after(kind, level)) - before, level) for level in levels)
 

@@ -3,7 +3,7 @@
 //
 // Put every GPU of this host through a copy and a kernel, with the CUDA runtime. It asks what cuda_driver.py asks
 // through the driver API, and tells it in the same lines: one JSON object for each step before it is taken and for
-// each card as soon as it is done, so that a card which never answers can be named.
+// each GPU as soon as it is done, so that a GPU which never answers can be named.
 //
 // Whatever cudaDeviceProp lost in CUDA 13 is asked for as an attribute, so that every CUDA since 10 compiles it.
 
@@ -308,7 +308,7 @@ int main(int count, char **arguments)
         tell("{\"event\": \"failed\", \"error\": " + json(failure) + "}");
         return 1;
     }
-    // After some errors every further call of the process answers the same, also on other cards: whoever reads this asks
+    // After some errors every further call of the process answers the same, also on other GPUs: whoever reads this asks
     // for those that are left in a process of their own.
     for (int index : options.devices)
         if (!query_device(index, options))

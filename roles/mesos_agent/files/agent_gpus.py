@@ -1,12 +1,12 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Before an agent starts: are the cards still at the indices that it is told? Ends with 1 where one is not.
+"""Before an agent starts: are the GPUs still at the indices that it is told? Ends with 1 where one is not.
 
-Indices can move at a reboot, and the agent would give out a card that is held back. What NVML cannot tell is left to
+Indices can move at a reboot, and the agent would give out a GPU that is held back. What NVML cannot tell is left to
 the agent, which says so itself.
 
-With an environment file, before an agent that runs is restarted with it: would it come back? An agent that names a card
+With an environment file, before an agent that runs is restarted with it: would it come back? An agent that names a GPU
 that does not answer ends at once, each time again, and its jobs are lost with it. Ends with 1 where one does not.
 """
 
@@ -38,7 +38,7 @@ def library():
 
 
 def uuid_at(nvml, index):
-    """(UUID of the card at an index, why NVML does not tell it)."""
+    """(UUID of the GPU at an index, why NVML does not tell it)."""
     handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(UUID_BYTES)
     code = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle))
     code = code or nvml.nvmlDeviceGetUUID(handle, text, UUID_BYTES)
@@ -48,13 +48,13 @@ def uuid_at(nvml, index):
 
 
 def told(variables):
-    """(UUIDs, indices) of the cards that an agent is told of."""
+    """(UUIDs, indices) of the GPUs that an agent is told of."""
     wanted = [uuid for uuid in variables.get("BAREMETAL_GPU_UUIDS", "").split(",") if uuid]
     return wanted, [int(index) for index in variables.get("MESOS_NVIDIA_GPU_DEVICES", "").split(",") if index]
 
 
 def look(wanted, indices):
-    """(cards that are at another place, cards that do not answer), a few words each."""
+    """(GPUs that are at another place, GPUs that do not answer), a few words each."""
     nvml, why = library()
     if nvml is None:
         return [], [why]
@@ -73,11 +73,11 @@ def look(wanted, indices):
 def main(arguments):
     wanted, indices = told(settings(arguments[0]) if arguments else os.environ)
     if len(wanted) != len(indices):
-        print(f"{len(wanted)} cards are named, and {len(indices)} indices", file=sys.stderr)
+        print(f"{len(wanted)} GPUs are named, and {len(indices)} indices", file=sys.stderr)
         return 1
     moved, silent = look(wanted, indices) if wanted else ([], [])
     if arguments and moved + silent:
-        print(f"{'; '.join(moved + silent)}. To do: see what gpu-agent status says of the card there", file=sys.stderr)
+        print(f"{'; '.join(moved + silent)}. To do: see what gpu-agent status says of the GPU there", file=sys.stderr)
         return 1
     if not moved:
         return 0

@@ -24,7 +24,7 @@ DISK_MIB = 6144
 # The first partition starts at 1 MiB, as everywhere; GRUB's core lies in the gap before it.
 PARTITION_START = 1024 * 1024
 SECTOR = 512
-# Of the card behind which the host reaches the machine.
+# Of the GPU behind which the host reaches the machine.
 MAC = "52:54:00:12:34:56"
 PACKAGES = (
     "ca-certificates",
@@ -57,7 +57,7 @@ FILES = {
     ),
     "/etc/initramfs-tools/hooks/lab": (
         "#!/bin/sh\n"
-        "# What Debian's own MODULES=most would take: the disk's driver, and every driver of a display card.\n"
+        "# What Debian's own MODULES=most would take: the disk's driver, and every driver of a display GPU.\n"
         '[ "$1" = prereqs ] && exit 0\n'
         ". /usr/share/initramfs-tools/hook-functions\n"
         "manual_add_modules virtio_pci virtio_blk ext4 nouveau\n"
@@ -65,7 +65,7 @@ FILES = {
     # udev loads a driver by the alias that the kernel gives a device. Here the display adapter gets the alias
     # of an A100 on the way; all the rest, from the rule that loads to the blacklist, is Debian's own.
     # initramfs-tools copies local rules into the initramfs, so nouveau is loaded from there, as on a real host.
-    "/etc/udev/rules.d/79-display-card.rules": (
+    "/etc/udev/rules.d/79-display-gpu.rules": (
         'ACTION=="add", SUBSYSTEM=="pci", ATTR{vendor}=="0x1234", ATTR{class}=="0x030000", '
         'ENV{MODALIAS}="pci:v000010DEd000020B0sv000010DEsd0000134Fbc03sc02i00"\n'
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Containers for tests: an image that every engine can load, and what a container has of the cards."""
+"""Containers for tests: an image that every engine can load, and what a container has of the GPUs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ THROUGH, DENIED = "No such device or address", "Operation not permitted"
 
 @dataclass(frozen=True)
 class View:
-    """What a container has: device files of cards and cards it can open, by their minor numbers, and the rest."""
+    """What a container has: device files of GPUs and GPUs it can open, by their minor numbers, and the rest."""
 
     files: frozenset[int]
     open: frozenset[int]
@@ -53,9 +53,9 @@ def view(text: str) -> View:
     )
 
 
-def has_exactly(seen: View, *cards: int) -> bool:
-    """These cards and no other, and the driver's libraries if there is any."""
-    return seen.files == seen.open == frozenset(cards) and seen.library == bool(cards)
+def has_exactly(seen: View, *gpus: int) -> bool:
+    """These GPUs and no other, and the driver's libraries if there is any."""
+    return seen.files == seen.open == frozenset(gpus) and seen.library == bool(gpus)
 
 
 def image(directory: Path) -> Path:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
  * The only program of the tests' image. Without an argument it waits, as the first program of a container; with one it
- * prints what the container has: `file 0` for a card's device file, `library` for the driver's library, `open 0 TEXT`
+ * prints what the container has: `file 0` for a GPU's device file, `library` for the driver's library, `open 0 TEXT`
  * for what the kernel says when a device of that minor number is opened, `memory` and `shm` in bytes.
  *
  * The files that are opened are made for it, because root in a container may do that too. The real kernel has no such
@@ -30,7 +30,7 @@ int main(int argc, char **argv)
         if (access(path, F_OK) == 0) {
             printf("file %u\n", minor);
         }
-        snprintf(path, sizeof(path), "/tmp/card%u", minor);
+        snprintf(path, sizeof(path), "/tmp/gpu%u", minor);
         if (mknod(path, S_IFCHR | 0600, makedev(MAJOR, minor)) != 0 && errno != EEXIST) {
             printf("mknod %u %s\n", minor, strerror(errno));
             continue;

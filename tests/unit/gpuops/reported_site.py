@@ -19,9 +19,9 @@ TOPOLOGY = {
 }
 
 
-def verified(card, good=True):
+def verified(gpu, good=True):
     return {
-        "uuid": card["uuid"],
+        "uuid": gpu["uuid"],
         "ok": good,
         "memory_clock_mhz": 1215,
         "memory_bus_bits": 5120,
@@ -31,7 +31,7 @@ def verified(card, good=True):
 
 
 def made_up(directory: Path) -> dict[str, Any]:
-    """A site of which one run is remembered: g1 passed, g2 failed in cuda. Proofs of cards may lie in its directory."""
+    """A site of which one run is remembered: g1 passed, g2 failed in cuda. Proofs of GPUs may lie in its directory."""
     events = well()
     events[0] = ok("g1", "gpu_facts", **facts("fatal", **REASON))
     gpu = {
@@ -55,7 +55,7 @@ def made_up(directory: Path) -> dict[str, Any]:
         {
             "g1": {
                 "plan": {"steps": ["install driver 570"], "os": {"key": "debian13"}},
-                "verify": {"ok": True, "causes": [], "devices": [verified(card) for card in gpu["g1"]["devices"]]},
+                "verify": {"ok": True, "causes": [], "devices": [verified(gpu) for gpu in gpu["g1"]["devices"]]},
             }
         },
     )

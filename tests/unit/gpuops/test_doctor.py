@@ -91,7 +91,7 @@ def test_the_first_cause_decides_and_all_are_told():
         "verdict": "degraded",
         "text": "the PCIe link has 8 of 16 lanes",
         "action": "inspect",
-        "remedy": "reseat the card",
+        "remedy": "reseat the GPU",
         "evidence": {"value": 8, "threshold": 16, "since": 1790000000.0},
     }
     health = {"reasons": [], "devices": [{"index": 2, "reasons": [reason]}]}

@@ -247,7 +247,7 @@ def test_facts_of_a_hostile_host_are_no_templates_in_an_inventory(bench):
     # Where the commands below are run. A whole path is longer than a name may be.
     canary = bench.path / "canary"
     evil = template(canary.name)
-    card = {
+    gpu = {
         "index": 0,
         "uuid": evil,
         "pci_address": evil,
@@ -256,7 +256,7 @@ def test_facts_of_a_hostile_host_are_no_templates_in_an_inventory(bench):
         "architecture": evil,
         "pcie": evil,
     }
-    facts = {"schema": 1, "present": True, "pci": [], "devices": [card], "driver": {"branch": evil, "loaded": evil}}
+    facts = {"schema": 1, "present": True, "pci": [], "devices": [gpu], "driver": {"branch": evil, "loaded": evil}}
     inventory = bench.path / "inventory"
     inventory.mkdir()
     fleet_file.write(str(inventory / ".gpus.jsonl"), 1.0, [fleet_file.row_of("evil", 1.0, facts)])
@@ -264,7 +264,7 @@ def test_facts_of_a_hostile_host_are_no_templates_in_an_inventory(bench):
     options = {
         "plugin": "baremetal.gpu.gpus",
         "snapshot": ".gpus.jsonl",
-        "cards_variable": "gpu_cards",
+        "gpus_variable": "gpu_gpus",
         "compose": {"composed": "gpu.devices | map(attribute='name') | first", "whole": "gpu"},
         "keyed_groups": [{"key": "gpu.devices | map(attribute='name')", "prefix": "named"}],
     }

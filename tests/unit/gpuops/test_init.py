@@ -166,7 +166,7 @@ def test_options_and_answers_together_make_hosts_with_several_roles(bench, make)
     content = listed(bench)
     assert content["gpu_nodes"]["hosts"] == content["storage_nodes"]["hosts"] == ["all1"]
     variables = content["_meta"]["hostvars"]["all1"]
-    # A host with cards runs containers, also where it has disks.
+    # A host with GPUs runs containers, also where it has disks.
     assert variables["container_runtime_engine"] == "podman"
     assert variables["cephfs_homes_users"] == [{"name": "alice"}]
     assert (variables["ceph_mds_pool_size"], variables["ceph_mds_failure_domain"]) == (2, "osd")
@@ -234,8 +234,8 @@ def site_of(**hosts):
 
 def test_groups_by_model_are_proposed_where_all_nodes_could_be_asked():
     site = site_of(g1="gpu", g2="gpu", g3="gpu")
-    cards = {"g1": ["A100 SXM4 40GB"] * 4, "g2": ["A100 SXM4 40GB"] * 4, "g3": ["GeForce GTX 1080", "Tesla K80"]}
-    found = {name: discover.Found(gpus=rows) for name, rows in cards.items()}
+    gpus = {"g1": ["A100 SXM4 40GB"] * 4, "g2": ["A100 SXM4 40GB"] * 4, "g3": ["GeForce GTX 1080", "Tesla K80"]}
+    found = {name: discover.Found(gpus=rows) for name, rows in gpus.items()}
     assert discover.model_groups(site, found) == {"gpu_nodes_a100_sxm4_40gb": ["g1", "g2"]}
     del found["g3"]
     assert discover.model_groups(site, found) == {}

@@ -30,7 +30,7 @@ def test_what_is_measured_stands_beside_what_is_nominal(site):
     assert (proof["host_to_device_gb_s"], proof["device_to_device_gb_s"]) == (24.1, 640.0)
     # 1215 MHz, two transfers a clock, 5120 bits: 1555 GB/s, of which a copy gets half.
     assert proof["copy_nominal_gb_s"] == 777.6
-    # The made-up cards have 16 lanes; a lane's rate is that of its generation.
+    # The made-up GPUs have 16 lanes; a lane's rate is that of its generation.
     generation = facts()["ansible_facts"]["gpu"]["devices"][0]["pcie"]["generation"]
     assert proof["pcie_nominal_gb_s"] == round(16 * collect.PCIE_LANE_GB_S[generation], 1)
     assert host["plan"] == ["install driver 570"]
@@ -47,20 +47,20 @@ def left_by_the_role(directory, host, devices, when):
 # The run that is remembered was at 1000.
 @pytest.mark.parametrize(("when", "shown"), [(999, 24.1), (1001, 9.9)])
 def test_of_two_verifications_the_newer_one_counts(tmp_path, site, when, shown):
-    card = verified(site["hosts"][0]["gpus"][0])
-    card["copy"]["host_to_device_gb_s"] = 9.9
-    left_by_the_role(tmp_path, "g1", [card], when)
+    gpu = verified(site["hosts"][0]["gpus"][0])
+    gpu["copy"]["host_to_device_gb_s"] = 9.9
+    left_by_the_role(tmp_path, "g1", [gpu], when)
     (host, *_others) = made_up(tmp_path)["hosts"]
     assert host["gpus"][0]["verification"]["host_to_device_gb_s"] == shown
 
 
-def test_what_ansible_alone_has_verified_is_shown_unless_it_is_of_other_cards(tmp_path, site):
-    card = verified(site["hosts"][1]["gpus"][0])
-    left_by_the_role(tmp_path, "g2", [card], 1)
+def test_what_ansible_alone_has_verified_is_shown_unless_it_is_of_other_gpus(tmp_path, site):
+    gpu = verified(site["hosts"][1]["gpus"][0])
+    left_by_the_role(tmp_path, "g2", [gpu], 1)
     host = made_up(tmp_path)["hosts"][1]
     assert host["verified"] == {"ok": True, "causes": []}
     assert host["gpus"][0]["verification"]["device_to_host_gb_s"] == 25.2
-    left_by_the_role(tmp_path, "g2", [{**card, "uuid": "GPU-of-another-site"}], 1)
+    left_by_the_role(tmp_path, "g2", [{**gpu, "uuid": "GPU-of-another-site"}], 1)
     host = made_up(tmp_path)["hosts"][1]
     assert (host["verified"], host["gpus"][0]["verification"]) == (None, None)
 
@@ -105,7 +105,7 @@ def test_the_page_says_what_matters(browser):
     for words in (
         "✗ fatal",
         "install driver 570",
-        "the card has fallen off the bus",
+        "the GPU has fallen off the bus",
         "Remedy: reboot the host",
         "12 NVLinks",
         "777.6",
@@ -162,7 +162,7 @@ def test_text_has_the_contrast_that_wcag_asks_for(site, scheme):
             assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, ground)
 
 
-def test_junit_has_a_case_for_every_stage_and_card(site):
+def test_junit_has_a_case_for_every_stage_and_gpu(site):
     root = ElementTree.fromstring(junit.junit(site))
     suites = {suite.get("name"): suite for suite in root}
     assert set(suites) == {"g1", "g2", "cpu1", "storage", "zookeeper", "mesos"}
@@ -173,7 +173,7 @@ def test_junit_has_a_case_for_every_stage_and_card(site):
         if case.find("failure") is not None
     }
     assert failed == {
-        ("g1", "GPU 0 healthy"): "the card has fallen off the bus. Remedy: reboot the host",
+        ("g1", "GPU 0 healthy"): "the GPU has fallen off the bus. Remedy: reboot the host",
         ("g2", "stage cuda"): "the mirror was away. Remedy: try again",
     }
     assert suites["g1"].find("testcase[@name='stage cuda']/skipped") is not None
@@ -206,7 +206,7 @@ def test_the_newest_of_several_reports_counts(tmp_path):
         os.utime(path, (1000 - number, 1000 - number))
     for paths in ([tmp_path / "new.json", tmp_path / "old.json"], [tmp_path / "old.json", tmp_path / "new.json"]):
         assert collect.proof({}, [{"uuid": "GPU-1"}], paths)["ok"] is True
-    # A card whose UUID is not known is not the same card as another such.
+    # A GPU whose UUID is not known is not the same GPU as another such.
     assert collect.proof({}, [{"uuid": None}], [tmp_path / "new.json"]) == {}
 
 
@@ -217,7 +217,7 @@ def test_a_site_of_which_nothing_is_known(tmp_path):
     assert ElementTree.fromstring(junit.junit(nothing)).find("testsuite").get("name") == "g1"
 
 
-def test_a_host_without_cards_has_nothing_to_verify(site):
+def test_a_host_without_gpus_has_nothing_to_verify(site):
     (row,) = re.findall(r">cpu1</a></th>.*?</tr>", page.html(site), re.DOTALL)
     assert "not yet" not in row
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """gpuops status: from answers of the modules to the document and the words, and as it is called.
 
-The answers are made up after what the modules document; the facts of cards are those of the made-up fleet.
+The answers are made up after what the modules document; the facts of GPUs are those of the made-up fleet.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def ran(host, command, output):
 
 
 def facts(verdict="ok", **reasons):
-    """A node with two cards, of which the first one is as is said."""
+    """A node with two GPUs, of which the first one is as is said."""
     gpu = copy.deepcopy(made_up_fleet.facts_of(0))
     gpu["devices"] = gpu["devices"][:2]
     for gpu_device in gpu["devices"]:
@@ -129,16 +129,16 @@ def test_a_site_that_is_well():
     assert "task train of marathon on g1, 1 GPUs: TASK_RUNNING" in said
 
 
-REASON = {"code": "xid_79", "text": "the card has fallen off the bus", "action": "reboot", "remedy": "reboot the host"}
+REASON = {"code": "xid_79", "text": "the GPU has fallen off the bus", "action": "reboot", "remedy": "reboot the host"}
 
 
-def test_a_sick_card_is_told_with_its_remedy():
+def test_a_sick_gpu_is_told_with_its_remedy():
     events = [ok("g1", "gpu_facts", **facts("fatal", **REASON)), *well()[1:]]
     document = read(events)
     assert document["state"] == "fatal"
     assert document["nodes"][0]["gpus"][0]["reasons"][0]["code"] == "xid_79"
     said = text(document)
-    assert "GPU 0: the card has fallen off the bus [xid_79]" in said
+    assert "GPU 0: the GPU has fallen off the bus [xid_79]" in said
     assert "remedy: reboot the host" in said
 
 
@@ -161,7 +161,7 @@ def test_what_hinders_an_agent_is_told_of_a_node_that_is_well():
 
 
 @pytest.mark.parametrize(("verdict", "state"), [("fatal", "fatal"), ("unknown", "unknown"), ("ok", "no_gpu")])
-def test_a_node_whose_only_card_has_vanished_is_none_without_cards(verdict, state):
+def test_a_node_whose_only_gpu_has_vanished_is_none_without_gpus(verdict, state):
     gone = {"uuid": "GPU-1", "index": None, "pci_address": "0000:3b:00.0", "verdict": verdict, "reasons": []}
     health = {"verdict": verdict, "reasons": [], "devices": [gone]}
     gpu = {"present": False, "devices": [], "health": health}
@@ -170,12 +170,12 @@ def test_a_node_whose_only_card_has_vanished_is_none_without_cards(verdict, stat
     assert [gpu_device["uuid"] for gpu_device in node["gpus"]] == ([] if state == "no_gpu" else ["GPU-1"])
 
 
-def test_who_uses_which_card():
+def test_who_uses_which_gpu():
     events = well()
-    cards = events[0]["event_data"]["res"]["ansible_facts"]["gpu"]["devices"]
-    cards[0]["process_count"] = 1
-    cards[1]["process_count"] = 3
-    listed = f"{cards[0]['uuid']}, 4711, /usr/bin/python train.py, --fast, 1234\nNo devices were found\n"
+    gpus = events[0]["event_data"]["res"]["ansible_facts"]["gpu"]["devices"]
+    gpus[0]["process_count"] = 1
+    gpus[1]["process_count"] = 3
+    listed = f"{gpus[0]['uuid']}, 4711, /usr/bin/python train.py, --fast, 1234\nNo devices were found\n"
     events.append(ran("g1", ["nvidia-smi", "--query-compute-apps=pid"], listed))
     document = read(events)
     assert document["nodes"][0]["gpus"][0]["users"] == [

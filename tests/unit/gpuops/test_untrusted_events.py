@@ -337,7 +337,7 @@ def try_facts_of_a_fleet(seed, directory):
     path = directory / "gpus.jsonl"
     fleet_file.write(str(path), 1.0, outcome.found.values())
     for row in fleet_file.read(str(path), facts=True):
-        fleet.cards(row.facts())
+        fleet.gpus(row.facts())
         assert all(name.replace("_", "").isalnum() and name.isascii() for name in row.groups)
     data = bytearray(path.read_bytes())
     for _ in range(chance.randrange(1, 5)):

@@ -116,8 +116,8 @@ def test_of_a_task_for_another_host_the_host_that_cannot_be_reached_is_named(ben
 
 
 INCLUDING = """
-- name: For hosts with cards
-  hosts: with_cards
+- name: For hosts with GPUs
+  hosts: with_gpus
   gather_facts: false
   tasks:
     - name: Bring the toolkits
@@ -142,22 +142,22 @@ def roles_that_do_something(bench):
 
 def test_a_host_has_been_at_no_stage_of_which_it_has_no_task(bench):
     roles_that_do_something(bench)
-    bench.hosts(with_cards=HERE, without=HERE)
+    bench.hosts(with_gpus=HERE, without=HERE)
     bench.playbook(INCLUDING)
     done = bench.call("up", "-p", "play.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert bench.record()["cells"] == {
-        "with_cards": {"cuda": "changed", "containers": "changed"},
+        "with_gpus": {"cuda": "changed", "containers": "changed"},
         "without": {"containers": "changed"},
     }
 
 
 def test_stages_are_kept_in_the_order_of_a_hosts_path(bench):
-    """A host without cards may come to a later stage before the others come to an earlier one."""
+    """A host without GPUs may come to a later stage before the others come to an earlier one."""
     roles_that_do_something(bench)
-    bench.hosts(with_cards=HERE)
-    cards, everyone = yaml.safe_load(INCLUDING)
-    bench.playbook(yaml.safe_dump([everyone, cards]))
+    bench.hosts(with_gpus=HERE)
+    gpus, everyone = yaml.safe_load(INCLUDING)
+    bench.playbook(yaml.safe_dump([everyone, gpus]))
     done = bench.call("up", "-p", "play.yml")
     assert done.returncode == 0, done.stdout + done.stderr
     # A play in which no role was begun yet is told by its name, after the stages of a host.

@@ -17,7 +17,7 @@ run = CliRunner()
 
 @pytest.fixture
 def host(monkeypatch):
-    host = Host(cards=2)
+    host = Host(gpus=2)
     monkeypatch.setattr(health_probe, "look", lambda *_arguments: host.snapshot())
     monkeypatch.setattr(health_probe.kernel_log, "read", lambda _path: [])
     return host
@@ -47,11 +47,11 @@ def test_the_exit_code_is_the_verdict(host, change, code, word):
 
 
 def test_the_table_shows_evidence_and_remedy(host):
-    host.change("ecc_volatile", card=1, uncorrected=7)
+    host.change("ecc_volatile", gpu=1, uncorrected=7)
     lines = run.invoke(app, ["probe"]).output.splitlines()
     assert [line.split()[3] for line in lines[2:4]] == ["ok", "fatal"]
     text = "\n".join(lines)
-    assert f"fatal: card {uuid(1)}: ecc_uncorrected" in text
+    assert f"fatal: GPU {uuid(1)}: ecc_uncorrected" in text
     assert "7 uncorrected memory errors since the driver was loaded" in text
     assert "value 7, threshold 0, since " in text
     assert f"nvidia-smi --gpu-reset -i {uuid(1)}" in " ".join(text.split())
@@ -62,14 +62,14 @@ def test_what_is_only_suspected_is_shown_and_changes_nothing(host):
     host.read("clocks_event_reasons", 0x40)
     done = run.invoke(app, ["probe"])
     assert done.exit_code == 0
-    assert f"suspected: card {uuid(0)}: thermal_slowdown" in done.output
+    assert f"suspected: GPU {uuid(0)}: thermal_slowdown" in done.output
 
 
-def test_a_host_without_cards(monkeypatch):
-    monkeypatch.setattr(health_probe, "look", lambda *_arguments: Host(cards=0).snapshot())
+def test_a_host_without_gpus(monkeypatch):
+    monkeypatch.setattr(health_probe, "look", lambda *_arguments: Host(gpus=0).snapshot())
     done = run.invoke(app, ["probe", "--no-kernel-log"])
     assert done.exit_code == 0
-    assert "It has no cards to judge." in done.output
+    assert "It has no GPUs to judge." in done.output
 
 
 def test_xids_in_the_log_count_unless_left_out(host, monkeypatch):
@@ -86,7 +86,7 @@ def test_a_policy_from_a_file(host, tmp_path):
     policy.write_text("expected:\n  gpus: 8\n")
     done = run.invoke(app, ["probe", "--policy", str(policy)])
     assert done.exit_code == 2
-    assert "2 cards on the PCI bus, and 8 are expected" in done.output
+    assert "2 GPUs on the PCI bus, and 8 are expected" in done.output
 
 
 @pytest.mark.parametrize(

@@ -43,19 +43,19 @@ UUIDS = ("GPU-c18f9569-83a8-5313-9d05-77b2d6e79883", "GPU-5a3f1c20-1111-4222-833
 
 def driver_loaded(
     host: FakeHost,
-    cards: dict[str, int] | None = None,
+    gpus: dict[str, int] | None = None,
     uvm: int | None = 511,
     modify: int = 1,
     mode: int = 0o666,
     gid: int = 0,
     uuids: tuple[str, ...] = UUIDS,
 ) -> None:
-    """The driver's view of cards, given as PCI address -> minor."""
-    cards = {"0000:3b:00.0": 0, "0000:af:00.0": 1} if cards is None else cards
+    """The driver's view of GPUs, given as PCI address -> minor."""
+    gpus = {"0000:3b:00.0": 0, "0000:af:00.0": 1} if gpus is None else gpus
     host.loaded("550.163.01")
     host.write("proc/devices", PROC_DEVICES.format(uvm=f"{uvm} nvidia-uvm\n" if uvm else ""))
     host.write("proc/driver/nvidia/params", PARAMS.format(modify=modify, mode=mode, gid=gid))
-    for number, (address, minor) in enumerate(sorted(cards.items())):
+    for number, (address, minor) in enumerate(sorted(gpus.items())):
         text = INFORMATION.format(uuid=uuids[number], address=address, minor=minor)
         host.write(f"proc/driver/nvidia/gpus/{address}/information", text)
         host.pci(address, "20b0", driver="nvidia")

@@ -80,9 +80,9 @@ def address(number: int) -> str:
 
 
 class Host:
-    """A host with `cards` cards, the judge's history of it, and a clock. What a test changes, the next look shows."""
+    """A host with `gpus` GPUs, the judge's history of it, and a clock. What a test changes, the next look shows."""
 
-    def __init__(self, cards: int = 1, policy: dict[str, Any] | None = None, slug: str = "a100-sxm4-40gb") -> None:
+    def __init__(self, gpus: int = 1, policy: dict[str, Any] | None = None, slug: str = "a100-sxm4-40gb") -> None:
         self.policy = policy or {}
         self.boot_number = 0
         self.uptime = 1000.0
@@ -90,11 +90,11 @@ class Host:
         self.sequence = 100
         self.driver: dict[str, Any] = {"installed": "550.163.01", "loaded": "550.163.01", "nvml_error": None}
         self.fabric_manager: dict[str, Any] = {"needed": False, "running": None}
-        self.pci = [{"address": address(n), "kind": "gpu", "driver": "nvidia"} for n in range(cards)]
+        self.pci = [{"address": address(n), "kind": "gpu", "driver": "nvidia"} for n in range(gpus)]
         self.device_files = {
             "/dev/nvidiactl": True,
             "/dev/nvidia-uvm": True,
-            **{f"/dev/nvidia{n}": True for n in range(cards)},
+            **{f"/dev/nvidia{n}": True for n in range(gpus)},
         }
         self.devices = [
             {
@@ -118,7 +118,7 @@ class Host:
                     for key, value in READINGS.items()
                 },
             }
-            for n in range(cards)
+            for n in range(gpus)
         ]
         self.history: dict[str, Any] = {}
         self.report: dict[str, Any] = {}
@@ -131,20 +131,20 @@ class Host:
     def time(self) -> float:
         return self.wall_offset + self.uptime
 
-    def read(self, key: str, value: Any, card: int = 0) -> None:
-        self.devices[card]["readings"][key] = {"value": value}
+    def read(self, key: str, value: Any, gpu: int = 0) -> None:
+        self.devices[gpu]["readings"][key] = {"value": value}
 
-    def change(self, key: str, card: int = 0, **parts: Any) -> None:
-        self.devices[card]["readings"][key]["value"].update(parts)
+    def change(self, key: str, gpu: int = 0, **parts: Any) -> None:
+        self.devices[gpu]["readings"][key]["value"].update(parts)
 
-    def lose(self, card: int = 0, code: int = 15) -> None:
-        """NVML answers to every question about the card with this code, and gives no handle."""
-        index = self.devices[card]["index"]
-        unknown = dict.fromkeys(self.devices[card])
-        self.devices[card] = {
+    def lose(self, gpu: int = 0, code: int = 15) -> None:
+        """NVML answers to every question about the GPU with this code, and gives no handle."""
+        index = self.devices[gpu]["index"]
+        unknown = dict.fromkeys(self.devices[gpu])
+        self.devices[gpu] = {
             **unknown,
             "index": index,
-            "pci_address": address(card),
+            "pci_address": address(gpu),
             "error": error(code),
             "readings": {},
         }
@@ -194,8 +194,8 @@ class Host:
         self._judge(None, events)
         return self.report
 
-    def xid(self, number: int, card: int = 0, rest: str = "") -> dict[str, Any]:
-        return self.log(f"NVRM: Xid (PCI:{address(card)[:-2]}): {number}, {rest}")
+    def xid(self, number: int, gpu: int = 0, rest: str = "") -> dict[str, Any]:
+        return self.log(f"NVRM: Xid (PCI:{address(gpu)[:-2]}): {number}, {rest}")
 
     def reboot(self) -> None:
         self.wall_offset += self.uptime
@@ -215,7 +215,7 @@ class Host:
         now = {"time": self.time, "uptime": self.uptime}
         self.report, self.history = health.judge(look, events, self.history, self.policy, now)
 
-    def card(self, number: int = 0) -> dict[str, Any]:
+    def gpu(self, number: int = 0) -> dict[str, Any]:
         return next(
             row
             for row in self.report["devices"]
@@ -223,11 +223,11 @@ class Host:
         )
 
     def codes(self, number: int | None = 0) -> list[str]:
-        part = self.report if number is None else self.card(number)
+        part = self.report if number is None else self.gpu(number)
         return [reason["code"] for reason in part["reasons"]]
 
     def reason(self, code: str, number: int | None = 0) -> dict[str, Any]:
-        part = self.report if number is None else self.card(number)
+        part = self.report if number is None else self.gpu(number)
         return next(reason for reason in part["reasons"] if reason["code"] == code)
 
 

@@ -54,12 +54,12 @@ def gpu_device(index: int, verdict: str = "ok", uuid: str = "") -> dict[str, Any
     }
 
 
-def gpu(*cards: dict[str, Any]) -> dict[str, Any]:
-    """The part of `ansible_facts.gpu` that counts; without cards a host that has none."""
-    verdicts = [{"uuid": row["uuid"], "verdict": row["verdict"], "reasons": []} for row in cards]
+def gpu(*gpus: dict[str, Any]) -> dict[str, Any]:
+    """The part of `ansible_facts.gpu` that counts; without GPUs a host that has none."""
+    verdicts = [{"uuid": row["uuid"], "verdict": row["verdict"], "reasons": []} for row in gpus]
     return {
-        "pci": [{"kind": "gpu", "device": "10de:20b0"} for _ in cards],
-        "devices": list(cards),
+        "pci": [{"kind": "gpu", "device": "10de:20b0"} for _ in gpus],
+        "devices": list(gpus),
         "topology": None,
         "health": {"verdict": "ok", "devices": verdicts},
     }

@@ -105,7 +105,7 @@ def scenario(name: str, **changes: Any) -> dict[str, Any]:
 
 
 class SimulatedHost(FakeHost):
-    """A host with the cards of a scenario."""
+    """A host with the GPUs of a scenario."""
 
     def __init__(self, root: Path, looker: Looker) -> None:
         super().__init__(root)
@@ -119,16 +119,16 @@ class SimulatedHost(FakeHost):
         self.write("proc/modules", "nvidia_uvm 1 0 - Live 0x0\nnvidia 1 1 - Live 0x0\n")
         self.write("proc/devices", f"Character devices:\n{MAJOR} nvidia\n{UVM_MAJOR} nvidia-uvm\n\nBlock devices:\n")
         self.loaded(self.scenario["driver"]["version"])
-        for card in (*self.scenario["devices"], *self.scenario["switches"]):
-            pci = card["pci"]
-            if card.get("state") == "gone":
+        for gpu in (*self.scenario["devices"], *self.scenario["switches"]):
+            pci = gpu["pci"]
+            if gpu.get("state") == "gone":
                 continue
             self.pci(pci["address"], pci["device"], pci_class=pci["class"], driver="nvidia", numa=pci["numa_node"])
             self.write(f"sys/bus/pci/devices/{pci['address']}/local_cpulist", f"{pci['cpus']}\n")
-        for card in self.scenario["devices"]:
+        for gpu in self.scenario["devices"]:
             self.write(
-                f"proc/driver/nvidia/gpus/{card['pci']['address']}/information",
-                f"Model: \t\t {card['name']}\nGPU UUID: \t {card['uuid']}\nDevice Minor: \t {card['minor']}\n",
+                f"proc/driver/nvidia/gpus/{gpu['pci']['address']}/information",
+                f"Model: \t\t {gpu['name']}\nGPU UUID: \t {gpu['uuid']}\nDevice Minor: \t {gpu['minor']}\n",
             )
 
         pid = self.root / "run/nvidia-fabricmanager/nv-fabricmanager.pid"

@@ -28,7 +28,7 @@ CHECK = {"delaySeconds": 0, "intervalSeconds": 1, "gracePeriodSeconds": 0, "maxC
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """Masters, an agent with two cards that takes images, and Marathon."""
+    """Masters, an agent with two GPUs that takes images, and Marathon."""
     try:
         classpath()
     except NotHere as why:

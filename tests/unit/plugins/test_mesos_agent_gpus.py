@@ -13,7 +13,7 @@ import pytest
 from tests.simulators import generate
 from tests.unit.simulators.conftest import SIMULATORS, Scenario
 
-PROGRAM = Path(__file__).parents[3] / "roles/mesos_agent/files/agent_cards.py"
+PROGRAM = Path(__file__).parents[3] / "roles/mesos_agent/files/agent_gpus.py"
 UUIDS = [row["uuid"] for row in generate.scenario("a100-sxm4-40gb-x2")["devices"]]
 
 
@@ -28,15 +28,15 @@ def ask(
     library: Path | None, scenario: Path, uuids: list[str], indices: str, file: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """As the unit does before a start, or with a `file` as a role does before a restart."""
-    cards = {"BAREMETAL_GPU_UUIDS": ",".join(uuids), "MESOS_NVIDIA_GPU_DEVICES": indices}
+    gpus = {"BAREMETAL_GPU_UUIDS": ",".join(uuids), "MESOS_NVIDIA_GPU_DEVICES": indices}
     env = {
         "PATH": os.environ["PATH"],
         "NVML_SIMULATOR_SCENARIO": str(scenario),
         **({"LD_LIBRARY_PATH": str(library)} if library else {}),
-        **({} if file else cards),
+        **({} if file else gpus),
     }
     if file:
-        file.write_text("# Written by Ansible.\n" + "".join(f"{name}={value}\n" for name, value in cards.items()))
+        file.write_text("# Written by Ansible.\n" + "".join(f"{name}={value}\n" for name, value in gpus.items()))
     command = [sys.executable, PROGRAM, *([file] if file else [])]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
@@ -46,21 +46,21 @@ def scenario(tmp_path: Path) -> Scenario:
     return Scenario(tmp_path / "scenario.json", "a100-sxm4-40gb-x2")
 
 
-def test_cards_at_their_indices_are_fine(library: Path, scenario: Scenario) -> None:
+def test_gpus_at_their_indices_are_fine(library: Path, scenario: Scenario) -> None:
     assert ask(library, scenario.path, UUIDS, "0,1").returncode == 0
     assert ask(library, scenario.path, UUIDS[1:], "1").returncode == 0
 
 
-def test_another_card_at_an_index_keeps_the_agent_from_starting(library: Path, scenario: Scenario) -> None:
+def test_another_gpu_at_an_index_keeps_the_agent_from_starting(library: Path, scenario: Scenario) -> None:
     done = ask(library, scenario.path, UUIDS[1:], "0")
     assert done.returncode == 1
     assert f"index 0 is {UUIDS[0]}, and {UUIDS[1]} was meant. To do: run" in done.stderr
 
 
-def test_a_card_before_it_that_is_gone_moves_the_index(library: Path, scenario: Scenario) -> None:
+def test_a_gpu_before_it_that_is_gone_moves_the_index(library: Path, scenario: Scenario) -> None:
     del scenario.devices[0]
     scenario.write()
-    # Index 1 is nobody's, which the agent says itself; index 0 is the other card.
+    # Index 1 is nobody's, which the agent says itself; index 0 is the other GPU.
     assert ask(library, scenario.path, UUIDS, "0,1").returncode == 1
 
 
@@ -73,14 +73,14 @@ def test_what_nvml_cannot_tell_is_left_to_the_agent(library: Path, scenario: Sce
 # --- before a restart ------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_whose_cards_all_answer_may_be_restarted(library: Path, scenario: Scenario, tmp_path: Path) -> None:
+def test_an_agent_whose_gpus_all_answer_may_be_restarted(library: Path, scenario: Scenario, tmp_path: Path) -> None:
     file = tmp_path / "agent.env"
     assert ask(library, scenario.path, UUIDS, "0,1", file).returncode == 0
-    # One without cards needs no driver.
+    # One without GPUs needs no driver.
     assert ask(None, scenario.path, [], "", file).returncode == 0
 
 
-def test_a_lost_card_on_the_list_holds_the_restart_and_another_does_not(
+def test_a_lost_gpu_on_the_list_holds_the_restart_and_another_does_not(
     library: Path, scenario: Scenario, tmp_path: Path
 ) -> None:
     scenario.fault(call="nvmlDeviceGetHandleByIndex_v2", device=1, error=15)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the plans write makes a cluster: three masters, an agent with cards and two Marathons, over a real ZooKeeper.
+"""What the plans write makes a cluster: three masters, an agent with GPUs and two Marathons, over a real ZooKeeper.
 
 Once without TLS, and once with nothing else. The programs are the stand-ins, which refuse what the real ones refuse.
 The files are put where a test may write.
@@ -21,7 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch a
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.certificates import Authority
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
 from tests.local_zookeeper import LocalZooKeeper, NotHere, free_port
-from tests.unit.plugins.mesos_params import SECRETS, agent, gpu_device, gpu, marathon, master, node
+from tests.unit.plugins.mesos_params import SECRETS, agent, gpu, gpu_device, marathon, master, node
 from tests.unit.simulators.mesos_cluster import until
 from tests.unit.simulators.mesos_daemons import packed
 
@@ -136,10 +136,10 @@ def test_three_masters_come_to_one_leader(chain: Chain, masters: list[int]) -> N
     assert sum(row["leads"] for row in seen["members"]) == 1
 
 
-def test_an_agent_registers_with_its_healthy_cards_and_without_a_password(chain: Chain, masters: list[int]) -> None:
+def test_an_agent_registers_with_its_healthy_gpus_and_without_a_password(chain: Chain, masters: list[int]) -> None:
     port = free_port()
-    cards = gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2))
-    wanted = agent(port=port, login=LOGIN, work_dir="/WORK", gpu=cards, **chain.params())
+    gpus = gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2))
+    wanted = agent(port=port, login=LOGIN, work_dir="/WORK", gpu=gpus, **chain.params())
     chain.start("a1", "mesos/sbin/mesos-agent", "/etc/agent.env", wanted, STAND_IN_GPUS="ok,GPU is lost,ok")
     own = ("mesos-agent", SECRETS["mesos-agent"])
     assert looked(chain, "agent", [port], gpus=2, masters=masters, masters_login=own)["problems"] == []

@@ -100,9 +100,9 @@ def test_a_module_of_gpuops_without_a_layer_is_found(tree: Path) -> None:
 
 
 def test_a_package_without_a_layer_is_found(tree: Path) -> None:
-    package = tree / "collections/ansible_collections/baremetal/gpu/plugins/module_utils/cards"
+    package = tree / "collections/ansible_collections/baremetal/gpu/plugins/module_utils/gpus"
     package.mkdir()
     (package / "__init__.py").write_text("")
     done = lint(tree)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"{LAYERS} BROKEN" in done.stdout or "cards" in done.stdout + done.stderr
+    assert f"{LAYERS} BROKEN" in done.stdout or "gpus" in done.stdout + done.stderr

@@ -51,7 +51,7 @@ def command_user(cloned: Path, tmp_path_factory) -> User:
     return user
 
 
-def asks_a_card_s_facts(user: User, inventory: str = "localhost,") -> dict:
+def asks_a_gpu_s_facts(user: User, inventory: str = "localhost,") -> dict:
     """What gpu_facts says of this machine. It reads only, and knows of machines without a GPU."""
     said = user.run(
         *("ansible", "localhost", "-i", inventory, "-c", "local", "-m", "baremetal.gpu.gpu_facts"),
@@ -94,7 +94,7 @@ def test_ansible_alone_knows_every_module(ansible_user):
 
 
 def test_ansible_alone_runs_a_module(ansible_user):
-    assert asks_a_card_s_facts(ansible_user)["schema"] == 1
+    assert asks_a_gpu_s_facts(ansible_user)["schema"] == 1
 
 
 def test_ansible_alone_runs_the_commands_of_the_quick_start(ansible_user, cloned):
@@ -128,7 +128,7 @@ def test_the_installed_command_brings_the_collection(command_user):
     assert "Usage: gpuops" in command_user.run("gpuops", "--help")
     listed = json.loads(command_user.run("ansible-doc", "--json", "-t", "module", "-l", "baremetal.gpu"))
     assert {name.removeprefix("baremetal.gpu.") for name in listed} == MODULES
-    assert asks_a_card_s_facts(command_user)["schema"] == 1
+    assert asks_a_gpu_s_facts(command_user)["schema"] == 1
 
 
 def test_the_installed_command_prints_its_schema_and_makes_a_site(command_user):

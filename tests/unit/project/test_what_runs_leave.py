@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.action.gpu_verify_report import is_read
-from tests.unit.plugins.module_utils.verify.test_query import CARD, OTHER, answer, device, facts
+from tests.unit.plugins.module_utils.verify.test_query import GPU, OTHER, answer, device, facts
 from tests.unit.project.tree import BIN, ROOT, try_run
 
 HOST = "gpu1"
@@ -43,7 +43,7 @@ def verify(inventory: Path, directory: Path, wanted: str = "", cwd: Path | None 
         PLAY.replace("DEFAULTS", str(empty if has_a_say else defaults)).replace("WANTED", json.dumps(wanted))
     )
     given = directory / "given.json"
-    given.write_text(json.dumps({"given": {"facts": facts(CARD, OTHER), "query": answer(device(0), device(1, OTHER))}}))
+    given.write_text(json.dumps({"given": {"facts": facts(GPU, OTHER), "query": answer(device(0), device(1, OTHER))}}))
     done = try_run(
         [BIN / "ansible-playbook", "-i", inventory, play, "-e", f"@{given}"],
         cwd=cwd or directory,

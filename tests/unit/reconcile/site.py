@@ -32,19 +32,19 @@ OUT = ("deactivated", "draining", "drained")
 
 
 class SomeNode:
-    """`name` with so many cards, in Mesos and in ZooKeeper."""
+    """`name` with so many GPUs, in Mesos and in ZooKeeper."""
 
     def __init__(
         self,
         cluster: Any,
         name: str,
-        cards: int,
+        gpus: int,
         zookeeper: str,
         path: str = "/baremetal-gpu",
         login: tuple[str, str] | None = None,
     ) -> None:
         self.cluster, self.name, self.path = cluster, name, path
-        self.uuids = [f"GPU-{name}-{number}" for number in range(cards)]
+        self.uuids = [f"GPU-{name}-{number}" for number in range(gpus)]
         self.fatal: set[str] = set()
         self.listed = list(self.uuids)
         self.port = free_port()
@@ -206,8 +206,8 @@ class Site:
         self.login(name)
         return places.make(self.client, self.path, name)
 
-    def node(self, name: str, cards: int = 2) -> SomeNode:
-        one = SomeNode(self.cluster, name, cards, self.zookeeper.address, self.path, self.place(name))
+    def node(self, name: str, gpus: int = 2) -> SomeNode:
+        one = SomeNode(self.cluster, name, gpus, self.zookeeper.address, self.path, self.place(name))
         self.nodes.append(one)
         until(lambda: one.state == "active")
         return one

@@ -31,9 +31,9 @@ def task(site: Site, name: str, seconds: float, gpus: int = 1, task: str = "job"
     site.cluster.launch(framework, site.cluster.slave(name)["id"], task, f"sleep {seconds}", gpus=gpus)
 
 
-def test_a_fatal_card_goes_out_while_the_other_jobs_run_and_comes_back_when_it_is_mended(site: Make):
+def test_a_fatal_gpu_goes_out_while_the_other_jobs_run_and_comes_back_when_it_is_mended(site: Make):
     one = site()
-    node = one.node("n1", cards=3)
+    node = one.node("n1", gpus=3)
     one.leading()
     task(one, "n1", 4)
     first = one.cluster.slave("n1")["id"]
@@ -206,7 +206,7 @@ def test_a_journal_that_cannot_be_used_is_put_aside_and_holds_its_host_until_it_
         "n3": b'{"memory": {"schema": 9, "new": true}, "last": []}',
         "n4": b'{"memory": ' + b"[" * 100000,
     }
-    nodes = [one.node(name, cards=2) for name in [*bad, "n5"]]
+    nodes = [one.node(name, gpus=2) for name in [*bad, "n5"]]
     for name, data in bad.items():
         one.client.create(f"{one.path}/journal/{name}", data, makepath=True)
     one.client.create(f"{one.path}/fleet", b'{"schema": 1, "fences": 3}')
@@ -237,12 +237,12 @@ def test_a_journal_that_cannot_be_used_is_put_aside_and_holds_its_host_until_it_
 
 def test_a_host_whose_agent_cannot_start_with_its_list_gets_another_one_once_no_job_of_it_lives(site: Make):
     one = site("--agent_ping_timeout=1secs", "--max_agent_ping_timeouts=1")
-    node = one.node("n1", cards=3)
+    node = one.node("n1", gpus=3)
     one.node("n2")
     one.leading()
     first = one.cluster.slave("n1")["id"]
     until(lambda: one.client.exists(f"{one.path}/journal/n1"))
-    # As it is with a card that does not answer: the agent ends as soon as it starts, again and again.
+    # As it is with a GPU that does not answer: the agent ends as soon as it starts, again and again.
     node.program.stop(signal.SIGKILL)
     until(lambda: node.state == "gone")
     node.unit, node.executors = "activating", 2
@@ -403,7 +403,7 @@ def test_the_leader_of_zookeeper_may_be_killed_while_a_node_is_on_its_way(tmp_pa
     (tmp_path / "site").mkdir()
     one = Site(tmp_path / "site", ensemble, session_s=6)
     try:
-        node = one.node("n1", cards=3)
+        node = one.node("n1", gpus=3)
         one.leading()
         one.reconciler()
         task(one, "n1", 600)

@@ -2,7 +2,7 @@
 """The playbooks drain, restore and reconcile against stand-ins of Mesos, on this host alone: what they do, whom they
 leave alone, and how they go on after a cut.
 
-In the place of the facts of the cards there are hand-made ones, and in the place of systemd a program that starts and
+In the place of the facts of the GPUs there are hand-made ones, and in the place of systemd a program that starts and
 stops the stand-in.
 """
 
@@ -31,7 +31,7 @@ UUIDS = [f"GPU-{number}" for number in range(3)]
 
 
 class PlaySite:
-    """One host, n1, with three cards; `fatal` are those that the facts call so."""
+    """One host, n1, with three GPUs; `fatal` are those that the facts call so."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -195,7 +195,7 @@ def test_as_the_scheduler_of_a_reboot_it_takes_the_masters_of_the_inventory_and_
     assert site.state() == "DRAINED"
 
 
-def test_a_list_with_a_fatal_card_is_changed_and_a_right_one_is_left_alone(site):
+def test_a_list_with_a_fatal_gpu_is_changed_and_a_right_one_is_left_alone(site):
     assert "changed=0" in site.play("reconcile").stdout
     assert site.lines() == []
     site.fatal = {"GPU-1"}

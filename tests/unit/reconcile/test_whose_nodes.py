@@ -36,8 +36,8 @@ def client(site: Site, *logins: tuple[str, str]) -> Iterator[KazooClient]:
 
 def verdict(host: str, state: str) -> dict[str, Any]:
     reasons = [{"code": "xid", "verdict": "fatal", "action": "reset_gpu", "text": "Xid 79"}] if state == "fatal" else []
-    card = {"uuid": f"GPU-{host}", "index": 0, "pci_address": "0000:00:00.0", "verdict": state, "reasons": reasons}
-    told = {"schema": 1, "host": host, "verdict": state, "reasons": [], "devices": [card], "listed": [f"GPU-{host}"]}
+    gpu = {"uuid": f"GPU-{host}", "index": 0, "pci_address": "0000:00:00.0", "verdict": state, "reasons": reasons}
+    told = {"schema": 1, "host": host, "verdict": state, "reasons": [], "devices": [gpu], "listed": [f"GPU-{host}"]}
     return {**told, "order": None, "boot_id": "1", "time": 1.0}
 
 
@@ -101,7 +101,7 @@ def shared_secrets(site: Site) -> str:
 def test_what_somebody_had_made_first_is_taken_back_and_nothing_of_it_is_gone_on_from(site: Make):
     one = site()
     memory = {**reconcile.empty("n1"), "number": 7, "known": True}
-    memory["cards"] = {"GPU-n1-0": {"resets": 9, "reboots": 9, "at": 1.0, "quarantine": True}}
+    memory["gpus"] = {"GPU-n1-0": {"resets": 9, "reboots": 9, "at": 1.0, "quarantine": True}}
     order = {"id": "n1-1-1", "kind": "replace", "agent_id": "S0", "gpus": []}
     with client(one) as eve:
         for path, data in {

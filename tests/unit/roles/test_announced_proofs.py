@@ -16,7 +16,7 @@ QUERY = "Ask CUDA, on the host and in containers"
 
 @pytest.fixture
 def checked(tmp_path: Path) -> Any:
-    """What Ansible says of a play that changes files of a directory and verifies the cards, in check mode."""
+    """What Ansible says of a play that changes files of a directory and verifies the GPUs, in check mode."""
     (tmp_path / "there").write_text("as wanted\n")
 
     def check(name: str, *, through: str = "converge") -> str:

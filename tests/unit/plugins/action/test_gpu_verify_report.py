@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.plugins.module_utils.verify.test_query import CARD, OTHER, STATE, answer, device, facts
+from tests.unit.plugins.module_utils.verify.test_query import GPU, OTHER, STATE, answer, device, facts
 
 PLAY = """
 - hosts: node1
@@ -49,7 +49,7 @@ def judge(tmp_path):
     return run
 
 
-GOOD = facts(CARD, OTHER), answer(device(0), device(1, OTHER))
+GOOD = facts(GPU, OTHER), answer(device(0), device(1, OTHER))
 
 
 def test_a_good_host(judge, tmp_path):
@@ -62,10 +62,10 @@ def test_a_good_host(judge, tmp_path):
 
 
 def test_a_bad_host_has_a_report_and_a_message_with_host_value_and_remedy(judge, tmp_path):
-    done = judge(facts(CARD, OTHER), answer(device(0)))
+    done = judge(facts(GPU, OTHER), answer(device(0)))
     assert done.returncode == 2
     assert "node1 does not pass:" in done.stdout
-    assert "0000:af:00.0: count_mismatch: CUDA does not see the card at 0000:af:00.0 (A100 SXM4 40GB)" in done.stdout
+    assert "0000:af:00.0: count_mismatch: CUDA does not see the GPU at 0000:af:00.0 (A100 SXM4 40GB)" in done.stdout
     assert "To do: look for the address in dmesg" in done.stdout
     assert json.loads((tmp_path / "reports/node1.json").read_text())["ok"] is False
     # The report itself would bury the message.
@@ -88,7 +88,7 @@ def test_in_check_mode_a_host_without_a_driver_passes_and_one_with_a_driver_does
     bare["causes"] = [{"where": "host", "code": "driver_not_installed", "text": "t", "remedy": "r"}]
     assert judge(facts(), bare, "--check").returncode == 0
     assert judge(facts(), bare).returncode == 2
-    assert judge(facts(CARD, OTHER), answer(device(0)), "--check").returncode == 2
+    assert judge(facts(GPU, OTHER), answer(device(0)), "--check").returncode == 2
 
 
 def test_a_directory_that_cannot_be_written(judge, tmp_path):

@@ -27,15 +27,15 @@ def with_cache(site, cache) -> None:
     site.environment.update(ANSIBLE_CACHE_PLUGIN="jsonfile", ANSIBLE_CACHE_PLUGIN_CONNECTION=str(cache))
 
 
-@pytest.mark.parametrize("cards_variable", ["", "gpu_cards"])
-def test_the_same_as_static_yaml(site, cards_variable):
+@pytest.mark.parametrize("gpus_variable", ["", "gpu_gpus"])
+def test_the_same_as_static_yaml(site, gpus_variable):
     """Hosts, groups, variables and their order are what the same fleet written down by hand gives."""
     hosts = 60
     (site.path / "static").mkdir()
     (site.path / "plugin").mkdir()
-    made_up_fleet.write_static(site.path / "static" / "hosts.yml", hosts, cards_variable)
+    made_up_fleet.write_static(site.path / "static" / "hosts.yml", hosts, gpus_variable)
     made_up_fleet.write_snapshot(site.path / "plugin" / ".gpus.jsonl", hosts)
-    made_up_fleet.write_plugin(site.path / "plugin" / "gpus.yml", cards_variable)
+    made_up_fleet.write_plugin(site.path / "plugin" / "gpus.yml", gpus_variable)
     static, _warnings = site.load(source="static")
     plugin, warnings = site.load(source="plugin")
     assert len(plugin["_meta"]["hostvars"] or members(plugin, "gpu_count_8")) == hosts
@@ -94,11 +94,11 @@ def test_a_cache_file_that_is_no_json(site, fact_cache, tmp_path_factory):
 def test_hosts_that_only_the_fact_cache_knows(site, fact_cache):
     with_cache(site, fact_cache)
     site.write_hosts("node1")
-    site.write_plugin("add_hosts: true", "cards_variable: gpu_cards")
+    site.write_plugin("add_hosts: true", "gpus_variable: gpu_gpus")
     listed, _warnings = site.load()
     assert groups_by_host(listed) == GROUPS
     for number, host in enumerate(GROUPS):
-        assert listed["_meta"]["hostvars"][host]["gpu_cards"] == made_up_fleet.cards_of(number)
+        assert listed["_meta"]["hostvars"][host]["gpu_gpus"] == made_up_fleet.gpus_of(number)
 
 
 def test_within_leaves_the_others_alone(site):
@@ -173,8 +173,8 @@ def test_facts_are_no_templates(site):
     site.write_hosts("node1")
     site.write_plugin(
         "snapshot: .gpus.jsonl",
-        "cards_variable: gpu_cards",
-        "compose: {said: 'gpu.devices[0].name ~ gpu_cards[0].name'}",
+        "gpus_variable: gpu_gpus",
+        "compose: {said: 'gpu.devices[0].name ~ gpu_gpus[0].name'}",
     )
     listed, _warnings = site.load()
     assert "evaluated'" in listed["_meta"]["hostvars"]["node1"]["said"]
@@ -195,11 +195,11 @@ def test_the_inventory_cache_spares_reading_the_facts_again(site, tmp_path_facto
     assert site.load()[0] == first
     assert groups_by_host(first) == {one: sorted(made_up_fleet.groups_of(1))}
     # What is kept has no facts, so an option that needs them reads them anew; so does --flush-cache.
-    site.write_plugin("snapshot: .gpus.jsonl", "cards_variable: gpu_cards")
+    site.write_plugin("snapshot: .gpus.jsonl", "gpus_variable: gpu_gpus")
     assert members(site.load()[0], "gpu_unknown") == [one]
     made_up_fleet.write_snapshot(site.path / ".gpus.jsonl", 2)
     refreshed, _warnings = site.load("--flush-cache")
-    assert refreshed["_meta"]["hostvars"][one]["gpu_cards"] == made_up_fleet.cards_of(1)
+    assert refreshed["_meta"]["hostvars"][one]["gpu_gpus"] == made_up_fleet.gpus_of(1)
     (site.path / ".gpus.jsonl").unlink()
     assert site.load()[0] == refreshed
 
@@ -236,7 +236,7 @@ def test_a_host_with_the_name_of_a_group(site):
     [
         (["snapshott: x"], "zz_gpus.yml: unknown option snapshott; did you mean snapshot?"),
         (["colour: green"], "zz_gpus.yml: unknown option colour; there are add_hosts, cache,"),
-        (["snapshot: .gpus.jsonl", "cards_variable: gpu-cards"], "zz_gpus.yml: cards_variable is 'gpu-cards'"),
+        (["snapshot: .gpus.jsonl", "gpus_variable: gpu-gpus"], "zz_gpus.yml: gpus_variable is 'gpu-gpus'"),
         (["snapshot: hosts.yml"], "hosts.yml is no snapshot"),
         (["snapshot: ."], "cannot be read: Is a directory"),
         (["snapshot: .old"], ".old has schema 0, and this version reads 2; write it anew with `gpuops inventory`"),

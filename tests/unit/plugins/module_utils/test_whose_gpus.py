@@ -61,7 +61,7 @@ def test_groups_of_the_inventory(host: Any) -> None:
 
 def test_verification(host: Any) -> None:
     state = verify_query.host_state(host.path, "6.12.1")
-    assert [card["address"] for card in state["cards"]] == OURS
+    assert [gpu["address"] for gpu in state["gpus"]] == OURS
     assert state["nvswitches"] == 0
 
 
@@ -72,7 +72,7 @@ def test_device_nodes(host: Any) -> None:
 def test_placement_and_the_first_inventory_file(host: Any) -> None:
     facts = facts_of(host)
     assert allocatable.feed(facts)["attributes"]["gpu_count_class"] == 2
-    assert len(discover.read({"gpu": facts}).cards) == 2
+    assert len(discover.read({"gpu": facts}).gpus) == 2
 
 
 def test_health_and_what_the_agent_publishes(host: Any) -> None:

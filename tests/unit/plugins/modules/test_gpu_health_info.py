@@ -22,7 +22,7 @@ def run(capsys, arguments, check_mode=False):
 
 @pytest.fixture
 def host(monkeypatch):
-    host = Host(cards=2)
+    host = Host(gpus=2)
     monkeypatch.setattr(health_probe, "look", lambda *_arguments: host.snapshot())
     return host
 
@@ -34,8 +34,8 @@ def test_it_answers_on_any_machine(capsys, check_mode):
     assert answer["health"]["verdict"] in ("ok", "degraded", "fatal", "unknown")
 
 
-def test_a_sick_card_does_not_fail_the_module(capsys, host):
-    host.change("remapped_rows", card=1, failure=True)
+def test_a_sick_gpu_does_not_fail_the_module(capsys, host):
+    host.change("remapped_rows", gpu=1, failure=True)
     answer = run(capsys, {"kernel_log": False})
     assert answer["rc"] == 0
     assert answer["health"]["verdict"] == "fatal"
@@ -71,10 +71,10 @@ def test_a_log_that_cannot_be_read_is_told(capsys, host, monkeypatch):
     assert answer["health"]["checks"]["sxid_fatal"] in ("unknown", "not_applicable")
 
 
-def agent_says(monkeypatch, verdict, cards, error=None):
+def agent_says(monkeypatch, verdict, gpus, error=None):
     devices = [
         {"uuid": row["uuid"], "pci_address": row["pci_address"], "verdict": one}
-        for row, one in zip(Host(cards=3).devices, cards, strict=False)
+        for row, one in zip(Host(gpus=3).devices, gpus, strict=False)
     ]
     result = None if error else {"health": {"verdict": verdict, "devices": devices}}
     monkeypatch.setattr(health_facts, "of_agent", lambda: (result, error))
@@ -87,7 +87,7 @@ def test_a_host_without_an_agent_has_its_look_only(capsys, host, monkeypatch):
 
 
 def test_a_look_finds_nothing_well_that_the_agent_does_not(capsys, host, monkeypatch):
-    """A third card has vanished, and the second had an Xid that the log has no more."""
+    """A third GPU has vanished, and the second had an Xid that the log has no more."""
     agent_says(monkeypatch, "fatal", ["ok", "degraded", "fatal"])
     answer = run(capsys, {"kernel_log": False})
     assert answer["agent"] == {"verdict": "fatal", "error": None}
@@ -96,7 +96,7 @@ def test_a_look_finds_nothing_well_that_the_agent_does_not(capsys, host, monkeyp
 
 
 def test_what_a_look_finds_wrong_stays_wrong_whatever_the_agent_says(capsys, host, monkeypatch):
-    host.change("remapped_rows", card=1, failure=True)
+    host.change("remapped_rows", gpu=1, failure=True)
     agent_says(monkeypatch, "ok", ["ok", "ok"])
     answer = run(capsys, {"kernel_log": False})
     assert (answer["health"]["verdict"], answer["agent"]["verdict"]) == ("fatal", "ok")

@@ -35,9 +35,9 @@ def test_a_host_without_the_library(capsys, check_mode):
     assert (answer["containers"], answer["runtime"]) == (None, None)
 
 
-def test_containers_are_left_out_where_no_card_answers(capsys):
+def test_containers_are_left_out_where_no_gpu_answers(capsys):
     answer = run(capsys, library="libnothing.so.1", container_engine="docker")
-    assert answer["containers"]["skipped"] == "no card answers on the host itself"
+    assert answer["containers"]["skipped"] == "no GPU answers on the host itself"
     assert answer["containers"]["containers"] == []
 
 
@@ -63,7 +63,7 @@ def test_a_missing_toolkit_is_an_error_only_where_it_is_required(capsys, monkeyp
     assert "toolkit_missing" not in codes["auto"] + codes["compile"]
 
 
-def test_two_simulated_cards_as_ansible_runs_the_module(tmp_path, cuda_library):
+def test_two_simulated_gpus_as_ansible_runs_the_module(tmp_path, cuda_library):
     """Packed as for a host, so that the source for the containers is found in the archive too."""
     scenario = generate.scenario("a100-sxm4-40gb-x2")
     path = tmp_path / "scenario.json"
@@ -89,7 +89,7 @@ def test_two_simulated_cards_as_ansible_runs_the_module(tmp_path, cuda_library):
     )
     assert "SUCCESS" in done.stdout, done.stdout + done.stderr
     answer = json.loads(done.stdout.split("=>", 1)[1])
-    assert [card["ok"] for card in answer["query"]["devices"]] == [True, True]
+    assert [gpu["ok"] for gpu in answer["query"]["devices"]] == [True, True]
     assert answer["query"]["devices"][1]["pci_address"] == "0000:af:00.0"
 
 
@@ -102,7 +102,7 @@ def test_the_state_is_read_before_the_library_can_mend_it(capsys, monkeypatch):
 
 
 EMPTY = {
-    "cards": [],
+    "gpus": [],
     "nvswitches": 0,
     "loaded": None,
     "installed": None,

@@ -1,6 +1,6 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The module that has an agent give out other cards, on a hand-made directory of an agent and without systemd."""
+"""The module that has an agent give out other GPUs, on a hand-made directory of an agent and without systemd."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_change_is_foretold_done_and_not_done_twice(host):
         ({"agent_id": "S0", "uuids": ["GPU-7"]}, "GPU-7 have no index now"),
     ],
 )
-def test_what_would_lose_tasks_or_cards_is_refused(host, arguments, why):
+def test_what_would_lose_tasks_or_gpus_is_refused(host, arguments, why):
     before = host.environment.read_text()
     told = host.run(**arguments)
     assert told["failed"]
@@ -90,7 +90,7 @@ def test_what_would_lose_tasks_or_cards_is_refused(host, arguments, why):
 
 
 def test_what_was_cut_needs_no_drain_again(host):
-    (host.base / "work/baremetal-gpu-cards.json").write_text('{"agent_id": "S0"}')
+    (host.base / "work/baremetal-gpu-gpus.json").write_text('{"agent_id": "S0"}')
     (host.meta / "latest").unlink()
     done = host.run()
     assert (done["changed"], done["resumed"], done["new_agent_id"]) == (True, True, "S1")

@@ -46,7 +46,7 @@ def uuids(feed: dict[str, Any]) -> list[str]:
     return [gpu["uuid"] for gpu in feed["gpus"]]
 
 
-def test_a_fatal_card_is_left_out_with_its_reason_and_a_degraded_one_is_not():
+def test_a_fatal_gpu_is_left_out_with_its_reason_and_a_degraded_one_is_not():
     feed = allocatable.feed(facts(*FOUR), health(GPU_0="ok", GPU_1="fatal", GPU_2="degraded", GPU_3="ok"))
     assert uuids(feed) == ["GPU-0", "GPU-2", "GPU-3"]
     assert feed["left_out"] == [
@@ -55,7 +55,7 @@ def test_a_fatal_card_is_left_out_with_its_reason_and_a_degraded_one_is_not():
 
 
 @pytest.mark.parametrize(("kept", "given"), [((), []), (("GPU-0",), ["GPU-0"])])
-def test_a_card_of_unknown_health_stays_as_it_was(kept, given):
+def test_a_gpu_of_unknown_health_stays_as_it_was(kept, given):
     assert uuids(allocatable.feed(facts(device(0)), health(GPU_0="unknown"), keep=kept)) == given
 
 
@@ -66,7 +66,7 @@ def test_a_card_of_unknown_health_stays_as_it_was(kept, given):
         (device(1, mig={"enabled": True}), "MIG"),
     ],
 )
-def test_a_card_that_cannot_be_given_out_whole_is_left_out(row, why):
+def test_a_gpu_that_cannot_be_given_out_whole_is_left_out(row, why):
     feed = allocatable.feed(facts(device(0), row))
     assert uuids(feed) == ["GPU-0"]
     assert why in feed["left_out"][0]["why"]
@@ -118,7 +118,7 @@ def test_two_models_in_one_host_are_named_by_neither():
         assert allocatable.feed(facts(*devices, pci=bus))["attributes"] == {"gpu_count_class": 2}
 
 
-def test_a_host_without_cards_has_nothing_to_give():
+def test_a_host_without_gpus_has_nothing_to_give():
     assert allocatable.feed({"pci": [], "devices": [], "topology": None}) == {
         "gpus": [],
         "left_out": [],
@@ -126,13 +126,13 @@ def test_a_host_without_cards_has_nothing_to_give():
     }
 
 
-def test_links_are_scores_between_the_cards_that_are_given_out():
+def test_links_are_scores_between_the_gpus_that_are_given_out():
     scores = [[0, 1, 2], [1, 0, 3], [2, 3, 0]]
     feed = allocatable.feed(facts(*FOUR[:3], topology={"scores": scores}), exclude=["GPU-1"])
     assert {gpu["uuid"]: gpu["links"] for gpu in feed["gpus"]} == {"GPU-0": {"GPU-2": 2}, "GPU-2": {"GPU-0": 2}}
 
 
-def test_a_card_that_is_handed_through_makes_a_host_neither_larger_nor_mixed():
+def test_a_gpu_that_is_handed_through_makes_a_host_neither_larger_nor_mixed():
     row = {"kind": "gpu", "address": "0000:09:00.0", "device": "1eb8", "driver": "vfio-pci"}
     told = facts(device(0), device(1), built_in=2)
     told["pci"].append(row)

@@ -103,8 +103,8 @@ def test_an_import_may_be_in_a_function_have_another_name_and_a_comment() -> Non
         f"import {PACKAGE}.gpu.pci",
         f"import {PACKAGE}.gpu.pci as pci",
         f"from {PACKAGE} import gpu",
-        f"from {PACKAGE}.gpu import card",
-        f"from {PACKAGE}.gpu.card import Card",
+        f"from {PACKAGE}.gpu import GPU",
+        f"from {PACKAGE}.gpu.gpu import GPU",
         f"from {PACKAGE}.gpu import *",
     ],
 )

@@ -158,15 +158,15 @@ def test_the_query_runs_from_what_the_job_brings_along(tmp_path):
     assert (tmp_path / "passed").exists() == told["ok"]
 
 
-def test_a_smoke_job_that_no_card_could_run_is_refused():
-    assert "no agent has cards of the model 'h100'. To do: choose among Tesla_K20c, a100" in refused(
+def test_a_smoke_job_that_no_gpu_could_run_is_refused():
+    assert "no agent has GPUs of the model 'h100'. To do: choose among Tesla_K20c, a100" in refused(
         "smoke", models=["h100"]
     )
     assert "_gpus is 0" in refused("smoke", gpus=0)
     assert "has 'a 100'" in refused("smoke", models=["a 100"])
     assert "_id is 'Smoke'" in refused("smoke", id="Smoke")
     bare = marathon_apps.smoke(SMOKE, [agent("cpu1")])
-    assert str(bare["problems"][0]).startswith("no agent gives out cards. To do: ")
+    assert str(bare["problems"][0]).startswith("no agent gives out GPUs. To do: ")
 
 
 # The notebook.
@@ -265,7 +265,7 @@ def test_the_check_of_a_point_tells_whether_its_command_ended_well(tmp_path, com
         ({"parameters": {"learning rate": [1]}}, "has 'learning rate'"),
         ({"env": {"LR": "1"}}, "_env has 'LR'"),
         ({"env": {"X": 1}}, "quote text"),
-        ({"model": "h100"}, "no agent has cards of the model 'h100'"),
+        ({"model": "h100"}, "no agent has GPUs of the model 'h100'"),
     ],
 )
 def test_a_sweep_that_is_no_grid_is_refused(changes, words):

@@ -79,10 +79,10 @@ class Running:
             return {}
         return found
 
-    def reasons(self, card: int | None = None) -> list[str]:
+    def reasons(self, gpu: int | None = None) -> list[str]:
         health = self.told().get("health") or {}
         devices = health.get("devices", [])
-        part = health if card is None else devices[card] if card < len(devices) else {}
+        part = health if gpu is None else devices[gpu] if gpu < len(devices) else {}
         return [row["code"] for row in part.get("reasons", ())]
 
     def verdicts(self) -> list[str]:
@@ -137,7 +137,7 @@ class Running:
 
 @pytest.fixture
 def agent(tmp_path: Path, nvml_library: Path) -> Iterator[Callable[..., Running]]:
-    """Starts an agent on a host with two cards that are well."""
+    """Starts an agent on a host with two GPUs that are well."""
     made: list[Running] = []
 
     def start(library: Path = nvml_library, name: str = "busy", **settings: Any) -> Running:
@@ -152,7 +152,7 @@ def agent(tmp_path: Path, nvml_library: Path) -> Iterator[Callable[..., Running]
         one.close()
 
 
-def test_a_call_that_hangs_for_ever_is_a_finding_on_one_card(agent):
+def test_a_call_that_hangs_for_ever_is_a_finding_on_one_gpu(agent):
     one = agent()
     begun, spent = time.monotonic(), cpu_seconds(one.process.pid)
     one.fault(call="nvmlDeviceGetPowerUsage", device=1, hang=True)
@@ -160,7 +160,7 @@ def test_a_call_that_hangs_for_ever_is_a_finding_on_one_card(agent):
     # It sleeps while it waits for an answer, although the next look is due long before it gives the answer up.
     assert cpu_seconds(one.process.pid) - spent < 0.25 * (time.monotonic() - begun)
     reason = one.told()["health"]["devices"][1]["reasons"][0]
-    assert "asked for power_w of card 1" in reason["text"]
+    assert "asked for power_w of GPU 1" in reason["text"]
     # The other one is looked at again, and stays well.
     one.until(lambda: one.verdicts() == ["ok", "fatal"])
     one.after_looks()
@@ -194,7 +194,7 @@ def test_a_call_that_crashes_the_process_is_a_finding_and_leaves_the_agent_alone
     assert one.process.pid == pid
 
 
-def test_garbage_is_no_verdict_on_the_other_card_and_stops_nothing(agent):
+def test_garbage_is_no_verdict_on_the_other_gpu_and_stops_nothing(agent):
     one = agent()
     one.fault(call="nvmlDeviceGet*", device=1, garbage=True)
     one.after_looks(8)

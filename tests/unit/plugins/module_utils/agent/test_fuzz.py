@@ -69,14 +69,14 @@ def changed(draw: st.DrawFn, whole: Any) -> bytes:
 
 def sick() -> Host:
     """A host with faults of all kinds, suspicions, and a boot behind it."""
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look(3)
     host.reboot()
     host.look()
     host.xid(79)
-    host.xid(31, card=1)
-    host.xid(63, card=1)
-    host.change("pcie", card=1, width=8)
+    host.xid(31, gpu=1)
+    host.xid(63, gpu=1)
+    host.change("pcie", gpu=1, width=8)
     host.read("temperature_c", 99)
     host.look(2)
     return host
@@ -336,9 +336,9 @@ def test_a_policy_that_cannot_be_followed_is_named(tmp_path, capsys):
     assert "gpu_agent_policy" in capsys.readouterr().err
 
 
-def test_a_card_that_was_there_and_is_lost_with_the_state_is_missed(tmp_path):
+def test_a_gpu_that_was_there_and_is_lost_with_the_state_is_missed(tmp_path):
     """The last result tells which GPUs there were."""
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look(3)
     agent = an_agent(str(tmp_path), {"boot_id": host.boot_id, "health": host.report})
     agent.boot_id = host.boot_id

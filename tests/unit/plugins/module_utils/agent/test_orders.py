@@ -88,16 +88,16 @@ def test_what_is_no_order_changes_nothing(place, told):
     assert laid(place) is None
 
 
-def test_what_is_published_names_cards_reasons_list_and_answer(place):
+def test_what_is_published_names_gpus_reasons_list_and_answer(place):
     environment = place / "agent.env"
     environment.write_text("BAREMETAL_GPU_UUIDS=GPU-0,GPU-1\nBAREMETAL_GPU_HELD_BACK=GPU-2\n")
     answer(place, state="failed", error="it has tasks", boot_id="a", end_boot_id="b")
     reason = {"code": "gpu_lost", "verdict": "fatal", "action": "reboot", "text": "gone", "evidence": {}, "remedy": "x"}
-    card = {"uuid": "GPU-0", "index": 0, "pci_address": "0000:01:00.0", "verdict": "fatal", "reasons": [reason]}
+    gpu = {"uuid": "GPU-0", "index": 0, "pci_address": "0000:01:00.0", "verdict": "fatal", "reasons": [reason]}
     result = {
         "boot_id": "b",
         "time": 9.0,
-        "health": {"verdict": "fatal", "since": 5.0, "reasons": [], "devices": [{**card, "checks": {}}]},
+        "health": {"verdict": "fatal", "since": 5.0, "reasons": [], "devices": [{**gpu, "checks": {}}]},
     }
     where = Place(environment=str(environment), work_dir=str(place / "mesos"))
 
@@ -111,7 +111,7 @@ def test_what_is_published_names_cards_reasons_list_and_answer(place):
         "time": 5.0,
         "verdict": "fatal",
         "reasons": [],
-        "devices": [{**card, "reasons": [{key: reason[key] for key in ("code", "verdict", "action", "text")}]}],
+        "devices": [{**gpu, "reasons": [{key: reason[key] for key in ("code", "verdict", "action", "text")}]}],
         "listed": ["GPU-0", "GPU-1"],
         "held_back": ["GPU-2"],
         "order": {"id": "n1-1", "state": "failed", "error": "it has tasks", "end_boot_id": "b"},

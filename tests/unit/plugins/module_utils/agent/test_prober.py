@@ -55,15 +55,15 @@ class GoingSilent(Reader):
 
 
 class HangingOver(Reader):
-    """Two cards, of which the second hangs as long as the file is there."""
+    """Two GPUs, of which the second hangs as long as the file is there."""
 
     sick = Path()
 
     def read(self, slow: bool = False) -> dict[str, Any]:
-        for card in (0, 1):
-            if card not in self.avoid:
-                self.trace.note(card, "power_w")
-                if card == 1 and self.sick.exists():
+        for gpu in (0, 1):
+            if gpu not in self.avoid:
+                self.trace.note(gpu, "power_w")
+                if gpu == 1 and self.sick.exists():
                     time.sleep(3600)
         return {"time": 1.0, "avoided": sorted(self.avoid), "devices": []}
 
@@ -148,7 +148,7 @@ def _until_answer(prober: Prober) -> list[dict[str, Any]]:
     raise AssertionError("no answer")
 
 
-def test_a_card_that_hangs_twice_is_named_and_left_out_until_it_is_tried_again(prober, monkeypatch, tmp_path):
+def test_a_gpu_that_hangs_twice_is_named_and_left_out_until_it_is_tried_again(prober, monkeypatch, tmp_path):
     sick = tmp_path / "sick"
     sick.touch()
     monkeypatch.setattr(HangingOver, "sick", sick)
@@ -156,7 +156,7 @@ def test_a_card_that_hangs_twice_is_named_and_left_out_until_it_is_tried_again(p
     for _look in range(2):
         error = look(one)["error"]
         assert (error["name"], error["device"], error["asked"]) == ("timeout", 1, "power_w")
-        assert "asked for power_w of card 1" in error["text"]
+        assert "asked for power_w of GPU 1" in error["text"]
     assert look(one)["snapshot"]["avoided"] == [1]
     assert look(one)["snapshot"]["avoided"] == [1]
     one.retry()
@@ -169,7 +169,7 @@ def test_a_card_that_hangs_twice_is_named_and_left_out_until_it_is_tried_again(p
     assert one.avoid == {}
 
 
-def test_a_card_that_is_left_out_is_tried_again_after_ever_longer_times(prober, monkeypatch, tmp_path):
+def test_a_gpu_that_is_left_out_is_tried_again_after_ever_longer_times(prober, monkeypatch, tmp_path):
     sick = tmp_path / "sick"
     sick.touch()
     monkeypatch.setattr(HangingOver, "sick", sick)

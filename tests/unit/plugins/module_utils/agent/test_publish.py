@@ -44,8 +44,8 @@ def text(host: Host) -> str:
 
 
 def test_verdicts_are_numbers():
-    host = Host(cards=2)
-    host.read("ecc_volatile", {"corrected": 0, "uncorrected": 4}, card=1)
+    host = Host(gpus=2)
+    host.read("ecc_volatile", {"corrected": 0, "uncorrected": 4}, gpu=1)
     said = text(host)
     assert f'gpu_health_status{{uuid="{uuid(0)}",gpu="0",pci_address="0000:3b:00.0"}} 0\n' in said
     assert f'gpu_health_status{{uuid="{uuid(1)}",gpu="1",pci_address="0000:3c:00.0"}} 2\n' in said
@@ -54,7 +54,7 @@ def test_verdicts_are_numbers():
 
 
 def test_a_metric_has_its_help_and_type_once_and_before_its_series():
-    lines = text(Host(cards=2)).splitlines()
+    lines = text(Host(gpus=2)).splitlines()
     for name in ("gpu_temperature_celsius", "gpu_ecc_errors_total"):
         first = next(number for number, line in enumerate(lines) if line.startswith(f"{name}{{"))
         kind = "counter" if name.endswith("_total") else "gauge"
@@ -62,7 +62,7 @@ def test_a_metric_has_its_help_and_type_once_and_before_its_series():
         assert sum(line.startswith(f"# HELP {name} ") for line in lines) == 1
 
 
-def test_what_a_card_does_not_have_has_no_series():
+def test_what_a_gpu_does_not_have_has_no_series():
     host = Host()
     host.devices[0]["readings"]["temperature_c"] = {"state": "unknown", "code": 999, "text": "Unknown Error"}
     said = text(host)
@@ -73,8 +73,8 @@ def test_what_a_card_does_not_have_has_no_series():
 
 def test_labels_are_escaped():
     host = Host()
-    host.devices[0]["name"] = 'A "card"\\'
-    assert 'model="A \\"card\\"\\\\"' in text(host)
+    host.devices[0]["name"] = 'A "gpu"\\'
+    assert 'model="A \\"GPU\\"\\\\"' in text(host)
 
 
 def test_the_textfile_ends_with_the_agent(tmp_path):
@@ -124,7 +124,7 @@ def test_the_agents_facts_are_those_of_gpu_facts(simulated_host, name):
     simulated_host.take(name)
     told, gathered = simulated_host.python(BOTH)
     health, seen = told.pop("health"), gathered.pop("health")
-    # A host without cards is not judged by gpu_facts; its agent, where somebody wants one, says that it is well.
+    # A host without GPUs is not judged by gpu_facts; its agent, where somebody wants one, says that it is well.
     if seen is None:
         assert (told["present"], health["verdict"], health["devices"]) == (False, "ok", [])
     else:
@@ -137,7 +137,7 @@ def test_the_agents_facts_are_those_of_gpu_facts(simulated_host, name):
     assert told == gathered
 
 
-def test_facts_say_why_there_are_no_cards_to_tell_of():
+def test_facts_say_why_there_are_no_gpus_to_tell_of():
     host = Host()
     host.fail({"code": 9, "name": "driver_not_loaded", "text": "Driver Not Loaded", "remedy": "load it"})
     assert facts(result(host))["reason"] == "Driver Not Loaded: load it"

@@ -32,7 +32,7 @@ sys.exit(agent_command.main(["--config", sys.argv[1], "agent"]))
 
 
 class Published:
-    """An agent on a simulated host of two cards, and its part of ZooKeeper."""
+    """An agent on a simulated host of two GPUs, and its part of ZooKeeper."""
 
     def __init__(self, base: Path, library: Path) -> None:
         self.server = LocalZooKeeper(base / "zookeeper")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The whole way of a card, out and back, with the programs themselves: the agent on a simulated host, a real ZooKeeper,
+"""The whole way of a GPU, out and back, with the programs themselves: the agent on a simulated host, a real ZooKeeper,
 `gpuops reconcile`, the program that carries out orders, and the stand-ins of Mesos. Only systemd is hand-made.
 """
 
@@ -46,7 +46,7 @@ class Whole:
         self.site = Site(base / "site", self.server)
         self.host = SimulatedHost(base / "host", Looker(library, base))
         self.host.take("busy")
-        self.cards = self.host.scenario["devices"]
+        self.gpus = self.host.scenario["devices"]
         self.log, self.state = base / "kmsg", base / "state"
         self.state.mkdir()
         os.mkfifo(self.log)
@@ -94,7 +94,7 @@ class Whole:
         """A directory with a program systemctl that starts and stops the stand-in of the Mesos agent."""
         names = {name: str(self.base / f"systemd-{name}") for name in ("pid", "said", "cut", "log", "playbook")}
         command = [sys.executable, str(PROGRAMS / "agent.py")]
-        gpus = ",".join("ok" for _card in self.cards)
+        gpus = ",".join("ok" for _gpu in self.gpus)
         told = {**names, "environment": str(self.environment), "command": command, "gpus": gpus}
         (self.base / "systemd.json").write_text(json.dumps(told))
         place = self.base / "bin"
@@ -134,8 +134,8 @@ class Whole:
     def devices(self) -> list[dict[str, Any]]:
         return list(json.loads((self.base / "gpu.json").read_text())["facts"]["devices"])
 
-    def fault(self, card: int) -> None:
-        address = self.cards[card]["pci"]["address"][:-2]
+    def fault(self, gpu: int) -> None:
+        address = self.gpus[gpu]["pci"]["address"][:-2]
         uptime = int(time.clock_gettime(time.CLOCK_BOOTTIME) * 1e6)
         os.write(self.writer, f"4,1,{uptime},-;{XID_79.format(address)}\n".encode())
 
@@ -166,7 +166,7 @@ def whole(tmp_path: Path, nvml_library: Path) -> Iterator[Whole]:
     one.close()
 
 
-def test_a_card_goes_out_under_a_running_job_and_comes_back_when_an_operator_clears_it(whole):
+def test_a_gpu_goes_out_under_a_running_job_and_comes_back_when_an_operator_clears_it(whole):
     cluster, site = whole.site.cluster, whole.site
     cluster.launch(cluster.framework("GPU_RESOURCES"), cluster.slave("n1")["id"], "job", "sleep 5", gpus=1)
     whole.fault(1)

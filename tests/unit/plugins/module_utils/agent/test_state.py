@@ -75,7 +75,7 @@ CORRUPT: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("name", list(CORRUPT))
 def test_a_state_that_was_changed_is_put_aside_and_what_is_wrong_is_said(tmp_path, name):
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.xid(79)
     host.look()
     path = tmp_path / "state.json"

@@ -26,7 +26,7 @@ from tests.unit.plugins.module_utils.agent.test_state import CORRUPT
 from tests.unit.plugins.service_account import needs_root
 from tests.unit.plugins.simulated_host import ROOT, Looker, SimulatedHost
 
-# Each verdict on card 1 goes to a file, whether or not it can be published; the wall clock can be set.
+# Each verdict on GPU 1 goes to a file, whether or not it can be published; the wall clock can be set.
 PROGRAM = """
 import os, sys, time
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import publish as agent_publish
@@ -71,7 +71,7 @@ class Watched(Running):
         return {}
 
     def published(self) -> list[str]:
-        """The verdicts on card 1, in their order."""
+        """The verdicts on GPU 1, in their order."""
         return self.told_file.read_text().splitlines() if self.told_file.exists() else []
 
     def after(self, number: int = 3) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which driver goes with which card and CUDA: tables from the vendor's texts, and properties of the rules."""
+"""Which driver goes with which GPU and CUDA: tables from the vendor's texts, and properties of the rules."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BRANCHES = [row[0] for row in releases.BRANCH_CUDA]
 TOOLKITS = sorted({row[0] for row in releases.TOOLKIT_DRIVERS}, key=version_key)
 
 
-def cards(*names):
+def gpus(*names):
     return [{"kind": "gpu", "architecture": name, "model": None, "device": "0000"} for name in names]
 
 
@@ -69,7 +69,7 @@ def test_flavours(branch, names, expected):
     ],
 )
 def test_branch_by_itself(names, offered, branch):
-    assert compatibility.choose_branch(cards(*names), offered) == branch
+    assert compatibility.choose_branch(gpus(*names), offered) == branch
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_words_for_a_branch_that_dropped_the_gpu():
             "subject": "",
             "cause": "driver branch 550 has no support for Tesla K20c (Kepler): branch 470 is the last",
             "evidence": "550",
-            "remedy": "set nvidia_driver_branch to 470 or auto, or take the card out",
+            "remedy": "set nvidia_driver_branch to 470 or auto, or take the GPU out",
         }
     ]
 
@@ -152,17 +152,17 @@ def test_words_for_a_branch_that_dropped_the_gpu():
 def test_words_for_a_toolkit_that_the_last_driver_does_not_run():
     too_new, dropped = compatibility.check(K20C, 470, cuda=["12.4"])
     assert too_new["cause"] == "CUDA 12.4 needs driver 525.60.13 or newer, and the driver is 470"
-    assert too_new["remedy"] == "take CUDA 11.8 or older: branch 470 is the last for these cards"
+    assert too_new["remedy"] == "take CUDA 11.8 or older: branch 470 is the last for these GPUs"
     assert dropped["cause"] == "CUDA 12.4 no longer builds for Tesla K20c (Kepler): 12.0 dropped it"
 
 
 def test_words_for_a_toolkit_that_a_newer_driver_runs():
-    (row,) = compatibility.check(cards("ampere"), 535, cuda=["13.0"])
+    (row,) = compatibility.check(gpus("ampere"), 535, cuda=["13.0"])
     assert row["remedy"] == "set nvidia_driver_branch to 580 or newer, or take CUDA 12.9 or older"
 
 
 def test_words_for_a_toolkit_nobody_knows():
-    (row,) = compatibility.check(cards("ampere"), 550, cuda=["12.7"])
+    (row,) = compatibility.check(gpus("ampere"), 550, cuda=["12.7"])
     assert row["code"] == "cuda_unknown"
     assert row["remedy"].endswith("the newest known are 12.8, 12.9, 13.0, 13.1, 13.2, 13.3")
 
@@ -170,24 +170,24 @@ def test_words_for_a_toolkit_nobody_knows():
 @pytest.mark.parametrize(
     ("name", "branch", "flavour", "words"),
     [
-        ("blackwell", 580, "proprietary", "the proprietary kernel modules do not drive Card (Blackwell)"),
-        ("volta", 550, "open", "the open kernel modules do not drive Card (Volta)"),
+        ("blackwell", 580, "proprietary", "the proprietary kernel modules do not drive GPU (Blackwell)"),
+        ("volta", 550, "open", "the open kernel modules do not drive GPU (Volta)"),
         ("ampere", 470, "open", "there are no open kernel modules in branch 470: 515 is the first with them"),
     ],
 )
 def test_words_for_a_flavour(name, branch, flavour, words):
-    card = {"kind": "gpu", "architecture": name, "model": "Card", "device": "0000"}
-    (row,) = compatibility.check([card], branch, flavour)
+    gpu = {"kind": "gpu", "architecture": name, "model": "Gpu", "device": "0000"}
+    (row,) = compatibility.check([gpu], branch, flavour)
     assert row["cause"] == words
 
 
 def test_words_for_gpus_that_no_flavour_drives_together():
-    (row,) = compatibility.check(cards("volta", "blackwell"), 580)
+    (row,) = compatibility.check(gpus("volta", "blackwell"), 580)
     assert row["code"] == "flavour_mixed"
 
 
 def test_a_branch_that_does_not_know_the_gpu_yet():
-    (row,) = compatibility.check(cards("blackwell"), 550)
+    (row,) = compatibility.check(gpus("blackwell"), 550)
     assert row["code"] == "branch_too_old"
     assert row["remedy"].startswith("set nvidia_driver_branch to 570 or newer")
 
@@ -200,12 +200,12 @@ def test_switches_are_no_gpus():
 
 @given(st.lists(st.sampled_from(ARCHITECTURES), max_size=4), st.sampled_from([None, [550, 535], [535, 470]]))
 def test_what_auto_chooses_has_no_problem(names, offered):
-    branch = compatibility.choose_branch(cards(*names), offered)
+    branch = compatibility.choose_branch(gpus(*names), offered)
     if branch is not None:
-        assert compatibility.check(cards(*names), branch) == []
-        flavour = compatibility.choose_flavour(cards(*names), branch)
+        assert compatibility.check(gpus(*names), branch) == []
+        flavour = compatibility.choose_flavour(gpus(*names), branch)
         assert flavour in compatibility.FLAVOURS
-        assert compatibility.check(cards(*names), branch, flavour) == []
+        assert compatibility.check(gpus(*names), branch, flavour) == []
 
 
 @given(st.sampled_from(TOOLKITS), st.sampled_from(BRANCHES), st.sampled_from(BRANCHES))
@@ -223,7 +223,7 @@ def test_a_driver_runs_the_cuda_that_it_reports(branch):
 
 @given(st.sampled_from(ARCHITECTURES), st.sampled_from(BRANCHES))
 def test_check_and_drives_agree(name, branch):
-    codes = {row["code"] for row in compatibility.check_branch(cards(name), branch)}
+    codes = {row["code"] for row in compatibility.check_branch(gpus(name), branch)}
     assert bool(codes) != compatibility.drives(branch, name)
 
 

@@ -48,7 +48,7 @@ def test_nodes_of_two_gpus(fake_host):
 
 
 def test_the_node_is_numbered_by_the_minor_not_by_the_place_on_the_bus(fake_host):
-    driver_loaded(fake_host, cards={"0000:3b:00.0": 3, "0000:af:00.0": 1})
+    driver_loaded(fake_host, gpus={"0000:3b:00.0": 3, "0000:af:00.0": 1})
     nodes = by_path(device_nodes.expected_nodes(fake_host.path))
     assert "/dev/nvidia0" not in nodes
     assert nodes["/dev/nvidia3"].minor == 3

@@ -57,7 +57,7 @@ def test_a_bare_host(fake_host):
     assert gpu_facts.gather(root=fake_host.path, probe=never) == {
         "schema": 1,
         "present": False,
-        "reason": "no NVIDIA card on the PCI bus",
+        "reason": "no NVIDIA GPU on the PCI bus",
         "pci": [],
         "driver": {
             "installed": None,
@@ -172,6 +172,6 @@ def test_a_host_that_hands_all_its_gpus_through_has_none_and_says_why(fake_host)
     facts = gpu_facts.gather(root=fake_host.path, kernel=KERNEL, probe=never)
     assert facts["present"] is False
     assert facts["reason"] == (
-        "no NVIDIA card for this host: 0000:01:00.0 (A100 SXM4 40GB) is bound to vfio-pci, so it is another's, such as "
+        "no NVIDIA GPU for this host: 0000:01:00.0 (A100 SXM4 40GB) is bound to vfio-pci, so it is another's, such as "
         "a virtual machine's"
     )

@@ -34,9 +34,9 @@ LOADED = f"{GATHER}print(json.dumps({RULES}))"
 def facts(simulated_host):
     def run(name, subset=gpu_facts.SUBSETS, log=(), **changes):
         simulated_host.take(name, **changes)
-        for card in simulated_host.scenario["devices"]:
+        for gpu in simulated_host.scenario["devices"]:
             # The socket of nvidia-persistenced belongs to a whole machine.
-            card["persistence"] = 1
+            gpu["persistence"] = 1
         simulated_host.save()
         simulated_host.write("binding.py", nvml.unpack(nvml_binding.packed_source()))
         simulated_host.write("dev/kmsg", "".join(f"{line}\n" for line in log))
@@ -53,14 +53,14 @@ def test_k20c_on_its_last_branch(facts):
     found = facts("k20c-x1")
     assert (found["present"], found["reason"]) == (True, None)
     assert (found["driver"]["branch"], found["driver"]["cuda"]) == (470, "11.4")
-    (card,) = found["devices"]
-    assert (card["name"], card["architecture"], card["compute_capability"]) == ("Tesla K20c", "kepler", "3.5")
-    assert card["memory_mib"] == 4743
-    assert card["ecc"]["enabled"] is True
-    assert card["ecc"]["volatile"] == {"corrected": 0, "uncorrected": 0}
-    assert card["pcie"] == {"generation": 2, "generation_max": 2, "width": 16, "width_max": 16}
-    assert (card["mig"], card["nvlinks"], card["process_count"]) == (None, None, 0)
-    assert card["not_applicable"] == ["mig", "nvlinks"]
+    (gpu,) = found["devices"]
+    assert (gpu["name"], gpu["architecture"], gpu["compute_capability"]) == ("Tesla K20c", "kepler", "3.5")
+    assert gpu["memory_mib"] == 4743
+    assert gpu["ecc"]["enabled"] is True
+    assert gpu["ecc"]["volatile"] == {"corrected": 0, "uncorrected": 0}
+    assert gpu["pcie"] == {"generation": 2, "generation_max": 2, "width": 16, "width_max": 16}
+    assert (gpu["mig"], gpu["nvlinks"], gpu["process_count"]) == (None, None, 0)
+    assert gpu["not_applicable"] == ["mig", "nvlinks"]
     assert found["topology"] is None
     assert found["health"]["verdict"] == "ok"
     (judged,) = found["health"]["devices"]
@@ -73,7 +73,7 @@ def test_gtx_1080_has_neither_serial_nor_error_correction(facts):
     assert of_all(found, "compute_capability") == ["6.1"] * 2
     for key in ("serial", "ecc", "mig", "nvlinks"):
         assert of_all(found, key) == [None, None]
-        assert all(key in card["not_applicable"] for card in found["devices"])
+        assert all(key in gpu["not_applicable"] for gpu in found["devices"])
     assert [kind["pcie"] for kind in found["topology"]["kinds"].values()] == ["sys"]
     assert found["health"]["verdict"] == "ok"
 
@@ -86,7 +86,7 @@ def test_v100_of_a_dgx_1(facts):
     assert found["devices"][0]["cpus"] != found["devices"][7]["cpus"]
     first = found["devices"][0]
     peers = set(first["nvlink_peers"])
-    assert peers <= {card["pci_address"] for card in found["devices"]} - {first["pci_address"]}
+    assert peers <= {gpu["pci_address"] for gpu in found["devices"]} - {first["pci_address"]}
     assert len(peers) == 4
     assert "mig" in first["not_applicable"]
     nearest = max(score for score in found["topology"]["scores"][0] if score)
@@ -124,7 +124,7 @@ def test_h100_with_its_fabric(facts):
 
 def test_h100_without_fabric_manager_is_not_fit_for_work(facts):
     found = facts("fabric-not-ready")
-    # The cards are there and answer; only the verdict says that CUDA will not run on them.
+    # The GPUs are there and answer; only the verdict says that CUDA will not run on them.
     assert found["reason"] is None
     assert of_all(found, "nvlinks") == [0] * 8
     assert found["health"]["verdict"] == "fatal"
@@ -148,9 +148,9 @@ def test_a_node_that_lost_one_of_eight(facts, simulated_host):
     lost = simulated_host.scenario["devices"][5]
     assert found["present"] is True
     assert found["reason"].startswith(f"NVML cannot reach {lost['pci']['address']}: GPU is lost")
-    card = found["devices"][5]
-    assert (card["uuid"], card["pci_address"]) == (lost["uuid"], lost["pci"]["address"])
-    assert card["error"]["name"] == "gpu_is_lost"
+    gpu = found["devices"][5]
+    assert (gpu["uuid"], gpu["pci_address"]) == (lost["uuid"], lost["pci"]["address"])
+    assert gpu["error"]["name"] == "gpu_is_lost"
     assert found["topology"]["scores"][5] == [None] * 8
     assert found["health"]["verdict"] == "fatal"
     verdicts = {row["index"]: row["verdict"] for row in found["health"]["devices"]}
@@ -183,11 +183,11 @@ def test_a_library_that_does_not_answer(facts):
 
 def agent(host: FakeHost, path: str = "run/baremetal-gpu/gpu.json", **changes: Any) -> None:
     """What the agent publishes, hand-made."""
-    card = {"uuid": "GPU-1", "index": 0, "pci_address": "0000:07:00.0", "verdict": "degraded", "since": 1.0}
-    card.update(reasons=[{"code": "pcie_width"}], suspected=[], checks={"pcie_width": "fail"})
+    gpu = {"uuid": "GPU-1", "index": 0, "pci_address": "0000:07:00.0", "verdict": "degraded", "since": 1.0}
+    gpu.update(reasons=[{"code": "pcie_width"}], suspected=[], checks={"pcie_width": "fail"})
     health = {"schema": 1, "verdict": "degraded", "since": 1.0, "reasons": [], "suspected": [], "checks": {}}
     result = {"time": time.time(), "interval_s": 15.0, "boot_id": "5c3a1f2e-8f6b-4c1d-9e2a-000000000001"}
-    result.update(health={**health, "devices": [card]})
+    result.update(health={**health, "devices": [gpu]})
     host.write(path, json.dumps({**result, **changes}))
 
 

@@ -126,20 +126,20 @@ def test_what_a_gpu_does_not_have_is_null_and_named(bus):
         "nvmlDeviceGetNvLinkState": ("error", 3),
         "nvmlDeviceGetArchitecture": NVMLLibraryMismatchError,
     }"""
-    (card,) = gpu_facts.probe(binding(changes), root=bus)["devices"]
-    assert card["not_applicable"] == ["architecture", "ecc", "mig", "nvlinks"]
-    assert (card["ecc"], card["mig"], card["nvlinks"], card["architecture"]) == (None, None, None, None)
-    assert "error" not in card
-    assert card["memory_mib"] == 40960
+    (gpu,) = gpu_facts.probe(binding(changes), root=bus)["devices"]
+    assert gpu["not_applicable"] == ["architecture", "ecc", "mig", "nvlinks"]
+    assert (gpu["ecc"], gpu["mig"], gpu["nvlinks"], gpu["architecture"]) == (None, None, None, None)
+    assert "error" not in gpu
+    assert gpu["memory_mib"] == 40960
 
 
 def test_the_details_of_a_gpu(bus):
-    (card,) = gpu_facts.probe(binding(), root=bus, subset=(*gpu_facts.HARDWARE, "details"))["devices"]
-    assert card["serial"] == "1324520001234"
-    assert card["ecc"]["volatile"] == {"corrected": 0, "uncorrected": 1}
-    assert card["ecc"]["aggregate"] == {"corrected": 10, "uncorrected": 11}
-    assert (card["nvlink_peers"], card["nvlinks_down"]) == ({"0000:c0:00.0": "0-1"}, [2])
-    assert card["process_count"] == 1
+    (gpu,) = gpu_facts.probe(binding(), root=bus, subset=(*gpu_facts.HARDWARE, "details"))["devices"]
+    assert gpu["serial"] == "1324520001234"
+    assert gpu["ecc"]["volatile"] == {"corrected": 0, "uncorrected": 1}
+    assert gpu["ecc"]["aggregate"] == {"corrected": 10, "uncorrected": 11}
+    assert (gpu["nvlink_peers"], gpu["nvlinks_down"]) == ({"0000:c0:00.0": "0-1"}, [2])
+    assert gpu["process_count"] == 1
 
 
 @pytest.mark.parametrize(
@@ -153,22 +153,22 @@ def test_the_details_of_a_gpu(bus):
     ],
 )
 def test_each_detail_may_be_absent(bus, changes, absent):
-    (card,) = gpu_facts.probe(binding(changes), root=bus, subset=(*gpu_facts.HARDWARE, "details"))["devices"]
-    assert card["not_applicable"] == absent
-    assert "error" not in card
+    (gpu,) = gpu_facts.probe(binding(changes), root=bus, subset=(*gpu_facts.HARDWARE, "details"))["devices"]
+    assert gpu["not_applicable"] == absent
+    assert "error" not in gpu
 
 
 def test_a_bridgeless_gpu_has_no_link_up(bus):
-    (card,) = gpu_facts.probe(binding('{"nvmlDeviceGetNvLinkState": lambda h, link: 0}'), root=bus)["devices"]
-    assert card["nvlinks"] == 0
+    (gpu,) = gpu_facts.probe(binding('{"nvmlDeviceGetNvLinkState": lambda h, link: 0}'), root=bus)["devices"]
+    assert gpu["nvlinks"] == 0
 
 
 def test_a_question_that_fails_leaves_the_others(bus):
-    (card,) = gpu_facts.probe(binding('{"nvmlDeviceGetMemoryInfo": ("error", 999)}'), root=bus)["devices"]
-    assert card["memory_mib"] is None
-    assert card["nvlinks"] == 2
-    assert card["error"]["name"] == "unknown"
-    assert card["error"]["remedy"].startswith("look into `dmesg` for Xid and NVRM lines")
+    (gpu,) = gpu_facts.probe(binding('{"nvmlDeviceGetMemoryInfo": ("error", 999)}'), root=bus)["devices"]
+    assert gpu["memory_mib"] is None
+    assert gpu["nvlinks"] == 2
+    assert gpu["error"]["name"] == "unknown"
+    assert gpu["error"]["remedy"].startswith("look into `dmesg` for Xid and NVRM lines")
 
 
 def test_a_lost_gpu_is_not_asked_on_and_the_others_are(bus):
@@ -183,7 +183,7 @@ def test_a_lost_gpu_is_not_asked_on_and_the_others_are(bus):
             "code": 15,
             "name": "gpu_is_lost",
             "text": "GPU is lost",
-            "remedy": "the card fell off the bus: reboot the host; if it happens again, reseat the card and check its "
+            "remedy": "the GPU fell off the bus: reboot the host; if it happens again, reseat the GPU and check its "
             "power, then have it replaced",
         },
     }
@@ -195,8 +195,8 @@ def test_a_lost_gpu_is_not_asked_on_and_the_others_are(bus):
     [
         (9, "driver_not_loaded", "load the module with `modprobe nvidia`"),
         (12, "library_not_found", "install the driver's libraries"),
-        (15, "gpu_is_lost", "the card fell off the bus"),
-        (16, "reset_required", "drain the host and reset the card"),
+        (15, "gpu_is_lost", "the GPU fell off the bus"),
+        (16, "reset_required", "drain the host and reset the GPU"),
         (18, "lib_rm_version_mismatch", "the library and the loaded kernel module are of different versions"),
         (999, "unknown", "look into `dmesg`"),
         (77, "nvml_77", "look into `dmesg`"),
@@ -219,7 +219,7 @@ def test_a_hanging_gpu_costs_the_deadline_and_no_more(bus):
     answer = gpu_facts.probe(binding('{"nvmlDeviceGetUUID": lambda handle: time.sleep(60)}'), deadline_s=0.5, root=bus)
     assert time.monotonic() - start < 3
     assert answer["error"]["name"] == "timeout"
-    assert answer["error"]["text"] == "NVML did not answer within 0.5 s; asked for uuid of card 0"
+    assert answer["error"]["text"] == "NVML did not answer within 0.5 s; asked for uuid of GPU 0"
     assert answer["error"]["device"] == 0
     assert "reboot" in answer["error"]["remedy"]
     assert answer["devices"] == []

@@ -58,7 +58,7 @@ def test_an_event_names_its_gpu(simulated_host):
 
 
 def test_a_lost_gpu_does_not_silence_the_others(simulated_host):
-    """NVML ends the wait for all cards when one is lost."""
+    """NVML ends the wait for all GPUs when one is lost."""
     simulated_host.take("a100-sxm4-40gb-x8")
     told = listen(
         simulated_host,

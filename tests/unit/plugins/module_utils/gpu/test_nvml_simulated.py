@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The real pynvml on the simulated NVML library: scenarios of cards, and of what goes wrong with them."""
+"""The real pynvml on the simulated NVML library: scenarios of GPUs, and of what goes wrong with them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_eight_h100(probe):
     answer = probe("h100-sxm-x8")
     assert answer["error"] is None
     assert answer["cuda"] == "12.4"
-    assert [card["index"] for card in answer["devices"]] == list(range(8))
-    assert len({card["uuid"] for card in answer["devices"]}) == 8
+    assert [gpu["index"] for gpu in answer["devices"]] == list(range(8))
+    assert len({gpu["uuid"] for gpu in answer["devices"]}) == 8
     first = answer["devices"][0]
     assert (first["slug"], first["architecture"], first["compute_capability"]) == ("h100-80gb-hbm3", "hopper", "9.0")
     assert (first["memory_mib"], first["nvlinks"]) == (81559, 18)
@@ -44,11 +44,11 @@ def test_eight_h100(probe):
 
 
 def test_a_k20c_says_what_it_does_not_have(probe):
-    (card,) = probe("k20c-x1")["devices"]
-    assert card["architecture"] == "kepler"
-    assert (card["mig"], card["nvlinks"]) == (None, None)
-    assert card["not_applicable"] == ["mig", "nvlinks"]
-    assert "error" not in card
+    (gpu,) = probe("k20c-x1")["devices"]
+    assert gpu["architecture"] == "kepler"
+    assert (gpu["mig"], gpu["nvlinks"]) == (None, None)
+    assert gpu["not_applicable"] == ["mig", "nvlinks"]
+    assert "error" not in gpu
 
 
 def test_a_geforce_beside_an_a100(probe):
@@ -58,7 +58,7 @@ def test_a_geforce_beside_an_a100(probe):
 
 
 def test_mig_on_one_gpu(probe):
-    modes = [card["mig"]["enabled"] for card in probe("a100-sxm4-40gb-x8-mig")["devices"]]
+    modes = [gpu["mig"]["enabled"] for gpu in probe("a100-sxm4-40gb-x8-mig")["devices"]]
     assert modes[0] is True
     assert modes[7] is False
 
@@ -66,7 +66,7 @@ def test_mig_on_one_gpu(probe):
 def test_one_of_eight_is_lost(probe):
     answer = probe("lost-one-of-eight")
     assert answer["error"] is None
-    assert {card["index"]: card["error"]["name"] for card in answer["devices"] if "error" in card} == {5: "gpu_is_lost"}
+    assert {gpu["index"]: gpu["error"]["name"] for gpu in answer["devices"] if "error" in gpu} == {5: "gpu_is_lost"}
 
 
 def test_library_and_module_of_different_versions(probe):
@@ -84,7 +84,7 @@ def test_a_gpu_that_hangs_is_named(probe):
     faults = [{"call": "nvmlDeviceGetCurrPcieLinkWidth", "device": 1, "hang": True}]
     answer = probe("a100-sxm4-40gb-x2", deadline_s=3, faults=faults)
     assert (answer["error"]["name"], answer["error"]["device"]) == ("timeout", 1)
-    assert answer["error"]["text"] == "NVML did not answer within 3 s; asked for pcie of card 1"
+    assert answer["error"]["text"] == "NVML did not answer within 3 s; asked for pcie of GPU 1"
     assert time.monotonic() - start < 30
 
 
@@ -97,7 +97,7 @@ def test_a_library_that_hangs_before_any_gpu_is_asked(probe):
 def test_a_library_that_crashes(probe):
     answer = probe("t4-x1", faults=[{"call": "nvmlDeviceGetName", "crash": True}])
     assert answer["error"]["name"] == "crashed"
-    assert answer["error"]["text"] == "the process that asked NVML ended by signal 6; asked for name of card 0"
+    assert answer["error"]["text"] == "the process that asked NVML ended by signal 6; asked for name of GPU 0"
 
 
 @pytest.mark.parametrize(("code", "name"), [(16, "reset_required"), (999, "unknown")])
@@ -114,12 +114,12 @@ def test_a_question_that_fails_on_one_gpu(probe, code, name):
 def test_a_mixed_and_a_lost_gpu_leave_the_facts_of_the_others(probe, simulated_host):
     answer = probe("lost-one-of-eight")
     lost = answer["devices"][5]
-    card = simulated_host.scenario["devices"][5]
+    gpu = simulated_host.scenario["devices"][5]
     assert {key: lost[key] for key in ("index", "uuid", "minor", "pci_address")} == {
         "index": 5,
-        "uuid": card["uuid"],
+        "uuid": gpu["uuid"],
         "minor": 5,
-        "pci_address": card["pci"]["address"],
+        "pci_address": gpu["pci"]["address"],
     }
     scores = answer["topology"]["scores"]
     assert scores[5] == [None] * 8
@@ -133,12 +133,12 @@ def test_nvlinks_with_what_they_lead_to(probe):
 
 
 def test_a_gpu_without_its_bridge(probe):
-    card = probe("mixed")["devices"][1]
-    assert (card["nvlinks"], card["nvlink_peers"], card["nvlinks_down"]) == (0, {}, list(range(12)))
+    gpu = probe("mixed")["devices"][1]
+    assert (gpu["nvlinks"], gpu["nvlink_peers"], gpu["nvlinks_down"]) == (0, {}, list(range(12)))
 
 
 def test_the_cube_mesh_of_a_dgx_1(probe):
-    """Card 0 has one NVLink to each of two cards, two to each of two others, and none to three."""
+    """GPU 0 has one NVLink to each of two GPUs, two to each of two others, and none to three."""
     topology = probe("v100-sxm2-16gb-x8")["topology"]
     assert topology["scores"][0] == [None, 140, 120, 220, 210, 10, 10, 10]
     assert topology["kinds"]["210"] == {"nvlinks": 2, "pcie": "sys"}
@@ -162,5 +162,5 @@ def test_a_machine_that_hides_its_pcie(probe):
 
 
 def test_instances_of_mig(probe):
-    card = probe("a100-sxm4-40gb-x8-mig")["devices"][1]
-    assert [row["profile"] for row in card["mig"]["instances"]] == ["3g.20gb", "2g.10gb", "1g.5gb"]
+    gpu = probe("a100-sxm4-40gb-x8-mig")["devices"][1]
+    assert [row["profile"] for row in gpu["mig"]["instances"]] == ["3g.20gb", "2g.10gb", "1g.5gb"]

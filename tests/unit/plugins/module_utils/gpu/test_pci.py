@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cards on the PCI bus of a hand-made sysfs."""
+"""GPUs on the PCI bus of a hand-made sysfs."""
 
 from __future__ import annotations
 

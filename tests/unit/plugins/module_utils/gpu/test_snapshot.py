@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Looks at simulated cards through the real pynvml: what readings say, and that no card or library upsets a look."""
+"""Looks at simulated GPUs through the real pynvml: what readings say, and that no GPU or library upsets a look."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def values(device):
 
 
 def on_first(**sections):
-    """Changes values of the first card of a scenario."""
+    """Changes values of the first GPU of a scenario."""
 
     def change(scenario):
         for section, wanted in sections.items():
@@ -152,10 +152,10 @@ def test_what_drivers_from_570_and_580_on_tell_of_a_gpu(look):
 
 def test_a_driver_before_510_lists_processes_and_memory_errors_by_older_names(look):
     def change(scenario):
-        card = scenario["devices"][0]
-        card["ecc"]["absent"].remove("cbu")
-        card["ecc"]["volatile"]["uncorrected"]["sram"] = 4
-        card["processes"] = [{"pid": 1, "memory_mib": 100}]
+        gpu = scenario["devices"][0]
+        gpu["ecc"]["absent"].remove("cbu")
+        gpu["ecc"]["volatile"]["uncorrected"]["sram"] = 4
+        gpu["processes"] = [{"pid": 1, "memory_mib": 100}]
 
     driver = {"version": "470.256.02", "library_version": None, "cuda_version": None}
     first = look("a100-sxm4-40gb-x8", change=change, driver=driver)["devices"][0]
@@ -224,9 +224,9 @@ def test_a_corrupted_inforom(look):
 
 def test_a_gpu_that_was_lost_before_the_first_look_is_named_by_bus_and_driver(look, simulated_host):
     found = look("lost-one-of-eight")["devices"]
-    card = simulated_host.scenario["devices"][5]
+    gpu = simulated_host.scenario["devices"][5]
     lost = found[5]
-    assert (lost["uuid"], lost["pci_address"], lost["minor"]) == (card["uuid"], card["pci"]["address"], 5)
+    assert (lost["uuid"], lost["pci_address"], lost["minor"]) == (gpu["uuid"], gpu["pci"]["address"], 5)
     assert (lost["error"]["code"], lost["error"]["name"]) == (15, "gpu_is_lost")
     assert {reading["state"] for reading in lost["readings"].values()} == {"lost"}
     assert set(lost["readings"]) == set(SLOW)
@@ -267,7 +267,7 @@ def test_a_gpu_that_appears_while_nvml_is_open(simulated_host):
     assert len(look()["devices"]) == 1
     simulated_host.scenario["devices"] = whole
     simulated_host.save()
-    assert [device["uuid"] for device in look()["devices"]] == [card["uuid"] for card in whole]
+    assert [device["uuid"] for device in look()["devices"]] == [gpu["uuid"] for gpu in whole]
 
 
 def test_what_nvml_counts_no_more_is_still_on_the_bus(look):
@@ -296,7 +296,7 @@ def test_what_a_failure_of_one_question_means(look, code, state):
     assert (second["readings"]["power_w"]["state"], second["readings"]["power_w"]["code"]) == (state, code)
     assert first["error"] is None
     assert "value" in first["readings"]["power_w"]
-    # One failed question says nothing of the card as a whole, except that it is lost.
+    # One failed question says nothing of the GPU as a whole, except that it is lost.
     assert (second["error"] is None) == (state != "lost")
     assert ("value" in second["readings"]["power_limit_w"]) == (state != "lost")
 

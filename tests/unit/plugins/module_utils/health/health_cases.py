@@ -25,8 +25,8 @@ def _down(*links: int) -> Change:
     return change
 
 
-def _over_the_card(name: str) -> Change:
-    """A look came to nothing over the card."""
+def _over_the_gpu(name: str) -> Change:
+    """A look came to nothing over the GPU."""
     return lambda h: h.fail({**error(None, name), "device": 0, "asked": "power_w"})
 
 
@@ -67,8 +67,8 @@ CASES = [
     Case("gpu_lost", lambda h: h.lose(), "fatal", "reboot", 15),
     Case("gpu_reset_required", lambda h: h.lose(code=16), "fatal", "reset_gpu", 16),
     Case("gpu_power_missing", lambda h: h.lose(code=8), "fatal", "inspect", 8),
-    Case("gpu_hang", _over_the_card("timeout"), "fatal", "reboot", "power_w"),
-    Case("gpu_crash", _over_the_card("crashed"), "fatal", "inspect", "power_w"),
+    Case("gpu_hang", _over_the_gpu("timeout"), "fatal", "reboot", "power_w"),
+    Case("gpu_crash", _over_the_gpu("crashed"), "fatal", "inspect", "power_w"),
     Case("gpu_error", lambda h: h.lose(code=999), "fatal", "reboot", 999),
     Case("ecc_uncorrected", lambda h: h.change("ecc_volatile", uncorrected=1), "fatal", "reset_gpu", 1),
     Case("ecc_sram_uncorrected", lambda h: h.change("ecc_sram", volatile_uncorrected=2), "degraded", "reset_gpu", 2),
@@ -155,5 +155,5 @@ CASES = [
         "/dev/nvidia0",
     ),
 ]
-# Shares of time and rates cannot be told by one look, nor which links of a card should be up.
+# Shares of time and rates cannot be told by one look, nor which links of a GPU should be up.
 NEEDS_HISTORY = ("thermal_slowdown", "temperature_limit", "power_brake", "nvlink_down")

@@ -27,11 +27,11 @@ BOOT = "5c3a1f2e-8f6b-4c1d-9e2a-000000000001"
 RESULT, CONFIG = "run/baremetal-gpu/gpu.json", "etc/baremetal-gpu/agent.json"
 
 
-def report(verdict: str = "ok", cards: tuple[str, ...] = ("ok", "ok")) -> dict[str, Any]:
+def report(verdict: str = "ok", gpus: tuple[str, ...] = ("ok", "ok")) -> dict[str, Any]:
     common: dict[str, Any] = {"since": 1.0, "reasons": [], "suspected": [], "checks": {}}
     devices = [
         {"uuid": uuid(n), "index": n, "pci_address": f"0000:{n + 2:02x}:00.0", "verdict": one, **common}
-        for n, one in enumerate(cards)
+        for n, one in enumerate(gpus)
     ]
     return {"schema": 1, "verdict": verdict, **common, "devices": devices}
 
@@ -84,7 +84,7 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
     "no report": ({"health": None}, "no report"),
     "half a report": ({"health": {"verdict": "ok"}}, "no report"),
     "a verdict that there is not": ({"health": {**report(), "verdict": "fine"}}, "no report"),
-    "a list for a card": ({"health": {**report(), "devices": [[]]}}, "no report"),
+    "a list for a GPU": ({"health": {**report(), "devices": [[]]}}, "no report"),
     "a text for reasons": ({"health": {**report(), "reasons": "none"}}, "no report"),
     "a number among reasons": ({"health": {**report(), "reasons": [1]}}, "no report"),
 }
@@ -160,9 +160,9 @@ def test_the_agents_unit_tells_it() -> None:
 # --- what the site says -----------------------------------------------------------------------------------------------
 
 
-def gathered(host: FakeHost, cards: int = 1) -> dict[str, Any]:
-    """The facts of a look that finds all well in the cards that are there."""
-    shown = Host(cards=cards)
+def gathered(host: FakeHost, gpus: int = 1) -> dict[str, Any]:
+    """The facts of a look that finds all well in the GPUs that are there."""
+    shown = Host(gpus=gpus)
     for row in shown.pci:
         host.pci(row["address"], "20b0", driver="nvidia")
     look = shown.snapshot()
@@ -185,8 +185,8 @@ def test_a_look_without_an_agent_may_find_all_well(fake_host: FakeHost) -> None:
 
 
 def test_a_gpu_that_has_vanished_is_fatal_everywhere(host: FakeHost) -> None:
-    """The bus has one card less, and all that is there is well: only the agent knows."""
-    shown = Host(cards=2)
+    """The bus has one GPU less, and all that is there is well: only the agent knows."""
+    shown = Host(gpus=2)
     shown.look()
     shown.pci, shown.devices = shown.pci[:1], shown.devices[:1]
     shown.look()
@@ -216,7 +216,7 @@ def test_what_hinders_the_agent_is_told(host: FakeHost) -> None:
 
 
 def test_a_scheduler_keeps_what_it_has_and_gets_nothing_new_while_the_agent_is_silent(host: FakeHost) -> None:
-    facts = gathered(host, cards=2)
+    facts = gathered(host, gpus=2)
     feed = allocatable.feed(facts, facts["health"], keep=[uuid(1)])
     assert [row["uuid"] for row in feed["gpus"]] == [uuid(1)]
 

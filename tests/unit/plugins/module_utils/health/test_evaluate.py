@@ -27,20 +27,20 @@ def reason(report, case):
 
 
 def test_a_host_that_is_well_is_ok():
-    host = Host(cards=8)
+    host = Host(gpus=8)
     report = host.look(5)
     assert report["verdict"] == "ok"
     assert [row["verdict"] for row in report["devices"]] == ["ok"] * 8
     assert not [row for row in report["devices"] if row["reasons"] or row["suspected"]]
-    assert set(host.card()["checks"]) == set(health_codes.DEVICE_CODES)
+    assert set(host.gpu()["checks"]) == set(health_codes.DEVICE_CODES)
     assert set(report["checks"]) == set(health_codes.NODE_CODES)
-    assert set(host.card()["checks"].values()) <= {"ok", "not_applicable", "unknown"}
+    assert set(host.gpu()["checks"].values()) <= {"ok", "not_applicable", "unknown"}
     # Rates take a minute to be known.
-    assert [code for code, state in host.card()["checks"].items() if state == "unknown"] == []
+    assert [code for code, state in host.gpu()["checks"].items() if state == "unknown"] == []
 
 
 def test_a_host_without_gpus_is_ok():
-    host = Host(cards=0)
+    host = Host(gpus=0)
     host.driver = {"installed": None, "loaded": None, "nvml_error": None}
     host.device_files = {}
     assert host.look()["verdict"] == "ok"
@@ -123,7 +123,7 @@ def test_a_single_look_does_not_judge_what_needs_time():
         ),
         pytest.param(
             lambda h: h.pci.append({"address": "0000:c1:00.0", "kind": "gpu", "driver": "vfio-pci"}),
-            id="a card handed through to a virtual machine",
+            id="a GPU handed through to a virtual machine",
         ),
     ],
 )
@@ -132,7 +132,7 @@ def test_what_is_no_fault_is_none(change):
     host.look(2)
     change(host)
     assert host.look(60)["verdict"] == "ok"
-    assert host.card()["suspected"] == []
+    assert host.gpu()["suspected"] == []
 
 
 def test_geforce_and_kepler_lack_much_and_are_ok():
@@ -142,7 +142,7 @@ def test_geforce_and_kepler_lack_much_and_are_ok():
     for key in lacking:
         host.devices[0]["readings"][key] = {"state": "not_applicable", "code": 3, "text": "Not Supported"}
     assert host.look(5)["verdict"] == "ok"
-    checks = host.card()["checks"]
+    checks = host.gpu()["checks"]
     lacked = ("ecc_uncorrected", "row_remap_failed", "retired_pages_limit", "nvlink_down", "mig_mode", "fabric_state")
     assert {checks[code] for code in lacked} == {"not_applicable"}
 
@@ -151,7 +151,7 @@ def test_remapped_rows_of_a_geforce_are_not_believed():
     host = Host(slug="geforce-rtx-4090")
     host.change("remapped_rows", failure=True)
     assert host.look(5)["verdict"] == "ok"
-    assert host.card()["checks"]["row_remap_failed"] == "not_applicable"
+    assert host.gpu()["checks"]["row_remap_failed"] == "not_applicable"
 
 
 def test_mig_is_wanted_and_the_gpu_has_none():
@@ -166,7 +166,7 @@ def test_a_pcie_gpu_without_a_bridge_has_no_links_to_lose():
     for link in host.devices[0]["readings"]["nvlinks"]["value"]:
         link["active"] = False
     assert host.look(10)["verdict"] == "ok"
-    assert host.card()["checks"]["nvlink_down"] == "not_applicable"
+    assert host.gpu()["checks"]["nvlink_down"] == "not_applicable"
 
 
 def test_a_pcie_gpu_with_one_bridge_loses_a_link_of_it():
@@ -183,7 +183,7 @@ def test_a_pcie_gpu_with_one_bridge_loses_a_link_of_it():
 
 
 def test_an_sxm_gpu_is_compared_with_the_gpus_beside_it():
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.devices[1]["readings"]["nvlinks"]["value"][7]["active"] = False
     host.look(3)
     assert host.codes(0) == []
@@ -280,22 +280,22 @@ def test_a_limit_that_the_gpu_does_not_tell_comes_from_the_policy():
     assert host.reason("temperature_limit")["evidence"] | {"since": 0} == {"value": 81, "threshold": 80, "since": 0}
 
 
-# --- which card -------------------------------------------------------------------------------------------------------
+# --- which GPU -------------------------------------------------------------------------------------------------------
 
 
 def test_the_gpu_that_is_missing_is_named():
-    host = Host(cards=8)
+    host = Host(gpus=8)
     host.look(2)
     del host.devices[5]
     host.look()
     assert host.codes(5) == ["gpu_missing"]
-    assert host.card(5)["uuid"] == uuid(5)
+    assert host.gpu(5)["uuid"] == uuid(5)
     assert address(5) in host.reason("gpu_missing", 5)["text"]
     assert [host.codes(n) for n in range(8) if n != 5] == [[]] * 7
 
 
 def test_a_gpu_that_is_gone_from_the_bus_is_missed():
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look()
     del host.devices[1], host.pci[1]
     host.look()
@@ -303,18 +303,18 @@ def test_a_gpu_that_is_gone_from_the_bus_is_missed():
 
 
 def test_a_lost_gpu_that_tells_nothing_is_known_by_its_place():
-    host = Host(cards=3)
+    host = Host(gpus=3)
     host.look()
     host.lose(1)
     del host.devices[1]["pci_address"]
     host.look()
     assert host.codes(1) == ["gpu_lost"]
-    assert host.card(1)["uuid"] == uuid(1)
+    assert host.gpu(1)["uuid"] == uuid(1)
     assert len(host.report["devices"]) == 3
 
 
 def test_a_lost_gpu_that_tells_nothing_is_worked_out_from_the_bus():
-    host = Host(cards=3)
+    host = Host(gpus=3)
     host.lose(1)
     del host.devices[1]["pci_address"]
     host.look()
@@ -323,7 +323,7 @@ def test_a_lost_gpu_that_tells_nothing_is_worked_out_from_the_bus():
 
 
 def test_a_bus_that_cannot_be_read_is_no_loss():
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look()
     host.pci = None
     assert host.look(2)["verdict"] == "ok"
@@ -333,7 +333,7 @@ def test_a_bus_that_cannot_be_read_is_no_loss():
 
 
 def test_a_bus_without_gpus_is_a_loss_even_if_nvml_says_nothing():
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.look()
     host.pci = []
     host.fail(error(9))
@@ -342,7 +342,7 @@ def test_a_bus_without_gpus_is_a_loss_even_if_nvml_says_nothing():
 
 
 def test_a_gpu_put_in_place_of_another_ends_the_old_one():
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.look()
     host.change("remapped_rows", failure=True)
     host.look()
@@ -356,7 +356,7 @@ def test_a_gpu_put_in_place_of_another_ends_the_old_one():
 
 
 def test_garbage_in_place_of_a_uuid_is_no_other_gpu():
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.look()
     host.xid(79)
     host.devices[0]["uuid"] = "\x00\x13garbage"
@@ -368,10 +368,10 @@ def test_garbage_in_place_of_a_uuid_is_no_other_gpu():
 @pytest.mark.parametrize("key", sorted(READINGS))
 @pytest.mark.parametrize("garbage", [None, -1, "garbage", [], {}, [None], {"pending": "?"}])
 def test_garbage_for_a_reading_stops_nothing(key, garbage):
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look(2)
     host.read(key, garbage)
-    host.change("ecc_volatile", card=1, uncorrected=4)
+    host.change("ecc_volatile", gpu=1, uncorrected=4)
     host.look(3)
     assert host.codes(1) == ["ecc_uncorrected"]
 
@@ -382,7 +382,7 @@ def test_a_reading_that_says_lost_loses_the_gpu():
     host.devices[0]["readings"]["temperature_c"] = {"state": "lost", "code": 15, "text": "GPU is lost"}
     host.look()
     assert host.codes() == ["gpu_lost"]
-    assert host.card()["checks"]["ecc_uncorrected"] == "unknown"
+    assert host.gpu()["checks"]["ecc_uncorrected"] == "unknown"
 
 
 # --- what is not known ------------------------------------------------------------------------------------------------
@@ -399,7 +399,7 @@ def test_nothing_is_ok_before_it_was_looked_at():
 
 
 def test_a_host_whose_bus_and_library_say_nothing_is_not_called_ok():
-    host = Host(cards=0)
+    host = Host(gpus=0)
     host.pci = None
     host.fail(error(12))
     assert host.look()["verdict"] == "unknown"

@@ -17,7 +17,7 @@ DEVICE_CASES = [case for case in CASES if case.scope == "device"]
 
 @pytest.fixture
 def host():
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look(2)
     return host
 
@@ -31,7 +31,7 @@ def xids(host):
 
 def test_a_fatal_xid_counts_at_once(host):
     host.uptime += 1
-    report = host.xid(79, card=1, rest="GPU has fallen off the bus.")
+    report = host.xid(79, gpu=1, rest="GPU has fallen off the bus.")
     assert report["verdict"] == "fatal"
     assert host.codes(0) == []
     reason = host.reason("xid_fatal", 1)
@@ -109,7 +109,7 @@ def test_the_first_lines_of_a_new_boot_count_before_its_first_look(host):
     host.reboot()
     host.sequence = 3
     assert host.xid(48)["verdict"] == "fatal"
-    assert host.card()["uuid"] == uuid(0)
+    assert host.gpu()["uuid"] == uuid(0)
 
 
 def test_an_xid_that_nvml_tells_too_counts_once(host):
@@ -123,7 +123,7 @@ def test_an_xid_that_nvml_tells_too_counts_once(host):
 
 
 def test_xids_before_the_gpu_is_known_become_the_gpus_own():
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.xid(48)
     assert host.report["devices"][0]["uuid"] is None
     host.look(4)
@@ -154,7 +154,7 @@ def test_what_nvml_tells_with_a_flag_is_not_told_by_its_xid_as_well(host):
     for reading in ("remapped_rows", "retired_pages"):
         host.devices[1]["readings"][reading] = {"state": "not_applicable", "code": 3, "text": "MIG"}
     host.look()
-    host.xid(63, card=1)
+    host.xid(63, gpu=1)
     assert host.codes(1) == ["xid_degraded"]
 
 
@@ -260,7 +260,7 @@ def test_an_idle_link_does_not_end_what_was_found_under_load(host):
 def test_what_is_asked_hourly_keeps_its_state_in_between(host):
     reading = host.devices[0]["readings"].pop("inforom_valid")
     host.look(20)
-    assert host.card()["checks"]["inforom_corrupt"] == "ok"
+    assert host.gpu()["checks"]["inforom_corrupt"] == "ok"
     for _hour in range(2):
         host.devices[0]["readings"]["inforom_valid"] = {**reading, "value": False}
         host.look()
@@ -291,8 +291,8 @@ def test_a_failure_that_comes_later_on_the_way_ends_the_ones_before(host, before
 
 
 def test_an_operator_lifts_a_fault(host):
-    host.xid(79, card=0)
-    host.xid(48, card=1)
+    host.xid(79, gpu=0)
+    host.xid(48, gpu=1)
     assert host.clear(uuid(0), "xid_degraded") == []
     assert host.clear(uuid(0), "xid_fatal") == [{"device": uuid(0), "code": "xid_fatal"}]
     assert host.codes(0) == []
@@ -353,7 +353,7 @@ def test_the_remedy_is_that_of_the_action_when_it_has_grown(host):
     host.read("recovery_action", 3)
     host.look()
     reason = host.reason("gpu_recovery_action")
-    assert (reason["action"], reason["remedy"].split(" and ")[0]) == ("reset_gpu", "drain the card")
+    assert (reason["action"], reason["remedy"].split(" and ")[0]) == ("reset_gpu", "drain the GPU")
     host.read("recovery_action", 0)
     host.look(10)
     assert host.codes() == []
@@ -396,7 +396,7 @@ def test_a_gpu_that_stays_lost_over_reboots_is_the_hardwares(host):
         remedy = host.reason("gpu_lost")["remedy"]
         host.reboot()
     assert actions == ["reboot", "reboot", "rma"]
-    assert remedy.startswith("have the card replaced")
+    assert remedy.startswith("have the GPU replaced")
 
 
 def test_faults_of_two_kinds_do_not_add_up(host):
@@ -441,15 +441,15 @@ def test_the_verdict_says_since_when(host):
     assert host.report["since"] == begun
     host.uptime += 7
     host.xid(79)
-    assert host.report["since"] == host.card()["since"] == host.time
-    assert host.card(1)["since"] == begun
+    assert host.report["since"] == host.gpu()["since"] == host.time
+    assert host.gpu(1)["since"] == begun
 
 
 # --- size -------------------------------------------------------------------------------------------------------------
 
 
 def test_the_history_does_not_grow_for_ever():
-    host = Host(cards=2)
+    host = Host(gpus=2)
 
     def boots(count):
         for _boot in range(count):

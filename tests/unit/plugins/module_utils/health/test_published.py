@@ -197,7 +197,7 @@ class Nowhere:
 
 
 def serve(published: dict[str, Any], rows: dict[str, Any], agents: list[dict[str, Any]]) -> list[str]:
-    """The agents that were taken out in one turn with these hosts, and n9, which has a fatal card."""
+    """The agents that were taken out in one turn with these hosts, and n9, which has a fatal GPU."""
     sick = {**verdict(), "host": "n9"}
     whole = {"id": "S9", "hostname": "n9", "pid": "slave(1)@10.0.0.9:5051", "active": True, "resources": {"gpus": 2.0}}
     world: Any = Nowhere([*agents, whole])
@@ -270,7 +270,7 @@ def test_whatever_the_facts_of_a_host_are_they_are_read_or_refused(number: int):
         try:
             facts = fleet.facts_of(host)
             assert all(isinstance(name, str) and name for name in fleet.groups(facts)), seed
-            fleet.cards(facts)
+            fleet.gpus(facts)
         except fleet.BrokenFacts:
             continue
 

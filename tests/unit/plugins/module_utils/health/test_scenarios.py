@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is judged of each faulty host: from the real pynvml on the simulated library, over ten minutes of looks.
 
-Each scenario has two cards, and the second one is sick or only looks so.
+Each scenario has two GPUs, and the second one is sick or only looks so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEADLINE_LOOKS = 3
 SOME = object()
 # (code, verdict, action, value of the evidence)
 Reason = tuple[str, str, str, Any]
-OF_CARD: dict[str, list[Reason]] = {
+OF_GPU: dict[str, list[Reason]] = {
     "nvml-hang": [("gpu_hang", "fatal", "reboot", "power_w")],
     "nvml-crash": [("gpu_crash", "fatal", "inspect", "temperature_c")],
     "nvml-garbage": [("gpu_error", "fatal", "reboot", None)],
@@ -89,11 +89,11 @@ OF_NODE: dict[str, list[Reason]] = {
     "gpu-gone": [("gpu_count", "fatal", "inspect", 1)],
     "fabric-manager-down": [("fabric_manager_down", "fatal", "inspect", False)],
 }
-# Nothing can be said of the cards, or of those that have no fault themselves.
+# Nothing can be said of the GPUs, or of those that have no fault themselves.
 UNKNOWN = {"nvml-hang", "nvml-hang-init", "nvml-crash", "nvml-unknown-error", "gpu-no-permission"}
-# A fault acts at once if it is fatal by what the card itself says.
+# A fault acts at once if it is fatal by what the GPU itself says.
 AT_ONCE = {
-    name for name, reasons in OF_CARD.items() if any(verdict == "fatal" for _code, verdict, _action, _value in reasons)
+    name for name, reasons in OF_GPU.items() if any(verdict == "fatal" for _code, verdict, _action, _value in reasons)
 } - {"nvml-hang", "nvml-crash", "nvml-garbage", "gpu-handle-unknown", "fabric-in-progress", "fabric-failed"}
 
 
@@ -133,27 +133,27 @@ def test_verdict_evidence_and_action(watch, name, simulated_host):
     sick = rest[0] if rest else {"reasons": [], "verdict": "ok"}
 
     assert agrees(last["reasons"], OF_NODE.get(name, [])), last["reasons"]
-    assert agrees(sick["reasons"], OF_CARD.get(name, [])), sick["reasons"]
+    assert agrees(sick["reasons"], OF_GPU.get(name, [])), sick["reasons"]
     reasons = [*last["reasons"], *sick["reasons"]]
     assert all(reason["remedy"] and reason["text"] for reason in reasons)
 
     worst = "fatal" if any(reason["verdict"] == "fatal" for reason in reasons) else "degraded" if reasons else "ok"
     if name not in UNKNOWN:
         assert last["verdict"] == worst
-        assert healthy["verdict"] == "ok", "a fault of one card is none of the other"
+        assert healthy["verdict"] == "ok", "a fault of one GPU is none of the other"
         if rest:
             assert sick["pci_address"] == simulated_host.scenario["devices"][1]["pci"]["address"]
     elif name != "gpu-no-permission":
         assert last["verdict"] == "fatal"
         assert healthy["verdict"] == "unknown"
-        assert sick["verdict"] == ("fatal" if name in OF_CARD else "unknown")
+        assert sick["verdict"] == ("fatal" if name in OF_GPU else "unknown")
     else:
         assert (healthy["verdict"], sick["verdict"]) == ("ok", "unknown")
     assert (first["verdict"] == "fatal") == (name in AT_ONCE or name == "gpu-gone")
 
 
 def test_every_expectation_is_of_a_scenario():
-    assert {*OF_CARD, *OF_NODE, *UNKNOWN, *DEADLINES} <= set(FAULTS)
+    assert {*OF_GPU, *OF_NODE, *UNKNOWN, *DEADLINES} <= set(FAULTS)
 
 
 @pytest.mark.parametrize(
@@ -161,21 +161,21 @@ def test_every_expectation_is_of_a_scenario():
 )
 def test_a_healthy_host_is_healthy_for_ten_minutes(simulated_host, name):
     simulated_host.take(name)
-    for card in simulated_host.scenario["devices"]:
-        card["persistence"] = 1
+    for gpu in simulated_host.scenario["devices"]:
+        gpu["persistence"] = 1
     simulated_host.save()
     look = simulated_host.looking()
     history = None
     for number in range(LOOKS):
         report, history = health.judge(look(number % 10 == 0, UPTIME_S + INTERVAL_S * number), [], history)
         assert report["verdict"] == "ok", report["reasons"]
-        assert {card["verdict"] for card in report["devices"]} == {"ok"}
+        assert {gpu["verdict"] for gpu in report["devices"]} == {"ok"}
 
 
 def test_a_geforce_beside_an_a100_without_its_bridge(simulated_host):
     simulated_host.take("mixed")
-    for card in simulated_host.scenario["devices"]:
-        card["persistence"] = 1
+    for gpu in simulated_host.scenario["devices"]:
+        gpu["persistence"] = 1
     simulated_host.save()
     look = simulated_host.looking()
     history = None
@@ -186,9 +186,9 @@ def test_a_geforce_beside_an_a100_without_its_bridge(simulated_host):
 
 def test_one_lost_of_eight_is_named_and_the_others_are_well(simulated_host):
     simulated_host.take("lost-one-of-eight")
-    for card in simulated_host.scenario["devices"]:
-        card["persistence"] = 1
+    for gpu in simulated_host.scenario["devices"]:
+        gpu["persistence"] = 1
     simulated_host.save()
     report, _history = health.judge(simulated_host.looking()(), [], None)
-    assert [card["verdict"] for card in report["devices"]] == ["ok"] * 5 + ["fatal"] + ["ok"] * 2
+    assert [gpu["verdict"] for gpu in report["devices"]] == ["ok"] * 5 + ["fatal"] + ["ok"] * 2
     assert report["devices"][5]["uuid"] == simulated_host.scenario["devices"][5]["uuid"]

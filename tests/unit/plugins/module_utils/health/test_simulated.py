@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Verdicts through the real pynvml on the simulated NVML library: every kind of card, and every fault of one.
+"""Verdicts through the real pynvml on the simulated NVML library: every kind of GPU, and every fault of one.
 
 The bus is a hand-made tree of sysfs, made from the scenario; what an agent sees over time is shown in test_health.py.
 """
@@ -40,13 +40,13 @@ def probe(library, tmp_path, fake_host):
     def run(name, change=lambda scenario: None, policy=None, log=(), deadline_s=20.0):
         scenario = generate.scenario(name)
         scenario["kernel"] = "assume-loaded"
-        for card in scenario["devices"]:
+        for gpu in scenario["devices"]:
             # The socket of nvidia-persistenced belongs to a whole machine.
-            card["persistence"] = 1
+            gpu["persistence"] = 1
         change(scenario)
-        for card in scenario["devices"]:
-            if card["state"] != "gone":
-                fake_host.pci(card["pci"]["address"], card["pci"]["device"])
+        for gpu in scenario["devices"]:
+            if gpu["state"] != "gone":
+                fake_host.pci(gpu["pci"]["address"], gpu["pci"]["device"])
         for switch in scenario["switches"]:
             fake_host.pci(switch["pci"]["address"], switch["pci"]["device"], pci_class="068000")
         fake_host.write("kmsg", "".join(f"4,{n},{n}000000,-;{line}\n" for n, line in enumerate(log)))
@@ -73,7 +73,7 @@ def codes(part):
 
 
 @pytest.mark.parametrize(
-    ("name", "cards"),
+    ("name", "gpus"),
     [
         ("k20c-x1", 1),
         ("gtx1080-x2", 2),
@@ -86,15 +86,15 @@ def codes(part):
         ("h100-sxm-x8", 8),
     ],
 )
-def test_every_kind_of_gpu_is_ok_when_it_is_well(probe, name, cards):
+def test_every_kind_of_gpu_is_ok_when_it_is_well(probe, name, gpus):
     report = probe(name, lambda scenario: scenario.update(switches=[]))
-    assert [(row["verdict"], codes(row), row["suspected"]) for row in report["devices"]] == [("ok", [], [])] * cards
+    assert [(row["verdict"], codes(row), row["suspected"]) for row in report["devices"]] == [("ok", [], [])] * gpus
     assert report["verdict"] == "ok"
 
 
 def test_a_k20c_has_much_that_is_not_applicable(probe):
-    (card,) = probe("k20c-x1")["devices"]
-    absent = {code for code, state in card["checks"].items() if state == "not_applicable"}
+    (gpu,) = probe("k20c-x1")["devices"]
+    absent = {code for code, state in gpu["checks"].items() if state == "not_applicable"}
     assert absent >= {"row_remap_pending", "row_remap_failed", "nvlink_down", "fabric_state", "mig_mode"}
 
 
@@ -114,8 +114,8 @@ def test_fabric_manager_is_missing(probe):
     assert all("fabric_state" in codes(row) for row in report["devices"])
 
 
-def card(number=0, **parts):
-    """A change of a scenario: the given parts of a card, which may be nested."""
+def gpu(number=0, **parts):
+    """A change of a scenario: the given parts of a GPU, which may be nested."""
 
     def put(into, values):
         for key, value in values.items():
@@ -136,9 +136,9 @@ def retire(scenario):
 
 
 FAULTS = [
-    ("a100-sxm4-40gb-x2", card(state="lost"), "gpu_lost", "fatal", "reboot"),
-    ("a100-sxm4-40gb-x2", card(state="reset_required"), "gpu_reset_required", "fatal", "reset_gpu"),
-    ("a100-sxm4-40gb-x2", card(state="unclaimed"), "gpu_missing", "fatal", "reboot"),
+    ("a100-sxm4-40gb-x2", gpu(state="lost"), "gpu_lost", "fatal", "reboot"),
+    ("a100-sxm4-40gb-x2", gpu(state="reset_required"), "gpu_reset_required", "fatal", "reset_gpu"),
+    ("a100-sxm4-40gb-x2", gpu(state="unclaimed"), "gpu_missing", "fatal", "reboot"),
     (
         "a100-sxm4-40gb-x2",
         fault(call="nvmlDeviceGetHandle*", device=0, error=8),
@@ -149,20 +149,20 @@ FAULTS = [
     ("a100-sxm4-40gb-x2", fault(call="nvmlDeviceGetHandle*", device=0, error=999), "gpu_error", "fatal", "reboot"),
     (
         "a100-sxm4-40gb-x2",
-        card(ecc={"volatile": {"uncorrected": {"total": 2}}}),
+        gpu(ecc={"volatile": {"uncorrected": {"total": 2}}}),
         "ecc_uncorrected",
         "fatal",
         "reset_gpu",
     ),
-    ("a100-sxm4-40gb-x2", card(ecc={"sram": {"threshold_exceeded": 1}}), "ecc_sram_threshold", "fatal", "rma"),
-    ("a100-sxm4-40gb-x2", card(remapped_rows={"pending": 1}), "row_remap_pending", "degraded", "reset_gpu"),
-    ("a100-sxm4-40gb-x2", card(remapped_rows={"failure": 1}), "row_remap_failed", "fatal", "rma"),
-    ("v100-sxm2-16gb-x8", card(retired_pages={"pending": 1}), "retired_pages_pending", "degraded", "reset_gpu"),
+    ("a100-sxm4-40gb-x2", gpu(ecc={"sram": {"threshold_exceeded": 1}}), "ecc_sram_threshold", "fatal", "rma"),
+    ("a100-sxm4-40gb-x2", gpu(remapped_rows={"pending": 1}), "row_remap_pending", "degraded", "reset_gpu"),
+    ("a100-sxm4-40gb-x2", gpu(remapped_rows={"failure": 1}), "row_remap_failed", "fatal", "rma"),
+    ("v100-sxm2-16gb-x8", gpu(retired_pages={"pending": 1}), "retired_pages_pending", "degraded", "reset_gpu"),
     ("v100-sxm2-16gb-x8", retire, "retired_pages_limit", "fatal", "rma"),
-    ("a100-sxm4-40gb-x2", card(pci={"width": 8}), "pcie_width", "degraded", "inspect"),
+    ("a100-sxm4-40gb-x2", gpu(pci={"width": 8}), "pcie_width", "degraded", "inspect"),
     (
         "a100-sxm4-40gb-x2",
-        card(pci={"generation": 2}, utilization={"gpu": 97}),
+        gpu(pci={"generation": 2}, utilization={"gpu": 97}),
         "pcie_generation",
         "degraded",
         "inspect",
@@ -174,13 +174,13 @@ FAULTS = [
         "degraded",
         "inspect",
     ),
-    ("a100-sxm4-40gb-x2", card(persistence=0), "persistence_mode", "degraded", "inspect"),
-    ("a100-sxm4-40gb-x2", card(clocks={"graphics": {"application": 765}}), "clocks_locked", "degraded", "inspect"),
-    ("a100-sxm4-40gb-x2", card(mig={"pending": 1}), "mig_mode", "degraded", "reset_gpu"),
-    ("a100-sxm4-40gb-x2", card(inforom={"valid": False}), "inforom_corrupt", "degraded", "rma"),
+    ("a100-sxm4-40gb-x2", gpu(persistence=0), "persistence_mode", "degraded", "inspect"),
+    ("a100-sxm4-40gb-x2", gpu(clocks={"graphics": {"application": 765}}), "clocks_locked", "degraded", "inspect"),
+    ("a100-sxm4-40gb-x2", gpu(mig={"pending": 1}), "mig_mode", "degraded", "reset_gpu"),
+    ("a100-sxm4-40gb-x2", gpu(inforom={"valid": False}), "inforom_corrupt", "degraded", "rma"),
     (
         "a100-sxm4-40gb-x2",
-        card(processes=[{"pid": 2**22 - 1, "memory_mib": 900, "type": "C"}]),
+        gpu(processes=[{"pid": 2**22 - 1, "memory_mib": 900, "type": "C"}]),
         "zombie_process",
         "degraded",
         "reset_gpu",
@@ -214,7 +214,7 @@ def test_every_fault_of_the_driver(probe, change, code):
     report = probe("a100-sxm4-40gb-x2", change, deadline_s=3.0)
     assert codes(report) == [code]
     assert report["verdict"] == "fatal"
-    assert [row["pci_address"] for row in report["devices"]], "the cards are on the bus all the same"
+    assert [row["pci_address"] for row in report["devices"]], "the GPUs are on the bus all the same"
 
 
 @pytest.mark.parametrize(("how", "code"), [("hang", "gpu_hang"), ("crash", "gpu_crash")])
@@ -223,7 +223,7 @@ def test_a_gpu_over_which_nvml_hangs_or_crashes_is_named(probe, how, code):
     healthy, sick = report["devices"]
     assert codes(report) == []
     assert (codes(healthy), codes(sick)) == ([], [code])
-    assert "asked for temperature_c of card 1" in sick["reasons"][0]["text"]
+    assert "asked for temperature_c of GPU 1" in sick["reasons"][0]["text"]
     assert (report["verdict"], healthy["verdict"], sick["verdict"]) == ("fatal", "unknown", "fatal")
 
 
@@ -245,7 +245,7 @@ def test_xids_in_the_log_count(probe):
     report = probe(
         "a100-sxm4-40gb-x2",
         log=["NVRM: Xid (PCI:0000:3b:00): 48, pid=1, name=x, DBE", "NVRM: Xid (PCI:0000:3b:00): 31, pid=1, name=x"],
-        change=card(pci={"address": "0000:3b:00.0"}),
+        change=gpu(pci={"address": "0000:3b:00.0"}),
     )
     (reason,) = report["devices"][0]["reasons"]
     assert (reason["code"], reason["evidence"]["xids"]) == ("xid_fatal", {"48": 1})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Random sequences of faults, restarts, replayed logs, reboots and clock jumps, against a plain model of what is true.
 
-The model keeps for each card which fatal faults the judge was told of and has not been allowed to end yet, how many
+The model keeps for each GPU which fatal faults the judge was told of and has not been allowed to end yet, how many
 Xids the driver logged, and how many looks in a row showed a fault that needs more than one.
 """
 
@@ -20,8 +20,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health import evalua
 from ansible_collections.baremetal.gpu.plugins.module_utils.kernel_log import records as kernel_log
 from tests.unit.plugins.health_host import Host, address, error, uuid
 
-CARDS = 3
-CARD = st.integers(0, CARDS - 1)
+GPUS = 3
+GPU = st.integers(0, GPUS - 1)
 FATAL_XIDS = (48, 62, 79, 95, 119)
 HARMLESS_XIDS = (13, 31, 43, 45)
 CLEAR_LOOKS, WIDTH_LOOKS, UNKNOWN_LOOKS = 3, 3, 3
@@ -40,19 +40,19 @@ MODEL = ("told", "xids", "standing", "good", "narrow_looks", "rma", "failed_look
 class Storm(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
-        self.host = Host(cards=CARDS)
+        self.host = Host(gpus=GPUS)
         self.log: list[str] = []
         self.told = 0
         self.xids: Counter[tuple[str, int]] = Counter()
-        # What a look shows, per card.
-        self.read = {n: set() for n in range(CARDS)}
-        self.narrow = dict.fromkeys(range(CARDS), False)
+        # What a look shows, per GPU.
+        self.read = {n: set() for n in range(GPUS)}
+        self.narrow = dict.fromkeys(range(GPUS), False)
         self.failing = False
-        # What the judge has been told and must not have forgotten: card -> code -> boot.
-        self.standing: dict[int, dict[str, int]] = {n: {} for n in range(CARDS)}
-        self.good = {n: Counter() for n in range(CARDS)}
+        # What the judge has been told and must not have forgotten: GPU -> code -> boot.
+        self.standing: dict[int, dict[str, int]] = {n: {} for n in range(GPUS)}
+        self.good = {n: Counter() for n in range(GPUS)}
         self.narrow_looks = Counter()
-        self.rma: dict[int, set[str]] = {n: set() for n in range(CARDS)}
+        self.rma: dict[int, set[str]] = {n: set() for n in range(GPUS)}
         self.failed_looks = 0
         self.looked = False
         self.saved: tuple = ({}, "null", self.host.boot_number)
@@ -60,26 +60,26 @@ class Storm(RuleBasedStateMachine):
 
     # --- what happens to the host ---
 
-    @rule(card=CARD, number=st.sampled_from(FATAL_XIDS + HARMLESS_XIDS))
-    def the_driver_logs_an_xid(self, card: int, number: int) -> None:
+    @rule(gpu=GPU, number=st.sampled_from(FATAL_XIDS + HARMLESS_XIDS))
+    def the_driver_logs_an_xid(self, gpu: int, number: int) -> None:
         self.host.uptime += 0.5
-        self.log += self.host.lines(f"NVRM: Xid (PCI:{address(card)[:-2]}): {number}, pid=1, name=x")
+        self.log += self.host.lines(f"NVRM: Xid (PCI:{address(gpu)[:-2]}): {number}, pid=1, name=x")
 
-    @rule(card=CARD)
-    def a_card_falls_off_the_bus(self, card: int) -> None:
+    @rule(gpu=GPU)
+    def a_gpu_falls_off_the_bus(self, gpu: int) -> None:
         self.host.uptime += 0.5
-        self.log += self.host.lines(f"NVRM: GPU {address(card)}: GPU has fallen off the bus.")
+        self.log += self.host.lines(f"NVRM: GPU {address(gpu)}: GPU has fallen off the bus.")
 
-    @rule(card=CARD, code=st.sampled_from(sorted(READ_FAULTS)), bad=st.booleans())
-    def a_reading_changes(self, card: int, code: str, bad: bool) -> None:
+    @rule(gpu=GPU, code=st.sampled_from(sorted(READ_FAULTS)), bad=st.booleans())
+    def a_reading_changes(self, gpu: int, code: str, bad: bool) -> None:
         key, sick, well = READ_FAULTS[code]
-        self.host.change(key, card=card, **(sick if bad else well))
-        (self.read[card].add if bad else self.read[card].discard)(code)
+        self.host.change(key, gpu=gpu, **(sick if bad else well))
+        (self.read[gpu].add if bad else self.read[gpu].discard)(code)
 
-    @rule(card=CARD, bad=st.booleans())
-    def the_width_of_a_link_changes(self, card: int, bad: bool) -> None:
-        self.host.change("pcie", card=card, width=8 if bad else 16)
-        self.narrow[card] = bad
+    @rule(gpu=GPU, bad=st.booleans())
+    def the_width_of_a_link_changes(self, gpu: int, bad: bool) -> None:
+        self.host.change("pcie", gpu=gpu, width=8 if bad else 16)
+        self.narrow[gpu] = bad
 
     @rule(seconds=st.floats(-1e9, 1e9, allow_nan=False))
     def the_clock_jumps(self, seconds: float) -> None:
@@ -89,9 +89,9 @@ class Storm(RuleBasedStateMachine):
     def the_host_is_booted(self) -> None:
         self.host.reboot()
         self.log, self.told = [], 0
-        for card in range(CARDS):
+        for gpu in range(GPUS):
             # A flap in the readings of another boot is not the same one.
-            self.narrow_looks[card] = 0
+            self.narrow_looks[gpu] = 0
 
     # --- what the agent does ---
 
@@ -103,13 +103,13 @@ class Storm(RuleBasedStateMachine):
         self.host.replay(records)
         self.told = len(self.log)
         for event in kernel_log.Parser(None).events(new):
-            card = next(n for n in range(CARDS) if address(n) == event["pci_address"])
+            gpu = next(n for n in range(GPUS) if address(n) == event["pci_address"])
             if event["kind"] == "off_bus":
-                self._stands(card, "gpu_off_bus")
+                self._stands(gpu, "gpu_off_bus")
                 continue
-            self.xids[address(card), event["xid"]] += 1
+            self.xids[address(gpu), event["xid"]] += 1
             if event["xid"] in FATAL_XIDS:
-                self._stands(card, "xid_fatal")
+                self._stands(gpu, "xid_fatal")
 
     @rule(times=st.integers(1, 6))
     def the_agent_looks(self, times: int) -> None:
@@ -118,8 +118,8 @@ class Storm(RuleBasedStateMachine):
             self.host.look()
             self.looked = True
             self.failed_looks = 0
-            for card in range(CARDS):
-                self._seen(card, before)
+            for gpu in range(GPUS):
+                self._seen(gpu, before)
 
     @rule(failure=st.sampled_from([error(4), error(None, "no_pynvml"), error(20)]), times=st.integers(1, 5))
     def a_look_fails(self, failure: dict, times: int) -> None:
@@ -153,54 +153,54 @@ class Storm(RuleBasedStateMachine):
         self.the_agent_reads_the_log(overlap=len(self.log))
 
     @precondition(lambda self: any(self.standing.values()))
-    @rule(card=CARD)
-    def an_operator_clears(self, card: int) -> None:
-        lifted = self.host.clear(uuid(card))
-        lifted += self.host.clear(address(card))
-        assert {row["code"] for row in lifted} >= set(self.standing[card])
-        self.standing[card], self.rma[card] = {}, set()
-        self.narrow_looks[card] = 0
+    @rule(gpu=GPU)
+    def an_operator_clears(self, gpu: int) -> None:
+        lifted = self.host.clear(uuid(gpu))
+        lifted += self.host.clear(address(gpu))
+        assert {row["code"] for row in lifted} >= set(self.standing[gpu])
+        self.standing[gpu], self.rma[gpu] = {}, set()
+        self.narrow_looks[gpu] = 0
 
     # --- the model ---
 
-    def _stands(self, card: int, code: str) -> None:
-        self.standing[card][code] = self.host.boot_number
-        self.good[card][code] = 0
-        if self.host.reason(code, card)["action"] == "rma":
-            self.rma[card].add(code)
+    def _stands(self, gpu: int, code: str) -> None:
+        self.standing[gpu][code] = self.host.boot_number
+        self.good[gpu][code] = 0
+        if self.host.reason(code, gpu)["action"] == "rma":
+            self.rma[gpu].add(code)
 
-    def _seen(self, card: int, before: dict) -> None:
+    def _seen(self, gpu: int, before: dict) -> None:
         for code in READ_FAULTS:
-            if code in self.read[card]:
-                self._stands(card, code)
-            elif code in self.standing[card]:
-                self._good(card, code, by_boot=False)
+            if code in self.read[gpu]:
+                self._stands(gpu, code)
+            elif code in self.standing[gpu]:
+                self._good(gpu, code, by_boot=False)
         for code in ("xid_fatal", "gpu_off_bus"):
-            if code in self.standing[card] and not self.read[card]:
-                self._good(card, code, by_boot=True)
-        self.narrow_looks[card] = self.narrow_looks[card] + 1 if self.narrow[card] else 0
-        one_bad_look = self.narrow_looks[card] == 1 and not self.standing[card] and not self.read[card]
-        if one_bad_look and before.get(card) == "ok":
-            assert self.host.card(card)["verdict"] == "ok", "one bad look changed the verdict"
-        if self.narrow_looks[card] >= WIDTH_LOOKS:
-            assert "pcie_width" in self.host.codes(card)
+            if code in self.standing[gpu] and not self.read[gpu]:
+                self._good(gpu, code, by_boot=True)
+        self.narrow_looks[gpu] = self.narrow_looks[gpu] + 1 if self.narrow[gpu] else 0
+        one_bad_look = self.narrow_looks[gpu] == 1 and not self.standing[gpu] and not self.read[gpu]
+        if one_bad_look and before.get(gpu) == "ok":
+            assert self.host.gpu(gpu)["verdict"] == "ok", "one bad look changed the verdict"
+        if self.narrow_looks[gpu] >= WIDTH_LOOKS:
+            assert "pcie_width" in self.host.codes(gpu)
 
-    def _good(self, card: int, code: str, by_boot: bool) -> None:
-        if by_boot and self.standing[card][code] == self.host.boot_number:
+    def _good(self, gpu: int, code: str, by_boot: bool) -> None:
+        if by_boot and self.standing[gpu][code] == self.host.boot_number:
             return
-        escalated = code in self.rma[card] and code not in ("row_remap_failed", "ecc_sram_threshold")
+        escalated = code in self.rma[gpu] and code not in ("row_remap_failed", "ecc_sram_threshold")
         if escalated:
             return
-        self.good[card][code] += 1
-        if self.good[card][code] >= CLEAR_LOOKS:
-            del self.standing[card][code]
-            self.rma[card].discard(code)
+        self.good[gpu][code] += 1
+        if self.good[gpu][code] >= CLEAR_LOOKS:
+            del self.standing[gpu][code]
+            self.rma[gpu].discard(code)
 
     def _verdicts(self) -> dict[int | None, str]:
         if not self.host.report:
             return {}
         known = {row["pci_address"]: row["verdict"] for row in self.host.report["devices"]}
-        return {None: self.host.report["verdict"], **{n: known.get(address(n)) for n in range(CARDS)}}
+        return {None: self.host.report["verdict"], **{n: known.get(address(n)) for n in range(GPUS)}}
 
     def _faults(self) -> set[tuple[str, str]]:
         devices = self.host.report["devices"] if self.host.report else []
@@ -210,17 +210,17 @@ class Storm(RuleBasedStateMachine):
 
     @invariant()
     def a_fatal_fault_is_never_called_ok(self) -> None:
-        for card, codes in self.standing.items():
+        for gpu, codes in self.standing.items():
             if codes:
                 assert self.host.report["verdict"] == "fatal"
-                assert self.host.card(card)["verdict"] == "fatal"
+                assert self.host.gpu(gpu)["verdict"] == "fatal"
 
     @invariant()
     def no_fault_is_lost_and_none_is_made_up(self) -> None:
         for row in self.host.report.get("devices", ()):
-            card = next(n for n in range(CARDS) if address(n) == row["pci_address"])
+            gpu = next(n for n in range(GPUS) if address(n) == row["pci_address"])
             fatal = {reason["code"] for reason in row["reasons"] if reason["verdict"] == "fatal"}
-            assert fatal == set(self.standing[card])
+            assert fatal == set(self.standing[gpu])
 
     @invariant()
     def every_xid_counts_once(self) -> None:

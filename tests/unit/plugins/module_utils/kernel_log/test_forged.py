@@ -153,7 +153,7 @@ def test_another_gpus_message_is_not_taken_for_the_end_of_this_ones() -> None:
 
 @pytest.mark.parametrize("looked", [True, False])
 def test_an_address_that_is_not_on_the_bus_has_no_verdict(looked: bool) -> None:
-    host = Host(cards=2)
+    host = Host(gpus=2)
     if looked:
         host.look()
     bus = None if looked else host.pci
@@ -168,7 +168,7 @@ def test_an_address_that_is_not_on_the_bus_has_no_verdict(looked: bool) -> None:
 
 
 def test_made_up_addresses_are_few_where_the_bus_was_not_seen_yet_and_gone_when_it_is() -> None:
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.log(*(f"NVRM: Xid (PCI:{n:04x}:01:00): 79, x" for n in range(500)))
     assert len(host.history["devices"]) < 64
     host.look()
@@ -177,7 +177,7 @@ def test_made_up_addresses_are_few_where_the_bus_was_not_seen_yet_and_gone_when_
 
 
 def test_a_gpu_that_has_left_the_bus_still_has_its_xid() -> None:
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look()
     host.pci, host.devices = host.pci[:1], host.devices[:1]
     host.log(LOST.replace(address(0)[:-2], address(1)[:-2]))
@@ -193,7 +193,7 @@ def test_a_gpu_that_has_left_the_bus_still_has_its_xid() -> None:
 @pytest.mark.parametrize("look_first", [True, False])
 def test_a_gpu_that_left_the_bus_between_the_bus_and_the_look_counts(look_first: bool) -> None:
     """The agent has read the log before NVML's first answer, which may take long."""
-    host = Host(cards=2)
+    host = Host(gpus=2)
     if look_first:
         host.look()
     both, now = host.pci, {"time": host.time, "uptime": host.uptime}
@@ -206,7 +206,7 @@ def test_a_gpu_that_left_the_bus_between_the_bus_and_the_look_counts(look_first:
 
 
 def test_a_single_look_takes_no_address_that_is_not_on_its_bus() -> None:
-    host = Host(cards=1)
+    host = Host(gpus=1)
     look = host.snapshot()
     found = kernel_log.Parser(host.boot_id).events(host.lines(ELSEWHERE))
     assert health.judge_once(look, found)["verdict"] == "ok"
@@ -214,7 +214,7 @@ def test_a_single_look_takes_no_address_that_is_not_on_its_bus() -> None:
 
 
 def test_the_line_of_a_uuid_does_not_move_a_fault_to_another_gpu() -> None:
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look()
     host.log(f"NVRM: GPU at PCI:{address(0)[:-2]}: {uuid(1)}", LOST)
     assert host.codes(0) == ["xid_fatal"]
@@ -229,7 +229,7 @@ def test_made_up_uuids_are_not_remembered_without_end() -> None:
 
 def test_a_library_that_makes_up_uuids_does_not_fill_the_disk(monkeypatch) -> None:
     monkeypatch.setattr(health_history, "DEVICES_MOST", 8)
-    host = Host(cards=1)
+    host = Host(gpus=1)
     for number in range(30):
         host.devices[0]["uuid"] = uuid(number)
         host.look()
@@ -237,7 +237,7 @@ def test_a_library_that_makes_up_uuids_does_not_fill_the_disk(monkeypatch) -> No
 
 
 def test_numbers_that_no_xid_has_change_no_verdict_and_are_few() -> None:
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.look()
     host.log(*(f"NVRM: Xid (PCI:{address(0)[:-2]}): {number}, x" for number in range(200, 100000, 3)))
     assert host.report["verdict"] == "ok"
@@ -256,7 +256,7 @@ def test_numbers_that_no_xid_has_change_no_verdict_and_are_few() -> None:
     ],
 )
 def test_an_all_clear_that_is_forged_lifts_nothing(forged: str) -> None:
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.look()
     host.xid(154, rest="GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)")
     clear = f"NVRM: Xid (PCI:{address(0)[:-2]}): 154, GPU recovery action changed from 0x2 (Node Reboot) to 0x0 (None)"
@@ -333,7 +333,7 @@ def test_no_message_that_begins_otherwise_is_an_event(first: str, rest: list[str
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from([*kernel_log.DRIVERS, LOST, LOST[:40], BEGIN]), st.lists(TEXTS, max_size=4).map("".join))
 def test_whatever_the_driver_says_is_taken_in_and_bounded(begin: str, rest: str) -> None:
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.look()
     found = kernel_log.Parser(host.boot_id).events([f"4,500,{int(host.uptime * 1e6)},-;{begin}{rest}"])
     host.tell(found)
@@ -348,7 +348,7 @@ def test_whatever_the_driver_says_is_taken_in_and_bounded(begin: str, rest: str)
 
 def test_a_storm_is_not_remembered_line_by_line() -> None:
     """What is kept of earlier lines is gone through for every new one, and written to the disk."""
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.look()
     sizes = []
     for _batch in range(8):
@@ -359,7 +359,7 @@ def test_a_storm_is_not_remembered_line_by_line() -> None:
 
 
 def test_nvmls_word_and_the_kernels_are_one_xid_in_a_storm_too() -> None:
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.look()
     told = {"kind": "nvml_xid", "uuid": None, "pci_address": address(0), "xid": 31, "text": "", "sequence": None}
     for _event in range(50):
@@ -370,7 +370,7 @@ def test_nvmls_word_and_the_kernels_are_one_xid_in_a_storm_too() -> None:
 
 def test_what_the_kernel_adds_to_nvmls_word_is_not_lost() -> None:
     """NVML tells an Xid's number only, and may be first; how bad it is stands in the kernel's line."""
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.look()
     told = {"kind": "nvml_xid", "uuid": None, "pci_address": address(0), "xid": 149, "text": "", "sequence": None}
     host.tell([{**told, "uptime": host.uptime, "boot_id": host.boot_id, "detail": {}}])
@@ -380,7 +380,7 @@ def test_what_the_kernel_adds_to_nvmls_word_is_not_lost() -> None:
 
 
 def test_a_history_of_an_earlier_version_goes_on() -> None:
-    host = Host(cards=1)
+    host = Host(gpus=1)
     host.look()
     host.xid(79)
     host.history["devices"][uuid(0)]["recent"] = [{"xid": 79, "uptime": host.uptime, "tellers": ["kernel"]}]

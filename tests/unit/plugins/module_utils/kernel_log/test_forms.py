@@ -23,7 +23,7 @@ def event(line: str) -> dict:
 
 @pytest.fixture
 def host() -> Host:
-    host = Host(cards=2)
+    host = Host(gpus=2)
     host.pci.append({"address": SWITCH, "kind": "nvswitch", "driver": "nvidia-nvswitch"})
     host.fabric_manager = {"needed": True, "running": True}
     host.look()
@@ -263,7 +263,7 @@ def test_many_sxids_are_bounded(host: Host) -> None:
 
 def test_a_site_may_leave_sxids_out() -> None:
     host = Host(
-        cards=1, policy={"checks": {"sxid_degraded": {"verdict": "ignore"}, "sxid_fatal": {"verdict": "degraded"}}}
+        gpus=1, policy={"checks": {"sxid_degraded": {"verdict": "ignore"}, "sxid_fatal": {"verdict": "degraded"}}}
     )
     host.pci.append({"address": SWITCH, "kind": "nvswitch", "driver": "nvidia-nvswitch"})
     host.fabric_manager = {"needed": True, "running": True}

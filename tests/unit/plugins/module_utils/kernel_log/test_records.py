@@ -68,7 +68,7 @@ def test_a_message_of_several_lines_in_one_record():
     assert (event["kind"], event["pci_address"]) == ("off_bus", "0000:18:00.0")
 
 
-def test_the_second_half_of_a_message_names_no_card():
+def test_the_second_half_of_a_message_names_no_gpu():
     assert events(["NVRM: fallen off the bus and is not responding to commands."]) == []
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""An agent with another list of cards: what is changed, what is refused, and what a cut leaves behind."""
+"""An agent with another list of GPUs: what is changed, what is refused, and what a cut leaves behind."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_what_the_host_does_not_allow_is_refused(host):
     assert host.environment.read_text() == ENVIRONMENT
 
 
-def test_a_card_is_reset_by_its_uuid(host):
+def test_a_gpu_is_reset_by_its_uuid(host):
     host.order(kind="reset", gpus=["GPU-1"])
     assert host.obey()["state"] == "done"
     assert host.said == ["nvidia-smi --gpu-reset -i GPU-1"]
@@ -227,21 +227,21 @@ def test_a_second_one_at_the_same_time_is_refused(host):
 
 
 @pytest.mark.parametrize(
-    ("cards", "resources", "more"),
+    ("gpus", "resources", "more"),
     [
         ({1: "GPU-1"}, "cpus:4;gpus:1", "MESOS_NVIDIA_GPU_DEVICES=1\n"),
         ({}, "cpus:4;gpus:0", ""),
         ({3: "GPU-3", 0: "GPU-0"}, "cpus:4;gpus:2", "MESOS_NVIDIA_GPU_DEVICES=0,3\n"),
     ],
 )
-def test_the_environment_keeps_all_but_the_list_and_stays_in_order(cards, resources, more):
+def test_the_environment_keeps_all_but_the_list_and_stays_in_order(gpus, resources, more):
     before = "MESOS_ISOLATION=gpu/nvidia\nMESOS_RESOURCES='gpus(*):2;cpus:4'\nMESOS_WORK_DIR=/x\n"
-    uuids = ",".join(cards[number] for number in sorted(cards))
-    after = mesos_replace.environment(before, cards)
+    uuids = ",".join(gpus[number] for number in sorted(gpus))
+    after = mesos_replace.environment(before, gpus)
     assert after == (
         f"BAREMETAL_GPU_UUIDS={uuids}\nMESOS_ISOLATION=gpu/nvidia\n{more}MESOS_RESOURCES='{resources}'\nMESOS_WORK_DIR=/x\n"
     )
-    assert mesos_replace.environment(after, cards) == after
+    assert mesos_replace.environment(after, gpus) == after
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_an_environment_that_cannot_be_edited_is_refused(text, why):
         mesos_replace.environment(text, {0: "GPU-0"})
 
 
-def test_a_card_without_an_index_is_refused():
+def test_a_gpu_without_an_index_is_refused():
     with pytest.raises(Refused, match="GPU-9 have no index"):
         mesos_replace.indices(["GPU-9"], DEVICES)
 

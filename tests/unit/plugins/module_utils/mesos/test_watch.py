@@ -164,9 +164,9 @@ def agent(tmp_path: Path) -> Site:
     return Site(tmp_path, "agent", ("g1",))
 
 
-def test_an_agent_counts_when_it_is_registered_with_its_cards(agent: Site) -> None:
+def test_an_agent_counts_when_it_is_registered_with_its_gpus(agent: Site) -> None:
     assert agent.cluster(gpus=4).look()["complete"]
-    assert "announces 4 cards, and 3 are given out" in agent.cluster(gpus=3).look()["problems"][0]
+    assert "announces 4 GPUs, and 3 are given out" in agent.cluster(gpus=3).look()["problems"][0]
 
 
 @pytest.mark.parametrize(

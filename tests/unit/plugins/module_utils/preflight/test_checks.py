@@ -53,8 +53,8 @@ def judge(host, running=KERNEL, free_mib=100_000, machine="x86_64", clock=0, opt
         resolver=lambda name: [],
     )
     found["disk"] = {path: {"free_mib": free_mib, "device": 1} for path in ("/", "/boot", "/usr", "/var")}
-    cards = gpu_facts.gather(root=host.path, kernel=running, probe=no_nvml)
-    return preflight.judge(found, cards, variables, options)
+    gpus = gpu_facts.gather(root=host.path, kernel=running, probe=no_nvml)
+    return preflight.judge(found, gpus, variables, options)
 
 
 def codes(rows):
@@ -70,11 +70,11 @@ def test_a_bare_host_and_its_plan(host):
     verdict = judge(host)
     assert verdict["problems"] == []
     assert verdict["cautions"] == []
-    card = {"model": "A100 SXM4 40GB", "architecture": "ampere"}
+    gpu = {"model": "A100 SXM4 40GB", "architecture": "ampere"}
     assert verdict["plan"] == {
         "host": "gpu1",
         "os": {"key": "debian13", "family": "debian", "codename": "trixie", "machine": "x86_64"},
-        "gpus": [{"address": "0000:3b:00.0", **card}, {"address": "0000:86:00.0", **card}],
+        "gpus": [{"address": "0000:3b:00.0", **gpu}, {"address": "0000:86:00.0", **gpu}],
         "driver": {
             "branch": 550,
             "flavour": "proprietary",
@@ -107,13 +107,13 @@ def test_a_converged_host_has_nothing_to_install(host):
     assert verdict["plan"]["reboot_expected"] is False
 
 
-def test_a_host_without_cards_passes(fake_host):
+def test_a_host_without_gpus_passes(fake_host):
     fake_host.os("debian13")
     fake_host.write("etc/hosts", "127.0.1.1 gpu1\n")
     verdict = judge(fake_host, nvidia_driver_branch=550)
     assert verdict["problems"] == []
     assert verdict["plan"]["steps"] == [
-        "no NVIDIA card: GPU stages are skipped",
+        "no NVIDIA GPU: GPU stages are skipped",
         "install the container engine docker",
     ]
     assert verdict["plan"]["driver"] is None
@@ -208,7 +208,7 @@ def test_branch_550_for_a_k20c(host):
     rows = judge(host, nvidia_driver_branch=550)["problems"]
     assert codes(rows) == ["branch_too_new", "cuda_architecture"]
     assert rows[0]["cause"] == "driver branch 550 has no support for Tesla K20c (Kepler): branch 470 is the last"
-    assert rows[0]["remedy"] == "set nvidia_driver_branch to 470 or auto, or take the card out"
+    assert rows[0]["remedy"] == "set nvidia_driver_branch to 470 or auto, or take the GPU out"
 
 
 @pytest.fixture
@@ -243,41 +243,40 @@ def test_cuda_12_on_470(k20c):
     rows = judge(k20c, running="6.1.0-40-amd64", cuda_versions=["12.4"], cuda_method="nvidia_repo")["problems"]
     assert codes(rows) == ["cuda_driver", "cuda_architecture"]
     assert rows[0]["cause"] == "CUDA 12.4 needs driver 525.60.13 or newer, and the driver is 470"
-    assert rows[0]["remedy"] == "take CUDA 11.8 or older: branch 470 is the last for these cards"
+    assert rows[0]["remedy"] == "take CUDA 11.8 or older: branch 470 is the last for these GPUs"
 
 
 def test_a_k20c_on_debian_13(k20c):
     k20c.os("debian13")
     row = judge(k20c, running="6.1.0-40-amd64", cuda_versions=[])["problems"][0]
-    assert row["cause"] == "no driver of Debian 13 (550 and 535) drives these cards; they need branch 470"
+    assert row["cause"] == "no driver of Debian 13 (550 and 535) drives these GPUs; they need branch 470"
     assert row["evidence"] == "Tesla K20c"
 
 
-def test_cards_that_no_branch_drives_together(k20c):
+def test_gpus_that_no_branch_drives_together(k20c):
     k20c.pci("0000:01:00.0", "2330")
     row = judge(k20c, running="6.1.0-40-amd64", cuda_versions=[])["problems"][0]
-    assert row["code"] == "cards_mixed"
+    assert row["code"] == "gpus_mixed"
     assert row["evidence"] == "H100 SXM, Tesla K20c"
     assert row["remedy"] == "put them into different hosts: Kepler, Hopper"
 
 
-def test_a_card_nobody_knows_is_taken_for_a_newer_one(host):
+def test_a_gpu_nobody_knows_is_taken_for_a_newer_one(host):
     host.pci("0000:c1:00.0", "3500")
     verdict = judge(host, cuda_versions=[])
     row = the_problem(verdict)
     assert row["cause"] == (
-        "no driver of Debian 13 (550 and 535) drives these cards; they need branch 580 or newer with open "
-        "kernel modules"
+        "no driver of Debian 13 (550 and 535) drives these GPUs; they need branch 580 or newer with open kernel modules"
     )
     assert verdict["plan"]["driver"]["branch"] is None
     (row,) = verdict["cautions"]
-    assert (row["code"], row["evidence"]) == ("card_unknown", "10de:3500")
+    assert (row["code"], row["evidence"]) == ("gpu_unknown", "10de:3500")
     verdict = judge(host, nvidia_driver_method="nvidia_repo", cuda_versions=[])
     assert verdict["problems"] == []
     assert (verdict["plan"]["driver"]["branch"], verdict["plan"]["driver"]["flavour"]) == (580, "open")
 
 
-def test_of_a_card_nobody_knows_the_operator_knows_better(host):
+def test_of_a_gpu_nobody_knows_the_operator_knows_better(host):
     host.pci("0000:c1:00.0", "3500")
     verdict = judge(host, nvidia_driver_branch=550, nvidia_driver_flavour="proprietary")
     assert verdict["problems"] == []
@@ -287,7 +286,7 @@ def test_of_a_card_nobody_knows_the_operator_knows_better(host):
 @pytest.mark.parametrize(
     ("device", "branch"), [("2e12", 580), ("2e2a", 580), ("2901", 580), ("3182", 580), ("2bb1", 580), ("233f", 580)]
 )
-def test_a_card_of_a_known_generation_gets_what_that_needs(fake_host, device, branch):
+def test_a_gpu_of_a_known_generation_gets_what_that_needs(fake_host, device, branch):
     """DGX Spark among them: 550 with proprietary modules would not drive it."""
     fake_host.os("ubuntu24.04")
     fake_host.kernel(KERNEL)
@@ -303,15 +302,15 @@ def test_a_branch_that_is_too_old_for_one_model_of_its_generation(host):
     assert row["remedy"].startswith("set nvidia_driver_branch to 580 or newer")
 
 
-def test_cards_that_no_flavour_drives_together_are_named_as_mixed(host):
+def test_gpus_that_no_flavour_drives_together_are_named_as_mixed(host):
     host.pci("0000:c1:00.0", "1db6")
     host.pci("0000:c2:00.0", "2e12")
     rows = judge(host, nvidia_driver_method="nvidia_repo", cuda_versions=[])["problems"]
-    assert codes(rows) == ["cards_mixed"]
+    assert codes(rows) == ["gpus_mixed"]
     assert rows[0]["remedy"] == "put them into different hosts: Volta, Ampere, Blackwell"
 
 
-def test_a_card_at_vfio_is_left_out_of_the_plan_and_named(host):
+def test_a_gpu_at_vfio_is_left_out_of_the_plan_and_named(host):
     """A K20c has another last branch than an A100; handed through it hinders nothing."""
     host.pci("0000:c1:00.0", "1022", driver="vfio-pci")
     verdict = judge(host)
@@ -323,20 +322,20 @@ def test_a_card_at_vfio_is_left_out_of_the_plan_and_named(host):
     assert "0000:c1:00.0 (Tesla K20c) is bound to vfio-pci" in row["cause"]
 
 
-def test_a_host_that_hands_all_its_cards_through_passes_as_one_without(host):
+def test_a_host_that_hands_all_its_gpus_through_passes_as_one_without(host):
     for address in ("0000:3b:00.0", "0000:86:00.0"):
         host.pci(address, "20b0", driver="vfio-pci")
     verdict = judge(host)
     assert verdict["problems"] == []
     assert verdict["plan"]["steps"] == [
-        "no NVIDIA card: GPU stages are skipped",
+        "no NVIDIA GPU: GPU stages are skipped",
         "install the container engine docker",
     ]
     assert (verdict["plan"]["gpus"], verdict["plan"]["driver"]) == ([], None)
     assert codes(verdict["cautions"]) == ["gpu_left_out", "gpu_left_out"]
 
 
-def test_a_card_of_nouveau_that_is_handed_through_asks_for_no_reboot(host):
+def test_a_gpu_of_nouveau_that_is_handed_through_asks_for_no_reboot(host):
     host.pci("0000:c1:00.0", "1022", driver="vfio-pci")
     assert judge(host)["plan"]["reboot_expected"] is False
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A hand-made model of one node, its Mesos master and others who drain, for what the reconciler decides.
 
-It keeps what nobody can ask Mesos: who took an agent out, and which card a task was given. `wrong` collects what must
+It keeps what nobody can ask Mesos: who took an agent out, and which GPU a task was given. `wrong` collects what must
 never happen.
 """
 
@@ -22,10 +22,10 @@ class Killed(Exception):
 
 
 class World:
-    def __init__(self, cards: int, policy: Policy) -> None:
+    def __init__(self, gpus: int, policy: Policy) -> None:
         self.now = 1_000_000.0
         self.policy = policy
-        self.uuids = [f"GPU-{number}" for number in range(cards)]
+        self.uuids = [f"GPU-{number}" for number in range(gpus)]
         self.fatal: set[str] = set()
         self.held_back: set[str] = set()
         self.session = True
@@ -97,7 +97,7 @@ class World:
         return Node("n1", verdict, self.agent, self.scheduled)
 
     def launch(self) -> None:
-        """A framework starts a task on the first free card, if the agent takes any."""
+        """A framework starts a task on the first free GPU, if the agent takes any."""
         agent = self.agent
         taken = {uuid for row in self.tasks.values() for uuid in row}
         free = [uuid for uuid in self.listed if uuid not in taken]
@@ -210,9 +210,9 @@ class World:
     # The reconciler.
 
     def clear(self, uuid: str | None) -> None:
-        """An operator says that a card, or the node, is mended. The node forgets its faults and finds them again."""
-        for card in self.uuids if uuid is None else [uuid]:
-            self.mend(card)
+        """An operator says that a GPU, or the node, is mended. The node forgets its faults and finds them again."""
+        for gpu in self.uuids if uuid is None else [uuid]:
+            self.mend(gpu)
         self.memory = reconcile.clear(self.memory, uuid)
         self.write()
 

@@ -18,8 +18,8 @@ ACT = Policy(mode="act")
 WAY = ["deactivate", "drain", "order", "settle", "close"]
 
 
-def world(cards: int = 4, policy: Policy = ACT) -> World:
-    return World(cards, policy)
+def world(gpus: int = 4, policy: Policy = ACT) -> World:
+    return World(gpus, policy)
 
 
 def test_a_well_node_is_left_alone():
@@ -28,7 +28,7 @@ def test_a_well_node_is_left_alone():
     assert one.log == []
 
 
-def test_a_fatal_card_is_fenced_while_the_jobs_of_the_others_run_and_then_taken_out_of_the_list():
+def test_a_fatal_gpu_is_fenced_while_the_jobs_of_the_others_run_and_then_taken_out_of_the_list():
     one = world()
     one.launch()
     one.launch()
@@ -49,7 +49,7 @@ def test_a_fatal_card_is_fenced_while_the_jobs_of_the_others_run_and_then_taken_
     assert one.agent["state"] == "active"
 
 
-def test_a_card_that_is_well_for_long_enough_comes_back_and_costs_no_job():
+def test_a_gpu_that_is_well_for_long_enough_comes_back_and_costs_no_job():
     one = world()
     one.fault("GPU-1")
     one.settle()
@@ -66,7 +66,7 @@ def test_a_card_that_is_well_for_long_enough_comes_back_and_costs_no_job():
     assert one.log == WAY * 2
 
 
-def test_a_card_that_is_held_back_goes_when_the_jobs_have_ended_and_comes_back_by_nobody_elses_word():
+def test_a_gpu_that_is_held_back_goes_when_the_jobs_have_ended_and_comes_back_by_nobody_elses_word():
     one = world()
     one.launch()
     one.held_back = {"GPU-1"}
@@ -127,8 +127,8 @@ def test_an_agent_is_brought_back_though_the_call_for_it_was_cut(point: str):
     assert one.memory["intent"] is None
 
 
-def test_a_node_without_a_well_card_stays_out_and_is_not_restarted():
-    one = world(cards=1)
+def test_a_node_without_a_well_gpu_stays_out_and_is_not_restarted():
+    one = world(gpus=1)
     one.fault("GPU-0")
     one.settle()
     assert one.log == ["deactivate"]
@@ -404,10 +404,10 @@ def test_repairs_go_up_the_ladder_one_after_the_other_and_end_in_quarantine():
     one.fault("GPU-1")
     mend, one.mend = one.mend, lambda uuid: None  # no repair helps
     one.settle(turns=100)
-    assert one.memory["cards"]["GPU-1"]["resets"] == 1
-    assert one.memory["cards"]["GPU-1"]["reboots"] == 1
+    assert one.memory["gpus"]["GPU-1"]["resets"] == 1
+    assert one.memory["gpus"]["GPU-1"]["reboots"] == 1
     assert one.boot == 2
-    assert one.memory["cards"]["GPU-1"]["quarantine"]
+    assert one.memory["gpus"]["GPU-1"]["quarantine"]
     mend("GPU-1")
     one.settle()
     assert "GPU-1" not in one.listed
@@ -421,7 +421,7 @@ def test_nothing_is_repaired_without_leave_and_what_to_do_is_told():
     one.fault("GPU-1")
     one.settle()
     assert one.boot == 1
-    assert one.memory["cards"] == {}
+    assert one.memory["gpus"] == {}
     assert reconcile.decide(one.memory, one.node(), ACT, "", one.now).why == "GPU-1 is not given out: reset_gpu"
 
 
@@ -462,7 +462,7 @@ def test_the_memory_is_json_and_a_policy_names_what_is_wrong_with_it():
 
 def stuck(**more: Any) -> Node:
     """A host whose Mesos agent ends as it starts, since GPU-1 of its list does not answer."""
-    one = world(cards=3)
+    one = world(gpus=3)
     one.fault("GPU-1")
     verdict = {**(one.node().verdict or {}), "mesos": {"agent_id": "S0", "unit": "activating", "executors": 0}}
     scheduled = more.pop("scheduled", False)
@@ -475,12 +475,12 @@ def decided(node: Node, seconds: float = 60.0, memory: dict | None = None) -> re
     return reconcile.decide(reconcile.observe(before, node, ACT, seconds + 1), node, ACT, "", seconds + 1)
 
 
-def test_an_agent_that_never_registers_for_a_fatal_card_of_its_list_is_replaced():
+def test_an_agent_that_never_registers_for_a_fatal_gpu_of_its_list_is_replaced():
     step = decided(stuck()).step
     assert step is not None
     assert (step.kind, step.agent_id) == ("order", "S0")
     assert step.order == {"kind": "replace", "agent_id": "S0", "gpus": ["GPU-0", "GPU-2"]}
-    # After a boot with a card that is not even told of.
+    # After a boot with a GPU that is not even told of.
     rows = [row for row in stuck().verdict["devices"] if row["uuid"] != "GPU-1"]  # type: ignore[index]
     step = decided(stuck(devices=rows, agent_id=None)).step
     assert step is not None
@@ -537,7 +537,7 @@ def test_the_breaker_counts_agents_that_cannot_start():
 def fleet_of(number: int, sick: int) -> tuple[dict[str, dict], list[Node]]:
     nodes, memories = [], {}
     for place in range(number):
-        one = world(cards=2)
+        one = world(gpus=2)
         if place < sick:
             one.fault("GPU-0")
         node = one.node()
@@ -583,7 +583,7 @@ def test_the_limit_is_the_share_or_the_count_whichever_is_more():
 YEAR = 365 * 86400.0
 
 
-def test_a_clock_that_is_set_back_by_a_year_keeps_no_card_out():
+def test_a_clock_that_is_set_back_by_a_year_keeps_no_gpu_out():
     one = world()
     one.fault("GPU-1")
     one.settle()

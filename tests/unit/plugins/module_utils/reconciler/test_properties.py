@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Random sequences of faults, clears, drains by others, restarts, reboots and kills, against the model of a node.
 
-Never a task on a fatal card after it was fenced, never undone what others took out, never an agent started with another
-list under tasks, never a host taken out while the breaker holds; and when it all calms down, every card that is well is
+Never a task on a fatal GPU after it was fenced, never undone what others took out, never an agent started with another
+list under tasks, never a host taken out while the breaker holds; and when it all calms down, every GPU that is well is
 given out again.
 
 What Mesos cannot tell is left out: others that bring our agent back and take it out again before we looked, that take
@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import Policy
 from tests.unit.plugins.module_utils.reconciler.reconcile_world import Killed, World
 
-CARDS = 3
+GPUS = 3
 OUT = ("deactivated", "draining", "drained")
 
 
@@ -42,7 +42,7 @@ class Sequences(RuleBasedStateMachine):
             resets=tries,
             reboots=tries,
         )
-        self.world = World(CARDS, policy)
+        self.world = World(GPUS, policy)
 
     @rule(seconds=st.sampled_from([1, 20, 90]))
     def time_passes(self, seconds: int) -> None:
@@ -61,20 +61,20 @@ class Sequences(RuleBasedStateMachine):
     def restart(self) -> None:
         self.world.restart()
 
-    @rule(card=st.integers(0, CARDS - 1))
-    def fault(self, card: int) -> None:
-        self.world.fault(self.world.uuids[card])
+    @rule(gpu=st.integers(0, GPUS - 1))
+    def fault(self, gpu: int) -> None:
+        self.world.fault(self.world.uuids[gpu])
 
-    @rule(card=st.integers(0, CARDS - 1))
-    def mend(self, card: int) -> None:
-        self.world.mend(self.world.uuids[card])
+    @rule(gpu=st.integers(0, GPUS - 1))
+    def mend(self, gpu: int) -> None:
+        self.world.mend(self.world.uuids[gpu])
 
-    @rule(card=st.sampled_from([None, *range(CARDS)]))
-    def operator_clears(self, card: int | None) -> None:
+    @rule(gpu=st.sampled_from([None, *range(GPUS)]))
+    def operator_clears(self, gpu: int | None) -> None:
         order = self.world.memory["order"]
-        if card is None and order and order.get("withdrawn"):
+        if gpu is None and order and order.get("withdrawn"):
             return
-        self.world.clear(None if card is None else self.world.uuids[card])
+        self.world.clear(None if gpu is None else self.world.uuids[gpu])
 
     @rule()
     def agent_restarts(self) -> None:
@@ -139,7 +139,7 @@ class Sequences(RuleBasedStateMachine):
     def teardown(self) -> None:
         world = self.world
         world.session, world.scheduled, world.held = True, False, ""
-        # Counts of repairs and quarantine would keep a card out until somebody says that it was mended.
+        # Counts of repairs and quarantine would keep a GPU out until somebody says that it was mended.
         for uuid in world.uuids:
             world.clear(uuid)
         for _turn in range(60):

@@ -86,7 +86,7 @@ def docker_is_installed(monkeypatch):
     monkeypatch.setattr(verify_container.shutil, "which", lambda name: f"/usr/bin/{name}")
 
 
-def test_by_cdi_one_card_and_then_all():
+def test_by_cdi_one_gpu_and_then_all():
     engine = Engine(answers(seen(GPUS[0]), seen(*GPUS)))
     answer = run(engine, mounts=["/opt/more"])
     assert (answer["mode"], answer["changed"], answer["causes"]) == ("cdi", False, [])
@@ -143,8 +143,8 @@ def test_explicitly():
     assert "/usr/lib/x/libcuda.so.550.163.01:/usr/lib/x86_64-linux-gnu/libcuda.so.1:ro" in first
 
 
-def test_a_container_that_sees_a_card_too_many():
-    # It has the device file of the second card as well.
+def test_a_container_that_sees_a_gpu_too_many():
+    # It has the device file of the second GPU as well.
     both = seen(GPUS[0], device_files=["/dev/nvidia0", "/dev/nvidia3", "/dev/nvidiactl"])
     answer = run(Engine(answers(both, seen(*GPUS))))
     (cause,) = answer["causes"]
@@ -152,7 +152,7 @@ def test_a_container_that_sees_a_card_too_many():
     assert cause["text"] == "it was given /dev/nvidia0 and has /dev/nvidia0, /dev/nvidia3"
 
 
-def test_the_remedy_names_the_file_that_the_engine_takes_the_card_from(tmp_path):
+def test_the_remedy_names_the_file_that_the_engine_takes_the_gpu_from(tmp_path):
     """Docker says where it looks; the directory that it names last goes first."""
     directories = [str(tmp_path / "etc"), str(tmp_path / "run")]
     for directory in directories:
@@ -174,7 +174,7 @@ def test_the_remedy_names_the_file_that_the_engine_takes_the_card_from(tmp_path)
     )
 
 
-def test_a_container_that_sees_another_card():
+def test_a_container_that_sees_another_gpu():
     other = seen(GPUS[0])
     other["devices"][0]["uuid"] = UUIDS[1]
     (cause,) = run(Engine(answers(other, seen(*GPUS))))["causes"]
@@ -195,7 +195,7 @@ def test_a_container_that_does_not_start():
     assert "status 125: docker: unresolvable CDI devices nvidia.com/gpu=0" in answer["causes"][0]["text"]
 
 
-def test_with_one_card_there_is_one_container():
+def test_with_one_gpu_there_is_one_container():
     (only,) = verify_container.requests_for(GPUS[:1])
     assert (only.name, only.files) == ("0", ("/dev/nvidia0",))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The query of the cards on the simulated driver library, run as a program: what passes, and what goes wrong."""
+"""The query of the GPUs on the simulated driver library, run as a program: what passes, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def fault(call, device=None, **what):
     return [{"call": call, **({} if device is None else {"device": device}), **what}]
 
 
-def test_two_cards_pass(query):
+def test_two_gpus_pass(query):
     result = query("a100-sxm4-40gb-x2")
     assert result["ok"] is True
     assert (result["count"], result["cuda"], result["error"]) == (2, "12.4", None)
-    # All cards, whatever the caller's environment says of visible devices.
-    assert [card["pci_address"] for card in result["devices"]] == ["0000:3b:00.0", "0000:af:00.0"]
+    # All GPUs, whatever the caller's environment says of visible devices.
+    assert [gpu["pci_address"] for gpu in result["devices"]] == ["0000:3b:00.0", "0000:af:00.0"]
     first = result["devices"][0]
     assert first["uuid"] == "GPU-c18f9569-83a8-5313-9d05-77b2d6e79883"
     assert (first["name"], first["compute_capability"]) == ("NVIDIA A100-SXM4-40GB", "8.0")
@@ -75,9 +75,9 @@ def test_a_kepler_takes_the_same_kernel(query):
     assert (result["cuda"], result["devices"][0]["compute_capability"]) == ("11.4", "3.5")
 
 
-def test_some_cards_only(query):
+def test_some_gpus_only(query):
     result = query("a100-sxm4-40gb-x8", "--devices", "3,5")
-    assert [card["index"] for card in result["devices"]] == [3, 5]
+    assert [gpu["index"] for gpu in result["devices"]] == [3, 5]
     assert (result["ok"], result["count"]) == (True, 8)
 
 
@@ -93,7 +93,7 @@ def test_a_wrong_bit_is_found(query):
 
 def test_a_byte_that_changes_in_a_copy_is_found(query):
     result = query("a100-sxm4-40gb-x2", cuda={"wrong_copy": {"device": 0, "byte": 77, "bit": 3}})
-    assert [card["ok"] for card in result["devices"]] == [False, True]
+    assert [gpu["ok"] for gpu in result["devices"]] == [False, True]
     assert result["devices"][0]["error"] == {
         "call": "copy",
         "code": None,
@@ -102,17 +102,17 @@ def test_a_byte_that_changes_in_a_copy_is_found(query):
     }
 
 
-def test_a_slow_card_shows_in_its_bandwidth(query):
+def test_a_slow_gpu_shows_in_its_bandwidth(query):
     result = query("a100-sxm4-40gb-x2", cuda={"slow": {"device": 1, "mb_s": 100}})
-    fast, slow = (card["copy"]["host_to_device_gb_s"] for card in result["devices"])
+    fast, slow = (gpu["copy"]["host_to_device_gb_s"] for gpu in result["devices"])
     assert slow <= 0.11
     assert fast > 3 * slow
 
 
 @pytest.mark.parametrize("error", [700, 716, 719])
-def test_an_error_that_ends_its_process_is_told_of_its_card_only(query, error):
+def test_an_error_that_ends_its_process_is_told_of_its_gpu_only(query, error):
     result = query("a100-sxm4-40gb-x8", "--devices", "1,3,4,6", faults=fault("cuEventSynchronize", 3, error=error))
-    assert [(card["index"], card["ok"]) for card in result["devices"]] == [(1, True), (3, False), (4, True), (6, True)]
+    assert [(gpu["index"], gpu["ok"]) for gpu in result["devices"]] == [(1, True), (3, False), (4, True), (6, True)]
     assert result["devices"][1]["error"]["code"] == error
     assert result["error"] is None
 
@@ -136,7 +136,7 @@ def test_a_driver_that_does_not_start(query, scenario, changes, call, code):
     assert result["error"]["text"]
 
 
-# Every call that is made for a card, each failing on the second card only.
+# Every call that is made for a GPU, each failing on the second GPU only.
 CALLS = [
     "cuDeviceGetName",
     "cuDeviceGetUuid",
@@ -165,20 +165,20 @@ CALLS = [
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_fails_on_one_card_leaves_the_other_alone(query, call):
+def test_a_call_that_fails_on_one_gpu_leaves_the_other_alone(query, call):
     result = query("a100-sxm4-40gb-x2", faults=fault(call, 1, error=719))
-    assert [card["ok"] for card in result["devices"]] == [True, False]
+    assert [gpu["ok"] for gpu in result["devices"]] == [True, False]
     assert (result["devices"][1]["error"]["call"], result["devices"][1]["error"]["code"]) == (call, 719)
 
 
 def test_a_failing_release_is_no_pass(query):
     result = query("a100-sxm4-40gb-x2", faults=fault("cuMemFree_v2", 1, error=700))
-    assert [card["ok"] for card in result["devices"]] == [True, False]
+    assert [gpu["ok"] for gpu in result["devices"]] == [True, False]
     assert result["devices"][1]["error"]["call"] == "cuMemFree_v2"
 
 
-def test_every_call_for_a_card_is_tested():
-    of_no_card = {
+def test_every_call_for_a_gpu_is_tested():
+    of_no_gpu = {
         "cuInit",
         "cuDriverGetVersion",
         "cuDeviceGetCount",
@@ -187,16 +187,16 @@ def test_every_call_for_a_card_is_tested():
         "cuGetErrorString",
     }
     releases = {"cuCtxDestroy_v2", "cuMemFree_v2", "cuMemFreeHost", "cuEventDestroy_v2", "cuModuleUnload"}
-    assert set(CALLS) | of_no_card | releases == set(cuda_driver.PROTOTYPES)
+    assert set(CALLS) | of_no_gpu | releases == set(cuda_driver.PROTOTYPES)
 
 
-def test_a_card_that_hangs_is_named_and_the_others_are_queried(query):
+def test_a_gpu_that_hangs_is_named_and_the_others_are_queried(query):
     start = time.monotonic()
     result = query("a100-sxm4-40gb-x8", "--timeout", "2", faults=fault("cuMemAlloc_v2", 2, hang=True))
     assert time.monotonic() - start < 60
-    states = {card["index"]: card["ok"] for card in result["devices"]}
+    states = {gpu["index"]: gpu["ok"] for gpu in result["devices"]}
     assert states == {index: index != 2 for index in range(8)}
-    hung = next(card for card in result["devices"] if card["index"] == 2)
+    hung = next(gpu for gpu in result["devices"] if gpu["index"] == 2)
     assert hung["error"] == {
         "call": "copy",
         "code": None,
@@ -213,7 +213,7 @@ def test_a_driver_that_hangs(query):
 
 def test_a_library_that_ends_the_process(query):
     result = query("a100-sxm4-40gb-x2", faults=fault("cuLaunchKernel", 0, crash=True))
-    assert [(card["index"], card["ok"]) for card in result["devices"]] == [(0, False), (1, True)]
+    assert [(gpu["index"], gpu["ok"]) for gpu in result["devices"]] == [(0, False), (1, True)]
     assert result["devices"][0]["error"]["name"] == "CRASH"
     assert result["devices"][0]["error"]["text"] == "the process ended with signal 6 in step 'kernel'"
 
@@ -255,7 +255,7 @@ echo '{"event": "end"}'
     assert Path(path + ".arguments").read_text() == "--copy-mib 64 --repeats 5 --elements 7\n"
 
 
-def test_a_program_that_hangs_at_a_card_is_called_again_for_the_rest(tmp_path):
+def test_a_program_that_hangs_at_a_gpu_is_called_again_for_the_rest(tmp_path):
     path = program(
         tmp_path,
         """echo '{"event": "counted", "count": 3, "cuda": "12.4"}'
@@ -274,7 +274,7 @@ echo '{"event": "end"}'
     )
     result = cuda_driver.run(cuda_driver.Options(timeout_s=0.5), path)
     assert Path(path + ".again").read_text().endswith("--devices 1,2\n")
-    assert [(card["index"], card["ok"]) for card in result["devices"]] == [(0, False), (1, True), (2, True)]
+    assert [(gpu["index"], gpu["ok"]) for gpu in result["devices"]] == [(0, False), (1, True), (2, True)]
 
 
 def test_a_program_that_cannot_be_run(tmp_path):

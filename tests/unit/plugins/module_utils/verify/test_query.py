@@ -11,10 +11,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_no
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify import query as verify_query
 from tests.unit.plugins.driver_host import driver_loaded
 
-CARD = {"address": "0000:3b:00.0", "driver": "nvidia", "kind": "gpu", "model": "A100 SXM4 40GB", "device": "20b0"}
-OTHER = {**CARD, "address": "0000:af:00.0"}
+GPU = {"address": "0000:3b:00.0", "driver": "nvidia", "kind": "gpu", "model": "A100 SXM4 40GB", "device": "20b0"}
+OTHER = {**GPU, "address": "0000:af:00.0"}
 STATE = {
-    "cards": [CARD, OTHER],
+    "gpus": [GPU, OTHER],
     "nvswitches": 0,
     "loaded": "550.163.01",
     "installed": "550.163.01",
@@ -65,10 +65,10 @@ NO_LIBRARY = error(name="LIBRARY_NOT_LOADED", call="dlopen")
         (error(100), {"loaded": None, "secure_boot": True}, "secure_boot"),
         # Without an installed module Secure Boot refused nothing.
         (NO_LIBRARY, {"loaded": None, "secure_boot": True, "module_anywhere": False}, "driver_not_installed"),
-        (NO_LIBRARY, {"loaded": None, "cards": []}, "no_device"),
-        (NO_LIBRARY, {"loaded": None, "cards": [{**CARD, "driver": "nouveau"}]}, "nouveau_bound"),
-        # nouveau on one card explains nothing about the others of a loaded driver.
-        (error(999), {"cards": [{**CARD, "driver": "nouveau"}, OTHER]}, "unknown"),
+        (NO_LIBRARY, {"loaded": None, "gpus": []}, "no_device"),
+        (NO_LIBRARY, {"loaded": None, "gpus": [{**GPU, "driver": "nouveau"}]}, "nouveau_bound"),
+        # nouveau on one GPU explains nothing about the others of a loaded driver.
+        (error(999), {"gpus": [{**GPU, "driver": "nouveau"}, OTHER]}, "unknown"),
     ],
 )
 def test_causes(failed, state, code):
@@ -81,11 +81,11 @@ def test_causes(failed, state, code):
 def test_the_cause_names_what_was_found():
     mismatch = verify_query.diagnose(error(803), {**STATE, "installed": "560.35.05"})
     assert "module is 550.163.01, the installed libraries are 560.35.05" in mismatch["text"]
-    bound = verify_query.diagnose(error(100), {**STATE, "loaded": None, "cards": [{**CARD, "driver": "nouveau"}]})
+    bound = verify_query.diagnose(error(100), {**STATE, "loaded": None, "gpus": [{**GPU, "driver": "nouveau"}]})
     assert "nouveau is bound to 0000:3b:00.0" in bound["text"]
-    assert verify_query.diagnose(
-        error(719), {**STATE, "cards": [{**CARD, "driver": "nouveau"}, OTHER]}, "0000:3b:00.0"
-    )["code"] == ("nouveau_bound")
+    assert verify_query.diagnose(error(719), {**STATE, "gpus": [{**GPU, "driver": "nouveau"}, OTHER]}, "0000:3b:00.0")[
+        "code"
+    ] == ("nouveau_bound")
 
 
 def test_every_remedy_is_short_enough_to_read_and_no_code_is_without():
@@ -112,7 +112,7 @@ def test_host_state(fake_host):
     fake_host.write("lib/modules/6.12.1/updates/dkms/nvidia-current.ko.xz", "")
     fake_host.write("lib/modules/6.12.2/kernel/drivers/video/fbdev/nvidia/nvidiafb.ko", "")
     state = verify_query.host_state(fake_host.path, "6.12.2")
-    assert [card["address"] for card in state["cards"]] == ["0000:3b:00.0", "0000:af:00.0"]
+    assert [gpu["address"] for gpu in state["gpus"]] == ["0000:3b:00.0", "0000:af:00.0"]
     assert (state["nvswitches"], state["loaded"]) == (1, "550.163.01")
     assert (state["module_ready"], state["module_anywhere"]) == (False, True)
     assert verify_query.host_state(fake_host.path, "6.12.1")["module_ready"] is True
@@ -122,14 +122,14 @@ def test_host_state(fake_host):
 
 def test_host_state_of_a_bare_host(fake_host):
     state = verify_query.host_state(fake_host.path, "6.12.1")
-    assert (state["cards"], state["loaded"], state["nodes"], state["node_differences"]) == ([], None, [], [])
+    assert (state["gpus"], state["loaded"], state["nodes"], state["node_differences"]) == ([], None, [], [])
 
 
-def device(index, card=CARD, **changes):
+def device(index, gpu=GPU, **changes):
     found = {
         "index": index,
         "ok": True,
-        "pci_address": card["address"],
+        "pci_address": gpu["address"],
         "uuid": f"GPU-{index}",
         "error": None,
         "cause": None,
@@ -157,45 +157,45 @@ def answer(*found, **changes):
     }
 
 
-def facts(*cards, **driver):
+def facts(*gpus, **driver):
     return {
         "driver": {"nvml_error": None, **driver},
-        "devices": [{"index": number, "pci_address": card["address"]} for number, card in enumerate(cards)],
+        "devices": [{"index": number, "pci_address": gpu["address"]} for number, gpu in enumerate(gpus)],
     }
 
 
 def test_a_good_host():
-    verdict = verify_query.report(facts(CARD, OTHER), answer(device(0), device(1, OTHER)), "gpu1")
+    verdict = verify_query.report(facts(GPU, OTHER), answer(device(0), device(1, OTHER)), "gpu1")
     assert verdict["ok"] is True
     assert verdict["causes"] == []
     assert verdict["counts"] == {"expected": None, "pci": 2, "driver": 2, "nvml": 2, "cuda": 2, "mig": False}
     assert verdict["host"] == "gpu1"
 
 
-def test_the_card_that_cuda_does_not_see_is_named():
-    verdict = verify_query.report(facts(CARD, OTHER), answer(device(0)), "gpu1")
+def test_the_gpu_that_cuda_does_not_see_is_named():
+    verdict = verify_query.report(facts(GPU, OTHER), answer(device(0)), "gpu1")
     assert verdict["ok"] is False
     (cause,) = verdict["causes"]
     assert (cause["where"], cause["code"]) == ("0000:af:00.0", "count_mismatch")
-    assert cause["text"].startswith("CUDA does not see the card at 0000:af:00.0 (A100 SXM4 40GB)")
+    assert cause["text"].startswith("CUDA does not see the GPU at 0000:af:00.0 (A100 SXM4 40GB)")
 
 
-def test_the_card_that_nvml_does_not_see_is_named():
+def test_the_gpu_that_nvml_does_not_see_is_named():
     verdict = verify_query.report(facts(OTHER), answer(device(0), device(1, OTHER)))
     assert [cause["text"].split(",")[0] for cause in verdict["causes"]] == [
-        "NVML does not see the card at 0000:3b:00.0 (A100 SXM4 40GB)"
+        "NVML does not see the GPU at 0000:3b:00.0 (A100 SXM4 40GB)"
     ]
 
 
-def test_a_card_that_failed_before_it_told_its_address_still_counts():
+def test_a_gpu_that_failed_before_it_told_its_address_still_counts():
     failed = {"index": 1, "ok": False, "error": error(719), "cause": verify_query.cause("device_failed", "said")}
-    verdict = verify_query.report(facts(CARD, OTHER), answer(device(0), failed))
+    verdict = verify_query.report(facts(GPU, OTHER), answer(device(0), failed))
     assert [cause["code"] for cause in verdict["causes"]] == ["device_failed"]
     assert verdict["counts"]["cuda"] == 2
 
 
 def test_with_mig_cuda_is_not_counted():
-    known = facts(CARD, OTHER)
+    known = facts(GPU, OTHER)
     known["devices"][0]["mig"] = {"enabled": True, "pending": True}
     verdict = verify_query.report(known, answer(device(0)))
     assert verdict["counts"] == {"expected": None, "pci": 2, "driver": 2, "nvml": 2, "cuda": None, "mig": True}
@@ -209,17 +209,17 @@ def test_nvml_that_does_not_answer_is_a_cause_and_not_a_count():
     assert verdict["counts"]["nvml"] is None
 
 
-def test_a_card_that_left_the_bus_is_missed_only_by_the_expected_number():
-    both = facts(CARD, OTHER), answer(device(0), device(1, OTHER))
+def test_a_gpu_that_left_the_bus_is_missed_only_by_the_expected_number():
+    both = facts(GPU, OTHER), answer(device(0), device(1, OTHER))
     assert verify_query.report(*both, "gpu1", 2)["ok"] is True
     verdict = verify_query.report(*both, "gpu1", 8)
     assert verdict["ok"] is False
-    assert verdict["causes"][0]["text"] == "2 cards are on the PCI bus, 8 are expected"
+    assert verdict["causes"][0]["text"] == "2 GPUs are on the PCI bus, 8 are expected"
 
 
-def test_no_card_is_never_a_pass():
+def test_no_gpu_is_never_a_pass():
     raw = {"ok": False, "count": 0, "cuda": "12.4", "error": None, "devices": [], "device_files": []}
-    judged = verify_query.judge(raw, {**STATE, "cards": []})
+    judged = verify_query.judge(raw, {**STATE, "gpus": []})
     assert judged["cause"]["code"] == "no_device"
     assert verify_query.causes_of(judged)[0]["where"] == "host"
 
@@ -230,7 +230,7 @@ def test_causes_of_a_container_say_where():
 
 
 def test_lines_for_a_person():
-    verdict = verify_query.report(facts(CARD, OTHER), answer(device(0)), "gpu1")
+    verdict = verify_query.report(facts(GPU, OTHER), answer(device(0)), "gpu1")
     (problem,) = verify_query.problems(verdict)
     assert (problem.subject, problem.code) == ("0000:af:00.0", "count_mismatch")
     assert problem.cause.startswith("CUDA does not see")
@@ -255,25 +255,25 @@ def test_many_node_differences_are_one_cause_and_what_is_mended_otherwise_anothe
 
 
 def test_nvml_says_what_to_do_itself():
-    known = facts(CARD, OTHER)
-    known["devices"][1]["error"] = {"code": 15, "name": "lost", "text": "GPU is lost", "remedy": "reset the card"}
+    known = facts(GPU, OTHER)
+    known["devices"][1]["error"] = {"code": 15, "name": "lost", "text": "GPU is lost", "remedy": "reset the GPU"}
     (cause,) = verify_query.report(known, answer(device(0), device(1, OTHER)))["causes"]
-    assert (cause["where"], cause["remedy"]) == ("0000:af:00.0", "reset the card")
+    assert (cause["where"], cause["remedy"]) == ("0000:af:00.0", "reset the GPU")
 
 
-def test_a_card_that_is_handed_through_is_not_missed_by_the_verification(fake_host):
-    driver_loaded(fake_host, cards={"0000:3b:00.0": 0})
+def test_a_gpu_that_is_handed_through_is_not_missed_by_the_verification(fake_host):
+    driver_loaded(fake_host, gpus={"0000:3b:00.0": 0})
     fake_host.pci("0000:af:00.0", "20b0", driver="vfio-pci")
     fake_host.virtual_function("0000:3b:00.4", "0000:3b:00.0", "20b0")
     state = verify_query.host_state(fake_host.path, "6.12.1")
-    assert [card["address"] for card in state["cards"]] == ["0000:3b:00.0"]
+    assert [gpu["address"] for gpu in state["gpus"]] == ["0000:3b:00.0"]
     counts, causes = verify_query.compare_counts(state, [{"pci_address": "0000:3b:00.0"}], None)
     assert (counts["pci"], counts["driver"], counts["nvml"], causes) == (1, 1, 1, [])
     direct = {"ok": True, "error": None, "cause": None, "count": 1, "cuda": "12.4", "devices": []}
     answer = {"ok": True, "causes": [], "query": direct, "state": state}
     (cause, *_more) = verify_query.report({"devices": []}, answer, expected=2)["causes"]
     assert cause["text"] == (
-        "1 cards are on the PCI bus, 2 are expected; 0000:af:00.0 (A100 SXM4 40GB) is bound to vfio-pci, so it is "
+        "1 GPUs are on the PCI bus, 2 are expected; 0000:af:00.0 (A100 SXM4 40GB) is bound to vfio-pci, so it is "
         "another's, such as a virtual machine's"
     )
 

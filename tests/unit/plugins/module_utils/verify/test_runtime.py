@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[5]
 SOURCE = ROOT / "roles" / "gpu_verify" / "files" / "device_query.cu"
 OPTIONS = cuda_driver.Options(timeout_s=10)
 
-# Makes a program that tells the steps of a good card; remembers its arguments.
+# Makes a program that tells the steps of a good GPU; remembers its arguments.
 COMPILER = """#!/bin/sh
 echo "$@" >> "{log}"
 while [ $# -gt 0 ]; do
@@ -70,7 +70,7 @@ def test_compiled_once_and_run_every_time(toolkit):
     assert "-gencode=arch=compute_80,code=sm_80" in line
 
 
-def test_compiled_again_for_another_source_card_or_compiler(toolkit):
+def test_compiled_again_for_another_source_gpu_or_compiler(toolkit):
     root = toolkit()
     programs = {
         run(root)["program"],

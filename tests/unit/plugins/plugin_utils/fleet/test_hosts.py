@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 from tests.bench import made_up_fleet
 
-A100 = 0  # a host of the made-up fleet with A100s in MIG mode, and a fatal verdict on its first card
+A100 = 0  # a host of the made-up fleet with A100s in MIG mode, and a fatal verdict on its first GPU
 T4 = 3
 
 LOST = {"code": 15, "name": "gpu_is_lost", "text": "GPU is lost", "remedy": "reboot"}
@@ -25,10 +25,10 @@ def test_every_model_of_the_made_up_fleet(number):
     assert sorted(fleet.groups(facts(number))) == sorted(made_up_fleet.groups_of(number))
 
 
-def test_a_host_without_a_card():
-    bare = {"schema": 1, "present": False, "reason": "no NVIDIA card on the PCI bus", "pci": [], "devices": []}
+def test_a_host_without_a_gpu():
+    bare = {"schema": 1, "present": False, "reason": "no NVIDIA GPU on the PCI bus", "pci": [], "devices": []}
     assert fleet.groups(bare) == ["gpu_absent"]
-    # All its cards have vanished, and the health report knows that there were some.
+    # All its GPUs have vanished, and the health report knows that there were some.
     assert fleet.groups({**bare, "health": {"verdict": "fatal"}}) == ["gpu_absent", "gpu_unhealthy"]
 
 
@@ -36,7 +36,7 @@ def test_a_bus_that_cannot_be_read():
     assert fleet.groups({"schema": 1, "present": None, "reason": "no sysfs", "pci": []}) == ["gpu_unknown"]
 
 
-def test_before_there_is_a_driver_the_bus_names_the_card():
+def test_before_there_is_a_driver_the_bus_names_the_gpu():
     row = {"address": "0000:3b:00.0", "kind": "gpu", "model": "A100 SXM4 40GB", "architecture": "ampere"}
     switch = {"address": "0000:c1:00.0", "kind": "nvswitch", "model": None, "architecture": None}
     driver = {"branch": None, "cuda": None, "nvml_error": {"code": 9}}
@@ -72,7 +72,7 @@ def test_unhealthy_is_what_the_health_report_says(verdict, unhealthy):
     assert ("gpu_unhealthy" in fleet.groups(told)) is unhealthy
 
 
-def test_without_a_health_report_a_card_out_of_reach_is_unhealthy():
+def test_without_a_health_report_a_gpu_out_of_reach_is_unhealthy():
     told = facts(T4, health=None)
     assert "gpu_unhealthy" not in fleet.groups(told)
     lost = copy.deepcopy(told)
@@ -82,16 +82,16 @@ def test_without_a_health_report_a_card_out_of_reach_is_unhealthy():
     vanished = copy.deepcopy(told)
     del vanished["devices"][7]
     assert "gpu_unhealthy" in fleet.groups(vanished)
-    # Where the driver cannot be asked at all, nothing is known of the cards.
+    # Where the driver cannot be asked at all, nothing is known of the GPUs.
     vanished["driver"]["nvml_error"] = {"code": 9, "name": "driver_not_loaded"}
     assert "gpu_unhealthy" not in fleet.groups(vanished)
 
 
-def test_cards_and_their_verdicts():
-    assert fleet.cards(facts(A100)) == made_up_fleet.cards_of(A100)
+def test_gpus_and_their_verdicts():
+    assert fleet.gpus(facts(A100)) == made_up_fleet.gpus_of(A100)
 
 
-def test_a_lost_card_is_fatal_and_one_without_a_report_is_unknown():
+def test_a_lost_gpu_is_fatal_and_one_without_a_report_is_unknown():
     told = facts(T4, health=None)
     told["devices"][7] = {"index": 7, "error": LOST, "pci_address": "0000:48:00.0"}
     assert fleet.verdicts(told) == ["unknown"] * 7 + ["fatal"]
@@ -143,14 +143,14 @@ def test_the_agents_facts_complete_those_of_the_module():
 
 
 @pytest.mark.parametrize("local", [{}, {"gpu": "error loading fact"}, {"gpu": {}}, []])
-def test_without_facts_of_the_cards(local):
+def test_without_facts_of_the_gpus(local):
     assert fleet.facts_of({"ansible_distribution": "Debian", "ansible_local": local}) is None
 
 
 HANDED = {"address": "0000:3b:00.0", "kind": "gpu", "model": "L4", "architecture": "ada", "driver": "vfio-pci"}
 
 
-def test_a_card_that_is_handed_through_is_in_no_group():
+def test_a_gpu_that_is_handed_through_is_in_no_group():
     told = facts(T4)
     before = fleet.groups(told)
     told["pci"].append(HANDED)
@@ -159,13 +159,13 @@ def test_a_card_that_is_handed_through_is_in_no_group():
 
 
 @pytest.mark.parametrize("present", [True, False])
-def test_a_host_that_hands_all_its_cards_through_is_one_without(present):
+def test_a_host_that_hands_all_its_gpus_through_is_one_without(present):
     assert fleet.groups({"schema": 1, "present": present, "pci": [HANDED], "devices": []}) == ["gpu_absent"]
 
 
 def test_what_an_agent_left_behind_tells_of_nothing_that_it_is_well():
-    cards = [{"uuid": "GPU-1", "verdict": "ok"}, {"uuid": "GPU-2", "verdict": "fatal"}]
-    local = {"present": True, "stale": True, "devices": [], "health": {"verdict": "ok", "devices": cards}}
+    gpus = [{"uuid": "GPU-1", "verdict": "ok"}, {"uuid": "GPU-2", "verdict": "fatal"}]
+    local = {"present": True, "stale": True, "devices": [], "health": {"verdict": "ok", "devices": gpus}}
     health = fleet.facts_of({"ansible_local": {"gpu": local}})["health"]
     assert (health["verdict"], [row["verdict"] for row in health["devices"]]) == ("unknown", ["unknown", "fatal"])
     for broken in (None, [], {"verdict": "ok", "devices": "x"}, {"devices": [1]}):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Choosing cards. That the filter and the tests reach this through Ansible is in tests/unit/plugins/inventory."""
+"""Choosing GPUs. That the filter and the tests reach this through Ansible is in tests/unit/plugins/inventory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import selection
 from tests.bench import made_up_fleet
 
-A100 = made_up_fleet.facts_of(0)  # its first card is fatal
+A100 = made_up_fleet.facts_of(0)  # its first GPU is fatal
 T4 = made_up_fleet.facts_of(3)
 MIXED = {**T4, "devices": A100["devices"][:2] + T4["devices"][:3], "health": A100["health"]}
 LOST = {"index": 7, "error": {"name": "gpu_is_lost"}}
 
 
-def indexes(cards) -> list[str]:
-    return [f"{card.get('slug', 'lost')[:4]}{card['index']}" for card in cards]
+def indexes(gpus) -> list[str]:
+    return [f"{gpu.get('slug', 'lost')[:4]}{gpu['index']}" for gpu in gpus]
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_conditions(conditions, expected):
 
 
 def test_the_verdict_of_a_list_is_its_own():
-    cards = made_up_fleet.cards_of(0)
-    assert selection.select(cards, verdict="fatal") == cards[:1]
+    gpus = made_up_fleet.gpus_of(0)
+    assert selection.select(gpus, verdict="fatal") == gpus[:1]
     assert selection.select(A100["devices"], verdict="unknown") == [
-        {**card, "verdict": "unknown"} for card in A100["devices"]
+        {**gpu, "verdict": "unknown"} for gpu in A100["devices"]
     ]
 
 
-def test_a_lost_card_is_fatal_and_meets_no_condition_on_what_it_cannot_tell():
+def test_a_lost_gpu_is_fatal_and_meets_no_condition_on_what_it_cannot_tell():
     assert selection.select([LOST], verdict="fatal") == [{**LOST, "verdict": "fatal"}]
     assert selection.select([LOST], memory_mib_min=0) == []
     assert selection.select([LOST], model="*") == []
@@ -61,13 +61,13 @@ def test_a_lost_card_is_fatal_and_meets_no_condition_on_what_it_cannot_tell():
 
 
 def test_what_was_given_is_not_changed():
-    card = {"index": 0}
-    selection.select([card], verdict="ok")
-    assert card == {"index": 0}
+    gpu = {"index": 0}
+    selection.select([gpu], verdict="ok")
+    assert gpu == {"index": 0}
 
 
 @pytest.mark.parametrize("none", [[], {"present": False}, {"present": True, "devices": None}])
-def test_no_cards(none):
+def test_no_gpus(none):
     assert selection.select(none, model="*") == []
 
 
@@ -101,13 +101,13 @@ def test_bad_input_is_named_with_what_is_right(value, conditions, said):
         (T4, "ok"),
         ({"present": True, "devices": []}, "unknown"),
         ({"present": True, "devices": [], "health": {"verdict": "splendid"}}, "unknown"),
-        (made_up_fleet.cards_of(0)[0], "fatal"),
-        (made_up_fleet.cards_of(0)[1], "ok"),
+        (made_up_fleet.gpus_of(0)[0], "fatal"),
+        (made_up_fleet.gpus_of(0)[1], "ok"),
         (A100["devices"][1], "unknown"),
         (LOST, "fatal"),
     ],
 )
-def test_the_verdict_on_a_node_or_a_card(value, verdict):
+def test_the_verdict_on_a_node_or_a_gpu(value, verdict):
     assert selection.verdict_of(value) == verdict
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an agent may be told anew under its id: what it would refuse, and what would give a card to two tasks.
+"""What an agent may be told anew under its id: what it would refuse, and what would give a GPU to two tasks.
 
 The stand-in for mesos-agent, which refuses as the real one does, is params for the same changes.
 """
@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import node as mesos_node
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.plan import plan
-from tests.unit.plugins.mesos_params import agent, gpu_device, file, gpu, node, sentences, variables
+from tests.unit.plugins.mesos_params import agent, file, gpu, gpu_device, node, sentences, variables
 from tests.unit.simulators.mesos_cluster import PROGRAMS, Cluster, free_port, until
 
 FOUR = gpu(gpu_device(0), gpu_device(1), gpu_device(2), gpu_device(3))
@@ -62,14 +62,21 @@ def test_what_an_agent_takes_under_its_id_is_written(four, params):
 @pytest.mark.parametrize(
     ("params", "words"),
     [
-        ({"gpu": gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2), gpu_device(3)), "rack": "r1"}, "changes from 4 to 3, without GPU-1"),
+        (
+            {"gpu": gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2), gpu_device(3)), "rack": "r1"},
+            "changes from 4 to 3, without GPU-1",
+        ),
         ({"gpu": gpu(*FOUR["devices"], gpu_device(4)), "rack": "r1"}, "changes from 4 to 5, with GPU-4"),
         (
             {"gpu": gpu(gpu_device(0), gpu_device(1), gpu_device(2), gpu_device(3, uuid="GPU-new")), "rack": "r1"},
             "changes from 4 to 4, without GPU-3 and with GPU-new",
         ),
         (
-            {"gpu": gpu(gpu_device(1), gpu_device(0, uuid="GPU-4"), gpu_device(2), gpu_device(3)), "rack": "r1", "exclude_gpus": ["GPU-4"]},
+            {
+                "gpu": gpu(gpu_device(1), gpu_device(0, uuid="GPU-4"), gpu_device(2), gpu_device(3)),
+                "rack": "r1",
+                "exclude_gpus": ["GPU-4"],
+            },
             "without GPU-0",
         ),
         ({"gpu": FOUR, "rack": "r2"}, "attribute rack changes from r1 to r2"),
@@ -94,7 +101,7 @@ def test_what_an_agent_takes_under_its_id_is_written(four, params):
 def test_what_an_agent_would_end_at_or_give_out_twice_is_refused_with_the_way(four, params, words):
     told = again(four, **params)
     assert len(told) == 1
-    assert told[0].startswith("the agent id-1 would not come back, or give out wrong cards: ")
+    assert told[0].startswith("the agent id-1 would not come back, or give out wrong GPUs: ")
     assert words in told[0]
     assert "drain the agent" in told[0]
     assert "remove /var/lib/mesos/agent/meta/slaves/latest" in told[0]
@@ -118,7 +125,7 @@ def test_where_a_reconciler_acts_the_agent_keeps_its_list_and_the_run_says_so(fo
     found = plan(agent(node=there, rack="r1", reconciled=True, **params))
     assert found["problems"] == []
     (remark,) = found["remarks"]
-    assert remark.startswith("gpu1: the agent keeps its list of 4 cards in this run. It ought to be " + ought)
+    assert remark.startswith("gpu1: the agent keeps its list of 4 GPUs in this run. It ought to be " + ought)
     told = variables(found, "/etc/agent.env")
     same = ("BAREMETAL_GPU_UUIDS", "MESOS_NVIDIA_GPU_DEVICES", "MESOS_RESOURCES", "MESOS_ATTRIBUTES", "MESOS_ISOLATION")
     assert {name: told[name] for name in same} == {name: four[name] for name in same}
@@ -129,20 +136,20 @@ def test_where_a_reconciler_acts_the_agent_keeps_its_list_and_the_run_says_so(fo
 
 def test_what_no_reconciler_can_see_to_is_refused_beside_it_as_well(four):
     assert "rack changes from r1 to r2" in again(four, gpu=FOUR, rack="r2", reconciled=True)[0]
-    # An agent that does not run cannot be drained by it, and would be started with a card that is not there.
+    # An agent that does not run cannot be drained by it, and would be started with a GPU that is not there.
     rebooted = {"running": False, "rebooted": True}
     assert "changes from 4 to 3, without GPU-3" in again(four, rebooted, gpu=GONE, rack="r1", reconciled=True)[0]
     assert again(four, {"agent_id": None}, gpu=GONE, rack="r1", reconciled=True) == []
 
 
-def test_cards_in_mig_mode_are_told_to_the_reconciler_as_held_back():
+def test_gpus_in_mig_mode_are_told_to_the_reconciler_as_held_back():
     sliced = {**gpu_device(1), "mig": {"enabled": True}}
     told = written(gpu=gpu(gpu_device(0), sliced), rack="r1")
     assert (told["BAREMETAL_GPU_UUIDS"], told["BAREMETAL_GPU_HELD_BACK"]) == ("GPU-0", "GPU-1")
 
 
 @pytest.mark.parametrize(
-    "params", [{"gpu": gpu(gpu_device(0)), "rack": "r2"}, {"hostname": "other"}], ids=["cards and a rack", "a hostname"]
+    "params", [{"gpu": gpu(gpu_device(0)), "rack": "r2"}, {"hostname": "other"}], ids=["GPUs and a rack", "a hostname"]
 )
 def test_without_a_checkpoint_everything_may_change(four, params):
     assert again(four, {"agent_id": None}, **params) == []
@@ -155,7 +162,7 @@ def test_settings_that_nobody_knows_are_not_overwritten():
 @pytest.mark.parametrize(
     ("running", "rebooted", "ok"), [(False, True, True), (True, True, False), (False, False, False)]
 )
-def test_other_indices_of_the_same_cards_are_taken_after_a_reboot_that_no_task_survived(four, running, rebooted, ok):
+def test_other_indices_of_the_same_gpus_are_taken_after_a_reboot_that_no_task_survived(four, running, rebooted, ok):
     moved = gpu(*(gpu_device(index, uuid=f"GPU-{3 - index}") for index in range(4)))
     one_less = gpu(*(gpu_device(index, uuid=f"GPU-{index + 1}") for index in range(3)))
     before = written(gpu={**gpu(gpu_device(1), gpu_device(2), gpu_device(3)), "pci": FOUR["pci"]}, rack="r1")
@@ -189,7 +196,7 @@ CHANGES = {
     "more memory": ({"gpu": FOUR, "rack": "r1", "reserve": {"cpus": 1, "mem": 0, "disk": 5120}}, True),
     "more ports": ({"gpu": FOUR, "rack": "r1", "ports": ["31000-33000"]}, True),
     "other ports": ({"gpu": FOUR, "rack": "r1", "ports": ["33000-33999"]}, False),
-    "a card less": ({"gpu": gpu(*FOUR["devices"][:3], gpu_device(3, "fatal")), "rack": "r1"}, False),
+    "a GPU less": ({"gpu": gpu(*FOUR["devices"][:3], gpu_device(3, "fatal")), "rack": "r1"}, False),
     "another rack": ({"gpu": FOUR, "rack": "r2"}, False),
     "another hostname": ({"gpu": FOUR, "rack": "r1", "hostname": "other"}, False),
     "less memory": ({"gpu": FOUR, "rack": "r1", "reserve": {"cpus": 1, "mem": 32000, "disk": 5120}}, False),

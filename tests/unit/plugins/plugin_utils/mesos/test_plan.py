@@ -15,9 +15,9 @@ from tests.unit.plugins.mesos_params import (
     ADDRESS,
     SOURCE,
     agent,
-    gpu_device,
     file,
     gpu,
+    gpu_device,
     marathon,
     master,
     node,
@@ -44,9 +44,9 @@ def refused(params: dict[str, Any], *more: Any) -> str:
 # --- agents ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_agent_gives_out_the_healthy_cards_of_its_facts():
-    cards = gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2, "degraded"), gpu_device(3))
-    found = good(agent(gpu=cards, exclude_gpus=["GPU-3"], rack="r7", attributes={"zone": "a"}))
+def test_an_agent_gives_out_the_healthy_gpus_of_its_facts():
+    gpus = gpu(gpu_device(0), gpu_device(1, "fatal"), gpu_device(2, "degraded"), gpu_device(3))
+    found = good(agent(gpu=gpus, exclude_gpus=["GPU-3"], rack="r7", attributes={"zone": "a"}))
     told = variables(found, AGENT)
     assert told["MESOS_RESOURCES"] == "cpus:15;mem:62976;disk:494880;ports:[31000-32000];gpus:2"
     assert told["MESOS_NVIDIA_GPU_DEVICES"] == "0,2"
@@ -59,7 +59,7 @@ def test_an_agent_gives_out_the_healthy_cards_of_its_facts():
     assert found["gpus"] == 2
 
 
-def test_a_host_without_cards_gets_nothing_that_has_to_do_with_any():
+def test_a_host_without_gpus_gets_nothing_that_has_to_do_with_any():
     told = file(good(agent()), AGENT)["content"].lower()
     assert "gpus" not in told
     assert "nvidia" not in told
@@ -71,16 +71,16 @@ def test_a_reserve_that_a_template_made_is_a_number():
     assert told["MESOS_RESOURCES"].startswith("cpus:15;mem:62976;disk:494880;")
 
 
-def test_an_agent_whose_operator_keeps_the_cards_looks_for_none():
+def test_an_agent_whose_operator_keeps_the_gpus_looks_for_none():
     told = variables(good(agent(gpu=gpu(gpu_device(0)), gpus="none")), AGENT)
     assert told["MESOS_RESOURCES"].endswith(";gpus:0")
     assert "gpu/nvidia" not in told["MESOS_ISOLATION"]
 
 
-def test_a_card_that_is_gone_after_a_boot_changes_no_attribute():
+def test_a_gpu_that_is_gone_after_a_boot_changes_no_attribute():
     four = variables(good(agent(gpu=gpu(*[gpu_device(number) for number in range(4)]))), AGENT)
     three = gpu(*[gpu_device(number) for number in range(3)])
-    # As the exchange of the list leaves it, which is what a host goes through whose card is gone.
+    # As the exchange of the list leaves it, which is what a host goes through whose GPU is gone.
     exchanged = {**four, "BAREMETAL_GPU_UUIDS": "GPU-0,GPU-1,GPU-2", "MESOS_NVIDIA_GPU_DEVICES": "0,1,2"}
     exchanged["MESOS_RESOURCES"] = four["MESOS_RESOURCES"].replace("gpus:4", "gpus:3")
     registered = node(environment=exchanged, agent_id="S1", running=True)
@@ -93,9 +93,9 @@ def test_a_card_that_is_gone_after_a_boot_changes_no_attribute():
     assert "gpu_count_class:2" in variables(good(drained), AGENT)["MESOS_ATTRIBUTES"]
 
 
-def test_cards_that_do_not_answer_are_not_taken_for_none():
+def test_gpus_that_do_not_answer_are_not_taken_for_none():
     silent = {**gpu(gpu_device(0)), "devices": []}
-    assert "has 1 cards, and none answers" in refused(agent(gpu=silent))
+    assert "has 1 GPUs, and none answers" in refused(agent(gpu=silent))
     assert plan(agent(gpu=silent, gpus="none"))["problems"] == []
 
 

@@ -64,7 +64,7 @@ def host(tmp_path):
     cluster.stop()
 
 
-def test_the_master_shows_exactly_the_healthy_cards_and_the_attributes(host):
+def test_the_master_shows_exactly_the_healthy_gpus_and_the_attributes(host):
     feed = allocatable.feed(facts(4), health(4, 1), site={"rack": "r 1"})
     host.start(feed, "ok,GPU is lost,ok,ok")
     row = host.cluster.registered("gpu1")
@@ -80,19 +80,19 @@ def test_the_master_shows_exactly_the_healthy_cards_and_the_attributes(host):
     }
 
 
-def test_a_host_without_cards_registers_without_a_trace_of_gpus(host):
+def test_a_host_without_gpus_registers_without_a_trace_of_gpus(host):
     host.start(allocatable.feed({"pci": [], "devices": [], "topology": None}), "")
     row = host.cluster.registered("gpu1")
     assert (row["resources"]["gpus"], row["attributes"]) == (0, {})
 
 
-def test_a_host_whose_last_card_fails_still_starts(host):
+def test_a_host_whose_last_gpu_fails_still_starts(host):
     host.start(allocatable.feed(facts(1), health(1, 0)), "GPU is lost")
     row = host.cluster.registered("gpu1")
     assert (row["resources"]["gpus"], row["attributes"]["gpu_model"]) == (0, "a100-sxm4-40gb")
 
 
-def test_one_card_fewer_is_refused_with_the_old_checkpoint_and_taken_without_it(host):
+def test_one_gpu_fewer_is_refused_with_the_old_checkpoint_and_taken_without_it(host):
     host.start(allocatable.feed(facts(2), health(2)), "ok,ok")
     old = host.cluster.registered("gpu1")
     # The master has it before it knows that itself.

@@ -26,7 +26,7 @@ def feed(*indices: int, left_out: int = 0, **attributes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_host_with_cards_gets_their_count_their_indices_and_the_isolators():
+def test_a_host_with_gpus_gets_their_count_their_indices_and_the_isolators():
     settings = mesos_render.agent_settings(feed(5, 0, 2, gpu_model="a100", gpu_memory_gib=40), CAPACITY)
     assert settings == {
         "attributes": "gpu_memory_gib:40;gpu_model:a100",
@@ -40,7 +40,7 @@ def test_a_host_with_cards_gets_their_count_their_indices_and_the_isolators():
     assert mesos_flags.problems("agent", everything, flags) == []
 
 
-def test_the_isolator_of_the_cards_is_behind_those_that_it_needs_whatever_was_listed():
+def test_the_isolator_of_the_gpus_is_behind_those_that_it_needs_whatever_was_listed():
     listed = ["filesystem/linux", "gpu/nvidia", "disk/du"]
     settings = mesos_render.agent_settings(feed(0), CAPACITY, isolation=listed)
     assert settings["isolation"] == "filesystem/linux,disk/du,cgroups/devices,gpu/nvidia"
@@ -48,22 +48,22 @@ def test_the_isolator_of_the_cards_is_behind_those_that_it_needs_whatever_was_li
     assert mesos_render.agent_settings(feed(0), CAPACITY, isolation=in_order)["isolation"] == ",".join(in_order)
 
 
-def test_a_host_without_cards_gets_none_of_it():
+def test_a_host_without_gpus_gets_none_of_it():
     settings = mesos_render.agent_settings(feed(), CAPACITY)
     assert "gpu" not in json.dumps(settings)
     assert "nvidia_gpu_devices" not in settings
 
 
-def test_a_host_whose_cards_are_all_held_back_looks_for_none():
+def test_a_host_whose_gpus_are_all_held_back_looks_for_none():
     settings = mesos_render.agent_settings(feed(left_out=2), CAPACITY)
     assert settings["resources"].endswith(";gpus:0")
     assert "nvidia_gpu_devices" not in settings
 
 
-def test_cards_are_found_by_uuid_wherever_their_index_has_moved():
+def test_gpus_are_found_by_uuid_wherever_their_index_has_moved():
     today = [{"uuid": "GPU-b", "index": 0}, {"uuid": "GPU-a", "index": 3}]
     assert mesos_render.indices(["GPU-a", "GPU-b"], today) == [0, 3]
-    with pytest.raises(Refused, match=r"cards GPU-c are not on this host"):
+    with pytest.raises(Refused, match=r"GPUs GPU-c are not on this host"):
         mesos_render.indices(["GPU-c"], today)
 
 

@@ -11,8 +11,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import fra
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import links as placement_links
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.fragmentation import GPU, Kind
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.place import (
-    Card,
     Cluster,
+    Gpu,
     Node,
     Refused,
     Request,
@@ -43,11 +43,11 @@ DGX = placement_links.matrix(
 
 
 def node(name: str, gpus: int, cpus: int = 64, memory: int = 256000, model: str = "a100", **more) -> Node:
-    return Node(name, [Card(index, model=model) for index in range(gpus)], cpus * 1000, memory, **more)
+    return Node(name, [Gpu(index, model=model) for index in range(gpus)], cpus * 1000, memory, **more)
 
 
 def used(wanted: Node, *milli: int, cpus: int = 0) -> Node:
-    """The node after tasks took so much of its first cards."""
+    """The node after tasks took so much of its first GPUs."""
     for number, part in enumerate(milli):
         if part:
             wanted.take(Request(milli=part), [number])
@@ -122,7 +122,7 @@ SHARING = {
 @pytest.mark.parametrize(("used", "cpu"), [(2, 16000), (2, 92000), (3, 20000), (3, 84000), (4, 60000), (4, 80000)])
 def test_where_gpus_are_shared_a_whole_node_is_kept_for_who_takes_it_whole(used, cpu):
     """A node in use has room; the empty one is as much as the rare task with eight GPUs needs."""
-    part, whole = (Node(name, [Card(index) for index in range(8)], 96000, 10**6) for name in ("part", "whole"))
+    part, whole = (Node(name, [Gpu(index) for index in range(8)], 96000, 10**6) for name in ("part", "whole"))
     part.take(Request(used, GPU, 96000 - cpu), range(used))
     assert chosen([whole, part], Request(1, GPU, 8000), counts=SHARING)[0] == "part"
 
@@ -146,7 +146,7 @@ def test_where_none_is_shared_the_weights_are_the_frequencies():
         ((0, 5, 6), 2, {(5, 6)}),
     ],
 )
-def test_the_best_linked_cards_are_chosen(free, count, best):
+def test_the_best_linked_gpus_are_chosen(free, count, best):
     assert placement_links.best_set(DGX, tuple(free), count) in best
 
 
@@ -172,8 +172,8 @@ def test_a_refusal_counts_nodes_by_condition():
         used(node("full", 8), *[1000] * 8),
         node("none", 0),
         node("closed", 8, excluded="excluded by name"),
-        Node("sick", [Card(0, model="a100", excluded="health fatal")] * 4, 64000, 256000),
-        Node("unasked", [Card(index, model="a100") for index in range(4)], None, None),
+        Node("sick", [Gpu(0, model="a100", excluded="health fatal")] * 4, 64000, 256000),
+        Node("unasked", [Gpu(index, model="a100") for index in range(4)], None, None),
     ]
     with pytest.raises(Refused) as refused:
         Cluster(nodes).choose(Request(4, cpu=8000, memory_mib=1000, models=("a1*",)))
@@ -217,13 +217,13 @@ def test_a_choice_says_why():
 def test_a_task_that_ended_makes_room():
     cluster = Cluster([node("one", 1)])
     request = Request(1, cpu=1000)
-    found, cards = cluster.find(request) or pytest.fail("it does not fit")
-    cluster.start(found, request, cards)
+    found, gpus = cluster.find(request) or pytest.fail("it does not fit")
+    cluster.start(found, request, gpus)
     assert cluster.find(request) is None
-    cluster.end(found, request, cards)
-    assert cluster.find(request) == (found, cards)
+    cluster.end(found, request, gpus)
+    assert cluster.find(request) == (found, gpus)
     with pytest.raises(ValueError, match="1000 free"):
-        cluster.end(found, request, cards)
+        cluster.end(found, request, gpus)
 
 
 def test_usual_kinds_are_of_the_nodes():
@@ -234,13 +234,13 @@ def test_usual_kinds_are_of_the_nodes():
     }
 
 
-CARDS = st.builds(
-    Card,
+GPUS = st.builds(
+    Gpu,
     st.integers(0, 9),
     model=st.sampled_from(["a100", "t4"]),
     excluded=st.sampled_from(["", "", "", "health fatal", "in MIG mode"]),
 )
-SHAPES = st.lists(st.tuples(st.lists(CARDS, max_size=4), st.integers(0, 32000), st.integers(0, 9000)), max_size=5)
+SHAPES = st.lists(st.tuples(st.lists(GPUS, max_size=4), st.integers(0, 32000), st.integers(0, 9000)), max_size=5)
 REQUESTS = st.tuples(st.integers(0, 4), st.integers(1, 999), st.integers(0, 9000), st.integers(0, 3000)).map(
     # Of those with one GPU, half want a part of one, of a certain model.
     lambda drawn: (
@@ -255,7 +255,7 @@ STEPS = st.lists(st.one_of(REQUESTS, st.integers(0, 99)), max_size=20)
 
 def play(shapes, steps, policy) -> list:
     """Where each request goes; the conditions that hold after every step are checked by the way."""
-    nodes = [Node(f"n{number}", cards, cpu, memory) for number, (cards, cpu, memory) in enumerate(shapes)]
+    nodes = [Node(f"n{number}", gpus, cpu, memory) for number, (gpus, cpu, memory) in enumerate(shapes)]
     cluster, running, went = Cluster(nodes, policy, seed=7), [], []
     for step in steps:
         if isinstance(step, int):
@@ -267,12 +267,12 @@ def play(shapes, steps, policy) -> list:
         if found is None:
             assert not any(fits(other, step) for other in nodes)
             continue
-        where, cards = found
-        assert len(set(cards)) == step.gpus
-        assert not any(where.cards[number].excluded for number in cards)
-        assert all(step.allows(where.cards[number]) for number in cards)
-        cluster.start(where, step, cards)
-        running.append((where, step, cards))
+        where, gpus = found
+        assert len(set(gpus)) == step.gpus
+        assert not any(where.gpus[number].excluded for number in gpus)
+        assert all(step.allows(where.gpus[number]) for number in gpus)
+        cluster.start(where, step, gpus)
+        running.append((where, step, gpus))
         held(nodes, shapes, running)
     return went
 
@@ -280,20 +280,20 @@ def play(shapes, steps, policy) -> list:
 def fits(where: Node, request: Request) -> bool:
     """Whether there is room, worked out without the product."""
     room = [
-        card
-        for card, free in zip(where.cards, where.free, strict=True)
-        if not card.excluded and free >= request.milli and (not request.models or card.model == "a100")
+        gpu
+        for gpu, free in zip(where.gpus, where.free, strict=True)
+        if not gpu.excluded and free >= request.milli and (not request.models or gpu.model == "a100")
     ]
     return where.cpu >= request.cpu and where.memory_mib >= request.memory_mib and len(room) >= request.gpus
 
 
 def held(nodes, shapes, running) -> None:
     """No node has given more than it had."""
-    for where, (cards, cpu, memory) in zip(nodes, shapes, strict=True):
+    for where, (gpus, cpu, memory) in zip(nodes, shapes, strict=True):
         tasks = [(request, places) for other, request, places in running if other is where]
         assert sum(request.cpu for request, _places in tasks) == cpu - where.cpu <= cpu
         assert sum(request.memory_mib for request, _places in tasks) <= memory
-        for number in range(len(cards)):
+        for number in range(len(gpus)):
             assert sum(request.milli for request, places in tasks if number in places) <= 1000
 
 
