@@ -297,7 +297,9 @@ def apply(
                 kept.update(_still_replaced(before, path))
             else:
                 # Also where somebody has changed what was ours: theirs is what comes back.
-                kept.update(overwritten(result, path, value))
+                # What had given way to a table of ours has not been put back where a value takes its place.
+                free = {path: before[path]} if path in before and not has(result, path) else {}
+                kept.update(overwritten(result, path, value) or free)
     return merge(result, values, lists), claimed, kept
 
 

@@ -303,7 +303,7 @@ def gather(
             raise CannotTell(f"{required} is not there; start baremetal-gpu-device-nodes.service")
     for gpu in gpus:
         drm = os.listdir(path) if os.path.isdir(path := below(root, f"sys/bus/pci/devices/{gpu.address}/drm")) else []
-        nodes = [f"/dev/dri/{name}" for name in sorted(drm) if re.match(r"^(GPU|renderD)\d+$", name)]
+        nodes = [f"/dev/dri/{name}" for name in sorted(drm) if re.match(r"^(card|renderD)\d+$", name)]
         found.drm_nodes[gpu.index] = [path for path in nodes if _is_device(root, path)]
 
     cache = parse_ldconfig(read_cache(root))

@@ -39,8 +39,9 @@ class Problem:
         return f"{self.sentence()} {TO_DO}{self.remedy}" if self.remedy else self.sentence(stop="")
 
     def sentence(self, stop: str = ".") -> str:
-        """The cause, with the evidence in brackets where it is short and not named in the cause."""
-        shown = self.evidence and len(self.evidence) <= EVIDENCE_IN_TEXT and self.evidence not in self.cause
+        """The cause, with the evidence in brackets where it is short and not named anyway."""
+        named = self.evidence in f"{self.cause} {self.remedy}"
+        shown = self.evidence and len(self.evidence) <= EVIDENCE_IN_TEXT and not named
         text = f"{self.cause.rstrip('.')} [{self.evidence}]" if shown else self.cause
         return text if text.endswith((".", "!", "?", ":")) else f"{text}{stop}"
 

@@ -47,7 +47,7 @@ def test_the_exit_code_is_the_verdict(host, change, code, word):
 
 
 def test_the_table_shows_evidence_and_remedy(host):
-    host.change("ecc_volatile", gpu=1, uncorrected=7)
+    host.change("ecc_volatile", device=1, uncorrected=7)
     lines = run.invoke(app, ["probe"]).output.splitlines()
     assert [line.split()[3] for line in lines[2:4]] == ["ok", "fatal"]
     text = "\n".join(lines)

@@ -134,8 +134,8 @@ class Host:
     def read(self, key: str, value: Any, gpu: int = 0) -> None:
         self.devices[gpu]["readings"][key] = {"value": value}
 
-    def change(self, key: str, gpu: int = 0, **parts: Any) -> None:
-        self.devices[gpu]["readings"][key]["value"].update(parts)
+    def change(self, key: str, device: int = 0, **parts: Any) -> None:
+        self.devices[device]["readings"][key]["value"].update(parts)
 
     def lose(self, gpu: int = 0, code: int = 15) -> None:
         """NVML answers to every question about the GPU with this code, and gives no handle."""

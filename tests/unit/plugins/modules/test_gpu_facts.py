@@ -87,8 +87,8 @@ def test_what_cannot_be_reached_is_a_problem(capsys, monkeypatch):
     monkeypatch.setattr(gpu_preflight_info.gather, "packages", lambda root, run: {})
     answer = run(gpu_preflight_info, capsys, arguments)
     (row,) = [row for row in answer["problems"] if row["code"] == "unreachable"]
-    assert row["value"] == "http://127.0.0.1:1/"
-    assert row["message"].endswith("[Errno 111] Connection refused")
+    assert row["evidence"] == "http://127.0.0.1:1/"
+    assert row["cause"].endswith("[Errno 111] Connection refused")
     accepted = run(gpu_preflight_info, capsys, {**arguments, "accept": ["unreachable"]})
     assert "unreachable" in [row["code"] for row in accepted["cautions"]]
 
@@ -172,7 +172,7 @@ def test_what_is_set_for_the_roles_is_judged_with_all_else(play):
     arguments = {"from_variables": True, "variables": {"nvidia_driver_branch": "latest"}}
     shown = play("gpu_preflight_info", "-a", json.dumps(arguments), "-e", json.dumps(given))
     told = yaml.safe_load(shown.partition("=>")[2])
-    values = [row["value"] for row in told["problems"] if row["code"] == "variable"]
+    values = [row["evidence"] for row in told["problems"] if row["code"] == "variable"]
     assert sorted(values) == ["latest", "sometimes"]
     assert "one of: on_change, always, never [sometimes]" in told["report"]
 

@@ -35,7 +35,7 @@ def test_it_answers_on_any_machine(capsys, check_mode):
 
 
 def test_a_sick_gpu_does_not_fail_the_module(capsys, host):
-    host.change("remapped_rows", gpu=1, failure=True)
+    host.change("remapped_rows", device=1, failure=True)
     answer = run(capsys, {"kernel_log": False})
     assert answer["rc"] == 0
     assert answer["health"]["verdict"] == "fatal"
@@ -96,7 +96,7 @@ def test_a_look_finds_nothing_well_that_the_agent_does_not(capsys, host, monkeyp
 
 
 def test_what_a_look_finds_wrong_stays_wrong_whatever_the_agent_says(capsys, host, monkeypatch):
-    host.change("remapped_rows", gpu=1, failure=True)
+    host.change("remapped_rows", device=1, failure=True)
     agent_says(monkeypatch, "ok", ["ok", "ok"])
     answer = run(capsys, {"kernel_log": False})
     assert (answer["health"]["verdict"], answer["agent"]["verdict"]) == ("fatal", "ok")

@@ -76,7 +76,7 @@ def sick() -> Host:
     host.xid(79)
     host.xid(31, gpu=1)
     host.xid(63, gpu=1)
-    host.change("pcie", gpu=1, width=8)
+    host.change("pcie", device=1, width=8)
     host.read("temperature_c", 99)
     host.look(2)
     return host
@@ -321,7 +321,7 @@ def test_a_configuration_that_cannot_be_followed_is_named_by_every_command(tmp_p
     path.write_text(text)
     for command in ("status", "agent", "look", "order"):
         assert agent_command.main(["--config", str(path), command]) == 1
-        assert capsys.readouterr().err.startswith(f"gpuops: {path} ")
+        assert capsys.readouterr().err.startswith(f"gpu-agent: {path} ")
     # Ansible gathers facts of every host, and one with a broken file is not to stop it.
     assert agent_command.main(["--config", str(path), "fact"]) == 0
     told = json.loads(capsys.readouterr().out)

@@ -73,7 +73,7 @@ def test_what_a_gpu_does_not_have_has_no_series():
 
 def test_labels_are_escaped():
     host = Host()
-    host.devices[0]["name"] = 'A "gpu"\\'
+    host.devices[0]["name"] = 'A "GPU"\\'
     assert 'model="A \\"GPU\\"\\\\"' in text(host)
 
 

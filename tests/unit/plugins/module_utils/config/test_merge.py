@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.config import merge
@@ -110,6 +110,7 @@ def test_what_was_put_in_and_is_withdrawn_leaves_what_was_there(data, wanted, li
 
 
 @given(documents, documents, documents, st.sampled_from(["replace", "union"]))
+@example({"a": None}, {"a": {"a": None}}, {"a": None}, "replace")
 def test_a_changed_wish_ends_as_if_it_had_been_the_only_one(data, first, second, lists):
     if not fits(data, first) or not fits(data, second):
         return

@@ -77,9 +77,9 @@ def debian(fake_host):
     fake_host.write(f"usr/lib/firmware/nvidia/{VERSION}/gsp_tu10x.bin", "")
     fake_host.write("usr/lib/firmware/nvidia/535.1.1/gsp_tu10x.bin", "")
     fake_host.write("run/nvidia-persistenced/socket", "")
-    for node in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia1", "dri/gpu1", "dri/renderD128"):
+    for node in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia0", "nvidia1", "dri/card1", "dri/renderD128"):
         fake_host.write(f"dev/{node}", "")
-    (fake_host.root / "sys/bus/pci/devices/0000:af:00.0/drm/gpu1").mkdir(parents=True)
+    (fake_host.root / "sys/bus/pci/devices/0000:af:00.0/drm/card1").mkdir(parents=True)
     (fake_host.root / "sys/bus/pci/devices/0000:af:00.0/drm/renderD128").mkdir(parents=True)
     return fake_host
 
@@ -96,7 +96,7 @@ def test_the_gpus_have_their_index_and_uuid_and_there_is_all(debian):
     spec = cdi.build(gather(debian))
     assert [device["name"] for device in spec["devices"]] == ["0", UUIDS[0], "1", UUIDS[1], "all"]
     assert edits_of(spec, "0") == edits_of(spec, UUIDS[0]) == {"deviceNodes": [{"path": "/dev/nvidia0"}]}
-    second = [{"path": path} for path in ("/dev/nvidia1", "/dev/dri/gpu1", "/dev/dri/renderD128")]
+    second = [{"path": path} for path in ("/dev/nvidia1", "/dev/dri/card1", "/dev/dri/renderD128")]
     assert edits_of(spec, "1")["deviceNodes"] == second
     assert edits_of(spec, "all")["deviceNodes"] == [{"path": "/dev/nvidia0"}, *second]
     assert cdi.validate(spec) == []
@@ -281,7 +281,7 @@ def test_the_same_as_options_for_an_engine_without_cdi(debian):
     pairs = list(zip(arguments[::2], arguments[1::2], strict=True))
     assert [value for option, value in pairs if option == "--device"] == [
         "/dev/nvidia1",
-        "/dev/dri/gpu1",
+        "/dev/dri/card1",
         "/dev/dri/renderD128",
         "/dev/nvidiactl",
         "/dev/nvidia-uvm",

@@ -170,13 +170,13 @@ def test_words_for_a_toolkit_nobody_knows():
 @pytest.mark.parametrize(
     ("name", "branch", "flavour", "words"),
     [
-        ("blackwell", 580, "proprietary", "the proprietary kernel modules do not drive GPU (Blackwell)"),
-        ("volta", 550, "open", "the open kernel modules do not drive GPU (Volta)"),
+        ("blackwell", 580, "proprietary", "the proprietary kernel modules do not drive Some GPU (Blackwell)"),
+        ("volta", 550, "open", "the open kernel modules do not drive Some GPU (Volta)"),
         ("ampere", 470, "open", "there are no open kernel modules in branch 470: 515 is the first with them"),
     ],
 )
 def test_words_for_a_flavour(name, branch, flavour, words):
-    gpu = {"kind": "gpu", "architecture": name, "model": "Gpu", "device": "0000"}
+    gpu = {"kind": "gpu", "architecture": name, "model": "Some GPU", "device": "0000"}
     (row,) = compatibility.check([gpu], branch, flavour)
     assert row["cause"] == words
 

@@ -153,8 +153,8 @@ def test_another_tree_has_a_boot_of_its_own(host: FakeHost, monkeypatch: pytest.
 
 
 def test_the_agents_unit_tells_it() -> None:
-    unit = (Path(__file__).parents[5] / "roles/gpu_agent/vars/main.yml").read_text()
-    assert f"\n  {boot.UNIT_LINE}\n" in unit
+    unit = (Path(__file__).parents[5] / "roles/gpu_agent/templates/baremetal-gpu-agent.service.j2").read_text()
+    assert f"\n{boot.UNIT_LINE}\n" in unit
 
 
 # --- what the site says -----------------------------------------------------------------------------------------------

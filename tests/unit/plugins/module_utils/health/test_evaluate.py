@@ -371,7 +371,7 @@ def test_garbage_for_a_reading_stops_nothing(key, garbage):
     host = Host(gpus=2)
     host.look(2)
     host.read(key, garbage)
-    host.change("ecc_volatile", gpu=1, uncorrected=4)
+    host.change("ecc_volatile", device=1, uncorrected=4)
     host.look(3)
     assert host.codes(1) == ["ecc_uncorrected"]
 

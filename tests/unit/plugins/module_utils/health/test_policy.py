@@ -67,7 +67,7 @@ def test_only_what_the_site_gives_differs():
         ({"xids": {31: {"acton": "none"}}}, "xids.31.acton is not known: use one of verdict, action"),
         ({"expected": {"gpus": "8"}}, "expected.gpus is '8': give a whole number of 0 or more"),
         ({"expected": {"mig": "off"}}, "expected.mig is 'off': give true or false"),
-        ({"expected": {"gpus": 8}}, "expected.gpus is not known: use one of gpus, mig, persistence_mode"),
+        ({"expected": {"nodes": 8}}, "expected.nodes is not known: use one of gpus, mig, persistence_mode"),
     ],
 )
 def test_what_is_wrong_is_named_with_value_and_remedy(site, said):

@@ -73,12 +73,12 @@ class Storm(RuleBasedStateMachine):
     @rule(gpu=GPU, code=st.sampled_from(sorted(READ_FAULTS)), bad=st.booleans())
     def a_reading_changes(self, gpu: int, code: str, bad: bool) -> None:
         key, sick, well = READ_FAULTS[code]
-        self.host.change(key, gpu=gpu, **(sick if bad else well))
+        self.host.change(key, device=gpu, **(sick if bad else well))
         (self.read[gpu].add if bad else self.read[gpu].discard)(code)
 
     @rule(gpu=GPU, bad=st.booleans())
     def the_width_of_a_link_changes(self, gpu: int, bad: bool) -> None:
-        self.host.change("pcie", gpu=gpu, width=8 if bad else 16)
+        self.host.change("pcie", device=gpu, width=8 if bad else 16)
         self.narrow[gpu] = bad
 
     @rule(seconds=st.floats(-1e9, 1e9, allow_nan=False))

@@ -109,10 +109,12 @@ def test_a_reconciler_with_another_zookeeper_is_a_problem_before_anything_is_rea
     plan = desired(params(peers), {}, peers)
     assert not plan.parts["uses_site"]
     assert plan.desired == {}
-    assert [str(problem) for problem in plan.problems] == [
-        "gpu_reconciler_zookeeper_servers or gpu_reconciler_zookeeper_user is given for master, and "
-        "gpu_agent_zookeeper_servers is not given here. To do: give gpu_agent_zookeeper_servers, "
-        "gpu_agent_zookeeper_user and gpu_agent_zookeeper_password too"
+    assert [(problem.cause, problem.remedy) for problem in plan.problems] == [
+        (
+            "gpu_reconciler_zookeeper_servers or gpu_reconciler_zookeeper_user is given for master, and "
+            "gpu_agent_zookeeper_servers is not given here",
+            "give gpu_agent_zookeeper_servers, gpu_agent_zookeeper_user and gpu_agent_zookeeper_password too",
+        )
     ]
     assert not desired(params(peers, state="absent"), {}, peers).problems
     assert not desired(params(peers, zookeeper_servers=["zk1:2181"]), {}, peers).problems
