@@ -92,7 +92,7 @@ author:
 EXAMPLES = r"""
 - name: Query every GPU
   baremetal.gpu.gpu_query:
-  register: GPUs
+  register: query
 
 - name: Query every GPU, also in containers
   baremetal.gpu.gpu_query:
@@ -100,8 +100,8 @@ EXAMPLES = r"""
 
 - name: Stop where a GPU does not compute
   ansible.builtin.assert:
-    that: GPUs.ok
-    fail_msg: "{{ GPUs.causes | map(attribute='text') | join('; ') }}"
+    that: query.ok
+    fail_msg: "{{ query.causes | map(attribute='text') | join('; ') }}"
 """
 
 RETURN = r"""

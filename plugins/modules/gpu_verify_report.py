@@ -56,12 +56,12 @@ EXAMPLES = r"""
 
 - name: Ask CUDA
   baremetal.gpu.gpu_query:
-  register: GPUs
+  register: query
 
 - name: Judge the host
   baremetal.gpu.gpu_verify_report:
     facts: "{{ ansible_facts['gpu'] }}"
-    query: "{{ GPUs }}"
+    query: "{{ query }}"
     directory: /var/tmp/reports
 """
 

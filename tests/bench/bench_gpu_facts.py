@@ -56,13 +56,13 @@ XML = f"""{MODULE}
 import subprocess
 import xml.etree.ElementTree as tree
 told = subprocess.run([sys.argv[1], "-q", "-x"], check=True, capture_output=True).stdout
-GPUs = []
-for index, GPU in enumerate(tree.fromstring(told).iter("gpu")):
+gpus = []
+for index, gpu in enumerate(tree.fromstring(told).iter("gpu")):
     def text(path):
-        value = GPU.findtext(path)
+        value = gpu.findtext(path)
         return None if value in (None, "N/A") else value
-    GPUs.append({{
-        "index": index, "uuid": text("uuid"), "minor": text("minor_number"), "pci_address": GPU.get("id"),
+    gpus.append({{
+        "index": index, "uuid": text("uuid"), "minor": text("minor_number"), "pci_address": gpu.get("id"),
         "name": text("product_name"), "architecture": text("product_architecture"), "serial": text("serial"),
         "memory_mib": text("fb_memory_usage/total"),
         "ecc": [text("ecc_mode/current_ecc"), text("ecc_mode/pending_ecc")],
@@ -71,9 +71,9 @@ for index, GPU in enumerate(tree.fromstring(told).iter("gpu")):
             "pcie_gen/current_link_gen", "pcie_gen/max_link_gen", "link_widths/current_link_width",
             "link_widths/max_link_width")],
         "uncorrected": text("ecc_errors/volatile/dram_uncorrectable"),
-        "processes": len(GPU.findall("processes/process_info")),
+        "processes": len(gpu.findall("processes/process_info")),
     }})
-json.dump(GPUs, sys.stdout)
+json.dump(gpus, sys.stdout)
 """
 
 

@@ -57,7 +57,7 @@ FILES = {
     ),
     "/etc/initramfs-tools/hooks/lab": (
         "#!/bin/sh\n"
-        "# What Debian's own MODULES=most would take: the disk's driver, and every driver of a display GPU.\n"
+        "# What Debian's own MODULES=most would take: the disk's driver, and every driver of a display.\n"
         '[ "$1" = prereqs ] && exit 0\n'
         ". /usr/share/initramfs-tools/hook-functions\n"
         "manual_add_modules virtio_pci virtio_blk ext4 nouveau\n"

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import stages
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import GPU_ABSENT, GPU_PRESENT, STAGES, Stage
 from tests.unit.project.tree import load_yaml, tracked
 
@@ -216,11 +215,6 @@ def test_stages_go_to_the_hosts_that_the_list_says() -> None:
     broken = [{**play, "hosts": "gpu_absent"} for play in read("parts/verify.yml")]
     found = differences(lambda path: broken if path == "parts/verify.yml" else read(path))
     assert found == ["playbooks/site.yml: stage verify has hosts of ['gpu_absent']"]
-
-
-def test_plays_that_only_prepare_are_plays_of_the_site() -> None:
-    plays = {play["name"] for path in ("preflight.yml", "node.yml") for play in read(path)}
-    assert set(progress.QUIET_PLAYS) <= plays
 
 
 def test_short_titles_are_short_and_all_different() -> None:
