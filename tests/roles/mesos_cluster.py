@@ -60,7 +60,7 @@ class Site:
             "mesos_common_tls_path": str(self.certificates),
             "mesos_agent_rack": "r1",
             "mesos_agent_reserve": {"cpus": 0.5, "mem": 256, "disk": 1024},
-            "zookeeper_wait": 90,
+            "zookeeper_ready_timeout": 90,
             "zookeeper_chroots": [
                 {"path": "/mesos", "user": "mesos", "password": self.passwords["mesos"], "everyone": "read"},
                 {"path": "/marathon", "user": "marathon", "password": self.passwords["marathon"]},
@@ -69,9 +69,9 @@ class Site:
             "mesos_common_zookeeper_password": self.passwords["mesos"],
             "marathon_zookeeper_user": "marathon",
             "marathon_zookeeper_password": self.passwords["marathon"],
-            "mesos_master_wait": 90,
-            "mesos_agent_wait": 60,
-            "marathon_wait": 90,
+            "mesos_master_ready_timeout": 90,
+            "mesos_agent_ready_timeout": 60,
+            "marathon_ready_timeout": 90,
         }
 
     def groups(self, **members: tuple[str, ...]) -> str:

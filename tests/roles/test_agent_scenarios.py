@@ -27,8 +27,8 @@ FAULTS = generate.FAULTS
 SETTINGS: dict[str, Any] = {
     "gpu_agent_interval": 1,
     "gpu_agent_slow_interval": 2,
-    "gpu_agent_deadline": 3,
-    "gpu_agent_start_deadline": 3,
+    "gpu_agent_look_timeout": 3,
+    "gpu_agent_first_look_timeout": 3,
     "gpu_agent_policy": {
         "expected": {"gpus": 2},
         "thresholds": {"share_bad_s": 2, "share_window_s": 60},

@@ -152,7 +152,7 @@ def test_a_cluster_that_is_not_well_is_named_and_its_clients_left_alone(site: Si
     more = [{**user, "size": "120M"} for user in HOMES["cephfs_homes_users"]]
     ssh("st1", "sudo ceph osd set noscrub 2>/dev/null")
     try:
-        play = site.run(ceph_mds_wait=10, cephfs_homes_users=more)
+        play = site.run(ceph_mds_ready_timeout=10, cephfs_homes_users=more)
     finally:
         ssh("st1", "sudo ceph osd unset noscrub 2>/dev/null")
     assert "noscrub" in " ".join(play.failures["st1"])
@@ -221,7 +221,7 @@ def test_clients_are_left_alone_too_where_a_monitors_host_was_refused_before(sit
     ssh("st1", "sudo ceph osd set noscrub 2>/dev/null")
     try:
         # Its disks are refused, so the run goes on without st1.
-        play = site.run(ceph_mds_wait=10, cephfs_homes_users=more, ceph_osd_devices=with_held_disks(site))
+        play = site.run(ceph_mds_ready_timeout=10, cephfs_homes_users=more, ceph_osd_devices=with_held_disks(site))
     finally:
         ssh("st1", "sudo ceph osd unset noscrub 2>/dev/null")
     (said,) = play.failures[CLIENT]

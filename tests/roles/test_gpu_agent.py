@@ -101,7 +101,7 @@ def test_an_applications_own_xid_is_counted_and_no_fault(role: Role) -> None:
 
 def test_a_gpu_that_hangs_is_a_finding_and_no_hang(role: Role) -> None:
     scenario = json.loads(on_host("cat /opt/baremetal-gpu-simulators/scenario.json"))
-    role.converge({**WANTED, "gpu_agent_deadline": 3, "gpu_agent_start_deadline": 3})
+    role.converge({**WANTED, "gpu_agent_look_timeout": 3, "gpu_agent_first_look_timeout": 3})
     pid = running()
     set_scenario({**scenario, "faults": [{"call": "nvmlDeviceGetPower*", "device": 1, "hang": True}]})
     until(lambda: verdicts() == ["ok", "fatal"])
@@ -226,7 +226,7 @@ def test_the_unit_may_do_little(role: Role) -> None:
 
 
 def test_what_would_change_is_announced_and_nothing_is_done(role: Role) -> None:
-    settled = {**WANTED, "gpu_agent_deadline": 3, "gpu_agent_start_deadline": 3}
+    settled = {**WANTED, "gpu_agent_look_timeout": 3, "gpu_agent_first_look_timeout": 3}
     before, pid = on_host("cat /etc/baremetal-gpu/agent.json"), running()
     play = role.run({**settled, "gpu_agent_interval": 7}, options="--check --diff")
     assert play.rc == 0, play.tail()

@@ -116,7 +116,7 @@ def test_a_run_with_an_agent_that_no_master_takes_is_not_green(site: Site) -> No
     call = {"type": "MARK_AGENT_GONE", "mark_agent_gone": {"agent_id": {"value": agent}}}
     site.ask(leader, 5050, "/api/v1", "operator", call)
     until(lambda: BARE not in site.agents())
-    play = site.run("--tags mesos_agent", limit=BARE, mesos_agent_wait=15)
+    play = site.run("--tags mesos_agent", limit=BARE, mesos_agent_ready_timeout=15)
     assert "the agent does not do its work" in " ".join(play.failures[BARE])
     ssh(BARE, "sudo rm /var/lib/mesos/agent/meta/slaves/latest")
     play = site.run("--tags mesos_agent", limit=BARE)
@@ -338,7 +338,7 @@ def test_a_master_that_does_not_come_back_stops_what_comes_after(site: Site) -> 
     before = processes()
     ssh(BARE, "sudo chmod a-x /usr/sbin/mesos-master && sudo systemctl stop mesos-master")
     try:
-        play = site.run(mesos_master_flags={"max_agent_ping_timeouts": 7}, mesos_master_wait=10)
+        play = site.run(mesos_master_flags={"max_agent_ping_timeouts": 7}, mesos_master_ready_timeout=10)
     finally:
         ssh(BARE, "sudo chmod a+x /usr/sbin/mesos-master")
     assert play.rc != 0

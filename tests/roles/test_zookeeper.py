@@ -225,7 +225,7 @@ def test_a_server_that_does_not_come_back_stops_the_others_from_being_restarted(
     ensemble: dict[str, str], base: Path
 ) -> None:
     before = started()
-    play = scheduler(base, *MACHINES, zookeeper_jvm_flags=["-XX:NoSuchFlag"], zookeeper_wait=15)
+    play = scheduler(base, *MACHINES, zookeeper_jvm_flags=["-XX:NoSuchFlag"], zookeeper_ready_timeout=15)
     after = started()
     touched = [name for name in MACHINES if before[name] != after[name]]
     assert len(touched) == 1

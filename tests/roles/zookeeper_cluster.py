@@ -32,7 +32,7 @@ def scheduler(base: Path, *names: str, options: str = "", **variables: Any) -> P
     return run_playbook(
         "scheduler.yml",
         limit=",".join(MACHINES),
-        extra_vars={"zookeeper_wait": 60, **variables},
+        extra_vars={"zookeeper_ready_timeout": 60, **variables},
         options=f"{group(base, *names)} {options}",
     )
 

@@ -63,7 +63,8 @@ def _settings(params: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, 
     return {
         "kernel": method == "kernel" or (method == "auto" and can_mount),
         "automount": automount == "yes" or (automount == "auto" and facts["automount"]),
-        **{key: params[key] for key in ("set", "filesystem", "monitors", "fsid", "ms_mode", "timeout", "wait")},
+        **{key: params[key] for key in ("set", "filesystem", "monitors", "fsid", "ms_mode", "timeout")},
+        "wait": params["ready_timeout"],
     }
 
 

@@ -122,13 +122,13 @@ def _problems(params: Params, publishing: Publishing) -> Iterator[Problem]:
         return Problem("wrong_setting", name, cause, str(params.get(name.removeprefix("gpu_agent_"), "")), remedy)
 
     interval, slow = params["interval"], params["slow_interval"]
-    deadline, start = params["deadline"], params["start_deadline"]
+    deadline, start = params["look_timeout"], params["first_look_timeout"]
     if not (interval > 0 and slow >= interval and deadline > 0 and start >= deadline):
         yield problem(
             "gpu_agent_interval",
-            f"gpu_agent_interval ({interval}), gpu_agent_slow_interval ({slow}), gpu_agent_deadline ({deadline}), "
-            f"gpu_agent_start_deadline ({start}) are seconds above 0, the slow interval is at least the interval, and "
-            "the deadline of the start is at least the deadline",
+            f"gpu_agent_interval ({interval}), gpu_agent_slow_interval ({slow}), gpu_agent_look_timeout ({deadline}), "
+            f"gpu_agent_first_look_timeout ({start}) are seconds above 0, the slow interval is at least the interval, "
+            "and the timeout of the first look is at least that of the others",
             "correct the one that is too small",
         )
     if not all(re.match(r"[^:\s]+:[0-9]+$", server) for server in publishing.servers):
@@ -170,10 +170,10 @@ def _problems(params: Params, publishing: Publishing) -> Iterator[Problem]:
             "anybody who reaches ZooKeeper could give them",
             "give gpu_agent_zookeeper_user and gpu_agent_zookeeper_password",
         )
-    if params["zookeeper_session"] < 4:
+    if params["zookeeper_session_timeout"] < 4:
         yield problem(
-            "gpu_agent_zookeeper_session",
-            f"gpu_agent_zookeeper_session ({params['zookeeper_session']}) is at least 4",
+            "gpu_agent_zookeeper_session_timeout",
+            f"gpu_agent_zookeeper_session_timeout ({params['zookeeper_session_timeout']}) is at least 4",
             "give 4 or more",
         )
     if orders and not publishing.servers:
@@ -268,8 +268,8 @@ def _config(params: Params, publishing: Publishing, obeys: bool) -> Document:
             "kernel_log": params["kernel_log"],
             "interval_s": params["interval"],
             "slow_interval_s": params["slow_interval"],
-            "deadline_s": params["deadline"],
-            "start_deadline_s": params["start_deadline"],
+            "deadline_s": params["look_timeout"],
+            "start_deadline_s": params["first_look_timeout"],
             "policy": params["policy"],
         },
         "textfile": _textfile(params),
@@ -280,8 +280,8 @@ def _config(params: Params, publishing: Publishing, obeys: bool) -> Document:
             "host": params["host"],
             "path": publishing.path,
             "credentials": CREDENTIALS if publishing.logs_in else None,
-            "session_s": params["zookeeper_session"],
-            "silent_s": max(90, params["interval"] * 4 + params["start_deadline"]),
+            "session_s": params["zookeeper_session_timeout"],
+            "silent_s": max(90, params["interval"] * 4 + params["first_look_timeout"]),
         }
         config["mesos"] = {
             "unit": params["mesos_unit"],

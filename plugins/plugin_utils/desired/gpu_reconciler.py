@@ -174,7 +174,7 @@ def _config(params: Params, peers: Peers) -> Document:
         "journal_files": params["journal_files"],
         "poll_s": params["poll"],
         "request_timeout_s": params["request_timeout"],
-        "session_s": params["zookeeper_session"],
+        "session_s": params["zookeeper_session_timeout"],
         "policy": {**params["policy"], "mode": params["mode"]},
     }
 

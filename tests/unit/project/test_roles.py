@@ -168,10 +168,10 @@ def test_a_variable_that_no_table_has_is_named(tmp_path):
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     shutil.copytree(ROOT / "roles" / "ceph_mon", tmp_path / "roles" / "ceph_mon")
     readme = tmp_path / "roles" / "ceph_mon" / "README.md"
-    readme.write_text(readme.read_text().replace("| `ceph_mon_quorum_wait` |", "See `ceph_mon_quorum_wait`. |"))
+    readme.write_text(readme.read_text().replace("| `ceph_mon_quorum_timeout` |", "See `ceph_mon_quorum_timeout`. |"))
     done = try_run((sys.executable, tmp_path / "tools" / "role_tables.py", "--check"))
     assert done.returncode == 1, done.stderr
-    assert "no table has ceph_mon_quorum_wait" in done.stdout
+    assert "no table has ceph_mon_quorum_timeout" in done.stdout
 
 
 @roles

@@ -31,7 +31,7 @@ SETTINGS = {
     "fsid": "",
     "ms_mode": "secure",
     "timeout": 60,
-    "wait": 180,
+    "ready_timeout": 180,
 }
 MOUNT = {"path": "/srv/alice", "subpath": "/volumes/homes/alice/1", "client": "home.alice", "secret": "A" * 38 + "=="}
 

@@ -121,11 +121,11 @@ def test_a_reconciler_with_another_zookeeper_is_a_problem_before_anything_is_rea
 
 
 def test_problems_name_the_variable_with_its_value_and_no_secret() -> None:
-    given = params(ALONE, zookeeper_session=3, zookeeper_password="hidden")
+    given = params(ALONE, zookeeper_session_timeout=3, zookeeper_password="hidden")
     rows = plan_of(given, "gpu_agent", {}, ALONE)["problems"]
     assert [(row["code"], row["subject"], row["evidence"], row["remedy"]) for row in rows] == [
         ("half_a_login", "gpu_agent_zookeeper_user", "", "give both or neither"),
-        ("wrong_setting", "gpu_agent_zookeeper_session", "3", "give 4 or more"),
+        ("wrong_setting", "gpu_agent_zookeeper_session_timeout", "3", "give 4 or more"),
     ]
     assert "hidden" not in str(rows)
 
