@@ -17,7 +17,7 @@ FALLEN_OFF_THE_BUS = "NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python3, GP
 
 def status(host: Host) -> dict[str, Any]:
     """What the agent answers a user; the exit status says the verdict, too."""
-    return dict(json.loads(host.run("runuser -u alice -- gpuops status --json").stdout))
+    return dict(json.loads(host.run("runuser -u alice -- gpu-agent status --json").stdout))
 
 
 def verdicts(host: Host) -> list[str]:
@@ -26,7 +26,7 @@ def verdicts(host: Host) -> list[str]:
 
 def test_a_user_learns_that_the_gpus_are_well(host: Host) -> None:
     until(lambda: verdicts(host) == ["ok", "ok"], 60, lambda: status(host))
-    assert host.run("runuser -u alice -- gpuops status").rc == 0
+    assert host.run("runuser -u alice -- gpu-agent status").rc == 0
 
 
 def test_the_facts_of_the_host_say_the_same(host: Host) -> None:
@@ -44,13 +44,13 @@ def test_an_exporter_reads_the_verdicts(host: Host) -> None:
 def test_a_user_learns_of_an_xid_with_its_remedy_until_an_operator_clears_it(host: Host) -> None:
     kernel_says("gpu1", FALLEN_OFF_THE_BUS)
     until(lambda: verdicts(host) == ["fatal", "ok"], 60, lambda: status(host))
-    shown = host.run("runuser -u alice -- gpuops status")
+    shown = host.run("runuser -u alice -- gpu-agent status")
     assert shown.rc == 2
     assert "Xid 79" in shown.stdout
     assert "remedy" in shown.stdout
-    assert host.run("runuser -u alice -- gpuops clear").rc != 0, "a user is no operator"
+    assert host.run("runuser -u alice -- gpu-agent clear").rc != 0, "a user is no operator"
     assert verdicts(host) == ["fatal", "ok"]
-    host.check_output("gpuops clear")
+    host.check_output("gpu-agent clear")
     until(lambda: verdicts(host) == ["ok", "ok"], 60, lambda: status(host))
 
 

@@ -112,7 +112,7 @@ def test_the_agent_watches_the_gpus_and_finds_them_well(host: Host, gpu: tuple[s
     assert agent.is_running
     assert agent.is_enabled
     # For everybody, and by the exit status too.
-    assert "ok" in as_user(host, "gpuops status")
+    assert "ok" in as_user(host, "gpu-agent status")
     metrics = host.file("/var/lib/prometheus/node-exporter/baremetal_gpu.prom").content_string.splitlines()
     assert "gpu_node_health_status 0" in metrics
     assert len([line for line in metrics if line.startswith("gpu_health_status{") and line.endswith(" 0")]) == count
