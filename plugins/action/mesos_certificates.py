@@ -39,6 +39,8 @@ class ActionModule(ActionBase):
         )
         warnings: list[str] = []
         try:
+            if not certificates.HAS_CRYPTOGRAPHY:
+                raise Refused("Python has no package cryptography here", "install ansible-core as it is published")
             result.update(certificates.keep(params, self._task.check_mode, warnings.append))
         except (OSError, ValueError, Refused, certificates.Unreadable) as error:
             result.update(failed=True, changed=False, msg=f"{params['path']} cannot be used: {error}")

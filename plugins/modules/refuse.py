@@ -63,9 +63,28 @@ msg:
   returned: failed
   type: str
 problems:
-  description: The problems, with RV(problems[].code), RV(problems[].subject), RV(problems[].cause),
-    RV(problems[].evidence) and RV(problems[].remedy) each.
+  description: The problems.
   returned: failed
   type: list
   elements: dict
+  contains:
+    code:
+      description: What kind of problem it is.
+      type: str
+      sample: repository_key
+    subject:
+      description: What has the problem.
+      type: str
+      sample: cuda
+    cause:
+      description: What is wrong.
+      type: str
+      sample: cuda_repo_key_sha256 is not set, so the key of the repository cannot be checked
+    evidence:
+      description: What was read; may be empty.
+      type: str
+    remedy:
+      description: What to do about it; may be empty.
+      type: str
+      sample: set cuda_repo_key_sha256 to the checksum of the key
 """

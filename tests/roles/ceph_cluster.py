@@ -74,7 +74,10 @@ def both_ways(machine: str, questions: Sequence[tuple[dict[str, Any], str]]) -> 
     folder = "/tmp/both-ways"
     # Python makes packages of directories without __init__.py, too.
     package = "ansible_collections/baremetal/gpu/plugins/module_utils"
-    files = {f"{package}/{name}": UTILS / name for name in ("ceph/client.py", "ceph/library.py", "host/run.py")}
+    files = {
+        f"{package}/{name}": UTILS / name
+        for name in ("ceph/client.py", "ceph/library.py", "host/errors.py", "host/run.py")
+    }
     ssh(machine, f"rm -rf {folder} && mkdir -p {folder}/{package}/ceph {folder}/{package}/host")
     for name, path in {**files, BOTH_WAYS.name: BOTH_WAYS}.items():
         ssh(machine, f"cat > {folder}/{name} <<'END_OF_FILE'\n{path.read_text()}END_OF_FILE")
