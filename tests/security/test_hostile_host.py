@@ -22,9 +22,9 @@ from gpuops.site import secrecy
 from tests.unit.fetch.test_manifest import CALLED, EVENTS, with_package, written
 from tests.unit.gpuops.conftest import HERE, Bench
 from tests.unit.gpuops.test_hostile_host import hostile_facts, template
-from tests.unit.gpuops.test_untrusted_events import EVIL, OBEYED, Page
 from tests.unit.gpuops.test_secrecy import PASSWORD, PLACES, place, tells
 from tests.unit.gpuops.test_status import REASON, facts
+from tests.unit.gpuops.test_untrusted_events import EVIL, OBEYED, Page
 from tests.unit.project.tree import BIN, try_run
 
 SHELL = ("$(touch {})", "`touch {}`", ";touch {};", "|touch {}", "\n- pipe: touch {}\n")
