@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems import problems_of
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import SHORT_TITLES
@@ -44,8 +43,6 @@ _REACH = (
 _CENSORED = "take no_log off for one run to see its result, or look at the host"
 _UNKNOWN = "run it again for this host alone, with --limit {host} -vvv"
 _LONGEST = 2000
-# Longer evidence, such as the output of a command, is for programs and reports.
-EVIDENCE_AT_MOST = 120
 # Of a line that is printed, as of a difference between files.
 PART_AT_MOST = 20000
 
@@ -69,17 +66,11 @@ def explain(host: str, kind: str, result: Any) -> list[tuple[str, str]]:
         return [("what failed is hidden by no_log", _CENSORED)]
     problems = problems_of(result)
     if problems:
-        return [(_flat(_with_evidence(problem)), _flat(problem.remedy)) for problem in problems]
+        return [(_flat(problem.sentence(stop="")), _flat(problem.remedy)) for problem in problems]
     cause = _flat(_message(result))
     if "missing sudo password" in cause.lower():
         return [(cause, "give --ask-become-pass, or let the account use sudo without a password")]
     return [(cause or "the task failed without a message", _UNKNOWN.format(host=host))]
-
-
-def _with_evidence(problem: Problem) -> str:
-    if not problem.evidence or len(problem.evidence) > EVIDENCE_AT_MOST or problem.evidence in problem.cause:
-        return problem.cause
-    return f"{problem.cause.rstrip('.')} [{problem.evidence}]"
 
 
 def _flat(text: str) -> str:
