@@ -11,11 +11,17 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.module_utils.common.validation import check_type_list
 from ansible.plugins.action.normal import ActionModule as AsAnyModule
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import roles as plans
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.drift_remedy import as_sent, joined
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.role_variables import ROLES
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import ROLES_OF_A_NODE
 
 # In a document, what an operator should know of a host that is like it. Not the host's affair.
 NOTES = "notes"
+
+# The filter `desired` needs them in the process that Ansible forks for each host, which would import them again.
+for role in set(ROLES_OF_A_NODE) & set(plans.names()):
+    plans.planner(role)
 
 
 class ActionModule(AsAnyModule):

@@ -49,7 +49,6 @@ _value:
 """
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -68,8 +67,7 @@ def desired(
         raise AnsibleFilterError(
             f"desired: there is no plan for a role {role!r}; use one of {', '.join(roles.names())}"
         )
-    made: dict[str, Any] = import_module(f"{roles.PACKAGE}.{role}").desired(params, facts or {}, peers or {}).as_dict()
-    return made
+    return roles.planner(role)(params, facts or {}, peers or {}).as_dict()
 
 
 class FilterModule:

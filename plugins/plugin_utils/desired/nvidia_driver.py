@@ -23,7 +23,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.nvidia_repos
     has_repository,
     nvidia_repository,
 )
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan, built_in
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.driver_packages import (
     driver_packages,
     kernel_packages,
@@ -165,7 +165,7 @@ class _Driver:
     """The driver of one host of a known system."""
 
     def __init__(self, params: Mapping[str, Any], facts: Mapping[str, Any], system: Mapping[str, Any]) -> None:
-        self.params, self.schemes, self.system = params, dict(params["schemes"]), dict(system)
+        self.params, self.schemes, self.system = params, built_in(params["schemes"]), dict(system)
         self.family: Mapping[str, Any] = params["families"][system["family"]]
         self.gpu: Mapping[str, Any] = facts.get("gpu") or {}
         planned: Mapping[str, Any] = facts.get("gpu_plan") or {}

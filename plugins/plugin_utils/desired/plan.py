@@ -34,3 +34,12 @@ class Plan:
             "desired": self.desired,
             "problems": [problem.as_dict() for problem in self.problems],
         }
+
+
+def built_in(value: Any) -> Any:
+    """A copy of nested data in dicts and lists of Python: those of Ansible look for templates at each access."""
+    if isinstance(value, Mapping):
+        return {key: built_in(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [built_in(item) for item in value]
+    return value

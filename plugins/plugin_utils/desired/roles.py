@@ -5,8 +5,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 
 PACKAGE = __name__.rpartition(".")[0]
 ROLES = Path(__file__).resolve().parents[3] / "roles"
@@ -17,3 +21,9 @@ def names() -> tuple[str, ...]:
     """The names of the roles, sorted."""
     files = {path.stem for path in Path(__file__).parent.glob("*.py")}
     return tuple(sorted(files & {path.name for path in ROLES.iterdir()}))
+
+
+def planner(role: str) -> Callable[..., Plan]:
+    """The function `desired` of a role, by one of `names()`. Its module is imported on the first call."""
+    found: Callable[..., Plan] = import_module(f"{PACKAGE}.{role}").desired
+    return found
