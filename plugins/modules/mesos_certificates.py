@@ -73,7 +73,7 @@ attributes:
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
 seealso:
-  - module: baremetal.gpu.mesos_secrets
+  - module: baremetal.gpu.cluster_secrets
 """
 
 EXAMPLES = r"""

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: mesos_secrets
-short_description: Keep the secrets of a Mesos cluster's principals in a file of the operator
+module: cluster_secrets
+short_description: Keep the secrets of a cluster in a file of the operator
 version_added: 0.1.0
 description:
-  - Runs on the controller. Makes the file once, with a new secret for each principal; from then on it only adds
-    principals that are new. A secret that is there never changes.
+  - Runs on the controller. Makes the file once, with a new secret for each name; from then on it only adds names
+    that are new. A secret that is there never changes.
   - The file is JSON, readable for its owner alone. Keep it with the inventory's other secrets; who loses it can no
     longer add hosts to the cluster with these roles.
   - It is not made where hosts already have credentials, for then it was lost, and new secrets would not fit.
@@ -20,15 +20,15 @@ options:
     description: The file.
     type: path
     required: true
-  principals:
-    description: Whose secrets are wanted.
+  names:
+    description: Whose or what secrets they are, such as principals of Mesos, or the key of munge.
     type: list
     elements: str
     required: true
   given:
     description:
-      - Secrets by principal, where the operator keeps them elsewhere, such as in Ansible Vault. Then the file is not
-        used, and all of O(principals) have to be there. They are checked, and not returned.
+      - Secrets by name, where the operator keeps them elsewhere, such as in Ansible Vault. Then the file is not
+        used, and all of O(names) have to be there. They are checked, and not returned.
     type: dict
     default: {}
   held:
@@ -50,9 +50,9 @@ seealso:
 
 EXAMPLES = r"""
 - name: Read the secrets, or make them
-  baremetal.gpu.mesos_secrets:
+  baremetal.gpu.cluster_secrets:
     path: "{{ inventory_dir }}/.secrets/mesos.json"
-    principals: [mesos-agent, marathon, operator]
+    names: [mesos-agent, marathon, operator]
   delegate_to: localhost
   become: false
   run_once: true
@@ -62,7 +62,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 secrets:
-  description: Secret of each principal in the file; empty where O(given) is not.
+  description: The secrets in the file by name; empty where O(given) is not.
   returned: success
   type: dict
 """
@@ -81,7 +81,7 @@ BYTES = 24
 
 
 def load(path: str) -> dict[str, str]:
-    """Principal -> secret; empty without the file.
+    """Name -> secret; empty without the file.
 
     :raises ValueError: if others may read it, or it is not what this module writes.
     """
@@ -95,9 +95,9 @@ def load(path: str) -> dict[str, str]:
 
 
 def checked(content: Any) -> dict[str, str]:
-    """:raises ValueError: if it is not secrets by principal."""
+    """:raises ValueError: if it is not secrets by name."""
     if not isinstance(content, dict):
-        raise ValueError("it is no JSON object of secrets by principal")
+        raise ValueError("it is no JSON object of secrets by name")
     for name, secret in content.items():
         if not isinstance(secret, str) or len(secret) < 8 or not secret.isprintable() or " " in secret:
             raise ValueError(f"the secret of {name} is no text of 8 printable characters or more without a blank")
@@ -108,14 +108,14 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "path": {"type": "path", "required": True},
-            "principals": {"type": "list", "elements": "str", "required": True},
+            "names": {"type": "list", "elements": "str", "required": True},
             "given": {"type": "dict", "default": {}, "no_log": True},
             "held": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
-    path, wanted, held = module.params["path"], module.params["principals"], module.params["held"]
-    source = "mesos_common_credentials" if module.params["given"] else path
+    path, wanted, held = module.params["path"], module.params["names"], module.params["held"]
+    source = "what the variables give" if module.params["given"] else path
     try:
         kept = checked(module.params["given"]) if module.params["given"] else load(path)
         missing = sorted(set(wanted) - set(kept))

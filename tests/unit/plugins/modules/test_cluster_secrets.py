@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The file with the secrets of a Mesos cluster: made once, closed, and never made where it was lost."""
+"""The file with the secrets of a cluster: made once, closed, and never made where it was lost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.baremetal.gpu.plugins.modules import mesos_secrets
+from ansible_collections.baremetal.gpu.plugins.modules import cluster_secrets
 
 NAMES = ["mesos-agent", "marathon"]
 
@@ -19,10 +19,10 @@ NAMES = ["mesos-agent", "marathon"]
 @pytest.fixture
 def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     def run(check: bool = False, **arguments: Any) -> dict[str, Any]:
-        given = {"path": str(tmp_path / ".secrets/mesos.json"), "principals": NAMES, **arguments}
+        given = {"path": str(tmp_path / ".secrets/mesos.json"), "names": NAMES, **arguments}
         options = {"_ansible_check_mode": check, "_ansible_diff": True}
         with patch_module_args({**given, **options}), pytest.raises(SystemExit):
-            mesos_secrets.main()
+            cluster_secrets.main()
         return json.loads(capsys.readouterr().out)
 
     run.path = tmp_path / ".secrets/mesos.json"  # type: ignore[attr-defined]
@@ -41,9 +41,9 @@ def test_secrets_are_made_once_and_for_their_owner_alone(ask) -> None:
     assert second["secrets"] == first["secrets"]
 
 
-def test_a_new_principal_is_added_and_the_others_stay(ask) -> None:
+def test_a_new_name_is_added_and_the_others_stay(ask) -> None:
     first = ask()["secrets"]
-    more = ask(principals=[*NAMES, "spark"], held=["m1"])
+    more = ask(names=[*NAMES, "spark"], held=["m1"])
     assert more["changed"]
     assert {name: more["secrets"][name] for name in NAMES} == first
     assert first["marathon"] not in json.dumps(more["diff"])

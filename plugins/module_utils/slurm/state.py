@@ -1,0 +1,76 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What slurmctld says of its nodes, as scontrol prints it."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+
+SCONTROL = "/usr/bin/scontrol"
+TIMEOUT_S = 20.0
+BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
+# A drained node is in nobody's way: who drained it wants it so.
+IN_SERVICE = {"IDLE", *BUSY}
+NOT_IN_SERVICE = {"INVALID_REG", "POWERED_DOWN", "NOT_RESPONDING", "UNKNOWN"}
+
+
+def gres(text: str) -> str:
+    """Generic resources without the sockets that scontrol adds: gpu:a100:2 for gpu:a100:2(S:0-1)."""
+    value = re.sub(r"\([^)]*\)", "", text)
+    return "" if value == "(null)" or text == "(null)" else value
+
+
+def parse(line: str) -> dict[str, Any] | None:
+    """A node from its line of `scontrol -o show node`; None where the line tells of none."""
+    name = re.match(r"NodeName=(\S+)", line)
+    state = re.search(r" State=(\S+)", line)
+    if name is None or state is None:
+        return None
+    resources = re.search(r" Gres=(\S+)", line)
+    reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?\s*$", line)
+    words = set(re.split(r"[+*~#!%^-]+", state[1])) - {""}
+    # A star stands behind the state of a node that does not answer.
+    silent = "*" in state[1] or bool(words & NOT_IN_SERVICE)
+    return {
+        "name": name[1],
+        "state": state[1],
+        "gres": gres(resources[1]) if resources else "",
+        "reason": reason[1] if reason else "",
+        "busy": bool(words & BUSY),
+        "in_service": bool(words & IN_SERVICE) and not silent,
+    }
+
+
+def nodes(run: Run) -> dict[str, dict[str, Any]] | None:
+    """The nodes by name; None where slurmctld does not answer, or Slurm is not installed."""
+    if not os.path.exists(SCONTROL):
+        return None
+    status, out, _error = run([SCONTROL, "-o", "show", "node"], None, TIMEOUT_S)
+    if status:
+        return None
+    found = (parse(line) for line in out.splitlines())
+    return {node["name"]: node for node in found if node}
+
+
+def configured(path: str) -> dict[str, dict[str, Any]]:
+    """The nodes of a slurm.conf, where nobody can tell whether they have jobs: each may."""
+    found = {}
+    for line in read_text(path).splitlines():
+        name = re.match(r"NodeName=(\S+)", line)
+        if name and name[1] != "DEFAULT":
+            resources = re.search(r" Gres=(\S+)", line)
+            found[name[1]] = {
+                "name": name[1],
+                "state": "UNKNOWN",
+                "gres": resources[1] if resources else "",
+                "reason": "slurmctld does not answer",
+                "busy": True,
+                "in_service": False,
+            }
+    return found

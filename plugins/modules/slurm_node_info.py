@@ -1,0 +1,120 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: slurm_node_info
+short_description: Tell what a host brings to a Slurm cluster
+version_added: 0.1.0
+description:
+  - Reads the host's processors, memory, names and cgroups, which release of Slurm it has or would get from its package
+    sources, and what a cluster would stumble over. It needs nothing of Slurm.
+options:
+  controller_time:
+    description: The time of the Ansible controller in seconds since 1970, to compare the host's clock with.
+    type: float
+  names:
+    description: Names or addresses of other hosts of the cluster, which must resolve on this host.
+    type: list
+    elements: str
+    default: []
+requirements:
+  - On the host nothing but Python 3.9.
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Look at a host of the cluster
+  baremetal.gpu.slurm_node_info:
+    controller_time: "{{ now().timestamp() }}"
+    names: [node1, node2]
+  register: slurm_node
+"""
+
+RETURN = r"""
+hostname:
+  description: The host's name up to the first dot, by which Slurm's daemons know themselves.
+  returned: success
+  type: str
+addresses:
+  description: IP addresses of the host.
+  returned: success
+  type: list
+  elements: str
+resolved:
+  description: Addresses of each name as this host resolves it.
+  returned: success
+  type: dict
+processors:
+  description:
+    - C(sockets), C(cores_per_socket), C(threads_per_core), and C(cores), the numbers of the CPUs of each core in the
+      order in which Slurm counts cores.
+  returned: success
+  type: dict
+memory_mib:
+  description: Memory of the host in MiB.
+  returned: success
+  type: int
+cgroups:
+  description: C(v1), C(v2), or empty where there are none.
+  returned: success
+  type: str
+installed:
+  description: Version of Slurm that is installed; empty without one.
+  returned: success
+  type: str
+candidate:
+  description: Version of Slurm that the package sources offer; empty where they have none.
+  returned: success
+  type: str
+users:
+  description: C(uid) and C(gid) of the users slurm and munge; null without one.
+  returned: success
+  type: dict
+clock_ahead_s:
+  description: Seconds by which the host's clock is ahead of O(controller_time); null without that.
+  returned: success
+  type: float
+"""
+
+import socket
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.memory import memory_mib
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import node as slurm_node
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "controller_time": {"type": "float"},
+            "names": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    now, given = time.time(), module.params
+    module.exit_json(
+        changed=False,
+        hostname=socket.gethostname().split(".")[0],
+        addresses=sorted(host_net.local_addresses()),
+        resolved={name: host_net.resolve(name) for name in given["names"]},
+        processors=slurm_node.processors(),
+        memory_mib=memory_mib(),
+        cgroups=slurm_node.cgroups(),
+        installed=slurm_node.installed_version(),
+        candidate=slurm_node.candidate_version(),
+        users={name: slurm_node.user(name) for name in ("slurm", "munge")},
+        clock_ahead_s=None if given["controller_time"] is None else round(now - given["controller_time"], 1),
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The description of a Slurm cluster, and its configuration files. It has no document of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import cluster as slurm_cluster
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
+
+GROUPS = ("controllers_group", "databases_group", "nodes_group", "logins_group")
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of the cluster.
+
+    :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` is read.
+    :return: Parts: `slurm_conf`, `gres_conf` and `cgroup_conf`, the texts of the files, and `gres`, what each node
+        with GPUs has of them.
+    """
+    groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
+    members = {host for key in GROUPS for host in groups.get(params[key], ())}
+    hosts = {name: peers["hostvars"][name].get("slurm_common_host") or {} for name in members}
+    cluster, problems = slurm_cluster.describe(params, groups, hosts)
+    if cluster is None:
+        return Plan(problems=tuple(problems))
+    parts = {
+        "slurm_conf": conf.slurm_conf(cluster, params["options"]),
+        "gres_conf": conf.gres_conf(cluster),
+        "cgroup_conf": conf.cgroup_conf(),
+        "gres": {node.name: conf.gres(node.gpus) for node in cluster.nodes},
+    }
+    return Plan(parts=parts)

@@ -1,0 +1,62 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""slurmctld and the configuration of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+
+DIRECTORY = "/etc/slurm"
+FILES = ("slurm_conf", "gres_conf", "cgroup_conf")
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of the controller.
+
+    :param peers: ``cluster``, the plan of slurm_common, and ``nodes``, what slurmctld has now (see the module
+        slurm_nodes_info).
+    """
+    cluster = peers["cluster"]
+    problems = tuple(_gres_problems(cluster["gres"], peers["nodes"]))
+    if problems:
+        return Plan(problems=problems)
+    paths = {name: f"{DIRECTORY}/{name.replace('_', '.')}" for name in FILES}
+    # Before the packages: what they start at once would wait for it.
+    written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
+    return Plan(
+        {
+            "packages": [{"name": "slurmctld"}, {"name": "slurm-client"}],
+            "files": [
+                {"path": DIRECTORY, "state": "directory", "mode": "0755", "early": True},
+                *({"path": path, "content": cluster[name], **written} for name, path in paths.items()),
+            ],
+            "units": [
+                {
+                    "name": "slurmctld.service",
+                    "enabled": True,
+                    "state": "started",
+                    "restart_on": [*paths.values(), "slurmctld"],
+                }
+            ],
+        }
+    )
+
+
+def _gres_problems(desired_gres: Mapping[str, str], nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
+    for name, node in nodes.items():
+        becomes = desired_gres.get(name, "")
+        if node["busy"] and node["gres"] != becomes:
+            yield Problem(
+                "gres_in_use",
+                name,
+                f"{name} has jobs, and its GPUs would change from {node['gres'] or 'none'} to {becomes or 'none'}, "
+                "which makes Slurm kill them",
+                node["state"],
+                f"run 'scontrol update nodename={name} state=drain reason=GPUs', wait until it is drained, and run it "
+                "again",
+            )

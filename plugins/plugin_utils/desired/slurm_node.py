@@ -1,0 +1,52 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""slurmd, which has its configuration from slurmctld."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+
+OPTIONS = "/etc/default/slurmd"
+DROP_IN = "/etc/systemd/system/slurmd.service.d/baremetal-gpu.conf"
+# Debian 12's unit starts only where there is a slurm.conf, which here there never is.
+UNIT = """\
+# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.
+[Unit]
+ConditionPathExists=
+Wants=network-online.target
+After=network-online.target munge.service baremetal-gpu-device-nodes.service
+"""
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of one node.
+
+    :param peers: ``controller``, the address of the host of slurmctld.
+    """
+    options = shlex.join(["--conf-server", str(peers["controller"]), *map(str, params["options"])])
+    content = f"# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.\nSLURMD_OPTIONS='{options}'\n"
+    # Before the package, which starts slurmd at once.
+    written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
+    return Plan(
+        {
+            "packages": [{"name": "slurmd"}, {"name": "slurm-client"}],
+            "files": [
+                {"path": DROP_IN.rpartition("/")[0], "state": "directory", "mode": "0755", "early": True},
+                {"path": DROP_IN, "content": UNIT, **written},
+                {"path": OPTIONS, "content": content, **written},
+            ],
+            "units": [
+                {
+                    "name": "slurmd.service",
+                    "enabled": True,
+                    "state": "started",
+                    "restart_on": [OPTIONS, DROP_IN, "slurmd"],
+                }
+            ],
+        }
+    )

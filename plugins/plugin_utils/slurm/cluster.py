@@ -1,0 +1,380 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Slurm cluster as the inventory and the facts of its hosts describe it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.node import cpu_ids
+
+# Whatever becomes a word of a configuration file: hosts name themselves, and are not trusted with its syntax.
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
+# The form and the memory of a model, which its GPU type leaves out: a100-sxm4-40gb is of the type a100.
+_FORM = re.compile(r"-(sxm\d*|pcie|nvl|hbm\w*|\d+gb)(?=-|$)")
+# Debian's packages fix this one. munge does not compare the ids of its own users.
+SAME_ON_EVERY_HOST = "slurm"
+# munge's credentials live for 300 s, counted from either clock.
+CLOCK_TOLERANCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU of a node.
+
+    :ivar minor: of its device file, /dev/nvidiaMINOR.
+    :ivar type: what users ask for, as in gpu:TYPE:1.
+    :ivar cores: the cores near it, in Slurm's numbers; empty where all are alike or it is not known.
+    :ivar links: NVLinks to each GPU of the node in the order of their minors, -1 for itself; empty where not known.
+    """
+
+    minor: int
+    type: str
+    cores: tuple[int, ...] = ()
+    links: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node that runs jobs. Memory in MiB, less what the system keeps for itself."""
+
+    name: str
+    hostname: str
+    address: str
+    sockets: int
+    cores_per_socket: int
+    threads_per_core: int
+    memory_mib: int
+    gpus: tuple[Gpu, ...] = ()
+    features: tuple[str, ...] = ()
+
+    @property
+    def cpus(self) -> int:
+        return self.sockets * self.cores_per_socket * self.threads_per_core
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition; `options` are further settings of its line by name."""
+
+    name: str
+    nodes: tuple[str, ...]
+    default: bool = False
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What the configuration of a cluster is made of.
+
+    :ivar controller: host name and address of the host of slurmctld.
+    :ivar database: address of the host of slurmdbd; empty without accounting.
+    """
+
+    name: str
+    controller: tuple[str, str]
+    database: str
+    nodes: tuple[Node, ...]
+    partitions: tuple[Partition, ...]
+
+
+def gpu_type(model: str) -> str:
+    """The GPU type of a model: a100 for a100-sxm4-40gb."""
+    return _FORM.sub("", model)
+
+
+def gpus(facts: Mapping[str, Any], processors: Mapping[str, Any]) -> tuple[Gpu, ...]:
+    """The GPUs in `ansible_facts.gpu` that NVML reaches, by minor. Those in MIG mode are left out."""
+    rows = [row for row in facts.get("devices") or () if _is_usable(row)]
+    rows.sort(key=lambda row: int(row["minor"]))
+    cores = list(processors.get("cores") or ())
+    near = [_cores_near(str(row.get("cpus") or ""), cores) for row in rows]
+    # What is near all cores, or is not told for each, is not worth a setting.
+    if not all(near) or all(len(one) == len(cores) for one in near):
+        near = [()] * len(rows)
+    links = _links(facts, rows)
+    return tuple(
+        Gpu(int(row["minor"]), gpu_type(str(row["slug"])), near[place], links[place]) for place, row in enumerate(rows)
+    )
+
+
+def _is_usable(row: Mapping[str, Any]) -> bool:
+    known = isinstance(row.get("minor"), int) and isinstance(row.get("slug"), str)
+    return known and bool(WORD.fullmatch(row["slug"])) and not (row.get("mig") or {}).get("enabled")
+
+
+def _cores_near(cpus: str, cores: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    near = set(cpu_ids(cpus))
+    return tuple(number for number, core in enumerate(cores) if near.issuperset(core))
+
+
+def _links(facts: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> list[tuple[int, ...]]:
+    topology = facts.get("topology") or {}
+    scores, kinds = topology.get("scores") or [], topology.get("kinds") or {}
+    order = [int(row["index"]) for row in rows if isinstance(row.get("index"), int)]
+    if len(rows) < 2 or len(order) < len(rows) or max(order) >= len(scores):
+        return [()] * len(rows)
+    found = [tuple(-1 if mine == other else _nvlinks(kinds, scores[mine][other]) for other in order) for mine in order]
+    return found if any(number > 0 for row in found for number in row) else [()] * len(rows)
+
+
+def _nvlinks(kinds: Mapping[str, Any], score: Any) -> int:
+    return int((kinds.get(str(score)) or {}).get("nvlinks") or 0)
+
+
+def features(facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a node has beside its counts, for `--constraint`: models, architectures, memory of a GPU, nvlink."""
+    found: dict[str, None] = {}
+    for row in facts.get("devices") or ():
+        if not _is_usable(row):
+            continue
+        found[row["slug"]] = None
+        found[str(row.get("architecture") or "")] = None
+        if isinstance(row.get("memory_mib"), int):
+            found[f"gpu{round(row['memory_mib'] / 1024)}g"] = None
+        if row.get("nvlinks"):
+            found["nvlink"] = None
+    return tuple(word for word in found if WORD.fullmatch(word))
+
+
+# --- the cluster -----------------------------------------------------------------------------------------------------
+
+
+def describe(
+    params: Mapping[str, Any], groups: Mapping[str, Sequence[str]], hosts: Mapping[str, Mapping[str, Any]]
+) -> tuple[Cluster | None, list[Problem]]:
+    """The cluster, or every problem that keeps it from being one.
+
+    :param params: the variables of the role slurm_common, without the name of the role before them.
+    :param groups: hosts by the name of the group, as in the inventory.
+    :param hosts: of each host of the cluster `address`, `look` (the answer of slurm_node_info), `gpu` (the facts of
+        its GPUs), `memory_reserve_mib` and `features`.
+    """
+    controllers = list(groups.get(params["controllers_group"]) or ())
+    databases = list(groups.get(params["databases_group"]) or ())
+    members = list(groups.get(params["nodes_group"]) or ())
+    everyone = list(dict.fromkeys([*controllers, *databases, *members, *(groups.get(params["logins_group"]) or ())]))
+    problems = [
+        *_count_problems(params, controllers, databases),
+        *(problem for name in everyone for problem in _host_problems(name, hosts.get(name) or {})),
+        *_common_problems({name: hosts[name]["look"] for name in everyone if (hosts.get(name) or {}).get("look")}),
+    ]
+    partitions, wrong = _partitions(params["partitions"], groups, members)
+    problems += wrong
+    if not WORD.fullmatch(str(params["cluster_name"])):
+        problems.append(
+            Problem(
+                "bad_name",
+                "slurm_common_cluster_name",
+                "the name of the cluster has other characters than letters, digits, dots, hyphens and underscores",
+                str(params["cluster_name"]),
+                "choose another",
+            )
+        )
+    nodes: list[Node] = []
+    if not problems:
+        for name in members:
+            node = _node(name, hosts[name])
+            problems += _size_problems(node, hosts[name])
+            nodes.append(node)
+    if problems:
+        return None, problems
+    first = controllers[0]
+    return (
+        Cluster(
+            str(params["cluster_name"]),
+            (hosts[first]["look"]["hostname"], str(hosts[first]["address"])),
+            str(hosts[databases[0]]["address"]) if databases else "",
+            tuple(nodes),
+            partitions,
+        ),
+        [],
+    )
+
+
+def _node(name: str, host: Mapping[str, Any]) -> Node:
+    look, facts = host["look"], host.get("gpu") or {}
+    processors = look["processors"]
+    return Node(
+        name,
+        look["hostname"],
+        str(host["address"]),
+        int(processors["sockets"]),
+        int(processors["cores_per_socket"]),
+        int(processors["threads_per_core"]),
+        int(look["memory_mib"]) - int(host["memory_reserve_mib"]),
+        gpus(facts, processors),
+        tuple(dict.fromkeys([*features(facts), *host.get("features", ())])),
+    )
+
+
+def _count_problems(
+    params: Mapping[str, Any], controllers: Sequence[str], databases: Sequence[str]
+) -> Iterable[Problem]:
+    if len(controllers) != 1:
+        yield Problem(
+            "controllers",
+            params["controllers_group"],
+            f"the group {params['controllers_group']} has {len(controllers)} hosts, and one is to run slurmctld",
+            ", ".join(controllers),
+            "leave one host in it",
+        )
+    if len(databases) > 1:
+        yield Problem(
+            "databases",
+            params["databases_group"],
+            f"the group {params['databases_group']} has {len(databases)} hosts, and one is to run slurmdbd",
+            ", ".join(databases),
+            "leave one host in it",
+        )
+
+
+def _host_problems(name: str, host: Mapping[str, Any]) -> Iterable[Problem]:
+    look = host.get("look")
+    if not look:
+        yield Problem(
+            "not_seen", name, f"{name} was not looked at in this run", remedy="correct what kept it from that, above"
+        )
+        return
+    for what, value, pattern in (("name", name, WORD), ("address", str(host["address"]), ADDRESS)):
+        if not pattern.fullmatch(value):
+            yield Problem("bad_name", name, f"Slurm cannot use this {what} of {name}", value, "choose another")
+    if not WORD.fullmatch(str(look["hostname"])):
+        yield Problem("bad_name", name, f"Slurm cannot use the host name of {name}", look["hostname"], "choose another")
+    for word in host.get("features", ()):
+        if not WORD.fullmatch(str(word)):
+            yield Problem("bad_feature", name, f"{name} has a feature that Slurm cannot use", str(word), "correct it")
+    if not look["installed"] and not look["candidate"]:
+        yield Problem(
+            "no_package", name, f"the package sources of {name} have no Slurm", remedy="give it sources that have"
+        )
+    ahead = look.get("clock_ahead_s")
+    if ahead is not None and abs(ahead) > CLOCK_TOLERANCE_S:
+        way = "ahead of" if ahead > 0 else "behind"
+        yield Problem(
+            "clock",
+            name,
+            f"the clock of {name} is {abs(ahead):.0f} s {way} the controller's, and munge refuses what is too old",
+            str(ahead),
+            "have chrony or systemd-timesyncd set the clocks",
+        )
+
+
+def release(version: str) -> str:
+    """The release of a package's version: 24.11 for 24.11.5-4+deb13u1. Daemons of two releases may not talk."""
+    return ".".join(version.split("-")[0].split(":")[-1].split(".")[:2])
+
+
+def _common_problems(looks: Mapping[str, Mapping[str, Any]]) -> Iterable[Problem]:
+    """What must be the same, or must not be, on all hosts."""
+    releases: dict[str, list[str]] = {}
+    ids: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}
+    for name, look in looks.items():
+        names.setdefault(str(look["hostname"]), []).append(name)
+        version = look["installed"] or look["candidate"]
+        if version:
+            releases.setdefault(release(version), []).append(name)
+        user = look["users"].get(SAME_ON_EVERY_HOST)
+        if user:
+            ids.setdefault(f"{user['uid']}:{user['gid']}", []).append(name)
+    if len(releases) > 1:
+        yield Problem(
+            "releases",
+            "slurm",
+            f"the hosts have different releases of Slurm: {_listed(releases)}",
+            " ".join(sorted(releases)),
+            "give all of them the same distribution, or package sources with one release",
+        )
+    if len(ids) > 1:
+        yield Problem(
+            "user_ids",
+            SAME_ON_EVERY_HOST,
+            f"the user slurm has different ids: {_listed(ids)}",
+            " ".join(sorted(ids)),
+            "give it one uid and gid on all hosts",
+        )
+    for hostname, sharers in names.items():
+        if len(sharers) > 1:
+            yield Problem(
+                "hostnames",
+                hostname,
+                f"{' and '.join(sharers)} have the same host name",
+                hostname,
+                "give each its own",
+            )
+
+
+def _listed(hosts: Mapping[str, Sequence[str]]) -> str:
+    return ", ".join(f"{value} on {' '.join(hosts[value])}" for value in sorted(hosts))
+
+
+def _size_problems(node: Node, host: Mapping[str, Any]) -> Iterable[Problem]:
+    if node.cpus < 1 or node.memory_mib < 1:
+        yield Problem(
+            "too_small",
+            node.name,
+            f"{node.name} has {node.cpus} CPUs and {host['look']['memory_mib']} MiB of memory, of which "
+            f"{host['memory_reserve_mib']} MiB are kept for the system",
+            str(host["memory_reserve_mib"]),
+            "lower slurm_common_memory_reserve_mib for it",
+        )
+
+
+def _partitions(
+    rows: Sequence[Mapping[str, Any]], groups: Mapping[str, Sequence[str]], members: Sequence[str]
+) -> tuple[tuple[Partition, ...], list[Problem]]:
+    found, problems = [], []
+    for row in rows:
+        name = str(row.get("name", ""))
+        nodes = [one for group in row.get("groups", ()) for one in groups.get(group, ()) if one in members]
+        if not WORD.fullmatch(name):
+            problems.append(Problem("bad_name", "slurm_common_partitions", "a partition has no usable name", name))
+        problems += [
+            Problem(
+                "no_group",
+                "slurm_common_partitions",
+                f"the partition {name} is of the group {group}, which the inventory does not have",
+                group,
+                "correct the name, or add the group",
+            )
+            for group in row.get("groups", ())
+            if group not in groups
+        ]
+        options = row.get("options") or {}
+        for key, value in options.items():
+            if not re.fullmatch("[A-Za-z]+", str(key)) or re.search(r"[\s#]", str(value)):
+                problems.append(
+                    Problem(
+                        "bad_option",
+                        "slurm_common_partitions",
+                        f"the partition {name} has an option that does not fit into a line of slurm.conf",
+                        f"{key}={value}",
+                        "correct it",
+                    )
+                )
+        found.append(
+            Partition(
+                name,
+                tuple(dict.fromkeys(nodes)),
+                bool(row.get("default", False)),
+                tuple((str(key), str(value)) for key, value in sorted(options.items())),
+            )
+        )
+    if sum(one.default for one in found) > 1:
+        problems.append(
+            Problem(
+                "defaults",
+                "slurm_common_partitions",
+                "several partitions are the default one",
+                " ".join(one.name for one in found if one.default),
+                "leave one",
+            )
+        )
+    return tuple(found), problems

@@ -1,0 +1,135 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The configuration files of a Slurm cluster, from its description. Pure.
+
+slurm.conf, gres.conf and cgroup.conf are the same on every host; nodes have them from slurmctld.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import Cluster, Gpu, Node, Partition
+
+HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n"
+STATE = "/var/lib/slurm/slurmctld"
+SPOOL = "/var/lib/slurm/slurmd"
+
+CGROUP = """\
+# Jobs are held to their cores, their memory and their devices.
+ConstrainCores=yes
+ConstrainDevices=yes
+ConstrainRAMSpace=yes
+"""
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in the form of 0-3,8."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def gres(gpus: Sequence[Gpu]) -> str:
+    """The value of Gres of a node, such as gpu:a100:2."""
+    types = list(dict.fromkeys(gpu.type for gpu in gpus))
+    return ",".join(f"gpu:{one}:{sum(gpu.type == one for gpu in gpus)}" for one in types)
+
+
+def settings(cluster: Cluster, options: Mapping[str, object]) -> dict[str, str]:
+    """The settings of slurm.conf that are not nodes or partitions; `options` are the operator's and win."""
+    name, address = cluster.controller
+    found = {
+        "ClusterName": cluster.name,
+        "SlurmctldHost": f"{name}({address})",
+        "SlurmctldParameters": "enable_configless",
+        "SlurmUser": "slurm",
+        "AuthType": "auth/munge",
+        "CredType": "cred/munge",
+        "StateSaveLocation": STATE,
+        "SlurmdSpoolDir": SPOOL,
+        "ProctrackType": "proctrack/cgroup",
+        "TaskPlugin": "task/cgroup,task/affinity",
+        "JobAcctGatherType": "jobacct_gather/cgroup",
+        # A cgroup for the job from its start, which logins by SSH can be put into.
+        "PrologFlags": "Contain",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        "SchedulerType": "sched/backfill",
+        "PriorityType": "priority/multifactor",
+        # A node that was silent comes back by itself; one that was set down by somebody does not.
+        "ReturnToService": "1",
+        "MpiDefault": "none",
+        "GresTypes": "gpu",
+        "AccountingStorageTRES": "gres/gpu",
+        "DefMemPerCPU": str(min((node.memory_mib // node.cpus for node in cluster.nodes), default=1024)),
+    }
+    if cluster.database:
+        found |= {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": cluster.database}
+    return found | {str(key): str(value) for key, value in options.items()}
+
+
+def node_line(node: Node) -> str:
+    """The line of a node in slurm.conf."""
+    words = [
+        f"NodeName={node.name}",
+        f"NodeHostname={node.hostname}",
+        f"NodeAddr={node.address}",
+        f"Sockets={node.sockets}",
+        f"CoresPerSocket={node.cores_per_socket}",
+        f"ThreadsPerCore={node.threads_per_core}",
+        f"RealMemory={node.memory_mib}",
+        *([f"Gres={gres(node.gpus)}"] if node.gpus else []),
+        *([f"Feature={','.join(node.features)}"] if node.features else []),
+        "State=UNKNOWN",
+    ]
+    return " ".join(words)
+
+
+def partition_line(partition: Partition, nodes: Mapping[str, Node]) -> str:
+    """The line of a partition in slurm.conf. A job gets a fair part of a node's cores for each of its GPUs."""
+    with_gpus = [nodes[name] for name in partition.nodes if nodes[name].gpus]
+    cores = min((node.cpus // len(node.gpus) for node in with_gpus), default=0)
+    given = {
+        "Nodes": ",".join(partition.nodes) or '""',
+        "Default": "YES" if partition.default else "NO",
+        "State": "UP",
+        **({"JobDefaults": f"DefCpuPerGPU={cores}"} if cores else {}),
+        **dict(partition.options),
+    }
+    return " ".join([f"PartitionName={partition.name}", *(f"{key}={value}" for key, value in given.items())])
+
+
+def slurm_conf(cluster: Cluster, options: Mapping[str, object] | None = None) -> str:
+    """The text of slurm.conf."""
+    nodes = {node.name: node for node in cluster.nodes}
+    lines = [
+        *(f"{key}={value}" for key, value in settings(cluster, options or {}).items()),
+        "",
+        *(node_line(node) for node in cluster.nodes),
+        "",
+        *(partition_line(one, nodes) for one in cluster.partitions),
+    ]
+    return HEAD.format(role="slurm_controller") + "\n".join(lines) + "\n"
+
+
+def gres_conf(cluster: Cluster) -> str:
+    """The text of gres.conf: a line for each GPU, so that nothing has to be detected."""
+    lines = ["AutoDetect=off"]
+    for node in cluster.nodes:
+        for gpu in node.gpus:
+            words = [f"NodeName={node.name}", "Name=gpu", f"Type={gpu.type}", f"File=/dev/nvidia{gpu.minor}"]
+            words += [f"Cores={ranges(gpu.cores)}"] if gpu.cores else []
+            words += [f"Links={','.join(map(str, gpu.links))}"] if gpu.links else []
+            lines.append(" ".join(words))
+    return HEAD.format(role="slurm_controller") + "\n".join(lines) + "\n"
+
+
+def cgroup_conf() -> str:
+    """The text of cgroup.conf."""
+    return HEAD.format(role="slurm_controller") + CGROUP
