@@ -134,6 +134,16 @@ STAGES = (
         loss="the reconciler: GPUs with a fatal verdict stay with the scheduler",
         tag_by_role=True,
     ),
+    Stage(
+        name="slurm",
+        short_title="slurm",
+        tag="slurm",
+        roles=("munge", "slurm_database", "slurm_controller", "slurm_node", "slurm_login"),
+        groups=("slurm_controllers", "slurm_databases", "slurm_nodes", "slurm_logins"),
+        loss="its part in Slurm, or jobs",
+        further_roles=("slurm_common",),
+        tag_by_role=True,
+    ),
 )
 
 # They work for other roles, so what they do belongs to the stage that is under way.

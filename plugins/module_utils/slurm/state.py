@@ -17,7 +17,7 @@ TIMEOUT_S = 20.0
 BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
 # A drained node is in nobody's way: who drained it wants it so.
 IN_SERVICE = {"IDLE", *BUSY}
-NOT_IN_SERVICE = {"INVALID_REG", "POWERED_DOWN", "NOT_RESPONDING", "UNKNOWN"}
+NOT_IN_SERVICE = {"DOWN", "INVALID_REG", "POWERED_DOWN", "NOT_RESPONDING", "UNKNOWN"}
 
 
 def gres(text: str) -> str:

@@ -29,7 +29,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param peers: ``controller``, the address of the host of slurmctld.
     """
     options = shlex.join(["--conf-server", str(peers["controller"]), *map(str, params["options"])])
-    content = f"# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.\nSLURMD_OPTIONS='{options}'\n"
+    content = (
+        f"# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.\nSLURMD_OPTIONS='{options}'\n"
+    )
     # Before the package, which starts slurmd at once.
     written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
     return Plan(

@@ -99,7 +99,7 @@ def partition_line(partition: Partition, nodes: Mapping[str, Node]) -> str:
         "Nodes": ",".join(partition.nodes) or '""',
         "Default": "YES" if partition.default else "NO",
         "State": "UP",
-        **({"JobDefaults": f"DefCpuPerGPU={cores}"} if cores else {}),
+        **({"DefCpuPerGPU": str(cores)} if cores else {}),
         **dict(partition.options),
     }
     return " ".join([f"PartitionName={partition.name}", *(f"{key}={value}" for key, value in given.items())])

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A Slurm cluster from the facts of its hosts: what goes into its configuration, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_common, slurm_controller
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import cluster, conf
+
+PARAMS = {
+    "cluster_name": "slurm",
+    "controllers_group": "slurm_controllers",
+    "databases_group": "slurm_databases",
+    "nodes_group": "slurm_nodes",
+    "logins_group": "slurm_logins",
+    "partitions": [{"name": "all", "groups": ["slurm_nodes"], "default": True}],
+    "options": {},
+}
+
+
+def look(name: str, **more: Any) -> dict[str, Any]:
+    """A host with two sockets of two cores with two threads."""
+    return {
+        "hostname": name,
+        "processors": {
+            "sockets": 2,
+            "cores_per_socket": 2,
+            "threads_per_core": 2,
+            "cores": [[0, 4], [1, 5], [2, 6], [3, 7]],
+        },
+        "memory_mib": 66048,
+        "cgroups": "v2",
+        "installed": "",
+        "candidate": "24.11.5-4+deb13u1",
+        "users": {"slurm": None, "munge": None},
+        "clock_ahead_s": 0.4,
+        **more,
+    }
+
+
+def host(name: str, address: str, gpu: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "address": address,
+        "look": look(name, **more),
+        "gpu": gpu or {},
+        "memory_reserve_mib": 2048,
+        "features": [],
+    }
+
+
+def device(minor: int, cpus: str, **more: Any) -> dict[str, Any]:
+    return {
+        "index": minor,
+        "minor": minor,
+        "slug": "a100-sxm4-40gb",
+        "architecture": "ampere",
+        "memory_mib": 40960,
+        "nvlinks": 12,
+        "cpus": cpus,
+        "mig": {"enabled": False},
+        **more,
+    }
+
+
+TWO_GPUS = {
+    "devices": [device(0, "0-1,4-5"), device(1, "2-3,6-7")],
+    "topology": {"scores": [[None, 1210], [1210, None]], "kinds": {"1210": {"nvlinks": 12, "pcie": "sys"}}},
+}
+
+
+def site(**changes: Any) -> tuple[dict[str, list[str]], dict[str, Any]]:
+    groups = {"slurm_controllers": ["ctl"], "slurm_databases": ["ctl"], "slurm_nodes": ["n1", "n2"]}
+    hosts = {"ctl": host("ctl", "10.0.0.1"), "n1": host("n1", "10.0.0.2", TWO_GPUS), "n2": host("n2", "10.0.0.3")}
+    return groups, {**hosts, **changes}
+
+
+def plan(params: dict[str, Any] | None = None, **changes: Any) -> Any:
+    groups, hosts = site(**changes)
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    return slurm_common.desired({**PARAMS, **(params or {})}, {}, {"groups": groups, "hostvars": hostvars})
+
+
+def codes(**changes: Any) -> set[str]:
+    return {problem.code for problem in plan(**changes).problems}
+
+
+def test_a_node_has_what_it_really_has_less_what_the_system_keeps() -> None:
+    lines = plan().parts["slurm_conf"].splitlines()
+    assert (
+        "NodeName=n1 NodeHostname=n1 NodeAddr=10.0.0.2 Sockets=2 CoresPerSocket=2 ThreadsPerCore=2 RealMemory=64000"
+        " Gres=gpu:a100:2 Feature=a100-sxm4-40gb,ampere,gpu40g,nvlink State=UNKNOWN" in lines
+    )
+    assert "SlurmctldHost=ctl(10.0.0.1)" in lines
+    assert "AccountingStorageHost=10.0.0.1" in lines
+    # 64,000 MiB of 8 CPUs; 8 CPUs for two GPUs.
+    assert "DefMemPerCPU=8000" in lines
+    assert "PartitionName=all Nodes=n1,n2 Default=YES State=UP DefCpuPerGPU=4" in lines
+
+
+def test_each_gpu_has_its_device_file_the_cores_near_it_and_its_links() -> None:
+    assert plan().parts["gres_conf"].splitlines()[1:] == [
+        "AutoDetect=off",
+        "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia0 Cores=0-1 Links=-1,12",
+        "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia1 Cores=2-3 Links=12,-1",
+    ]
+
+
+def test_cores_that_the_host_does_not_have_are_left_out() -> None:
+    elsewhere = {**TWO_GPUS, "devices": [device(0, "0-15"), device(1, "16-31")]}
+    assert "Cores=" not in plan(n1=host("n1", "10.0.0.2", elsewhere)).parts["gres_conf"]
+
+
+def test_gpus_in_mig_mode_and_those_that_nvml_does_not_reach_are_left_out() -> None:
+    devices = [device(0, "0-7", mig={"enabled": True}), device(1, "0-7"), {"pci_address": "0000:af:00.0"}]
+    lines = plan(n1=host("n1", "10.0.0.2", {"devices": devices})).parts["gres_conf"]
+    assert "/dev/nvidia1" in lines
+    assert "/dev/nvidia0" not in lines
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("a100-sxm4-40gb", "a100"), ("h100-80gb-hbm3", "h100"), ("h100-nvl", "h100"), ("k20c", "k20c"), ("l40s", "l40s")],
+)
+def test_a_type_is_a_model_without_its_form_and_memory(model: str, name: str) -> None:
+    assert cluster.gpu_type(model) == name
+
+
+def test_settings_of_the_operator_win() -> None:
+    text = plan({"options": {"ReturnToService": 0, "MaxJobCount": 50000}}).parts["slurm_conf"]
+    assert "ReturnToService=0\n" in text
+    assert "MaxJobCount=50000\n" in text
+
+
+def test_two_releases_are_refused_with_the_hosts_of_each() -> None:
+    old = host("n2", "10.0.0.3", candidate="22.05.8-4+deb12u3")
+    (problem,) = plan(n2=old).problems
+    assert problem.code == "releases"
+    assert "22.05 on n2, 24.11 on ctl n1" in problem.cause
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"installed": "", "candidate": ""}, "no_package"),
+        ({"clock_ahead_s": -90.0}, "clock"),
+        ({"hostname": "n1"}, "hostnames"),
+        ({"hostname": "n2 State=DOWN"}, "bad_name"),
+        ({"memory_mib": 2048}, "too_small"),
+    ],
+)
+def test_what_a_host_lacks_is_told(changes: dict[str, Any], code: str) -> None:
+    assert code in codes(n2=host("n2", "10.0.0.3", **changes))
+
+
+def test_every_problem_is_told_at_once() -> None:
+    assert codes(
+        n1={**host("n1", "10.0.0.2"), "features": ["a b"]}, n2=host("n2", "10.0.0.3", clock_ahead_s=600.0)
+    ) == {"bad_feature", "clock"}
+
+
+def test_different_ids_of_the_user_slurm_are_refused() -> None:
+    users = {"slurm": {"uid": 64030, "gid": 64030}, "munge": {"uid": 101, "gid": 101}}
+    others = {"slurm": {"uid": 998, "gid": 998}, "munge": {"uid": 102, "gid": 102}}
+    assert codes(n1=host("n1", "10.0.0.2", users=users), n2=host("n2", "10.0.0.3", users=others)) == {"user_ids"}
+    # munge does not compare the ids of its own users.
+    assert not codes(
+        n1=host("n1", "10.0.0.2", users=users), n2=host("n2", "10.0.0.3", users={**others, "slurm": users["slurm"]})
+    )
+
+
+def test_a_host_that_was_not_looked_at_is_named() -> None:
+    groups, hosts = site()
+    hostvars = {name: {"slurm_common_host": hosts[name]} for name in ("ctl", "n1")} | {"n2": {}}
+    found = slurm_common.desired(PARAMS, {}, {"groups": groups, "hostvars": hostvars})
+    assert [(problem.code, problem.subject) for problem in found.problems] == [("not_seen", "n2")]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "code"),
+    [
+        ([{"name": "a b", "groups": ["slurm_nodes"]}], "bad_name"),
+        ([{"name": "big", "groups": ["nowhere"]}], "no_group"),
+        ([{"name": "big", "groups": ["slurm_nodes"], "options": {"MaxTime": "1 State=DOWN"}}], "bad_option"),
+        ([{"name": name, "groups": ["slurm_nodes"], "default": True} for name in ("a", "b")], "defaults"),
+    ],
+)
+def test_partitions_that_slurm_would_misread_are_refused(partitions: list[dict[str, Any]], code: str) -> None:
+    assert {problem.code for problem in plan({"partitions": partitions}).problems} == {code}
+
+
+def test_numbers_are_written_as_ranges() -> None:
+    assert conf.ranges([7, 0, 1, 2, 5]) == "0-2,5,7"
+
+
+def test_the_gpus_of_a_node_with_jobs_are_not_changed() -> None:
+    has_three = {"n1": {"gres": "gpu:a100:3", "busy": True, "state": "MIXED"}}
+    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": has_three})
+    assert not made.desired
+    (problem,) = made.problems
+    assert (problem.code, problem.subject) == ("gres_in_use", "n1")
+    assert "from gpu:a100:3 to gpu:a100:2" in problem.cause
+
+
+@pytest.mark.parametrize("node", [{"gres": "gpu:a100:3", "busy": False}, {"gres": "gpu:a100:2", "busy": True}])
+def test_those_of_an_idle_node_are_and_a_busy_node_that_stays_is_no_problem(node: dict[str, Any]) -> None:
+    nodes = {"n1": {**node, "state": "IDLE"}}
+    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": nodes})
+    assert not made.problems
+    contents = {row["path"]: row["content"] for row in made.desired["files"] if "content" in row}
+    assert set(contents) == {"/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"}
