@@ -69,9 +69,15 @@ installed:
   returned: success
   type: str
 candidate:
-  description: Version of Slurm that the package sources offer; empty where they have none.
+  description:
+    - Version of Slurm that the package sources offer; empty where they have none, null where apt has not read them yet.
   returned: success
   type: str
+distribution:
+  description: Name and version of the distribution.
+  returned: success
+  type: str
+  sample: debian 13
 users:
   description: C(uid) and C(gid) of the users slurm and munge; null without one.
   returned: success
@@ -90,6 +96,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.memory import memory_mib
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import node as slurm_node
+from ansible_collections.baremetal.gpu.plugins.module_utils.system.release import os_release
 
 
 def main() -> None:
@@ -100,7 +107,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    now, given = time.time(), module.params
+    now, given, release = time.time(), module.params, os_release()
     module.exit_json(
         changed=False,
         hostname=socket.gethostname().split(".")[0],
@@ -111,6 +118,7 @@ def main() -> None:
         cgroups=slurm_node.cgroups(),
         installed=slurm_node.installed_version(),
         candidate=slurm_node.candidate_version(),
+        distribution=f"{release.get('ID', '')} {release.get('VERSION_ID', '')}".strip(),
         users={name: slurm_node.user(name) for name in ("slurm", "munge")},
         clock_ahead_s=None if given["controller_time"] is None else round(now - given["controller_time"], 1),
     )

@@ -138,11 +138,9 @@ STAGES = (
         name="slurm",
         short_title="slurm",
         tag="slurm",
-        roles=("munge", "slurm_database", "slurm_controller", "slurm_node", "slurm_login"),
+        roles=("slurm_common", "munge", "slurm_database", "slurm_controller", "slurm_node", "slurm_login"),
         groups=("slurm_controllers", "slurm_databases", "slurm_nodes", "slurm_logins"),
         loss="its part in Slurm, or jobs",
-        further_roles=("slurm_common",),
-        tag_by_role=True,
     ),
 )
 

@@ -84,7 +84,9 @@ def installed_version(root: str = "/") -> str:
     return ""
 
 
-def candidate_version(run: Call = ask) -> str:
-    """The version that apt would install; empty where there is none."""
+def candidate_version(root: str = "/", run: Call = ask) -> str | None:
+    """The version that apt would install; empty where its sources have none, None where it has not read them yet."""
     found = re.search(r"^  Candidate: (\S+)$", run(["apt-cache", "policy", PACKAGE])[1], re.MULTILINE)
-    return "" if found is None or found[1] == "(none)" else found[1]
+    if found and found[1] != "(none)":
+        return found[1]
+    return "" if glob.glob(below(root, "var/lib/apt/lists/*_Packages*")) else None

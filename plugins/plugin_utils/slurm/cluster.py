@@ -250,7 +250,7 @@ def _host_problems(name: str, host: Mapping[str, Any]) -> Iterable[Problem]:
     for word in host.get("features", ()):
         if not WORD.fullmatch(str(word)):
             yield Problem("bad_feature", name, f"{name} has a feature that Slurm cannot use", str(word), "correct it")
-    if not look["installed"] and not look["candidate"]:
+    if not look["installed"] and look["candidate"] == "":
         yield Problem(
             "no_package", name, f"the package sources of {name} have no Slurm", remedy="give it sources that have"
         )
@@ -273,14 +273,17 @@ def release(version: str) -> str:
 
 def _common_problems(looks: Mapping[str, Mapping[str, Any]]) -> Iterable[Problem]:
     """What must be the same, or must not be, on all hosts."""
+    versions = {name: look["installed"] or look["candidate"] for name, look in looks.items()}
+    # Where apt has not read its sources yet, the release is that of the distribution.
+    told = all(version is not None for version in versions.values())
     releases: dict[str, list[str]] = {}
     ids: dict[str, list[str]] = {}
     names: dict[str, list[str]] = {}
     for name, look in looks.items():
         names.setdefault(str(look["hostname"]), []).append(name)
-        version = look["installed"] or look["candidate"]
+        version = release(versions[name] or "") if told else str(look["distribution"])
         if version:
-            releases.setdefault(release(version), []).append(name)
+            releases.setdefault(version, []).append(name)
         user = look["users"].get(SAME_ON_EVERY_HOST)
         if user:
             ids.setdefault(f"{user['uid']}:{user['gid']}", []).append(name)

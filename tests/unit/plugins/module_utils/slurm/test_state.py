@@ -82,7 +82,11 @@ def test_a_list_of_cpus_is_read(text: str, numbers: list[int]) -> None:
     assert node.cpu_ids(text) == numbers
 
 
-def test_the_candidate_is_what_apt_would_install() -> None:
+def test_the_candidate_is_what_apt_would_install_as_far_as_it_has_read_its_sources(tmp_path: Path) -> None:
     answer = "slurm-wlm-basic-plugins:\n  Installed: (none)\n  Candidate: 24.11.5-4+deb13u1\n  Version table:\n"
-    assert node.candidate_version(lambda _argv: (0, answer)) == "24.11.5-4+deb13u1"
-    assert node.candidate_version(lambda _argv: (0, "")) == ""
+    assert node.candidate_version(str(tmp_path), lambda _argv: (0, answer)) == "24.11.5-4+deb13u1"
+    assert node.candidate_version(str(tmp_path), lambda _argv: (0, "")) is None
+    lists = tmp_path / "var/lib/apt/lists"
+    lists.mkdir(parents=True)
+    (lists / "deb.example_dists_trixie_main_binary-amd64_Packages").touch()
+    assert node.candidate_version(str(tmp_path), lambda _argv: (0, "")) == ""

@@ -35,6 +35,7 @@ def look(name: str, **more: Any) -> dict[str, Any]:
         "cgroups": "v2",
         "installed": "",
         "candidate": "24.11.5-4+deb13u1",
+        "distribution": "debian 13",
         "users": {"slurm": None, "munge": None},
         "clock_ahead_s": 0.4,
         **more,
@@ -139,6 +140,14 @@ def test_two_releases_are_refused_with_the_hosts_of_each() -> None:
     (problem,) = plan(n2=old).problems
     assert problem.code == "releases"
     assert "22.05 on n2, 24.11 on ctl n1" in problem.cause
+
+
+def test_before_apt_has_read_its_sources_the_distributions_are_compared() -> None:
+    fresh = {"candidate": None}
+    assert codes(n2=host("n2", "10.0.0.3", **fresh)) == set()
+    (problem,) = plan(n2=host("n2", "10.0.0.3", distribution="debian 12", **fresh)).problems
+    assert problem.code == "releases"
+    assert "debian 12 on n2, debian 13 on ctl n1" in problem.cause
 
 
 @pytest.mark.parametrize(

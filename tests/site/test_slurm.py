@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""slurm.yml on the lab's machines: real daemons of Slurm, munge and MariaDB, and jobs that get GPUs.
+
+The GPUs are simulated, but their device files are real, and so is the cgroup that denies them. The tests of this file
+run in order on one lab, after those of test_site.py; by themselves they install the driver first.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.site.plays import INVENTORY, Play, lab, run_playbook, services, ssh
+
+pytestmark = pytest.mark.lab
+
+NODE, CONTROLLER = "gpu1", "cpu1"
+MACHINES = (NODE, CONTROLLER)
+GROUPS = {
+    "slurm_controllers": CONTROLLER,
+    "slurm_databases": CONTROLLER,
+    "slurm_nodes": NODE,
+    "slurm_logins": CONTROLLER,
+}
+# Which devices a job can open: ENXIO (6) is a device that has no driver behind it in the lab, EPERM (1) a denied one.
+OPEN_DEVICES = """python3 -c "
+import os
+for n in (0, 1):
+    try: os.open(f'/dev/nvidia{n}', os.O_RDWR)
+    except OSError as e: print(n, e.errno)
+" """
+
+
+class Cluster:
+    """The two machines as a cluster of Slurm."""
+
+    def __init__(self, base: Path) -> None:
+        groups = {name: {"hosts": {machine: {}}} for name, machine in GROUPS.items()}
+        (base / "slurm.yml").write_text(json.dumps(groups))
+        self._options = f"-i {INVENTORY} -i {base / 'slurm.yml'}"
+        self._variables = {"slurm_common_secrets_path": str(base / ".secrets" / "slurm.json")}
+
+    def run(self, options: str = "") -> Play:
+        return run_playbook(
+            "slurm.yml",
+            limit=",".join(MACHINES),
+            extra_vars=self._variables,
+            options=f"{self._options} {options}",
+        )
+
+    def converge(self) -> Play:
+        play = self.run()
+        assert play.rc == 0, play.tail()
+        return play
+
+
+@pytest.fixture(scope="module")
+def driven_node() -> None:
+    play = run_playbook("site.yml", limit=",".join(MACHINES), options="--tags driver")
+    assert play.rc == 0, play.tail()
+
+
+@pytest.fixture(scope="module")
+def announced(driven_node: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cluster, Play]:
+    cluster = Cluster(tmp_path_factory.mktemp("slurm"))
+    before = {machine: lab("changes", machine) for machine in MACHINES}
+    play = cluster.run("--check --diff")
+    assert {machine: lab("changes", machine) for machine in MACHINES} == before, "check mode changed files"
+    return cluster, play
+
+
+@pytest.fixture(scope="module")
+def cluster(announced: tuple[Cluster, Play]) -> Cluster:
+    announced[0].converge()
+    return announced[0]
+
+
+def job(command: str, *options: str) -> str:
+    """What a job prints that is submitted on the login, or srun itself says."""
+    return ssh(CONTROLLER, f"srun {' '.join(options)} {command} 2>&1 || true")
+
+
+def test_check_mode_tells_what_a_run_would_install(announced: tuple[Cluster, Play]) -> None:
+    play = announced[1]
+    assert play.rc == 0, play.tail()
+    assert "munge" in " ".join(play.drifts[NODE, "munge"])
+    assert "slurmd" in " ".join(play.drifts[NODE, "slurmd"])
+    assert "slurm.conf" in " ".join(play.drifts[CONTROLLER, "slurmctld"])
+
+
+def test_a_job_has_the_gpu_that_it_asked_for_and_is_refused_the_other(cluster: Cluster) -> None:
+    assert job("nvidia-smi -L", "--gres=gpu:1").count("GPU ") == 1
+    assert job("printenv CUDA_VISIBLE_DEVICES", "--gres=gpu:a100:1").strip() == "0"
+    assert job(OPEN_DEVICES, "--gres=gpu:1").split("\n")[:2] == ["0 6", "1 1"]
+
+
+def test_a_job_without_gpus_is_refused_both(cluster: Cluster) -> None:
+    assert job(OPEN_DEVICES).split("\n")[:2] == ["0 1", "1 1"]
+
+
+def test_more_gpus_than_there_are_are_refused_at_once(cluster: Cluster) -> None:
+    assert "Requested node configuration is not available" in job("true", "--gres=gpu:3")
+
+
+def test_a_job_that_takes_more_memory_than_it_has_is_killed(cluster: Cluster) -> None:
+    assert "oom" in job("python3 -c 'bytearray(300 << 20)'", "--mem=100").lower()
+
+
+def test_accounting_knows_who_had_how_many_gpus(cluster: Cluster) -> None:
+    job("true", "--gres=gpu:2", "--job-name=both")
+    rows = ssh(CONTROLLER, "sleep 2; sacct -X -n -P --name=both -o User,AllocTRES,State")
+    user, resources, state = rows.strip().split("\n")[-1].split("|")
+    assert user == ssh(CONTROLLER, "id -un").strip()
+    assert "gres/gpu=2" in resources
+    assert state == "COMPLETED"
+
+
+def test_a_second_run_changes_nothing_and_restarts_no_daemon(cluster: Cluster) -> None:
+    before = {machine: services(machine) for machine in MACHINES}
+    assert cluster.converge().changed_tasks == {}
+    assert {machine: services(machine) for machine in MACHINES} == before
+
+
+def test_a_job_survives_a_configuration_that_was_broken_by_hand_and_mended(cluster: Cluster) -> None:
+    number = ssh(CONTROLLER, "sbatch --parsable --gres=gpu:1 --output=/dev/null --wrap 'sleep 600'").strip()
+    ssh(CONTROLLER, "for i in $(seq 30); do squeue -h -t R | grep -q . && break; sleep 1; done")
+    ssh(CONTROLLER, "echo Broken=yes | sudo tee -a /etc/slurm/slurm.conf")
+    play = cluster.converge()
+    assert CONTROLLER in play.changed_tasks
+    assert NODE not in play.changed_tasks
+    assert ssh(CONTROLLER, f"squeue -h -j {number} -o %T").strip() == "RUNNING"
+    ssh(CONTROLLER, f"scancel {number}")
+
+
+def test_a_wrong_key_of_munge_is_replaced(cluster: Cluster) -> None:
+    ssh(
+        NODE,
+        "head -c 64 /dev/urandom | base64 | sudo tee /etc/munge/munge.key >/dev/null; sudo systemctl restart munge",
+    )
+    assert NODE in cluster.converge().changed_tasks
+    assert job("hostname").strip() == NODE
