@@ -10,17 +10,12 @@ module: slurm_node_info
 short_description: Tell what a host brings to a Slurm cluster
 version_added: 0.1.0
 description:
-  - Reads the host's processors, memory, names and cgroups, which release of Slurm it has or would get from its package
+  - Reads the host's processors, memory and name, which release of Slurm it has or would get from its package
     sources, and what a cluster would stumble over. It needs nothing of Slurm.
 options:
   controller_time:
     description: The time of the Ansible controller in seconds since 1970, to compare the host's clock with.
     type: float
-  names:
-    description: Names or addresses of other hosts of the cluster, which must resolve on this host.
-    type: list
-    elements: str
-    default: []
 requirements:
   - On the host nothing but Python 3.9.
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]
@@ -32,7 +27,6 @@ EXAMPLES = r"""
 - name: Look at a host of the cluster
   baremetal.gpu.slurm_node_info:
     controller_time: "{{ now().timestamp() }}"
-    names: [node1, node2]
   register: slurm_node
 """
 
@@ -41,15 +35,6 @@ hostname:
   description: The host's name up to the first dot, by which Slurm's daemons know themselves.
   returned: success
   type: str
-addresses:
-  description: IP addresses of the host.
-  returned: success
-  type: list
-  elements: str
-resolved:
-  description: Addresses of each name as this host resolves it.
-  returned: success
-  type: dict
 processors:
   description:
     - C(sockets), C(cores_per_socket), C(threads_per_core), and C(cores), the numbers of the CPUs of each core in the
@@ -60,10 +45,6 @@ memory_mib:
   description: Memory of the host in MiB.
   returned: success
   type: int
-cgroups:
-  description: C(v1), C(v2), or empty where there are none.
-  returned: success
-  type: str
 installed:
   description: Version of Slurm that is installed; empty without one.
   returned: success
@@ -93,7 +74,6 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import net as host_net
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.memory import memory_mib
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import node as slurm_node
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.release import os_release
@@ -103,7 +83,6 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "controller_time": {"type": "float"},
-            "names": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
@@ -111,11 +90,8 @@ def main() -> None:
     module.exit_json(
         changed=False,
         hostname=socket.gethostname().split(".")[0],
-        addresses=sorted(host_net.local_addresses()),
-        resolved={name: host_net.resolve(name) for name in given["names"]},
         processors=slurm_node.processors(),
         memory_mib=memory_mib(),
-        cgroups=slurm_node.cgroups(),
         installed=slurm_node.installed_version(),
         candidate=slurm_node.candidate_version(),
         distribution=f"{release.get('ID', '')} {release.get('VERSION_ID', '')}".strip(),

@@ -16,6 +16,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import be
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.dpkg import STATUS, parse_dpkg
 
+# With its caches switched off apt-cache writes nothing to the host.
+WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache=")
 # Every role of a cluster installs packages of this source, so the version of one is that of all.
 PACKAGE = "slurm-wlm-basic-plugins"
 CPUS = "sys/devices/system/cpu"
@@ -60,13 +62,6 @@ def _number(path: str) -> int:
     return int(text) if re.fullmatch(r"\d{1,9}", text) else -1
 
 
-def cgroups(root: str = "/") -> str:
-    """How the host has its cgroups: v1 (also beside an empty v2), v2, or nothing."""
-    if os.path.exists(below(root, "sys/fs/cgroup/cgroup.controllers")):
-        return "v2"
-    return "v1" if glob.glob(below(root, "sys/fs/cgroup/*/cgroup.procs")) else ""
-
-
 def user(name: str) -> dict[str, int] | None:
     """uid and gid of a user; None without one."""
     try:
@@ -86,7 +81,7 @@ def installed_version(root: str = "/") -> str:
 
 def candidate_version(root: str = "/", run: Call = ask) -> str | None:
     """The version that apt would install; empty where its sources have none, None where it has not read them yet."""
-    found = re.search(r"^  Candidate: (\S+)$", run(["apt-cache", "policy", PACKAGE])[1], re.MULTILINE)
+    found = re.search(r"^  Candidate: (\S+)$", run(["apt-cache", *WITHOUT_CACHE, "policy", PACKAGE])[1], re.MULTILINE)
     if found and found[1] != "(none)":
         return found[1]
     return "" if glob.glob(below(root, "var/lib/apt/lists/*_Packages*")) else None

@@ -32,7 +32,6 @@ def look(name: str, **more: Any) -> dict[str, Any]:
             "cores": [[0, 4], [1, 5], [2, 6], [3, 7]],
         },
         "memory_mib": 66048,
-        "cgroups": "v2",
         "installed": "",
         "candidate": "24.11.5-4+deb13u1",
         "distribution": "debian 13",
