@@ -78,8 +78,8 @@ def cluster(announced: tuple[Cluster, Play]) -> Cluster:
 
 
 def job(command: str, *options: str) -> str:
-    """What a job prints that is submitted on the login, or srun itself says."""
-    return ssh(CONTROLLER, f"srun {' '.join(options)} {command} 2>&1 || true")
+    """What a job prints that is submitted on the login, and the errors of srun itself."""
+    return ssh(CONTROLLER, f"srun --quiet {' '.join(options)} {command} 2>&1 || true")
 
 
 def test_check_mode_tells_what_a_run_would_install(announced: tuple[Cluster, Play]) -> None:
