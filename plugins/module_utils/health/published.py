@@ -62,6 +62,8 @@ _device = object_of(
     {
         "uuid": or_null(uuid_text),
         "index": or_null(whole(0, 65535)),
+        # Of its device file, which is how Slurm names it.
+        "minor": or_null(whole(0, 65535)),
         "pci_address": or_null(text(PCI_ADDRESS, 20, "a PCI address")),
     },
 )

@@ -58,6 +58,10 @@ class Refused(Exception):
         super().__init__(str(self.problem))
 
 
+class CallFailed(Refused):
+    """A call to a daemon that did not do what it was for."""
+
+
 def failure(subject: str, problems: Iterable[Problem], note: str = "") -> dict[str, object]:
     """What a module or an action that fails with problems returns: `msg` for people, `problems` for programs.
 

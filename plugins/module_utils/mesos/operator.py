@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 
 GRACE_MOST_S = 365 * 86400
 # States of a task that holds its resources.
@@ -40,8 +40,8 @@ class Reply:
 Transport = Callable[[str, str, Mapping[str, str], "bytes | None"], Reply]
 
 
-class Failed(Refused):
-    """A call that did not do what it was for."""
+class Failed(CallFailed):
+    """A call to a master that did not do what it was for."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.service import Service
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import CONFIG, Wrong
@@ -26,7 +26,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store imp
 
 FAILED, USAGE_ERROR = 1, 64
 STOP = (signal.SIGTERM, signal.SIGINT)
-_AWAY: tuple[type[Exception], ...] = (Failed, NotOurs, *UNREACHABLE)
+_AWAY: tuple[type[Exception], ...] = (CallFailed, NotOurs, *UNREACHABLE)
 
 
 def _complain(why: object) -> None:

@@ -38,7 +38,20 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.memory im
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Decision, Node, Policy, Step
 
-__all__ = ["Decision", "Node", "Policy", "Step", "begin", "clear", "decide", "empty", "end", "lasting", "observe"]
+__all__ = [
+    "Decision",
+    "Node",
+    "Policy",
+    "Step",
+    "begin",
+    "clear",
+    "decide",
+    "empty",
+    "end",
+    "lasting",
+    "observe",
+    "waits",
+]
 
 # A drain whose last framework left before it acknowledged stays DRAINING; posted again it ends.
 STICKY_S = 10.0
@@ -147,6 +160,22 @@ def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: flo
         if stops:
             return None, f"{why}; {text}"
     return gpus, ""
+
+
+def waits(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> bool:
+    """Whether a node that nobody has fenced is to be."""
+    if node.agent is None:
+        return not memory["order"] and unregistered(memory, node, policy, now)[0] is not None
+    if node.agent["state"] != "active":
+        return False
+    silent = (
+        node.verdict is None
+        and memory["known"]
+        and policy.silent == "deactivate"
+        and memory["silent"] is not None
+        and now - memory["silent"] >= policy.suspect_s
+    )
+    return silent or bool(look(node.verdict, node.agent, memory["gpus"]).bad)
 
 
 def _unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> Decision:

@@ -14,30 +14,17 @@ from typing import Any, Protocol
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import (
     Published,
     Unusable,
-    agent_id_text,
-    host_text,
     in_the_future,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import number, object_of, or_null, text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed, Operator
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import decide as reconcile
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import fleet as reconcile_fleet
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import Node, Policy, Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.backend import Backend, Seen
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal import Journal
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import FENCES, Node, Policy, Step
 
 LAST = 20
-_AGENT = object_of(
-    {
-        "id": agent_id_text,
-        "hostname": host_text,
-        "ip": text(at_most=100),
-        "state": text(r"[a-z]{1,30}"),
-        "resources": object_of({"gpus": number(0, 1e6)}),
-    },
-    {"grace_s": or_null(number()), "drain_since": or_null(number())},
-)
 # A node is looked at again at once after a step, but not for ever: the others wait.
 STEPS_IN_A_ROW = 6
 
@@ -62,7 +49,7 @@ class Driver:
     def __init__(
         self,
         store: Places,
-        operator: Operator,
+        backend: Backend,
         policy: Policy,
         journal: Journal,
         fleet: Mapping[str, Any] | None,
@@ -72,75 +59,42 @@ class Driver:
         clock: Callable[[], float] = time.time,
         apart: Mapping[str, str] | None = None,
     ) -> None:
-        self.store, self.operator, self.policy, self.journal = store, operator, policy, journal
+        self.store, self.backend, self.policy, self.journal = store, backend, policy, journal
         self.stop, self.news, self.clock = stop, news, clock
-        self.memories = {host: {**reconcile.empty(host), **row["memory"]} for host, row in rows.items()}
+        self.memories = {host: {**reconcile_memory.empty(host), **row["memory"]} for host, row in rows.items()}
         self.last = {host: list(row.get("last", [])) for host, row in rows.items()}
         self.clears: dict[str, dict[str, Any]] = {host: row["clear"] for host, row in rows.items() if row.get("clear")}
         self.fleet = reconcile_fleet.rebuilt(self.memories) if fleet is None else {**reconcile_fleet.empty(), **fleet}
         self.apart = dict(apart or {})
         for host in self.apart:
-            self.memories[host] = reconcile.empty(host)
+            self.memories[host] = reconcile_memory.empty(host)
         self.verdicts: dict[str, Published] = {}
         self.nodes: dict[str, Node] = {}
         self._unsent = set(self.memories) - set(self.apart)
         self.told: dict[str, str] = {}
+        # Hosts whose next step takes moments.
+        self.soon: set[str] = set()
         self.held = ""
 
     # What there is.
 
     def look(self) -> None:
-        """Take in what was published, and ask Mesos for its agents. Raises Failed."""
+        """Take in what was published, and ask the scheduler what it has. Raises CallFailed."""
         self.news(self)
         self._send_again()
-        out = any(row["fenced"] or row["ours"] or row["order"] or row["intent"] for row in self.memories.values())
-        by_host = self._agents(out)
-        # The machine of an agent that is not registered may be in the schedule as well.
-        scheduled = self._scheduled() if out or set(self.verdicts) - set(by_host) else set()
+        verdicts = {host: self._verdict(host) for host in self.verdicts}
+        usable = {host: verdict for host, (verdict, _problem) in verdicts.items() if verdict is not None}
+        seen = self.backend.look(usable, self.memories, self._say)
         self.nodes = {}
-        for host in sorted({*by_host, *self.verdicts, *self.memories}):
-            found = by_host.get(host, [])
-            one = found[0] if len(found) == 1 else None
-            # Mesos compares names without case.
-            name = host.lower()
-            planned = (name, one["ip"]) in scheduled if one else any(name == row[0] for row in scheduled)
-            verdict, problem = self._verdict(host)
-            if len(found) > 1:
-                problem = f"agents {', '.join(row['id'] for row in found)} have this hostname, so none is touched"
+        for host in sorted({*seen, *verdicts, *self.memories}):
+            there = seen.get(host, Seen())
+            one = there.rows[0] if len(there.rows) == 1 else None
+            verdict, problem = verdicts.get(host, (None, ""))
+            if len(there.rows) > 1:
+                names = ", ".join(str(row["id"]) for row in there.rows)
+                problem = f"agents {names} have this hostname, so none is touched"
             problem = self.apart.get(host, "") or problem
-            self.nodes[host] = Node(host, verdict, one, planned, problem)
-
-    def _agents(self, with_tasks: bool) -> dict[str, list[dict[str, Any]]]:
-        """Hostname -> its agents, with their tasks. What Mesos tells of a host may be the host's own words."""
-        state = self.operator.get("/state" if with_tasks else "/slaves")
-        tasks: dict[str, list[str]] = {}
-        by_host: dict[str, list[dict[str, Any]]] = {}
-        try:
-            for task in mesos_operator.tasks_of(state) if with_tasks else ():
-                tasks.setdefault(task["agent_id"], []).append(one_line(task["id"]))
-            rows = list(state["slaves"])
-        except (KeyError, TypeError, ValueError, AttributeError) as why:
-            raise Failed(f"the master's answer cannot be read: {type(why).__name__} {one_line(why)}") from why
-        for row in rows:
-            agent = self._agent(row)
-            if agent is not None:
-                # Where they were not asked for, there may be some.
-                agent["tasks"] = tasks.get(agent["id"], []) if with_tasks else ["not asked for"]
-                by_host.setdefault(agent["hostname"], []).append(agent)
-        return by_host
-
-    def _agent(self, row: Any) -> dict[str, Any] | None:
-        """An agent of Mesos; None for one that cannot be told of, which is named."""
-        try:
-            # One that is not connected can be taken out all the same.
-            agent = {**mesos_operator.agent_of(row), "state": mesos_operator.commanded(row)}
-            agent["resources"] = {"gpus": agent["resources"].get("gpus", 0)}
-            return dict(_AGENT(agent, "it"))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
-            why = f"{type(wrong).__name__} {one_line(wrong)}"
-        name = one_line(row.get("id"), 100) if isinstance(row, dict) else "?"
-        self._say(f"agent {name}", f"Mesos' word of it is passed over: {why}")
-        return None
+            self.nodes[host] = Node(host, verdict, one, there.scheduled, problem)
 
     def _verdict(self, host: str) -> tuple[Mapping[str, Any] | None, str]:
         """(what a node publishes, None where that cannot be used, and why it cannot)."""
@@ -150,18 +104,10 @@ class Driver:
         why = found.why if isinstance(found, Unusable) else in_the_future(found, self.clock())
         return (None, f"its verdict is passed over: {why}") if isinstance(found, Unusable) or why else (found, "")
 
-    def _scheduled(self) -> set[tuple[str, str]]:
-        windows = self.operator.schedule().get("windows", [])
-        return {
-            (str(row.get("hostname", "")).lower(), row.get("ip", ""))
-            for window in windows
-            for row in window["machine_ids"]
-        }
-
     # What is done.
 
     def turn(self, hosts: set[str] | None = None) -> None:
-        """All nodes, or these first to last, each as far as it goes. Raises Failed, or what the store raises."""
+        """All nodes, or these first to last, each as far as it goes. Raises CallFailed, or what the store raises."""
         self.look()
         self._observe()
         todo = sorted(self.nodes if hosts is None else hosts & set(self.nodes))
@@ -177,7 +123,7 @@ class Driver:
     def _observe(self) -> None:
         now = self.clock()
         for host, node in self.nodes.items():
-            before = self.memories.get(host) or reconcile.empty(host)
+            before = self.memories.get(host) or reconcile_memory.empty(host)
             self.memories[host] = before
             if host in self.apart:
                 continue
@@ -186,9 +132,9 @@ class Driver:
                 self.memories[host] = before
                 continue
             self.memories[host] = after
-            if reconcile.lasting(after) != reconcile.lasting(before):
+            if reconcile_memory.lasting(after) != reconcile_memory.lasting(before):
                 self._save(host)
-        wait = reconcile_fleet.waiting(self.memories, self.nodes.values(), self.policy, now)
+        wait = self._waiting(now)
         fleet = reconcile_fleet.after(reconcile_fleet.set_back(self.fleet, now), wait, self.memories)
         if fleet != self.fleet:
             self._save_fleet(fleet)
@@ -199,11 +145,16 @@ class Driver:
             self.journal.write("*", "breaker", why=held or "it lets go", waiting=wait)
         self.held = held
 
+    def _waiting(self, now: float) -> list[str]:
+        return reconcile_fleet.waiting(
+            self.memories, self.nodes.values(), lambda memory, node: self.backend.waits(memory, node, self.policy, now)
+        )
+
     def _seen(self, before: Mapping[str, Any], node: Node, now: float) -> dict[str, Any]:
-        after = reconcile.observe(before, node, self.policy, now)
+        after = self.backend.observe(before, node, self.policy, now)
         # All that is made of a node later on, so that what cannot be made of it is found here.
-        reconcile_fleet.waiting({node.host: after}, [node], self.policy, now)
-        reconcile.decide(after, node, self.policy, "", now)
+        self.backend.waits(after, node, self.policy, now)
+        self.backend.decide(after, node, self.policy, "", now)
         return after
 
     def _judged(self, host: str, judge: Callable[[], Any]) -> Any:
@@ -219,8 +170,9 @@ class Driver:
     def _go(self, host: str) -> bool:
         """One step of a node; whether there may be another."""
         node, memory, now = self.nodes[host], self.memories[host], self.clock()
-        decision = reconcile.decide(memory, node, self.policy, self.held, now)
+        decision = self.backend.decide(memory, node, self.policy, self.held, now)
         step = decision.step
+        (self.soon.add if decision.soon else self.soon.discard)(host)
         if step is None:
             self._say(host, decision.why)
             return False
@@ -228,14 +180,14 @@ class Driver:
             self._say(host, f"would {step.kind}: {step.why}", step.told())
             return False
         self.told.pop(host, None)
-        memory = self.memories[host] = reconcile.begin(memory, step, now)
+        memory = self.memories[host] = reconcile_memory.begin(memory, step, now)
         row = self.journal.write(host, "begin", number=memory["number"], **memory["intent"]["step"])
         self._save(host, row)
-        if (step.kind == "deactivate" and not step.for_others) or step.unregistered:
+        if (step.kind in FENCES and not step.for_others) or step.unregistered:
             self._save_fleet(reconcile_fleet.fenced(self.fleet, host, self.policy, now))
         started = time.monotonic()
         error, refused = self._perform(host, step)
-        memory = self.memories[host] = reconcile.end(memory, error, self.clock(), refused)
+        memory = self.memories[host] = reconcile_memory.end(memory, error, self.clock(), refused)
         row = self.journal.write(
             host,
             "end",
@@ -251,15 +203,11 @@ class Driver:
     def _perform(self, host: str, step: Step) -> tuple[str | None, bool]:
         """(why it failed, whether nothing can have come of it)."""
         try:
-            if step.kind == "deactivate":
-                self.operator.deactivate(step.agent_id)
-            elif step.kind == "drain":
-                self.operator.drain(step.agent_id, step.grace_s)
-            elif step.kind == "reactivate":
-                self.operator.reactivate(step.agent_id)
-            elif step.kind in ("order", "withdraw"):
+            if step.kind in ("order", "withdraw"):
                 self.send(host)
-        except Failed as why:
+            else:
+                self.backend.perform(host, step)
+        except CallFailed as why:
             return str(why), not isinstance(why.__cause__, OSError)
         return None, False
 
@@ -278,7 +226,7 @@ class Driver:
     def request(self, name: str, asked: Mapping[str, Any]) -> None:
         """What an operator asks. It is safe to do twice."""
         if asked.get("kind") == "permit":
-            wait = reconcile_fleet.waiting(self.memories, self.nodes.values(), self.policy, self.clock())
+            wait = self._waiting(self.clock())
             self._save_fleet(reconcile_fleet.permit(self.fleet, wait))
             self.journal.write("*", "permit", hosts=wait, by=asked.get("by"))
         elif asked.get("kind") == "clear" and asked.get("host"):
@@ -287,7 +235,7 @@ class Driver:
                 self._say(host, f"the whole host has to be cleared, not {uuid} alone: {self.apart[host]}")
                 return
             self.apart.pop(host, None)
-            self.memories[host] = reconcile.clear(self.memories.get(host) or reconcile.empty(host), uuid)
+            self.memories[host] = reconcile_memory.clear(self.memories.get(host) or reconcile_memory.empty(host), uuid)
             self.clears[host] = {"id": name, "device": uuid}
             row = self.journal.write(host, "clear", uuid=uuid, by=asked.get("by"))
             self._save(host, row)

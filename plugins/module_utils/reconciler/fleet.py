@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import floor
-from typing import Any
+from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import unregistered
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.gpus import look
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Node, Policy
 
 SCHEMA = 1
+# Whether a node that nobody has fenced is to be, by what is known of it and seen of it.
+Waits = Callable[[Mapping[str, Any], Node], bool]
 
 
 def empty() -> dict[str, Any]:
@@ -26,29 +26,13 @@ def empty() -> dict[str, Any]:
     return {"schema": SCHEMA, "fences": [], "permitted": []}
 
 
-def waiting(memories: Mapping[str, Mapping[str, Any]], nodes: Iterable[Node], policy: Policy, now: float) -> list[str]:
-    """The nodes that want to be fenced and are not."""
-    found = []
-    for node in nodes:
-        memory = memories[node.host]
-        if memory["fenced"] or node.problem:
-            continue
-        if node.agent is None:
-            if not memory["order"] and unregistered(memory, node, policy, now)[0] is not None:
-                found.append(node.host)
-            continue
-        if node.agent["state"] != "active":
-            continue
-        silent = (
-            node.verdict is None
-            and memory["known"]
-            and policy.silent == "deactivate"
-            and memory["silent"] is not None
-            and now - memory["silent"] >= policy.suspect_s
-        )
-        if silent or look(node.verdict, node.agent, memory["gpus"]).bad:
-            found.append(node.host)
-    return sorted(found)
+def waiting(memories: Mapping[str, Mapping[str, Any]], nodes: Iterable[Node], waits: Waits) -> list[str]:
+    """The nodes that are to be fenced and are not."""
+    return sorted(
+        node.host
+        for node in nodes
+        if not memories[node.host]["fenced"] and not node.problem and waits(memories[node.host], node)
+    )
 
 
 def set_back(fleet: Mapping[str, Any], now: float) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.gpus import look
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Node, Policy, Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import FENCES, Node, Policy, Step
 
 SCHEMA = 1
 # How far the clocks of two masters may be apart, in seconds, when the start of a drain is compared with our post.
@@ -53,6 +53,8 @@ def empty(host: str) -> dict[str, Any]:
         # UUID -> {resets, reboots, at, quarantine}.
         "gpus": {},
         "intent": None,
+        # What is wrong with a node of Slurm; see slurm_plan.faults_of.
+        "slurm": {"boot_id": None, "minors": {}, "bad": {}, "node": []},
     }
 
 
@@ -61,8 +63,8 @@ def lasting(memory: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in memory.items() if key not in ("well", "silent", "absent")}
 
 
-def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> dict[str, Any]:
-    """The memory with what is seen now. No evidence, such as a node without a session, changes no GPU."""
+def observe_verdict(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> dict[str, Any]:
+    """The memory with what the node publishes now, whatever the scheduler."""
     new = copy.deepcopy(dict(memory))
     _set_back(new, now)
     new["silent"] = None if node.verdict is not None or node.problem else new["silent"] or now
@@ -77,6 +79,12 @@ def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -
         if new["carry"] and new["carry"]["boot_id"] not in (None, node.verdict.get("boot_id")):
             # A host that booted has an agent that nobody took out, as it would have without us.
             new["carry"] = None
+    return new
+
+
+def observe(memory: Mapping[str, Any], node: Node, policy: Policy, now: float) -> dict[str, Any]:
+    """The memory with what is seen now. No evidence, such as a node without a session, changes no GPU."""
+    new = observe_verdict(memory, node, policy, now)
     agent = node.agent
     if agent is None:
         return new
@@ -172,7 +180,7 @@ def begin(memory: Mapping[str, Any], step: Step, now: float) -> dict[str, Any]:
         if before is not None and before["how"] == step.kind:
             row.update({key: before[key] for key in ("from", "before")})
         new["ours"][step.agent_id] = row
-    takes_out = step.kind == "deactivate" or (step.kind == "order" and step.unregistered)
+    takes_out = step.kind in FENCES or (step.kind == "order" and step.unregistered)
     if takes_out and new["fenced"] is None and not step.for_others:
         new["fenced"] = {"at": now, "agent_id": step.agent_id, "why": step.why}
     if step.kind == "order" and not resent and step.order is not None:

@@ -43,8 +43,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import me
 BYTES_AT_MOST = 1 << 20
 
 
-_kind = one_of("deactivate", "drain", "reactivate", "order", "withdraw", "settle", "close")
+SLURM_KINDS = ("guard", "hold", "cancel", "unguard", "drain_node", "resume")
+_kind = one_of("deactivate", "drain", "reactivate", "order", "withdraw", "settle", "close", *SLURM_KINDS)
 _seconds = number(0)
+gpu_text = text(NAME_OF_GPU, 100, "a GPU")
 
 
 def _no_more(value: Any, where: str) -> Any:
@@ -95,6 +97,16 @@ _memory = object_of(
         "foreign": or_null(object_of({"agent_id": agent_id_text}, keep=True)),
         "gpus": mapping_of(
             uuid_text, object_of({"resets": whole(), "reboots": whole(), "at": _seconds}, {"quarantine": flag}, True)
+        ),
+        "slurm": object_of(
+            {
+                "boot_id": or_null(text(at_most=100)),
+                "minors": mapping_of(gpu_text, whole(0, 65535)),
+                "bad": mapping_of(
+                    gpu_text, object_of({"codes": list_of(text(at_most=80)), "minor": or_null(whole(0, 65535))})
+                ),
+                "node": list_of(text(at_most=80)),
+            }
         ),
         "intent": or_null(object_of({"number": whole(), "at": _seconds, "step": _step}, keep=True)),
     },

@@ -15,27 +15,37 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.published import Unusable
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.sd_notify import notify
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed, Operator, http_transport
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Operator, http_transport
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.backend import Backend
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.driver import Driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal import Journal
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos_backend import MesosBackend
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import Settings, Wrong
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm_backend import SlurmBackend
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.store import (
     UNREACHABLE,
     NotLeading,
     NotOurs,
     Store,
 )
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 
 PAUSE_S = 1.0
 # Nodes that fail together are told of within a moment; the breaker is to see them together.
 GATHER_S = 0.1
+# Until what takes moments is looked at again.
+SOON_S = 0.25
 
 
-def operator(settings: Settings, secrets: dict[str, str]) -> Operator:
-    """Raises Failed for masters that are no URLs."""
+def backend(settings: Settings, secrets: dict[str, str]) -> Backend:
+    """The site's scheduler. Raises CallFailed for masters that are no URLs."""
+    if settings.scheduler == "slurm":
+        return SlurmBackend(Slurm(timeout_s=settings.request_timeout_s))
     transport = http_transport(settings.request_timeout_s, settings.ca_file)
-    return Operator(settings.masters, transport, secrets.get("mesos_principal"), secrets.get("mesos_secret"))
+    login = secrets.get("mesos_principal"), secrets.get("mesos_secret")
+    return MesosBackend(Operator(settings.masters, transport, *login))
 
 
 class Service:
@@ -44,7 +54,7 @@ class Service:
     def __init__(self, settings: Settings, secrets: dict[str, str]) -> None:
         self.settings = settings
         self.acts = settings.policy.mode == "act"
-        self.operator = operator(settings, secrets)
+        self.backend = backend(settings, secrets)
         path = None if settings.policy.mode == "dry-run" else Path(settings.journal)
         self.journal = Journal(path, file_bytes=settings.journal_bytes, files=settings.journal_files)
         # Told, and not over yet.
@@ -150,7 +160,7 @@ class Service:
         fleet, rows, apart = self.store.load(keep=self.acts)
         driver = Driver(
             self.store,
-            self.operator,
+            self.backend,
             self.settings.policy,
             self.journal,
             fleet,
@@ -183,8 +193,11 @@ class Service:
                     self._serve(driver)
                 driver.turn(hosts)
                 self.complaint = ""
-            except Failed as why:
-                # Mesos is away for a while; what is to be done is still there afterwards.
+                if driver.soon:
+                    self.hosts |= driver.soon
+                    due = min(due, time.monotonic() + SOON_S)
+            except CallFailed as why:
+                # The scheduler is away for a while; what is to be done is still there afterwards.
                 self._complain(str(why))
                 due = time.monotonic() + min(PAUSE_S, self.settings.poll_s)
 
@@ -259,7 +272,7 @@ class Service:
     # One look.
 
     def once(self) -> bool:
-        """All nodes, each as far as it goes without waiting; False if somebody else leads. Raises Failed."""
+        """All nodes, each as far as it goes without waiting; False if somebody else leads. Raises CallFailed."""
         self.store.open()
         try:
             if not self.acts:

@@ -22,6 +22,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal i
 
 CONFIG = Path("/etc/baremetal-gpu/reconciler.json")
 # `former`: what the reconciler had before. `agents`: what hosts share that have no login of their own yet.
+SCHEDULERS = ("mesos", "slurm")
 SECRETS = (
     "zookeeper_user",
     "zookeeper_password",
@@ -40,7 +41,8 @@ class Wrong(Refused):
 
 @dataclass(frozen=True)
 class Settings:
-    """`zookeeper` is host:port,…; `path` the node under which all is kept; `masters` are the URLs of Mesos' masters.
+    """`zookeeper` is host:port,…; `path` the node under which all is kept; `masters` are the URLs of Mesos' masters,
+    where `scheduler` is mesos.
 
     `credentials` names a JSON file of mode 0600 with some of `SECRETS`, `logins` one with host -> its login in the
     words of an ACL (user:checksum), which is read again when it changes. The journal is `journal_files` files of
@@ -48,7 +50,8 @@ class Settings:
     """
 
     zookeeper: str
-    masters: tuple[str, ...]
+    masters: tuple[str, ...] = ()
+    scheduler: str = "mesos"
     path: str = "/baremetal-gpu"
     credentials: str | None = None
     logins: str | None = None
@@ -87,7 +90,10 @@ def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settin
         settings = Settings(**{**known, "policy": Policy(**_known(path, "policy.", policy, Policy))})
     except TypeError as why:
         raise Wrong(f"{path}: {why}", "give zookeeper and masters") from why
-    if isinstance(settings.masters, str) or not settings.masters or not settings.zookeeper:
+    if settings.scheduler not in SCHEDULERS:
+        raise Wrong(f"{path}: scheduler is {settings.scheduler!r}", f"give one of {', '.join(SCHEDULERS)}")
+    needs_masters = settings.scheduler == "mesos"
+    if isinstance(settings.masters, str) or not (settings.masters or not needs_masters) or not settings.zookeeper:
         raise Wrong(f"{path}: masters is {settings.masters!r} and zookeeper {settings.zookeeper!r}", "give both")
     if not settings.path.startswith("/") or settings.path.endswith("/"):
         raise Wrong(f"{path}: path is {settings.path!r}", "begin with a slash and end with a name")

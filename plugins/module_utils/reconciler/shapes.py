@@ -12,7 +12,11 @@ from typing import Any
 MODES = ("dry-run", "record", "act")
 JOBS = ("finish", "kill")
 SILENT = ("watch", "deactivate")
+# What Slurm does about a bad GPU: a job of the operator's holds it, or its node is drained.
+GPU_FENCES = ("hold", "drain")
 REPAIRS = ("reset_gpu", "reboot")
+# Kinds of steps after which a node takes no job, or none for a GPU: of Mesos, and of Slurm.
+FENCES = ("deactivate", "guard", "drain_node")
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,7 @@ class Policy:
     # After how long a node that fell silent may be fenced, if it is to be fenced at all.
     suspect_s: float = 900.0
     silent: str = "watch"
+    gpu_fence: str = "hold"
     breaker_share: float = 0.2
     breaker_count: int = 2
     breaker_window_s: float = 300.0
@@ -47,7 +52,7 @@ class Policy:
     def problems(self) -> list[str]:
         """What is wrong with it, each with the remedy."""
         found = []
-        for name, known in (("mode", MODES), ("jobs", JOBS), ("silent", SILENT)):
+        for name, known in (("mode", MODES), ("jobs", JOBS), ("silent", SILENT), ("gpu_fence", GPU_FENCES)):
             value = getattr(self, name)
             if value not in known:
                 found.append(f"{name} is {value!r}: give one of {', '.join(known)}")
@@ -92,7 +97,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do: `kind` is deactivate, drain, reactivate, order, withdraw, settle or close."""
+    """One thing to do: `kind` is deactivate, drain, reactivate, order, withdraw, settle or close on Mesos, and guard,
+    hold, cancel, unguard, drain_node, resume or close on Slurm."""
 
     kind: str
     why: str
@@ -104,6 +110,8 @@ class Step:
     for_others: bool = False
     # Mesos has no agent of this node.
     unregistered: bool = False
+    # Of a step on Slurm: jobs, positions of GPUs and how many holders.
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     def told(self) -> dict[str, Any]:
         """As the journal and the log have it."""
@@ -113,6 +121,8 @@ class Step:
             row["agent_id"] = self.agent_id
         if self.order is not None:
             row["order"] = dict(self.order)
+        if self.details:
+            row["details"] = dict(self.details)
         if self.kind == "drain":
             row["grace_s"] = self.grace_s
         return row
@@ -120,7 +130,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Decision:
-    """A step, or none; `why` says what is waited for, and is empty where nothing is wrong."""
+    """A step, or none; `why` says what is waited for, and is empty where nothing is wrong. `soon`: it takes moments."""
 
     step: Step | None = None
     why: str = ""
+    soon: bool = False

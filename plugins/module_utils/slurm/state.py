@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.node import cpu_ids
 
 SCONTROL = "/usr/bin/scontrol"
 TIMEOUT_S = 20.0
@@ -26,6 +27,14 @@ def gres(text: str) -> str:
     return "" if value == "(null)" or text == "(null)" else value
 
 
+def positions(text: str) -> list[int]:
+    """The numbers in (IDX:0-1,3) of generic resources, of all their types."""
+    found: list[int] = []
+    for listed in re.findall(r"\(IDX:([0-9,-]+)\)", text):
+        found += cpu_ids(listed)
+    return found
+
+
 def parse(line: str) -> dict[str, Any] | None:
     """A node from its line of `scontrol -o show node`; None where the line tells of none."""
     name = re.match(r"NodeName=(\S+)", line)
@@ -33,6 +42,8 @@ def parse(line: str) -> dict[str, Any] | None:
     if name is None or state is None:
         return None
     resources = re.search(r" Gres=(\S+)", line)
+    used = re.search(r" GresUsed=(\S+)", line)
+    cores = re.search(r" CPUAlloc=(\d{1,6}) .*?CPUTot=(\d{1,6}) ", line)
     reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?\s*$", line)
     words = set(re.split(r"[+*~#!%^-]+", state[1])) - {""}
     # A star stands behind the state of a node that does not answer.
@@ -41,8 +52,12 @@ def parse(line: str) -> dict[str, Any] | None:
         "name": name[1],
         "state": state[1],
         "gres": gres(resources[1]) if resources else "",
+        "used": positions(used[1]) if used else [],
+        "free_cpus": int(cores[2]) - int(cores[1]) if cores else 0,
         "reason": reason[1] if reason else "",
         "busy": bool(words & BUSY),
+        "drained": "DRAIN" in words or bool(words & {"DRAINED", "DRAINING"}),
+        "silent": silent,
         "in_service": bool(words & IN_SERVICE) and not silent,
     }
 
@@ -60,7 +75,7 @@ def nodes(run: Run) -> dict[str, dict[str, Any]] | None:
 
 def configured(path: str) -> dict[str, dict[str, Any]]:
     """The nodes of a slurm.conf, where nobody can tell whether they have jobs: each may."""
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for line in read_text(path).splitlines():
         name = re.match(r"NodeName=(\S+)", line)
         if name and name[1] != "DEFAULT":
@@ -69,8 +84,12 @@ def configured(path: str) -> dict[str, dict[str, Any]]:
                 "name": name[1],
                 "state": "UNKNOWN",
                 "gres": resources[1] if resources else "",
+                "used": [],
+                "free_cpus": 0,
                 "reason": "slurmctld does not answer",
                 "busy": True,
+                "drained": False,
+                "silent": True,
                 "in_service": False,
             }
     return found

@@ -21,6 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import fl
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import rows as reconciler_rows
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide import Node, Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.driver import Driver
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.mesos_backend import MesosBackend
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts as fleet
 from tests.unit.plugins.module_utils.reconciler.reconcile_world import World
 
@@ -202,7 +203,7 @@ def serve(published: dict[str, Any], rows: dict[str, Any], agents: list[dict[str
     whole = {"id": "S9", "hostname": "n9", "pid": "slave(1)@10.0.0.9:5051", "active": True, "resources": {"gpus": 2.0}}
     world: Any = Nowhere([*agents, whole])
     now = World(2, ACT).now
-    driver = Driver(world, world, ACT, world, {}, rows, clock=lambda: now)
+    driver = Driver(world, MesosBackend(world), ACT, world, {}, rows, clock=lambda: now)
     driver.verdicts = {**published, "n9": sick}
     driver.turn()
     assert driver.held == ""
@@ -296,7 +297,7 @@ def test_a_host_of_which_nothing_can_be_made_after_all_is_named_and_the_others_a
             raise RecursionError("what nobody has thought of")
         return observe(memory, node, *more)
 
-    monkeypatch.setattr(reconcile, "observe", fails)
+    monkeypatch.setattr(MesosBackend, "observe", staticmethod(fails))
     agent = {"id": "S0", "hostname": "n1", "pid": "slave(1)@10.0.0.1:5051", "active": True, "resources": {"gpus": 2.0}}
     assert serve({"n1": verdict()}, {}, [agent]) == ["S9"]
 

@@ -18,6 +18,10 @@ ACT = Policy(mode="act")
 WAY = ["deactivate", "drain", "order", "settle", "close"]
 
 
+def waiting(memories: dict[str, dict], nodes: list[Node], now: float) -> list[str]:
+    return reconcile_fleet.waiting(memories, nodes, lambda memory, node: reconcile.waits(memory, node, ACT, now))
+
+
 def world(gpus: int = 4, policy: Policy = ACT) -> World:
     return World(gpus, policy)
 
@@ -523,7 +527,7 @@ def test_the_breaker_counts_agents_that_cannot_start():
         name = f"n{place}"
         nodes.append(Node(name, stuck().verdict, None))
         memories[name] = {**reconcile.empty(name), "known": True, "absent": 1.0}
-    wait = reconcile_fleet.waiting(memories, nodes, ACT, 100)
+    wait = waiting(memories, nodes, 100)
     assert wait == [node.host for node in nodes]
     held = reconcile_fleet.held(reconcile_fleet.empty(), wait, 5, ACT, 100)
     assert "5 of 5 nodes fail" in held
@@ -548,7 +552,7 @@ def fleet_of(number: int, sick: int) -> tuple[dict[str, dict], list[Node]]:
 
 def test_the_breaker_holds_when_most_nodes_fail_at_once_and_an_operator_lets_go():
     memories, nodes = fleet_of(10, 6)
-    wait = reconcile_fleet.waiting(memories, nodes, ACT, 0)
+    wait = waiting(memories, nodes, 0)
     assert wait == [f"n{place}" for place in range(6)]
     fleet = reconcile_fleet.empty()
     why = reconcile_fleet.held(fleet, wait, 10, ACT, 0)

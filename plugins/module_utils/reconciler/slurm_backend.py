@@ -1,0 +1,65 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm as the reconciler's scheduler: a GPU is held by a job of the operator's, or a node is drained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import slurm_plan
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.backend import Memory, Say, Seen
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.memory import empty
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Step
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+
+OUT = ("drained", "silent")
+
+
+class SlurmBackend:
+    """See `Backend`. A host's node has the name that the host publishes under."""
+
+    def __init__(self, slurm: Slurm) -> None:
+        self.slurm = slurm
+
+    def look(
+        self, verdicts: Mapping[str, Mapping[str, Any]], memories: Mapping[str, Memory], say: Say
+    ) -> dict[str, Seen]:
+        minors, guards, holders = self.slurm.minors(), self.slurm.guards(), self.slurm.holders()
+        seen = {}
+        for name, row in self.slurm.nodes().items():
+            there: dict[str, Any] = {
+                **{key: row[key] for key in ("used", "free_cpus", "drained", "silent", "reason")},
+                "minors": minors.get(name, []),
+                "guard": guards.get(name),
+                "holders": [one for one in holders if one.node == name],
+                "users": [],
+            }
+            memory = memories.get(name) or empty(name)
+            known = slurm_plan.faults_of(memory["slurm"], verdicts.get(name), memory["gpus"])
+            bad, _whole = slurm_plan.places(known, there["minors"])
+            held = {one.position for one in there["holders"]}
+            if any(position in row["used"] and position not in held for position in bad):
+                there["users"] = self.slurm.jobs_on(name)
+            state = next((word for word in OUT if row[word]), "active")
+            seen[name] = Seen(({"id": name, "state": state, "resources": {}, "tasks": [], "slurm": there},))
+        return seen
+
+    observe = staticmethod(slurm_plan.observe)
+    decide = staticmethod(slurm_plan.decide)
+    waits = staticmethod(slurm_plan.waits)
+
+    def perform(self, host: str, step: Step) -> None:
+        if step.kind == "guard":
+            self.slurm.guard(host)
+        elif step.kind == "unguard":
+            self.slurm.unguard(host)
+        elif step.kind == "hold":
+            self.slurm.hold(host, **step.details)
+        elif step.kind == "cancel":
+            self.slurm.cancel(step.details["jobs"])
+        elif step.kind == "drain_node":
+            self.slurm.drain(host, slurm_plan.MARK + step.why)
+        elif step.kind == "resume":
+            self.slurm.resume(host)

@@ -1,0 +1,290 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What to do about one node of Slurm. Pure; the driver takes the steps one by one.
+
+Slurm cannot drain one GPU. So a bad GPU is taken by a job of the operator's, the holder, and the node stays in service:
+
+    guard        no other job starts on the node; those that run go on
+    hold         holders are submitted: inside the guard where the GPU is free, else after the job that has it
+    cancel       the holders that got another GPU end
+    unguard      the node is open again, less the GPU that is held
+    cancel       the GPU was well for a while, and its holder ends
+
+A fault of the whole host, or of a GPU whose device file nobody knows, drains the node (`drain_node`, `resume`), and so
+does every fault where the policy says so.
+
+Nothing has to be remembered of a step: guards, holders and drains of ours have names that tell what they are, so a
+step that was cut is judged by what slurmctld has. A node's row has `slurm`: {minors, used, free_cpus, drained, silent,
+reason, guard: when it ends or null, holders: [Holder], users: [Job]}, with positions in the order of gres.conf. `users`
+are asked for where a bad GPU is in use. All times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.gpus import look
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import (
+    FENCES,
+    Decision,
+    Node,
+    Policy,
+    Step,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Holder, Job
+
+# Before the reason of a drain that is ours.
+MARK = "gpuops: "
+# A fence that failed is tried again after so many seconds.
+FENCE_RETRY_S = 1.0
+# A guard is renewed when it lasts for less.
+GUARD_LEFT_S = 300.0
+
+Memory = Mapping[str, Any]
+
+
+def faults_of(known: Memory, verdict: Mapping[str, Any] | None, counts: Mapping[str, Any]) -> dict[str, Any]:
+    """What is to be known of a node's faults: {boot_id, minors: UUID -> minor, bad: GPU -> {codes, minor}, node}.
+
+    A GPU is bad until it is seen well: one that is not told of, or of which nothing is known, stays what it was.
+    """
+    if verdict is None:
+        return dict(known)
+    same_boot = known["boot_id"] in (None, verdict.get("boot_id"))
+    # The driver numbers device files anew when it loads.
+    minors = dict(known["minors"]) if same_boot else {}
+    bad: dict[str, Any] = {}
+    gpus = look(verdict, None, counts)
+    for row in verdict.get("devices") or ():
+        key = row.get("uuid") or row.get("pci_address") or "unknown"
+        if row.get("minor") is not None:
+            minors[key] = row["minor"]
+        codes = gpus.fatal.get(key)
+        if codes is None and counts.get(key, {}).get("quarantine"):
+            codes = ["quarantine"]
+        if codes is None and row["verdict"] == "unknown" and key in known["bad"]:
+            codes = known["bad"][key]["codes"]
+        if codes is not None:
+            bad[key] = {"codes": list(codes), "minor": minors.get(key)}
+    told_of = {row.get("uuid") for row in verdict.get("devices") or ()}
+    for key, row in known["bad"].items():
+        if key not in told_of and key not in bad:
+            bad[key] = {**row, "minor": minors.get(key)}
+    return {"boot_id": verdict.get("boot_id"), "minors": minors, "bad": bad, "node": list(gpus.fatal.get("node", ()))}
+
+
+def places(known: Memory, minors: Sequence[int]) -> tuple[dict[int, str], str]:
+    """(position -> what is wrong with the GPU there, why the whole node is to be out)."""
+    found: dict[int, str] = {}
+    whole = [", ".join(known["node"])] if known["node"] else []
+    for key, row in sorted(known["bad"].items()):
+        text = f"{key} ({', '.join(row['codes'])})"
+        if row["minor"] is None:
+            whole.append(f"{text}, whose device file is not known")
+        elif row["minor"] in minors:
+            found[minors.index(row["minor"])] = text
+    return found, "; ".join(whole)
+
+
+def observe(memory: Memory, node: Node, policy: Policy, now: float) -> dict[str, Any]:
+    """The memory with what is seen now."""
+    new = reconcile_memory.observe_verdict(memory, node, policy, now)
+    new["slurm"] = faults_of(new["slurm"], node.verdict, new["gpus"])
+    # Whatever became of a step that was cut is seen in Slurm.
+    new["intent"] = None
+    return copy.deepcopy(new)
+
+
+def waits(memory: Memory, node: Node, policy: Policy, now: float) -> bool:
+    """Whether a node that nobody has fenced is to be."""
+    if node.agent is None or node.agent["slurm"]["drained"]:
+        return False
+    decision = _decide(memory, node, policy, now)
+    return decision.step is not None and decision.step.kind in FENCES
+
+
+def decide(memory: Memory, node: Node, policy: Policy, held: str = "", now: float = 0.0) -> Decision:
+    """The next step on this node. `held` says why nothing that takes a node out may begin (the fleet breaker)."""
+    decision = _decide(memory, node, policy, now)
+    if decision.step is None:
+        return decision
+    kind, failed = decision.step.kind, memory["failed"]
+    patience = FENCE_RETRY_S if kind in (*FENCES, "hold") else policy.retry_s
+    if failed and failed["what"] == kind and now - failed["at"] < patience:
+        return Decision(None, f"{kind} failed ({failed['why']}); tried again after {patience:g} s", soon=True)
+    if held and kind in FENCES and not memory["fenced"]:
+        return Decision(None, f"{kind} is held back: {held}")
+    return decision
+
+
+def _decide(memory: Memory, node: Node, policy: Policy, now: float) -> Decision:
+    if node.problem:
+        return Decision(None, f"left as it is: {node.problem}")
+    if node.agent is None:
+        return Decision(None, "slurmctld has no node of this name") if memory["known"] else Decision()
+    there = node.agent["slurm"]
+    bad, whole = places(memory["slurm"], there["minors"])
+    if bad and policy.gpu_fence == "drain":
+        whole = "; ".join(filter(None, [whole, *bad.values()]))
+    silent = _silent(memory, node, policy, now)
+    if whole or silent:
+        return _out(memory, there, whole or silent)
+    ours = there["reason"].startswith(MARK)
+    if there["drained"] and ours and node.verdict is not None and (there["guard"] or not bad):
+        return _step("resume", "what took the whole host out is over", memory)
+    return _gpus(memory, node, policy, bad, now)
+
+
+def _silent(memory: Memory, node: Node, policy: Policy, now: float) -> str:
+    """Why a node whose agent has said nothing for a while is to be out; empty where it is not."""
+    since = memory["silent"]
+    long = since is not None and now - since >= policy.suspect_s
+    return "suspected: its GPU agent has no session" if memory["known"] and long and policy.silent != "watch" else ""
+
+
+def _out(memory: Memory, there: Mapping[str, Any], why: str) -> Decision:
+    if not there["drained"]:
+        return _step("drain_node", why, memory)
+    if there["guard"]:
+        return _step("unguard", "the node is drained", memory)
+    whose = "it is drained" if there["reason"].startswith(MARK) else "it is drained, and not by us"
+    return Decision(None, f"{whose}: {why}")
+
+
+def _gpus(memory: Memory, node: Node, policy: Policy, bad: Mapping[int, str], now: float) -> Decision:
+    there = (node.agent or {})["slurm"]
+    running = {one.position: one for one in there["holders"] if one.state == "RUNNING" and one.position is not None}
+    # One holder more has a GPU, whichever are free: as many as there are get the one that is meant.
+    count = len(there["minors"]) - len(running)
+    open_ones = [position for position in bad if position not in running]
+    users = _users(there)
+    waiting = {position: _waiting_for(position, there["holders"], users, count) for position in open_ones}
+    not_waited = [position for position in open_ones if not waiting[position]]
+    if not open_ones:
+        return _tidy(memory, node, policy, bad, running, now)
+    why = f"fatal: {'; '.join(bad[position] for position in open_ones)}"
+    siblings = [one.id for position, one in running.items() if position not in bad and position not in one.targets]
+    in_use = all(users.get(position) for position in open_ones)
+    if siblings and in_use:
+        return _step("cancel", "the GPU is a job's, so no holder is to keep another one", memory, jobs=siblings)
+    if not not_waited:
+        if there["guard"]:
+            return _step("unguard", "what has the GPU is waited for", memory)
+        text = "; ".join(f"{bad[position]}: taken when {_named(users.get(position, ()))}" for position in open_ones)
+        return Decision(None, text)
+    if not there["guard"] or there["guard"] - now < GUARD_LEFT_S:
+        return _step("guard", why, memory)
+    if there["silent"] or there["drained"]:
+        return Decision(None, f"{why}; closed until its node takes jobs, and holders with it")
+    waited = [one for holders in waiting.values() for one in holders]
+    return _hold(memory, there, not_waited, waited, users, why, count)
+
+
+def _hold(
+    memory: Memory,
+    there: Mapping[str, Any],
+    targets: Sequence[int],
+    waited: Iterable[Holder],
+    users: Mapping[int, Sequence[Job]],
+    why: str,
+    count: int,
+) -> Decision:
+    """Inside the guard: what gets the GPUs at these positions. `waited` are holders that others wait for."""
+    free = [position for position in targets if not users.get(position)]
+    pending = [one for one in there["holders"] if one.position is None and one not in waited]
+    # Without a core no job starts that wants a GPU, and holders are the first that get one.
+    inside = bool(free) and there["free_cpus"] > 0
+    if inside:
+        starting = [one for one in pending if one.reserved and set(free) <= set(one.targets)]
+        # Fewer are there after a cut.
+        if len(starting) >= count:
+            return Decision(None, f"{why}; holders start", soon=True)
+    if pending:
+        return _step("cancel", "other holders are wanted", memory, jobs=[one.id for one in pending])
+    after = sorted({job.id for position in targets if not free for job in users[position]})
+    return _step("hold", why, memory, targets=free or list(targets), count=count, after=after, inside=inside)
+
+
+def _tidy(
+    memory: Memory,
+    node: Node,
+    policy: Policy,
+    bad: Mapping[int, str],
+    running: Mapping[int, Holder],
+    now: float,
+) -> Decision:
+    """Every bad GPU is held, or there is none."""
+    there = (node.agent or {})["slurm"]
+    over = [one.id for one in there["holders"] if one.position is None]
+    over += [one.id for position, one in running.items() if position not in bad and position not in one.targets]
+    if over:
+        return _step("cancel", "no more holders are wanted", memory, jobs=over)
+    if bad and node.verdict is None and now - (memory["silent"] or now) < policy.suspect_s:
+        # A boot ends the holder, and the node would register open.
+        if not there["guard"] or there["guard"] - now < GUARD_LEFT_S:
+            return _step("guard", "its agent is silent, and a boot would end the holder of a bad GPU", memory)
+        return Decision(None, "its agent is silent, and it has bad GPUs; closed until it publishes again")
+    if there["guard"]:
+        return _step("unguard", "every bad GPU is held", memory)
+    well = [
+        one.id
+        for position, one in running.items()
+        if position not in bad and _is_settled(memory, node, policy, position, now)
+    ]
+    if well:
+        return _step("cancel", "the GPU is well", memory, jobs=well)
+    if memory["fenced"] and not running and not bad:
+        return _step("close", "every GPU takes jobs again", memory)
+    texts = [f"{text} is held by job {running[position].id}" for position, text in sorted(bad.items())]
+    advice = look(node.verdict, None, memory["gpus"]).advice_text() if bad else ""
+    return Decision(None, "; ".join([*texts, *([advice] if advice else [])]))
+
+
+def _is_settled(memory: Memory, node: Node, policy: Policy, position: int, now: float) -> bool:
+    """Whether the GPU at a position was well for long enough to be given out."""
+    minor = (node.agent or {})["slurm"]["minors"][position]
+    uuids = [uuid for uuid, number in memory["slurm"]["minors"].items() if number == minor]
+    since = [memory["well"].get(uuid) for uuid in uuids]
+    return (
+        node.verdict is not None and bool(since) and all(at is not None and now - at >= policy.settle_s for at in since)
+    )
+
+
+def _users(there: Mapping[str, Any]) -> dict[int, list[Job]]:
+    """Position -> the users' jobs that have the GPU there."""
+    found: dict[int, list[Job]] = {}
+    for job in there["users"]:
+        for position in there["used"] if job.positions is None else job.positions:
+            found.setdefault(position, []).append(job)
+    return found
+
+
+def _waiting_for(
+    position: int, holders: Iterable[Holder], users: Mapping[int, Sequence[Job]], count: int
+) -> list[Holder]:
+    """The holders that get the GPU there as soon as it is free, before anybody else; none where they are too few."""
+    jobs = {job.id for job in users.get(position, ())}
+    found = [
+        one
+        for one in holders
+        if one.position is None
+        and not one.reserved
+        and position in one.targets
+        and (one.waits and jobs <= set(one.after) if jobs else not one.waits)
+    ]
+    return found if len(found) >= count else []
+
+
+def _named(jobs: Iterable[Job]) -> str:
+    named = [f"job {job.id} of {job.user}" for job in jobs]
+    return f"{', '.join(named)} ends" if named else "a core is free"
+
+
+def _step(kind: str, why: str, memory: Memory, **details: Any) -> Decision:
+    evidence = {"bad": memory["slurm"]["bad"], "node": memory["slurm"]["node"]}
+    return Decision(replace(Step(kind, why), evidence=evidence, details=details))

@@ -1,0 +1,299 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm's own commands, run on a host that has the configuration of the cluster and by root.
+
+What takes a GPU out of service are jobs and reservations of the operator's, which are known by their names:
+
+    the guard of a node    a reservation; running jobs go on, and no other job starts on the node
+    a holder               a job with one GPU and one core in the partition `gpuops`, which sleeps
+
+Users write names and comments of jobs. So jobs are read as JSON, and only what belongs to the user slurm in that
+partition is a holder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state
+
+PARTITION = "gpuops"
+# Debian's packages make it, with the same uid everywhere. slurmctld runs as it.
+USER = "slurm"
+GRES_CONF = "/etc/slurm/gres.conf"
+# A guard whose maker is gone ends by itself after so many minutes.
+GUARD_MINUTES = 10
+REASON_AT_MOST = 300
+
+_NAME = re.compile(r"gpuops-hold-(\d{1,4}(?:-\d{1,4})*)")
+_AFTER = re.compile(r"after=((?:\d{1,10}(?:,\d{1,10})*)?)")
+_GUARD = re.compile(r"ReservationName=gpuops-(\S+) .*?EndTime=(\S+) .*?Users=slurm ")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+HOLDER = """\
+#!/bin/sh
+# Keeps a GPU that is not to be used from users' jobs. The reconciler ends it once the GPU is well.
+exec sleep infinity
+"""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that has resources on a node, or a holder that waits for them.
+
+    :ivar positions: of its GPUs on the node, in the order of gres.conf; None where slurmctld does not tell them.
+    """
+
+    id: int
+    user: str
+    state: str
+    positions: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A job of the operator's.
+
+    :ivar node: where it runs or is to run.
+    :ivar targets: positions of the GPUs that it is for, one of which is enough.
+    :ivar position: of the GPU that it has; None while it waits.
+    :ivar after: jobs of which the first that ends lets it start, as they were when it was submitted.
+    :ivar waits: whether it still waits for that.
+    :ivar reserved: whether it starts inside the guard of its node.
+    """
+
+    id: int
+    node: str
+    state: str
+    targets: tuple[int, ...]
+    position: int | None
+    after: tuple[int, ...]
+    waits: bool
+    reserved: bool
+    submitted: float
+
+
+class Slurm:
+    """The cluster's slurmctld. Every method raises CallFailed."""
+
+    def __init__(self, run: Run = host_run.run, timeout_s: float = 5.0, gres_conf: str = GRES_CONF) -> None:
+        self._run, self._timeout_s, self._gres_conf = run, timeout_s, gres_conf
+
+    def _call(self, argv: Sequence[str], stdin: str | None = None) -> str:
+        status, out, error = self._run([f"/usr/bin/{argv[0]}", *argv[1:]], stdin, self._timeout_s)
+        if status:
+            why = one_line(error or out, 300) or f"exit status {status}"
+            raise CallFailed(f"{argv[0]} {argv[1]}: {why}", "see 'scontrol ping' and 'journalctl -u slurmctld'")
+        return out
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """The nodes by name; see `state.parse`."""
+        rows = (state.parse(line) for line in self._call(["scontrol", "--details", "-o", "show", "node"]).splitlines())
+        return {row["name"]: row for row in rows if row}
+
+    def minors(self) -> dict[str, list[int]]:
+        """Of each node, the minors of its GPUs' device files by position."""
+        found: dict[str, list[int]] = {}
+        for line in read_text(self._gres_conf).splitlines():
+            row = re.match(r"NodeName=(\S+) Name=gpu .*File=/dev/nvidia(\d{1,4})(?:\s|$)", line)
+            if row:
+                found.setdefault(row[1], []).append(int(row[2]))
+        return found
+
+    def guards(self) -> dict[str, float]:
+        """Nodes with a guard, and when it ends, in Unix seconds."""
+        found = {}
+        for line in self._call(["scontrol", "-o", "show", "reservation"]).splitlines():
+            row = _GUARD.match(line)
+            if row:
+                found[row[1]] = _seconds(row[2])
+        return found
+
+    def holders(self) -> list[Holder]:
+        """The operator's jobs that wait, run or end."""
+        argv = ["squeue", "--json", "--all", f"--user={USER}", f"--partition={PARTITION}"]
+        rows = (_holder(row) for row in self._jobs(argv))
+        return [row for row in rows if row is not None]
+
+    def jobs_on(self, node: str) -> list[Job]:
+        """Users' jobs that have resources on a node."""
+        rows = self._jobs(
+            ["squeue", "--json", "--all", "--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING", f"--nodelist={node}"]
+        )
+        found = []
+        for row in rows:
+            positions = _positions(row)
+            if node in positions and row.get("partition") != PARTITION:
+                found.append(
+                    Job(_number(row, "job_id"), one_line(row.get("user_name"), 100), _state(row), positions[node])
+                )
+        return found
+
+    def _jobs(self, argv: Sequence[str]) -> list[dict[str, Any]]:
+        try:
+            rows = json.loads(self._call(argv))["jobs"]
+        except (ValueError, KeyError, TypeError, RecursionError) as why:
+            raise CallFailed(f"squeue's answer cannot be read: {type(why).__name__} {one_line(why, 200)}") from why
+        return [row for row in rows if isinstance(row, dict)]
+
+    # What changes something. Each may be done twice.
+
+    def guard(self, node: str) -> None:
+        """Close a node to jobs that are not there yet, or keep it closed for longer."""
+        name = f"reservationname={_guard_name(node)}"
+        end = f"now+{GUARD_MINUTES}minutes"
+        if node in self.guards():
+            self._call(["scontrol", "update", name, f"endtime={end}"])
+            return
+        flags = "flags=ignore_jobs,flex"
+        self._call(
+            [
+                "scontrol",
+                "create",
+                "reservation",
+                name,
+                f"users={USER}",
+                "starttime=now",
+                f"endtime={end}",
+                flags,
+                f"nodes={node}",
+            ]
+        )
+
+    def unguard(self, node: str) -> None:
+        """Open it again. Holders inside go on outside."""
+        for holder in self.holders():
+            if holder.node == node and holder.reserved:
+                self._call(["scontrol", "update", f"jobid={holder.id}", "reservationname="])
+        if node in self.guards():
+            self._call(["scontrol", "delete", f"reservationname={_guard_name(node)}"])
+
+    def hold(self, node: str, targets: Sequence[int], count: int, after: Iterable[int], inside: bool) -> None:
+        """Submit holders: as many as may have to start until one has a target.
+
+        :param after: jobs of which the first that ends lets them start.
+        :param inside: whether they start inside the guard of the node.
+        """
+        ids = sorted(after)
+        dependency = "?".join(f"afterany:{one}" for one in ids)
+        name = "-".join(map(str, targets))
+        argv = [
+            "sbatch",
+            "--parsable",
+            f"--uid={USER}",
+            f"--partition={PARTITION}",
+            "--no-requeue",
+            f"--nodelist={node}",
+            "--ntasks=1",
+            "--cpus-per-task=1",
+            "--mem=1",
+            "--gres=gpu:1",
+            "--time=UNLIMITED",
+            f"--job-name=gpuops-hold-{name}",
+            f"--comment=after={','.join(map(str, ids))}",
+            "--output=/dev/null",
+            "--chdir=/",
+            *([f"--dependency={dependency}"] if ids else []),
+            *([f"--reservation={_guard_name(node)}"] if inside else []),
+        ]
+        for _number in range(count):
+            self._call(argv, HOLDER)
+
+    def cancel(self, jobs: Iterable[int]) -> None:
+        """End holders."""
+        self._call(["scancel", f"--user={USER}", *map(str, sorted(jobs))])
+
+    def drain(self, node: str, reason: str) -> None:
+        """No new job on the node; those that run go on."""
+        self._call(
+            ["scontrol", "update", f"nodename={node}", "state=drain", f"reason={one_line(reason, REASON_AT_MOST)}"]
+        )
+
+    def resume(self, node: str) -> None:
+        self._call(["scontrol", "update", f"nodename={node}", "state=resume"])
+
+
+def _guard_name(node: str) -> str:
+    if not _NODE.fullmatch(node):
+        raise CallFailed(f"{one_line(node, 100)} is no name of a node")
+    return f"gpuops-{node}"
+
+
+def _seconds(text: str) -> float:
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _state(row: Mapping[str, Any]) -> str:
+    """The state, with the flags of a job that ends. 22.05 has one word, later releases a list."""
+    told = row.get("job_state")
+    return " ".join(map(str, told)) if isinstance(told, list) else str(told)
+
+
+def _number(row: Mapping[str, Any], key: str) -> int:
+    """A number, which later releases write as {set, infinite, number}."""
+    told = row.get(key)
+    if isinstance(told, dict):
+        told = told.get("number")
+    return int(told) if isinstance(told, (int, float)) else 0
+
+
+def _positions(row: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
+    """Node -> positions of the job's GPUs there."""
+    resources = row.get("job_resources") or {}
+    nodes = resources.get("nodes")
+    # 22.05 has a list of {nodename}, later releases {allocation: [{name}]}.
+    listed = (nodes.get("allocation") if isinstance(nodes, dict) else None) or resources.get("allocated_nodes") or []
+    if isinstance(listed, dict):
+        listed = list(listed.values())
+    names = [str(one.get("name") or one.get("nodename")) for one in listed if isinstance(one, dict)]
+    details = row.get("gres_detail") or []
+    if not details:
+        return dict.fromkeys(names, ())
+    if len(details) != len(names):
+        return dict.fromkeys(names)
+    return {name: _indices(str(detail)) for name, detail in zip(names, details)}
+
+
+def _indices(detail: str) -> tuple[int, ...] | None:
+    gpus = [one for one in re.split(r",(?=[a-z])", detail) if one.startswith("gpu")]
+    found = [index for one in gpus for index in state.positions(one)]
+    # One whose positions are not told may have any.
+    return tuple(sorted(found)) if found or not gpus else None
+
+
+def _holder(row: Mapping[str, Any]) -> Holder | None:
+    name = _NAME.fullmatch(str(row.get("name")))
+    if name is None or row.get("user_name") != USER or row.get("partition") != PARTITION:
+        return None
+    words = _state(row)
+    if not re.search(r"PENDING|RUNNING|COMPLETING|CONFIGURING|SUSPENDED", words):
+        return None
+    after = _AFTER.fullmatch(str(row.get("comment")))
+    positions = _positions(row)
+    place = next(iter(positions.values()), None)
+    node = next(iter(positions), None) or str(row.get("required_nodes") or "")
+    return Holder(
+        _number(row, "job_id"),
+        node,
+        "COMPLETING" if "COMPLETING" in words else words,
+        tuple(map(int, name[1].split("-"))),
+        place[0] if place else None,
+        tuple(map(int, after[1].split(","))) if after and after[1] else (),
+        bool(row.get("dependency")),
+        bool(row.get("resv_name")),
+        float(_number(row, "submit_time")),
+    )

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One GPU goes out of a node of Slurm, and no job with it."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.rows import node as read_row
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Policy
+from tests.unit.plugins.module_utils.reconciler.slurm_world import Killed, SlurmWorld
+
+ACT = Policy(mode="act", settle_s=60.0)
+
+
+def world(**more: int) -> SlurmWorld:
+    return SlurmWorld(policy=ACT, **more)
+
+
+def test_a_well_node_is_left_alone() -> None:
+    one = world()
+    assert one.turn() == ["()"]
+    assert one.calls == []
+
+
+def test_a_free_gpu_is_held_and_the_node_goes_on_with_the_others() -> None:
+    one = world()
+    running = one.submit(1)
+    one.schedule()
+    one.fault(2)
+    assert one.turn(8)[:2] == ["guard", "hold"]
+    one.settle()
+    assert one.held() == {2}
+    assert one.guards() == {}
+    assert [job.positions for job in one.users()] == [(0,)]
+    late = [one.submit(1) for _number in range(3)]
+    one.schedule()
+    assert {job.id: job.positions for job in one.users()} == {
+        running: (0,),
+        late[0]: (1,),
+        late[1]: (3,),
+        late[2]: None,
+    }
+
+
+def test_a_gpu_in_use_is_taken_when_its_job_ends_and_the_node_is_open_until_then() -> None:
+    one = world(gpus=2)
+    running = one.submit(1)
+    one.schedule()
+    one.fault(0)
+    assert one.turn()[:4] == ["guard", "hold", "unguard", f"(GPU-0 (xid_79): taken when job {running} of alice ends)"]
+    other = one.submit(1)
+    one.schedule()
+    assert {job.id: job.positions for job in one.users()} == {running: (0,), other: (1,)}
+    waiting = one.submit(1)
+    one.end(running)
+    one.schedule()
+    assert one.held() == {0}
+    assert next(job for job in one.users() if job.id == waiting).positions is None
+    one.settle()
+    assert (one.held(), one.guards(), one.wrong) == ({0}, {}, [])
+
+
+def test_a_job_that_got_the_gpu_after_all_is_waited_for_anew() -> None:
+    """As after a requeue of the job that was waited for."""
+    one = world(gpus=1)
+    first = one.submit(1)
+    one.schedule()
+    one.fault(0)
+    one.turn()
+    one.queue = [job for job in one.queue if job.id != first or job.holder]
+    second = one.submit(1)
+    one.queue[-1].positions = (0,)
+    assert one.turn()[:4] == ["guard", "cancel", "hold", "unguard"]
+    one.end(second)
+    one.schedule()
+    assert one.held() == {0}
+
+
+def test_a_node_without_a_free_core_is_open_and_holders_get_the_next_one() -> None:
+    one = world(gpus=2, cores=1)
+    busy = one.submit(0)
+    one.schedule()
+    one.fault(1)
+    assert one.turn()[:3] == ["guard", "hold", "unguard"]
+    one.submit(1)
+    one.end(busy)
+    one.schedule()
+    assert one.held()
+    one.settle()
+    assert one.wrong == []
+
+
+def test_a_gpu_that_is_well_for_long_enough_is_given_out_again() -> None:
+    one = world(gpus=2)
+    one.fault(1)
+    one.settle()
+    assert one.held() == {1}
+    one.mend(1)
+    one.step()
+    one.now += ACT.settle_s / 2
+    one.step()
+    assert one.held() == {1}
+    one.now += ACT.settle_s
+    assert one.turn()[:2] == ["cancel", "close"]
+    assert (one.held(), one.memory["fenced"]) == (set(), None)
+
+
+def test_a_second_gpu_that_fails_is_held_as_well() -> None:
+    one = world(gpus=4)
+    one.fault(1)
+    one.settle()
+    one.fault(3)
+    one.settle()
+    assert (one.held(), one.guards()) == ({1, 3}, {})
+
+
+def test_a_fault_of_the_whole_host_drains_the_node_with_the_reason_and_it_comes_back() -> None:
+    one = world()
+    one.node_codes = ["driver_mismatch"]
+    assert one.turn()[0] == "drain_node"
+    assert one.drain_reason == "gpuops: driver_mismatch"
+    one.node_codes = []
+    assert one.turn()[:2] == ["resume", "close"]
+
+
+def test_a_node_that_others_drained_stays_theirs() -> None:
+    one = world()
+    one.drain_reason = "new power supply"
+    one.node_codes = ["driver_mismatch"]
+    assert one.turn() == ["(it is drained, and not by us: driver_mismatch)"]
+    one.node_codes = []
+    assert one.settle() == "()"
+    assert one.drain_reason == "new power supply"
+
+
+def test_a_drain_is_what_the_policy_may_have_instead() -> None:
+    one = SlurmWorld(policy=Policy(mode="act", gpu_fence="drain"))
+    one.fault(1)
+    assert one.turn()[0] == "drain_node"
+    assert one.drain_reason == "gpuops: GPU-1 (xid_79)"
+    assert one.held() == set()
+
+
+def test_a_fatal_gpu_whose_device_file_nobody_knows_drains_the_node() -> None:
+    one = world()
+    told = one.verdict
+    one.verdict = lambda: {**told(), "devices": [{**row, "minor": None} for row in told()["devices"]]}  # type: ignore
+    one.fault(1)
+    assert one.turn()[0] == "drain_node"
+    assert "GPU-1 (xid_79), whose device file is not known" in one.drain_reason
+
+
+def test_a_node_that_boots_is_closed_until_its_bad_gpu_is_held_again() -> None:
+    one = world(gpus=2)
+    one.fault(1)
+    one.settle()
+    one.session = False
+    assert one.turn()[0] == "guard"
+    one.reboot()
+    job = one.submit(1)
+    other = one.submit(1)
+    one.schedule()
+    assert [row.positions for row in one.users()] == [None, None]
+    one.session = True
+    one.settle()
+    assert one.held() == {1}
+    assert {row.id: row.positions for row in one.users()} == {job: (0,), other: None}
+    assert one.wrong == []
+
+
+def test_a_silent_agent_without_a_bad_gpu_closes_nothing() -> None:
+    one = world()
+    one.settle()
+    one.session = False
+    assert one.settle() == "()"
+    assert one.calls == []
+
+
+def test_a_guard_is_renewed_before_it_ends() -> None:
+    one = world(gpus=2)
+    one.fault(1)
+    one.settle()
+    one.session = False
+    one.turn()
+    ends = one.guard_ends
+    one.now += 400
+    assert one.turn()[0] == "guard"
+    assert one.guard_ends > ends
+
+
+def test_the_breaker_holds_back_what_was_not_begun() -> None:
+    one = world()
+    one.fault(1)
+    assert one.step(held="5 of 8 nodes fail") == "(guard is held back: 5 of 8 nodes fail)"
+    assert one.backend.waits(one.memory, one.node(), ACT, one.now)
+
+
+def test_a_gpu_that_the_operator_has_in_quarantine_is_held_though_it_is_well() -> None:
+    one = world(gpus=2)
+    one.memory["gpus"]["GPU-1"] = {"resets": 1, "reboots": 2, "at": one.now, "quarantine": True}
+    one.settle()
+    assert one.held() == {1}
+
+
+def test_what_is_written_down_is_read_again() -> None:
+    one = world(gpus=2)
+    one.fault(1)
+    one.turn()
+    row = read_row("n1", json.dumps({"memory": one.memory, "last": []}).encode())
+    assert row["memory"]["slurm"]["bad"]["GPU-1"] == {"codes": ["xid_79"], "minor": 1}
+
+
+@pytest.mark.parametrize("seed", range(2000))
+def test_whatever_happens_no_job_gets_a_fenced_gpu_and_none_is_ended(seed: int) -> None:
+    chance = random.Random(seed)
+    gpus = chance.choice([1, 2, 4, 8])
+    one = SlurmWorld(gpus=gpus, cores=gpus * chance.choice([1, 2]), policy=ACT)
+    submitted: set[int] = set()
+    for _number in range(60):
+        event = chance.random()
+        if event < 0.25:
+            submitted.add(one.submit(chance.choice([0, 1, 1, 2])))
+        elif event < 0.4 and one.users():
+            one.end(chance.choice(one.users()).id)
+        elif event < 0.5:
+            one.fault(chance.randrange(one.gpus))
+        elif event < 0.55 and one.fatal:
+            one.mend(chance.choice(sorted(one.fatal)))
+        elif event < 0.6:
+            one.session = not one.session
+        elif event < 0.65:
+            one.cut = chance.randrange(4)
+        one.now += chance.choice([0.1, 1.0, 30.0])
+        try:
+            one.step()
+        except Killed:
+            # The next one goes on from what was written.
+            one.memory = {**one.memory, "well": {}, "silent": None, "absent": None}
+        if chance.random() < 0.8:
+            one.schedule()
+    one.session, one.cut = True, None
+    one.settle()
+    for job in list(one.users()):
+        one.end(job.id)
+        one.schedule()
+    one.settle()
+    assert one.wrong == []
+    assert one.held() == one.fatal
+    assert one.guards() == {}
+    for position in sorted(one.fatal):
+        one.mend(position)
+    one.settle()
+    assert (one.held(), one.guards(), one.memory["fenced"]) == (set(), {}, None)
