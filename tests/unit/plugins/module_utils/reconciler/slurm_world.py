@@ -100,7 +100,7 @@ class SlurmWorld:
     def guard(self, node: str) -> None:
         self.call("guard")
         self.guard_ends = self.now + 600
-        self.closed = set(self.fatal)
+        self.closed = self.known_bad()
 
     def unguard(self, node: str) -> None:
         self.call("unguard")
@@ -168,8 +168,12 @@ class SlurmWorld:
             if len(free) < one.gpus or self.free_cores() < 1:
                 continue
             one.positions = tuple(free[: one.gpus])
-            if one.holder is None and self.closed & set(one.positions):
-                self.wrong.append(f"job {one.id} got {one.positions}, of which {sorted(self.closed)} were fenced")
+            fenced = self.closed & self.known_bad()
+            if one.holder is None and fenced & set(one.positions):
+                self.wrong.append(f"job {one.id} got {one.positions}, of which {sorted(fenced)} were fenced")
+
+    def known_bad(self) -> set[int]:
+        return {row["minor"] for row in self.memory["slurm"]["bad"].values()}
 
     def submit(self, gpus: int) -> int:
         number = next(self.numbers)

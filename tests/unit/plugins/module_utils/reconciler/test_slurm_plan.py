@@ -213,7 +213,7 @@ def test_what_is_written_down_is_read_again() -> None:
     assert row["memory"]["slurm"]["bad"]["GPU-1"] == {"codes": ["xid_79"], "minor": 1}
 
 
-@pytest.mark.parametrize("seed", range(2000))
+@pytest.mark.parametrize("seed", range(150))
 def test_whatever_happens_no_job_gets_a_fenced_gpu_and_none_is_ended(seed: int) -> None:
     chance = random.Random(seed)
     gpus = chance.choice([1, 2, 4, 8])
