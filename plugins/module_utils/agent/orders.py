@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import device_nodes
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
@@ -61,13 +62,20 @@ def read(path: str) -> dict[str, Any]:
 
 
 def describe(
-    host: str, place: Place, result: Mapping[str, Any], answer: str = ANSWER, run: host_run.Call | None = None
+    host: str,
+    place: Place,
+    result: Mapping[str, Any],
+    answer: str = ANSWER,
+    run: host_run.Call | None = None,
+    root: str = "/",
 ) -> dict[str, Any]:
     """What is published of the agent's result; see reconciler/gpus.py. `place` is that of the host's Mesos agent,
     `answer` the file with the answer to the last order."""
     health = result["health"] or {"verdict": "unknown", "since": None, "reasons": [], "devices": []}
     told = read(answer)
     gpus = listed(place.environment)
+    # The driver tells it of a GPU that answers no more, too.
+    minors = device_nodes.gpu_minors(root)
     since = health["since"]
     if since is not None and since > result.get("time", time.time()):
         # From before the clock was set back. Nobody could make anything of it.
@@ -83,6 +91,7 @@ def describe(
         "devices": [
             {
                 **{key: row[key] for key in ("uuid", "index", "pci_address", "verdict")},
+                "minor": minors.get(row["pci_address"] or ""),
                 "reasons": [_reason(reason) for reason in row["reasons"]],
             }
             for row in health["devices"]

@@ -66,8 +66,9 @@ class Publishing:
 def desired(params: Params, facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the role.
 
-    Peers: `host` is the name in the inventory; `publishers` are the hosts of the group mesos_agents, `reconcilers`
-    those of gpu_reconcilers; `reconciler_servers`, `reconciler_users` and `reconciler_paths` have what each of these
+    Peers: `host` is the name in the inventory; `publishers` are the hosts of the groups mesos_agents and
+    slurm_nodes, `reconcilers` those of gpu_reconcilers; `reconciler_servers`, `reconciler_users` and
+    `reconciler_paths` have what each of these
     says of ZooKeeper. `zookeeper` (host:port of the site's servers) and `secrets` (password by user) are read only for
     a host that publishes in the site's own ZooKeeper, and may be empty until the tasks have read them.
 

@@ -48,11 +48,13 @@ MIB = 1048576
 def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
     """The plan of the role.
 
-    Peers: `publishers` are the hosts of the group mesos_agents; `publisher_hosts` and `publisher_hostnames` have the
-    gpu_agent_host and the mesos_agent_hostname of each, empty by default. `zookeeper` (host:port) and `masters` (URLs)
-    are the site's own; `tls` and `authentication` are the modes of its masters; `operator_user` and `operator_password`
-    are the login of their operator; `authority` is the text of their authority, read only where it is used. `secrets`
-    has passwords for ZooKeeper by user. What the tasks have not read yet is empty.
+    Peers: `host` is this one's name in the inventory; `mesos_masters` are hosts, and `slurm_hosts` those that have
+    the commands of Slurm; `publishers` are the hosts of the groups mesos_agents and slurm_nodes; `publisher_hosts`
+    and `publisher_hostnames` have the gpu_agent_host and the mesos_agent_hostname of each, empty by default.
+    `zookeeper` (host:port) and `masters` (URLs) are the site's own; `tls` and `authentication` are the modes of its
+    masters; `operator_user` and `operator_password` are the login of their operator; `authority` is the text of
+    their authority, read only where it is used. `secrets` has passwords for ZooKeeper by user. What the tasks have
+    not read yet is empty.
 
     Parts: `makes_logins` tells whether the logins for the site's own ZooKeeper are made, and `is_operator` whether
     the reconciler logs in to the masters as the site's operator.
@@ -62,8 +64,30 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
         return Plan(_absent(), parts=parts)
     config = _config(params, peers)
     logins, login_problems = _host_logins(params, peers)
-    problems = (*_login_problems(params), *login_problems, *_config_problems(config))
+    problems = (
+        *_login_problems(params),
+        *_scheduler_problems(params, peers),
+        *login_problems,
+        *_config_problems(config),
+    )
     return Plan({} if problems else _present(params, peers, config, logins), problems, parts)
+
+
+def _is_slurm(params: Params, peers: Peers) -> bool:
+    if params["scheduler"] == "auto":
+        return bool(peers["slurm_hosts"]) and not peers["mesos_masters"] and not params["masters"]
+    return bool(params["scheduler"] == "slurm")
+
+
+def _scheduler_problems(params: Params, peers: Peers) -> Iterator[Problem]:
+    if _is_slurm(params, peers) and peers["host"] not in peers["slurm_hosts"]:
+        yield Problem(
+            "no_slurm",
+            "gpu_reconciler_scheduler",
+            f"{peers['host']} is to fence the nodes of Slurm, and is neither in slurm_controllers nor in slurm_logins",
+            str(params["scheduler"]),
+            "put the reconciler on a host of slurm_controllers",
+        )
 
 
 def _makes_logins(params: Params) -> bool:
@@ -71,7 +95,8 @@ def _makes_logins(params: Params) -> bool:
 
 
 def _is_operator(params: Params, peers: Peers) -> bool:
-    return not params["masters"] and not params["mesos_principal"] and peers["authentication"] != "off"
+    own = not params["masters"] and not params["mesos_principal"] and not _is_slurm(params, peers)
+    return own and peers["authentication"] != "off"
 
 
 def _logs_in(params: Params) -> bool:
@@ -79,7 +104,8 @@ def _logs_in(params: Params) -> bool:
 
 
 def _has_authority(params: Params, peers: Peers) -> bool:
-    return peers["tls"] == "required" and not params["masters"] and not params["ca_file"]
+    own = not params["masters"] and not params["ca_file"] and not _is_slurm(params, peers)
+    return own and peers["tls"] == "required"
 
 
 def _login_problems(params: Params) -> Iterator[Problem]:
@@ -166,6 +192,7 @@ def _config(params: Params, peers: Peers) -> Document:
     return {
         "zookeeper": ",".join(params["zookeeper_servers"] or peers["zookeeper"]),
         "path": params["zookeeper_path"],
+        **({"scheduler": "slurm"} if _is_slurm(params, peers) else {}),
         "masters": params["masters"] or peers["masters"],
         "credentials": CREDENTIALS,
         "logins": LOGINS if _logs_in(params) else None,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.node import cpu_ids
 
 # Whatever becomes a word of a configuration file: hosts name themselves, and are not trusted with its syntax.
@@ -337,8 +338,9 @@ def _partitions(
     for row in rows:
         name = str(row.get("name", ""))
         nodes = [one for group in row.get("groups", ()) for one in groups.get(group, ()) if one in members]
-        if not WORD.fullmatch(name):
-            problems.append(Problem("bad_name", "slurm_common_partitions", "a partition has no usable name", name))
+        if not WORD.fullmatch(name) or name == PARTITION:
+            cause = f"a partition has no usable name; {PARTITION} is that of the operator's jobs"
+            problems.append(Problem("bad_name", "slurm_common_partitions", cause, name, "choose another"))
         problems += [
             Problem(
                 "no_group",

@@ -10,11 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import Cluster, Gpu, Node, Partition
 
 HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n"
 STATE = "/var/lib/slurm/slurmctld"
 SPOOL = "/var/lib/slurm/slurmd"
+
+# Of the operator's jobs, each of which keeps one GPU from users' jobs (module_utils/slurm/control.py).
+HOLDERS = {
+    "Default": "NO",
+    "Hidden": "YES",
+    "AllowGroups": USER,
+    "MaxTime": "INFINITE",
+    "PriorityTier": "60000",
+    "State": "UP",
+}
 
 CGROUP = """\
 # Jobs are held to their cores, their memory and their devices.
@@ -61,6 +72,9 @@ def settings(cluster: Cluster, options: Mapping[str, object]) -> dict[str, str]:
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core_Memory",
         "SchedulerType": "sched/backfill",
+        # Jobs start in passes over the whole queue, highest priority first. Started as it is submitted, a job could
+        # have a GPU that became free this moment and that an operator's job waits for.
+        "SchedulerParameters": "defer",
         "PriorityType": "priority/multifactor",
         # A node that was silent comes back by itself; one that was set down by somebody does not.
         "ReturnToService": "1",
@@ -105,6 +119,14 @@ def partition_line(partition: Partition, nodes: Mapping[str, Node]) -> str:
     return " ".join([f"PartitionName={partition.name}", *(f"{key}={value}" for key, value in given.items())])
 
 
+def holders_line(cluster: Cluster) -> str:
+    """The line of the operator's partition."""
+    names = ",".join(node.name for node in cluster.nodes if node.gpus)
+    return " ".join(
+        [f"PartitionName={PARTITION}", f"Nodes={names}", *(f"{key}={value}" for key, value in HOLDERS.items())]
+    )
+
+
 def slurm_conf(cluster: Cluster, options: Mapping[str, object] | None = None) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
@@ -114,6 +136,7 @@ def slurm_conf(cluster: Cluster, options: Mapping[str, object] | None = None) ->
         *(node_line(node) for node in cluster.nodes),
         "",
         *(partition_line(one, nodes) for one in cluster.partitions),
+        *([holders_line(cluster)] if any(node.gpus for node in cluster.nodes) else []),
     ]
     return HEAD.format(role="slurm_controller") + "\n".join(lines) + "\n"
 

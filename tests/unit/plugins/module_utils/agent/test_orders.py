@@ -104,14 +104,16 @@ def test_what_is_published_names_gpus_reasons_list_and_answer(place):
     def systemctl(argv: object) -> tuple[int, str]:
         return 0, "ActiveState=activating\nResult=exit-code\n"
 
-    assert describe("n1", where, result, str(place / "answer.json"), systemctl) == {
+    assert describe("n1", where, result, str(place / "answer.json"), systemctl, str(place)) == {
         "schema": 1,
         "host": "n1",
         "boot_id": "b",
         "time": 5.0,
         "verdict": "fatal",
         "reasons": [],
-        "devices": [{**gpu, "reasons": [{key: reason[key] for key in ("code", "verdict", "action", "text")}]}],
+        "devices": [
+            {**gpu, "minor": None, "reasons": [{key: reason[key] for key in ("code", "verdict", "action", "text")}]}
+        ],
         "listed": ["GPU-0", "GPU-1"],
         "held_back": ["GPU-2"],
         "order": {"id": "n1-1", "state": "failed", "error": "it has tasks", "end_boot_id": "b"},
