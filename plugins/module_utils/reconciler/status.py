@@ -42,6 +42,9 @@ def stage(memory: dict[str, Any] | None) -> str:
         return "never touched"
     if memory["order"]:
         return f"order {memory['order']['kind']}"
+    known = memory["slurm"]
+    if memory["fenced"] and (known["bad"] or known["node"]):
+        return "out" if known["node"] else f"{len(known['bad'])} held back"
     ours = sorted(row["how"] for row in memory["ours"].values())
     if ours:
         return {"deactivate": "deactivated", "drain": "draining"}[ours[-1]]

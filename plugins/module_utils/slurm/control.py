@@ -142,7 +142,7 @@ class Slurm:
 
     def _jobs(self, argv: Sequence[str]) -> list[dict[str, Any]]:
         try:
-            rows = json.loads(self._call(argv))["jobs"]
+            rows = list(json.loads(self._call(argv))["jobs"])
         except (ValueError, KeyError, TypeError, RecursionError) as why:
             raise CallFailed(f"squeue's answer cannot be read: {type(why).__name__} {one_line(why, 200)}") from why
         return [row for row in rows if isinstance(row, dict)]

@@ -178,6 +178,16 @@ def describe(
                 "choose another",
             )
         )
+    if "partition_prio" in str((params.get("options") or {}).get("PreemptType", "")):
+        problems.append(
+            Problem(
+                "preemption",
+                "slurm_common_options",
+                "preemption by partition would let the operator's jobs, which keep bad GPUs, preempt users' jobs",
+                str(params["options"]["PreemptType"]),
+                "use preempt/qos",
+            )
+        )
     nodes: list[Node] = []
     if not problems:
         for name in members:

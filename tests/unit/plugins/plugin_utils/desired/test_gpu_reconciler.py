@@ -132,3 +132,31 @@ def test_the_role_has_the_paths_of_the_plan() -> None:
     assert variables["__gpu_reconciler_command"] == gpu_reconciler.COMMAND
     assert variables["__gpu_reconciler_credentials"] == gpu_reconciler.CREDENTIALS
     assert variables["__gpu_reconciler_names"] == [f"gpu_reconciler_{name}" for name in DEFAULTS]
+
+
+SLURM = {**SITE, "host": "head1", "mesos_masters": [], "slurm_hosts": ["head1"], "masters": []}
+
+
+def config_of(peers: dict[str, Any], **given: Any) -> dict[str, Any]:
+    plan = desired({**DEFAULTS, **given}, {}, peers)
+    (file,) = (file for file in plan.desired["files"] if file["path"] == gpu_reconciler.CONFIG)
+    document: dict[str, Any] = json.loads(file["content"])
+    return document
+
+
+def test_a_site_with_slurm_alone_has_its_nodes_fenced_without_a_login_of_mesos() -> None:
+    config = config_of(SLURM)
+    assert (config["scheduler"], config["masters"]) == ("slurm", [])
+    assert not desired(DEFAULTS, {}, SLURM).parts["is_operator"]
+
+
+def test_a_site_with_both_says_which_and_has_mesos_otherwise() -> None:
+    both = {**SITE, "host": "head1", "mesos_masters": ["head1"], "slurm_hosts": ["head1"]}
+    assert "scheduler" not in config_of(both)
+    assert config_of(both, scheduler="slurm")["scheduler"] == "slurm"
+
+
+def test_a_reconciler_of_slurm_needs_its_commands() -> None:
+    (problem,) = problems({**SLURM, "host": "head2"})
+    assert problem["code"] == "no_slurm"
+    assert "head2 is to fence the nodes of Slurm, and is neither in slurm_controllers" in problem["cause"]

@@ -189,6 +189,7 @@ def test_a_host_that_was_not_looked_at_is_named() -> None:
 @pytest.mark.parametrize(
     ("partitions", "code"),
     [
+        ([{"name": "gpuops", "groups": ["slurm_nodes"]}], "bad_name"),
         ([{"name": "a b", "groups": ["slurm_nodes"]}], "bad_name"),
         ([{"name": "big", "groups": ["nowhere"]}], "no_group"),
         ([{"name": "big", "groups": ["slurm_nodes"], "options": {"MaxTime": "1 State=DOWN"}}], "bad_option"),
@@ -219,3 +220,16 @@ def test_those_of_an_idle_node_are_and_a_busy_node_that_stays_is_no_problem(node
     assert not made.problems
     contents = {row["path"]: row["content"] for row in made.desired["files"] if "content" in row}
     assert set(contents) == {"/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"}
+
+
+def test_bad_gpus_are_kept_by_jobs_of_a_partition_that_no_user_has() -> None:
+    text = str(plan().parts["slurm_conf"])
+    (line,) = (line for line in text.splitlines() if line.startswith("PartitionName=gpuops"))
+    assert {"AllowGroups=slurm", "Hidden=YES", "Default=NO", "PriorityTier=60000"} <= set(line.split())
+    assert "SchedulerParameters=defer" in text.splitlines()
+
+
+def test_preemption_that_would_end_jobs_for_a_bad_gpu_is_refused() -> None:
+    (problem,) = plan({"options": {"PreemptType": "preempt/partition_prio"}}).problems
+    assert (problem.code, problem.remedy) == ("preemption", "use preempt/qos")
+    assert not plan({"options": {"PreemptType": "preempt/qos"}}).problems

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What Slurm's commands print, as 24.11.5 and 22.05.8 do, and what is made of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Holder, Job, Slurm
+
+NODE = (
+    "NodeName=n1 Arch=x86_64 CoresPerSocket=2  CPUAlloc=1 CPUEfctv=2 CPUTot=2 CPULoad=6.08 Gres=gpu:a100:2,gpu:t4:1 "
+    "GresDrain=N/A GresUsed=gpu:a100:1(IDX:1),gpu:t4:1(IDX:2) NodeAddr=192.0.2.1 NodeHostName=n1 RealMemory=22057 "
+    "State=MIXED+DRAIN ThreadsPerCore=1 Partitions=all  Reason=gpuops: GPU-1 (xid_79) [root@2026-11-27T14:00:00] "
+)
+RESERVATIONS = (
+    "ReservationName=gpuops-n1 StartTime=2026-11-27T14:27:00 EndTime=2026-11-27T14:37:00 Duration=00:10:00 Nodes=n1 "
+    "NodeCnt=1 CoreCnt=2 Features=(null) PartitionName=(null) Flags=FLEX,IGNORE_JOBS,SPEC_NODES TRES=cpu=2 "
+    "Users=slurm Groups=(null) Accounts=(null) Licenses=(null) State=ACTIVE\n"
+    "ReservationName=maint StartTime=2026-11-27T14:27:00 EndTime=2026-11-28T14:37:00 Duration=1-00:10:00 Nodes=n2 "
+    "NodeCnt=1 CoreCnt=2 Flags=MAINT TRES=cpu=2 Users=alice Groups=(null) State=ACTIVE\n"
+)
+
+
+def number(value: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": value}
+
+
+def job(job_id: int, node: str, gres: str, **more: Any) -> dict[str, Any]:
+    """A job as Slurm 24.11 tells it."""
+    return {
+        "job_id": job_id,
+        "user_name": "alice",
+        "partition": "all",
+        "name": "wrap",
+        "comment": "",
+        "dependency": "",
+        "job_state": ["RUNNING"],
+        "gres_detail": [gres] if gres else [],
+        "job_resources": {"nodes": {"list": node, "allocation": [{"index": 0, "name": node}]}} if node else None,
+        "required_nodes": "",
+        "resv_name": "",
+        "submit_time": number(100),
+        **more,
+    }
+
+
+def holder(job_id: int, node: str, gres: str, **more: Any) -> dict[str, Any]:
+    ours = {"user_name": "slurm", "partition": "gpuops", "name": "gpuops-hold-1-3", "comment": "after="}
+    return job(job_id, node, gres, **{**ours, **more})
+
+
+class Cluster:
+    """Answers in the place of Slurm's commands, and keeps what was called."""
+
+    def __init__(self, jobs: list[dict[str, Any]] | None = None, reservations: str = RESERVATIONS) -> None:
+        self.jobs, self.reservations, self.calls = jobs or [], reservations, []
+
+    def __call__(self, argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        self.calls.append(argv[1:])
+        if argv[0] == "/usr/bin/squeue":
+            return 0, json.dumps({"jobs": self.jobs}), ""
+        if "reservation" in argv and "show" in argv:
+            return 0, self.reservations, ""
+        if "node" in argv:
+            return 0, f"{NODE}\n", ""
+        return 0, "", ""
+
+
+def test_a_node_tells_which_gpus_are_used_of_all_its_types() -> None:
+    node = Slurm(Cluster()).nodes()["n1"]
+    assert (node["used"], node["free_cpus"], node["drained"], node["silent"]) == ([1, 2], 1, True, False)
+    assert node["reason"] == "gpuops: GPU-1 (xid_79)"
+
+
+def test_positions_are_those_of_the_lines_in_gres_conf(tmp_path: Path) -> None:
+    conf = tmp_path / "gres.conf"
+    conf.write_text(
+        "AutoDetect=off\nNodeName=n1 Name=gpu Type=a100 File=/dev/nvidia1 Cores=0\n"
+        "NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia3\nNodeName=n2 Name=gpu Type=t4 File=/dev/nvidia0\n"
+    )
+    assert Slurm(Cluster(), gres_conf=str(conf)).minors() == {"n1": [1, 3], "n2": [0]}
+
+
+def test_only_reservations_of_ours_are_guards() -> None:
+    ends = time.mktime((2026, 11, 27, 14, 37, 0, 0, 0, -1))
+    assert Slurm(Cluster()).guards() == {"n1": ends}
+    assert Slurm(Cluster(reservations="No reservations in the system\n")).guards() == {}
+
+
+def test_holders_are_told_from_jobs_that_only_have_their_name() -> None:
+    jobs = [
+        holder(7, "n1", "gpu:a100:1(IDX:3)"),
+        holder(8, "", "", job_state=["PENDING"], required_nodes="n1", resv_name="gpuops-n1"),
+        holder(9, "", "", job_state=["PENDING"], required_nodes="n1", dependency="afterany:5", comment="after=5,6"),
+        holder(10, "n1", "gpu:a100:1(IDX:0)", user_name="mallory"),
+        holder(11, "n1", "gpu:a100:1(IDX:0)", name="gpuops-hold-x"),
+        holder(12, "n1", "gpu:a100:1(IDX:0)", job_state=["COMPLETED"]),
+    ]
+    assert Slurm(Cluster(jobs)).holders() == [
+        Holder(7, "n1", "RUNNING", (1, 3), 3, (), False, False, 100.0),
+        Holder(8, "n1", "PENDING", (1, 3), None, (), False, True, 100.0),
+        Holder(9, "n1", "PENDING", (1, 3), None, (5, 6), True, False, 100.0),
+    ]
+
+
+def test_jobs_on_a_node_have_their_gpus_there_and_text_of_users_makes_none() -> None:
+    two = job(6, "n1", "")
+    two["job_resources"]["nodes"]["allocation"] = [{"name": "n2"}, {"name": "n1"}]
+    two["gres_detail"] = ["gpu:a100:2(IDX:0-1)", "gpu:a100:1(IDX:2),gpu:t4:1(IDX:4)"]
+    jobs = [job(5, "n1", "gpu:a100:2(IDX:0,3)", comment="GRES=gpu:a100:1(IDX:1)"), two, job(7, "n1", "")]
+    jobs.append(job(8, "n1", "gpu:a100:1"))
+    jobs.append(holder(9, "n1", "gpu:a100:1(IDX:1)"))
+    assert Slurm(Cluster(jobs)).jobs_on("n1") == [
+        Job(5, "alice", "RUNNING", (0, 3)),
+        Job(6, "alice", "RUNNING", (2, 4)),
+        Job(7, "alice", "RUNNING", ()),
+        # Which it has is not told.
+        Job(8, "alice", "RUNNING", None),
+    ]
+
+
+def test_the_older_releases_json_is_understood() -> None:
+    old = {
+        **job(5, "n1", "gpu:a100:1(IDX:1)"),
+        "job_state": "RUNNING",
+        "job_resources": {"nodes": "n1", "allocated_nodes": [{"nodename": "n1"}]},
+        "submit_time": 100,
+    }
+    assert Slurm(Cluster([old])).jobs_on("n1") == [Job(5, "alice", "RUNNING", (1,))]
+
+
+def test_a_guard_that_is_there_is_made_longer() -> None:
+    cluster = Cluster()
+    Slurm(cluster).guard("n1")
+    assert cluster.calls[-1] == ["update", "reservationname=gpuops-n1", "endtime=now+10minutes"]
+    Slurm(cluster).guard("n3")
+    assert cluster.calls[-1][:3] == ["create", "reservation", "reservationname=gpuops-n3"]
+
+
+def test_holders_inside_a_guard_go_on_when_it_is_lifted() -> None:
+    cluster = Cluster([holder(7, "n1", "gpu:a100:1(IDX:3)", resv_name="gpuops-n1"), holder(8, "n2", "")])
+    Slurm(cluster).unguard("n1")
+    changes = [call for call in cluster.calls if call[0] in ("update", "delete")]
+    assert changes == [["update", "jobid=7", "reservationname="], ["delete", "reservationname=gpuops-n1"]]
+
+
+def test_holders_after_jobs_start_with_the_first_that_ends() -> None:
+    cluster = Cluster()
+    Slurm(cluster).hold("n1", [1, 3], 2, after=[6, 5], inside=False)
+    assert len(cluster.calls) == 2
+    assert "--dependency=afterany:5?afterany:6" in cluster.calls[0]
+    assert "--comment=after=5,6" in cluster.calls[0]
+    assert not [word for word in cluster.calls[0] if word.startswith("--reservation")]
+
+
+@pytest.mark.parametrize("answer", ["", "[]", "{}", '{"jobs": 5}', "{" * 10000])
+def test_an_answer_that_is_no_list_of_jobs_is_a_failure_with_a_reason(answer: str) -> None:
+    with pytest.raises(CallFailed, match="squeue's answer cannot be read"):
+        Slurm(lambda *_words: (0, answer, "")).holders()
+
+
+def test_a_command_that_fails_says_what_to_look_at() -> None:
+    with pytest.raises(CallFailed, match=r"Unable to contact slurm controller.*journalctl -u slurmctld"):
+        Slurm(lambda *_words: (1, "", "slurm_load_node error: Unable to contact slurm controller")).nodes()
+
+
+def test_a_name_that_is_no_node_is_never_a_word_of_a_command() -> None:
+    with pytest.raises(CallFailed, match="is no name of a node"):
+        Slurm(Cluster(reservations="")).guard("n1 users=mallory")
