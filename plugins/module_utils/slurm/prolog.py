@@ -24,7 +24,7 @@ def explanation(node: str, judged: Sequence[gpus.Gpu]) -> list[str]:
         if gpu.verdict == "fatal":
             lines.append(f"GPU {gpu.name} of {node} is out of order, so this job does not run on it.")
             for reason in gpu.reasons:
-                lines += [f"  {reason.code}: {reason.text}", f"  remedy: {reason.remedy}"]
+                lines += [f"{reason.code}: {reason.text}", f"remedy: {reason.remedy}"]
     return lines
 
 

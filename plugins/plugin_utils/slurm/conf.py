@@ -20,8 +20,9 @@ PROGRAM = "/usr/libexec/baremetal-gpu/baremetal-gpu-slurm"
 PROLOG = "/usr/libexec/baremetal-gpu/slurm-prolog"
 TASK_PROLOG = "/usr/libexec/baremetal-gpu/slurm-task-prolog"
 EPILOG = "/usr/libexec/baremetal-gpu/slurm-epilog"
-# The exit code of a TaskProlog that refuses a job: one that programs do not have.
-REFUSED = 199
+# The exit code of a TaskProlog that refuses a job: one that programs do not have. sacct takes one above 127 for a
+# signal.
+REFUSED = 119
 
 CGROUP = """\
 # Jobs are held to their cores, their memory and their devices.

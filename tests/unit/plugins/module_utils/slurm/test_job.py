@@ -76,8 +76,8 @@ def test_the_user_of_a_refused_job_reads_which_gpu_why_and_what_to_do(node: Node
     assert node.prolog()["refused"] == {"GPU-00000000-0000-0000-0000-000000000000": ["xid_fatal"]}
     assert node.refused.splitlines() == [
         "print GPU GPU-00000000-0000-0000-0000-000000000000 of n1 is out of order, so this job does not run on it.",
-        "print   xid_fatal: Xid 79 at 12:00",
-        "print   remedy: reboot the host",
+        "print xid_fatal: Xid 79 at 12:00",
+        "print remedy: reboot the host",
     ]
     assert node.prolog(Job(18, 1001, "n1", "1"))["verdict"] == "usable"
 

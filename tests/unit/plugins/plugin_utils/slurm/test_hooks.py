@@ -125,7 +125,7 @@ def test_the_program_runs_with_nothing_installed(tmp_path: Path) -> None:
 
 
 def test_slurm_conf_names_them_where_nodes_have_gpus() -> None:
-    wanted = {f"Prolog={conf.PROLOG}", f"TaskProlog={conf.TASK_PROLOG}", f"Epilog={conf.EPILOG}", "RequeueExit=199"}
+    wanted = {f"Prolog={conf.PROLOG}", f"TaskProlog={conf.TASK_PROLOG}", f"Epilog={conf.EPILOG}", "RequeueExit=119"}
     assert wanted <= set(plan().parts["slurm_conf"].splitlines())
 
 
