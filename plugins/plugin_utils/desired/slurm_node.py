@@ -9,8 +9,15 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.command import UNCLEAN
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.notes import DIRECTORY
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
 
+ROLE = "slurm_node"
 OPTIONS = "/etc/default/slurmd"
 DROP_IN = "/etc/systemd/system/slurmd.service.d/baremetal-gpu.conf"
 # Debian 12's unit starts only where there is a slurm.conf, which here there never is.
@@ -27,6 +34,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of one node.
 
     :param peers: ``controller``, the address of the host of slurmctld.
+    :return: With the part `programs`, the document of what slurm.conf names: it has to be there before slurmd reads it.
     """
     options = shlex.join(["--conf-server", str(peers["controller"]), *map(str, params["options"])])
     content = (
@@ -50,5 +58,27 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     "restart_on": [OPTIONS, DROP_IN, "slurmd"],
                 }
             ],
-        }
+        },
+        parts={"programs": programs(params)},
     )
+
+
+def programs(params: Mapping[str, Any]) -> Document:
+    """The Prolog, the TaskProlog and the Epilog. They are on every node, because slurm.conf is the same on all."""
+    options = "" if params["kill_left"] else " --keep-left"
+    options += " --fail-if-unclean" if params["drain_unclean"] else ""
+    scripts = {
+        conf.PROLOG: render(ROLE, "slurm-prolog.j2", program=conf.PROGRAM, partition=PARTITION),
+        conf.TASK_PROLOG: render(ROLE, "slurm-task-prolog.j2", directory=DIRECTORY, exit_code=conf.REFUSED),
+        conf.EPILOG: render(
+            ROLE, "slurm-epilog.j2", program=conf.PROGRAM, partition=PARTITION, options=options, unclean=UNCLEAN
+        ),
+    }
+    owned = {"mode": "0755", "owner": "root", "group": "root"}
+    return {
+        "files": [
+            {"path": conf.PROGRAM.rpartition("/")[0], "state": "directory", **owned},
+            {"path": conf.PROGRAM, "content": bundle("slurm.command"), **owned},
+            *({"path": path, "content": content, **owned} for path, content in scripts.items()),
+        ]
+    }

@@ -16,6 +16,14 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import
 HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n"
 STATE = "/var/lib/slurm/slurmctld"
 SPOOL = "/var/lib/slurm/slurmd"
+# On every node, from the role slurm_node.
+PROGRAM = "/usr/libexec/baremetal-gpu/baremetal-gpu-slurm"
+PROLOG = "/usr/libexec/baremetal-gpu/slurm-prolog"
+TASK_PROLOG = "/usr/libexec/baremetal-gpu/slurm-task-prolog"
+EPILOG = "/usr/libexec/baremetal-gpu/slurm-epilog"
+# The exit code of a TaskProlog that refuses a job: one that programs do not have. sacct takes one above 127 for a
+# signal.
+REFUSED = 119
 
 # Of the operator's jobs, each of which keeps one GPU from users' jobs (module_utils/slurm/control.py).
 HOLDERS = {
@@ -52,7 +60,7 @@ def gres(gpus: Sequence[Gpu]) -> str:
     return ",".join(f"gpu:{one}:{sum(gpu.type == one for gpu in gpus)}" for one in types)
 
 
-def settings(cluster: Cluster, options: Mapping[str, object]) -> dict[str, str]:
+def settings(cluster: Cluster, options: Mapping[str, object], prolog: bool = True) -> dict[str, str]:
     """The settings of slurm.conf that are not nodes or partitions; `options` are the operator's and win."""
     name, address = cluster.controller
     found = {
@@ -85,6 +93,8 @@ def settings(cluster: Cluster, options: Mapping[str, object]) -> dict[str, str]:
     }
     if cluster.database:
         found |= {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": cluster.database}
+    if prolog and any(node.gpus for node in cluster.nodes):
+        found |= {"Prolog": PROLOG, "TaskProlog": TASK_PROLOG, "Epilog": EPILOG, "RequeueExit": str(REFUSED)}
     return found | {str(key): str(value) for key, value in options.items()}
 
 
@@ -127,11 +137,11 @@ def holders_line(cluster: Cluster) -> str:
     )
 
 
-def slurm_conf(cluster: Cluster, options: Mapping[str, object] | None = None) -> str:
+def slurm_conf(cluster: Cluster, options: Mapping[str, object] | None = None, prolog: bool = True) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
     lines = [
-        *(f"{key}={value}" for key, value in settings(cluster, options or {}).items()),
+        *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog).items()),
         "",
         *(node_line(node) for node in cluster.nodes),
         "",

@@ -7,6 +7,8 @@
 #include "nvml.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -242,6 +244,51 @@ static nvmlReturn_t enter_device(struct call *call, const char *name, int since,
         return leave(&call, otherwise); \
     }
 
+/* What NVML has set: lines of "UUID KEY VALUE" in a file that every process reads, beside the scenario of a unit test,
+ * in a machine on the tmpfs that a reboot empties. */
+static void settings_path(char *out, size_t size)
+{
+    const char *scenario = getenv("NVML_SIMULATOR_SCENARIO");
+    if (scenario != NULL && *scenario != '\0') {
+        snprintf(out, size, "%s.settings", scenario);
+    } else {
+        snprintf(out, size, "%s", SIMULATOR_DIRECTORY "/run/settings");
+    }
+}
+
+static bool find_setting(const struct json *device, const char *key, unsigned *out)
+{
+    char path[PATH_MAX], uuid[96], name[32];
+    unsigned value;
+    bool found = false;
+    settings_path(path, sizeof(path));
+    FILE *file = fopen(path, "re");
+    while (file != NULL && fscanf(file, "%95s %31s %u", uuid, name, &value) == 3) {
+        if (strcmp(uuid, json_text(device, "uuid", "")) == 0 && strcmp(name, key) == 0) {
+            *out = value;
+            found = true;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    return found;
+}
+
+/* The last line of a setting counts; a line is written as a whole. */
+static nvmlReturn_t keep_setting(const struct json *device, const char *key, unsigned value)
+{
+    char path[PATH_MAX], line[192];
+    settings_path(path, sizeof(path));
+    int length = snprintf(line, sizeof(line), "%s %s %u\n", json_text(device, "uuid", ""), key, value);
+    int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    bool written = file >= 0 && write(file, line, (size_t)length) == length;
+    if (file >= 0) {
+        close(file);
+    }
+    return written ? NVML_SUCCESS : NVML_UNKNOWN;
+}
+
 /* A counter and what it has grown by since boot: "replays": 3, "replays_per_minute": 60. Every process sees the same.
  * "clock_offset_s" of the scenario is a time that has passed in addition. */
 static nvmlU64 growing(const struct json *scenario, const struct json *node, const char *path)
@@ -265,6 +312,19 @@ static nvmlReturn_t give_unsigned(struct call *call, const struct json *node, co
         return leave(call, NVML_NOT_SUPPORTED);
     }
     *out = (unsigned)json_integer(node, path, 0);
+    answers(call, out, sizeof(*out));
+    return leave(call, NVML_SUCCESS);
+}
+
+/* The same of what can be set: as it was set last, else as in the scenario. */
+static nvmlReturn_t give_setting(
+    struct call *call, const char *key, const char *path, unsigned *out)
+{
+    unsigned value = 0;
+    if (out == NULL || json_get(call->device, path) == NULL || !find_setting(call->device, key, &value)) {
+        return give_unsigned(call, call->device, path, out);
+    }
+    *out = value;
     answers(call, out, sizeof(*out));
     return leave(call, NVML_SUCCESS);
 }
@@ -303,6 +363,12 @@ static nvmlReturn_t give_text(struct call *call, const char *text, char *out, un
     { \
         ENTER_DEVICE(since, device, false) \
         return give_unsigned(&call, call.device, path, out); \
+    }
+#define GET_SETTING(function, since, key, path) \
+    EXPORT nvmlReturn_t function(nvmlDevice_t device, unsigned *out) \
+    { \
+        ENTER_DEVICE(since, device, false) \
+        return give_setting(&call, key, path, out); \
     }
 #define GET_U64(function, since, path) \
     EXPORT nvmlReturn_t function(nvmlDevice_t device, nvmlU64 *out) \
@@ -1274,9 +1340,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetMarginTemperature(nvmlDevice_t device, nvmlMarg
 
 GET_UNSIGNED(nvmlDeviceGetPowerUsage, 0, "power.usage_mw")
 GET_UNSIGNED(nvmlDeviceGetPowerManagementMode, 0, "power.managed")
-GET_UNSIGNED(nvmlDeviceGetPowerManagementLimit, 0, "power.limit_mw")
+GET_SETTING(nvmlDeviceGetPowerManagementLimit, 0, "power_limit_mw", "power.limit_mw")
 GET_UNSIGNED(nvmlDeviceGetPowerManagementDefaultLimit, 0, "power.default_mw")
-GET_UNSIGNED(nvmlDeviceGetEnforcedPowerLimit, 0, "power.enforced_mw")
+GET_SETTING(nvmlDeviceGetEnforcedPowerLimit, 0, "power_limit_mw", "power.enforced_mw")
 GET_U64(nvmlDeviceGetTotalEnergyConsumption, 410, "power.energy_mj")
 
 EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned *low, unsigned *high)
@@ -1326,6 +1392,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, unsigned
 {
     ENTER_DEVICE(0, device, false)
     REQUIRE(!application_clocks_gone(), NVML_DEPRECATED)
+    unsigned value = 0;
+    const char *key = clock == 2 ? "memory_clock" : "graphics_clock";
+    if (clock < 3 && out != NULL && json_get(call.device, "clocks.graphics.application") != NULL
+        && find_setting(call.device, key, &value)) {
+        *out = value;
+        answers(&call, out, sizeof(*out));
+        return leave(&call, NVML_SUCCESS);
+    }
     return give_clock(&call, clock, "application", out);
 }
 
@@ -1342,7 +1416,7 @@ GET_U64(nvmlDeviceGetCurrentClocksEventReasons, 535, "throttle.reasons")
 GET_U64(nvmlDeviceGetSupportedClocksEventReasons, 535, "throttle.supported")
 GET_UNSIGNED(nvmlDeviceGetPerformanceState, 0, "performance_state")
 GET_UNSIGNED(nvmlDeviceGetPowerState, 0, "performance_state")
-GET_UNSIGNED(nvmlDeviceGetComputeMode, 0, "compute_mode")
+GET_SETTING(nvmlDeviceGetComputeMode, 0, "compute_mode", "compute_mode")
 GET_UNSIGNED(nvmlDeviceGetDisplayMode, 0, "display.mode")
 GET_UNSIGNED(nvmlDeviceGetDisplayActive, 0, "display.active")
 GET_UNSIGNED(nvmlDeviceGetFanSpeed, 0, "fan.percent")
@@ -2086,8 +2160,68 @@ EXPORT nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *out, u
     return nvmlEventSetWait_v2(set, out, timeout_ms);
 }
 
-/* What changes a GPU: answered as to a user without the right to do so, and as unsupported to root, because a scenario
- * file is not written by the library. */
+/* What changes a GPU. Assumed, from the words of NVML's documentation: bad arguments are refused first, then who is
+ * not root, then what the GPU does not have. */
+static nvmlReturn_t may_set(const struct json *device, const char *path)
+{
+    if (geteuid() != 0) {
+        return NVML_NO_PERMISSION;
+    }
+    return json_get(device, path) != NULL ? NVML_SUCCESS : NVML_NOT_SUPPORTED;
+}
+
+EXPORT nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned mode)
+{
+    ENTER_DEVICE(0, device, false)
+    REQUIRE(mode < 4, NVML_INVALID_ARGUMENT)
+    nvmlReturn_t may = may_set(call.device, "compute_mode");
+    REQUIRE(may == NVML_SUCCESS, may)
+    /* One thread alone: no longer supported. */
+    REQUIRE(mode != 1, NVML_NOT_SUPPORTED)
+    return leave(&call, keep_setting(call.device, "compute_mode", mode));
+}
+
+EXPORT nvmlReturn_t nvmlDeviceSetPowerManagementLimit(nvmlDevice_t device, unsigned limit)
+{
+    ENTER_DEVICE(0, device, false)
+    nvmlReturn_t may = may_set(call.device, "power.min_mw");
+    REQUIRE(may == NVML_SUCCESS, may)
+    REQUIRE((long long)limit >= json_integer(call.device, "power.min_mw", 0)
+        && (long long)limit <= json_integer(call.device, "power.max_mw", 0), NVML_INVALID_ARGUMENT)
+    return leave(&call, keep_setting(call.device, "power_limit_mw", limit));
+}
+
+static nvmlReturn_t keep_clocks(const struct json *device, unsigned memory, unsigned graphics)
+{
+    nvmlReturn_t kept = keep_setting(device, "memory_clock", memory);
+    return kept == NVML_SUCCESS ? keep_setting(device, "graphics_clock", graphics) : kept;
+}
+
+/* Which pairs a GPU knows is not in a scenario: taken are its one clock of memory, and what the cores reach. */
+EXPORT nvmlReturn_t nvmlDeviceSetApplicationsClocks(nvmlDevice_t device, unsigned memory, unsigned graphics)
+{
+    ENTER_DEVICE(0, device, false)
+    REQUIRE(!application_clocks_gone(), NVML_DEPRECATED)
+    nvmlReturn_t may = may_set(call.device, "clocks.graphics.application");
+    REQUIRE(may == NVML_SUCCESS, may)
+    REQUIRE((long long)memory == json_integer(call.device, "clocks.memory.application_default", 0)
+        && graphics > 0 && (long long)graphics <= json_integer(call.device, "clocks.graphics.max", 0),
+        NVML_INVALID_ARGUMENT)
+    return leave(&call, keep_clocks(call.device, memory, graphics));
+}
+
+EXPORT nvmlReturn_t nvmlDeviceResetApplicationsClocks(nvmlDevice_t device)
+{
+    ENTER_DEVICE(0, device, false)
+    REQUIRE(!application_clocks_gone(), NVML_DEPRECATED)
+    nvmlReturn_t may = may_set(call.device, "clocks.graphics.application");
+    REQUIRE(may == NVML_SUCCESS, may)
+    return leave(&call, keep_clocks(call.device,
+        (unsigned)json_integer(call.device, "clocks.memory.application_default", 0),
+        (unsigned)json_integer(call.device, "clocks.graphics.application_default", 0)));
+}
+
+/* Refused to everybody: what needs a reset, or is the operator's own. */
 static nvmlReturn_t refuse(struct call *call)
 {
     return leave(call, geteuid() == 0 ? NVML_NOT_SUPPORTED : NVML_NO_PERMISSION);
@@ -2101,6 +2235,4 @@ static nvmlReturn_t refuse(struct call *call)
     }
 REFUSE(nvmlDeviceSetPersistenceMode, 0, unsigned mode __attribute__((unused)))
 REFUSE(nvmlDeviceSetEccMode, 0, unsigned mode __attribute__((unused)))
-REFUSE(nvmlDeviceSetComputeMode, 0, unsigned mode __attribute__((unused)))
-REFUSE(nvmlDeviceSetPowerManagementLimit, 0, unsigned limit __attribute__((unused)))
 REFUSE(nvmlDeviceClearEccErrorCounts, 0, unsigned type __attribute__((unused)))

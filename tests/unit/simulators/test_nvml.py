@@ -14,6 +14,7 @@ import time
 import pytest
 
 from tests.simulators import generate
+from tests.unit.plugins.service_account import needs_root
 from tests.unit.simulators.conftest import load_copy
 
 NAMES = sorted(generate.PATCHES.keys() - generate.FAULTS.keys())
@@ -832,3 +833,72 @@ def test_json_with_escapes_and_numbers(pynvml, scenario):
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
     assert pynvml.nvmlDeviceGetName(handle) == 'Tab\t "quoted" \\ ö'
     assert pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) == 2**53 + 1
+
+
+# What can be set. Assumed of the real library, whose documentation has the codes but not their order.
+
+
+@needs_root
+def test_what_one_process_has_set_every_process_sees(pynvml, gpus, run_python):
+    _chosen, handles = gpus("a100-sxm4-40gb-x2")
+    start = "import pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); "
+    done = run_python(
+        f"{start} n.nvmlDeviceSetComputeMode(h, 3); n.nvmlDeviceSetPowerManagementLimit(h, 250000); "
+        "n.nvmlDeviceSetApplicationsClocks(h, 1215, 1410)",
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [pynvml.nvmlDeviceGetComputeMode(handle) for handle in handles] == [3, 0]
+    assert pynvml.nvmlDeviceGetPowerManagementLimit(handles[0]) == 250000
+    assert pynvml.nvmlDeviceGetEnforcedPowerLimit(handles[0]) == 250000
+    assert pynvml.nvmlDeviceGetApplicationsClock(handles[0], pynvml.NVML_CLOCK_SM) == 1410
+    pynvml.nvmlDeviceResetApplicationsClocks(handles[0])
+    assert pynvml.nvmlDeviceGetApplicationsClock(handles[0], pynvml.NVML_CLOCK_SM) == 1095
+    assert pynvml.nvmlDeviceGetApplicationsClock(handles[0], pynvml.NVML_CLOCK_MEM) == 1215
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("function", "arguments", "code"),
+    [
+        ("nvmlDeviceSetComputeMode", (4,), 2),
+        ("nvmlDeviceSetComputeMode", (1,), 3),
+        ("nvmlDeviceSetPowerManagementLimit", (99999,), 2),
+        ("nvmlDeviceSetPowerManagementLimit", (400001,), 2),
+        ("nvmlDeviceSetApplicationsClocks", (1000, 1095), 2),
+        ("nvmlDeviceSetApplicationsClocks", (1215, 1411), 2),
+    ],
+)
+def test_values_that_the_gpu_does_not_have_are_refused(pynvml, gpus, function, arguments, code):
+    _chosen, handles = gpus("a100-sxm4-40gb-x2")
+    assert code_of(pynvml, getattr(pynvml, function), handles[0], *arguments) == code
+    assert pynvml.nvmlDeviceGetComputeMode(handles[0]) == 0
+    assert pynvml.nvmlDeviceGetPowerManagementLimit(handles[0]) == 400000
+
+
+@needs_root
+def test_what_a_gpu_does_not_have_cannot_be_set(pynvml, gpus):
+    chosen, handles = gpus("a100-sxm4-40gb-x2")
+    chosen.devices[0]["power"].update(min_mw=None, max_mw=None)
+    chosen.devices[0]["clocks"]["graphics"]["application"] = None
+    chosen.write()
+    assert code_of(pynvml, pynvml.nvmlDeviceSetPowerManagementLimit, handles[0], 250000) == 3
+    assert code_of(pynvml, pynvml.nvmlDeviceSetApplicationsClocks, handles[0], 1215, 1095) == 3
+
+
+@needs_root
+def test_nobody_but_root_sets_anything(scenario, run_python, tmp_path):
+    chosen = scenario("a100-sxm4-40gb-x2")
+    chosen.path.with_name("scenario.json.settings").touch(mode=0o666)
+    code = """
+import pynvml as n, os
+n.nvmlInit()
+h = n.nvmlDeviceGetHandleByIndex(0)
+os.seteuid(65534)
+for name, words in (("ComputeMode", (3,)), ("PowerManagementLimit", (250000,)), ("ApplicationsClocks", (1215, 1410))):
+    try:
+        getattr(n, "nvmlDeviceSet" + name)(h, *words)
+    except n.NVMLError as failure:
+        print(int(failure.value))
+"""
+    assert run_python(code, timeout=30).stdout.split() == ["4", "4", "4"]

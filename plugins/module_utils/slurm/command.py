@@ -1,0 +1,63 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program that slurmd's Prolog and Epilog start, as root.
+
+A fault of its own never fails a job: it is logged, and the exit code is 0. UNCLEAN is the exit code of an Epilog that
+has left something and was asked to say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import epilog, prolog
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.job import of_environment
+
+NAME = "baremetal-gpu-slurm"
+LOG = "/dev/log"
+LOG_TIMEOUT_S = 1.0
+DAEMON, WARNING, INFO = 3 << 3, 4, 6
+LINE_AT_MOST = 4000
+# A code that no fault of Python itself ends with.
+UNCLEAN = 10
+
+
+def log(told: Mapping[str, Any], is_warning: bool, path: str = LOG) -> None:
+    """One line of JSON to the system's log. A log that does not take it holds nobody up."""
+    text = one_line(json.dumps(told), LINE_AT_MOST)
+    priority = DAEMON | (WARNING if is_warning else INFO)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+        to.settimeout(LOG_TIMEOUT_S)
+        try:
+            to.connect(path)
+            to.send(f"<{priority}>{NAME}[{os.getpid()}]: {text}".encode())
+        except OSError as failure:
+            sys.stderr.write(f"{NAME}: {failure}: {text}\n")
+
+
+def run(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    job = of_environment(environment)
+    told = prolog.prolog(job) if words[0] == "prolog" else epilog.epilog(job, kill="--keep-left" not in words)
+    return {"job": job.number, **told}
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """``prolog``, or ``epilog [--keep-left] [--fail-if-unclean]``."""
+    given = sys.argv[1:] if words is None else list(words)
+    if given[:1] not in (["prolog"], ["epilog"]):
+        sys.stderr.write(f"{NAME}: {main.__doc__}\n")
+        return 2
+    try:
+        told = run(given, os.environ)
+    except Exception as failure:
+        told = {"why": f"{type(failure).__name__}: {one_line(failure, 300)}"}
+    worth_a_look = {"refused", "why", "left", "changed", "unclean", "settings"}
+    log({"what": given[0], **told}, bool(worth_a_look & told.keys()))
+    return UNCLEAN if told.get("unclean") and "--fail-if-unclean" in given else 0
