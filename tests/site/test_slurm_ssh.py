@@ -29,18 +29,23 @@ WITHOUT = "-e slurm_node_adopt=false"
 REFUSED = "Access denied by pam_slurm_adopt: you have no active jobs on this node"
 
 
-def login(user: str, command: str = "id -un", *options: str) -> list[str]:
+def login(user: str, command: str = "id -un", *options: str, node: str = NODE) -> list[str]:
     """The words that log in to the node as a user of it."""
-    host = json.loads(lab("inventory"))["_meta"]["hostvars"][NODE]
+    host = json.loads(lab("inventory"))["_meta"]["hostvars"][node]
     return [
         *("ssh", "-i", host["ansible_ssh_private_key_file"], *shlex.split(host["ansible_ssh_common_args"])),
         *("-o", "BatchMode=yes", "-o", "ControlPath=none", *options, f"{user}@{host['ansible_host']}", "--", command),
     ]
 
 
-def as_user(user: str, command: str = "id -un") -> subprocess.CompletedProcess[str]:
+def as_user(user: str, command: str = "id -un", node: str = NODE) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        login(user, command), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+        login(user, command, node=node),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -48,21 +53,34 @@ def comes_in(user: str) -> bool:
     return as_user(user).stdout.strip() == user
 
 
+def make_users(*machines: str) -> None:
+    """Two users on all machines, who log in with the lab's key as root does."""
+    for machine in machines:
+        for number, user in enumerate((USER, OTHER), 3001):
+            ssh(machine, f"id {user} 2>/dev/null || sudo useradd --create-home --uid {number} --shell /bin/bash {user}")
+        for user, home in (("root", "/root"), (USER, f"/home/{USER}"), (OTHER, f"/home/{OTHER}")):
+            ssh(
+                machine,
+                f"sudo install -d -m 700 -o {user} {home}/.ssh && "
+                f"sudo install -m 600 -o {user} ~/.ssh/authorized_keys {home}/.ssh/authorized_keys",
+            )
+
+
 @contextmanager
-def job(*options: str) -> Iterator[str]:
+def job(*options: str, controller: str = CONTROLLER) -> Iterator[str]:
     """A job of the user on the node that runs."""
     words = f"sudo -u {USER} sbatch --parsable --output=/dev/null --chdir=/ {' '.join(options)} --wrap 'sleep 900'"
-    number = ssh(CONTROLLER, words).strip()
+    number = ssh(controller, words).strip()
     try:
         until(
-            lambda: ssh(CONTROLLER, f"squeue -h -j {number} -o %T").strip() == "RUNNING",
+            lambda: ssh(controller, f"squeue -h -j {number} -o %T").strip() == "RUNNING",
             60,
-            lambda: ssh(CONTROLLER, f"scontrol show job {number}"),
+            lambda: ssh(controller, f"scontrol show job {number}"),
         )
         yield number
     finally:
-        ssh(CONTROLLER, f"scancel {number}", check=False)
-        until(lambda: not ssh(CONTROLLER, "squeue -h").strip(), 60, lambda: ssh(CONTROLLER, "squeue"))
+        ssh(controller, f"scancel {number}", check=False)
+        until(lambda: not ssh(controller, "squeue -h").strip(), 60, lambda: ssh(controller, "squeue"))
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +95,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         secrets = base / ".secrets" / "slurm.json"
         secrets.touch(mode=0o600)
         secrets.write_text(json.dumps({"munge": key}))
-    for machine in MACHINES:
-        for number, user in enumerate((USER, OTHER), 3001):
-            ssh(machine, f"id {user} 2>/dev/null || sudo useradd --create-home --uid {number} --shell /bin/bash {user}")
-        for user, home in (("root", "/root"), (USER, f"/home/{USER}"), (OTHER, f"/home/{OTHER}")):
-            ssh(
-                machine,
-                f"sudo install -d -m 700 -o {user} {home}/.ssh && "
-                f"sudo install -m 600 -o {user} ~/.ssh/authorized_keys {home}/.ssh/authorized_keys",
-            )
+    make_users(*MACHINES)
     cluster = Cluster(base)
     play = cluster.run(WITHOUT)
     assert play.rc == 0, play.tail()

@@ -22,6 +22,7 @@ import json
 import os
 import pwd
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -204,14 +205,16 @@ def add(text: str, rules: Rules) -> str | None:
 # --- administrators --------------------------------------------------------------------------------------------------
 
 
-def sudoers(text: str) -> tuple[list[str], list[str]]:
-    """Users and groups whom sudo lets run everything as root, from what cvtsudoers prints as JSON."""
+def sudoers(text: str, hostname: str) -> tuple[list[str], list[str]]:
+    """Users and groups whom sudo lets run everything as root on a host, from what cvtsudoers prints as JSON."""
+    here = ("ALL", hostname, hostname.split(".")[0])
     try:
         rows = json.loads(text)["User_Specs"]
         users: dict[str, None] = {}
         groups: dict[str, None] = {}
         for row in rows:
-            if not any(_is_everything(one) for one in row["Cmnd_Specs"]):
+            is_here = any(one.get("hostname") in here and not one.get("negated") for one in row["Host_List"])
+            if not is_here or not any(_is_everything(one) for one in row["Cmnd_Specs"]):
                 continue
             for who in row["User_List"]:
                 if not who.get("negated"):
@@ -235,7 +238,7 @@ def _is_everything(rule: Mapping[str, Any]) -> bool:
 def administrators(run: Run) -> tuple[list[str], list[str]]:
     """Users and groups whom this host's sudo lets run everything as root; none where it does not tell."""
     status, out, _error = run(["cvtsudoers", "-e", "-f", "json", "/etc/sudoers"], None, TIMEOUT_S)
-    return sudoers(out) if status == 0 else ([], [])
+    return sudoers(out, socket.gethostname()) if status == 0 else ([], [])
 
 
 def logins(environment: Mapping[str, str], given: str = "", root: str = "/") -> list[str]:

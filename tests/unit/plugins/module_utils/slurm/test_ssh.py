@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ctypes.util
 import grp
-import json
 import pwd
 import sys
 from pathlib import Path
@@ -166,40 +165,31 @@ def test_sshd_that_does_not_ask_pam_is_found(pam: Path) -> None:
 
 # --- administrators
 
-# Made by hand in the form of cvtsudoers 1.9.13 (-e -f json).
-SUDOERS = {
-    "User_Specs": [
-        {
-            "User_List": [{"username": "root"}, {"username": "alice"}, {"usergroup": "sudo"}],
-            "Host_List": [{"hostname": "ALL"}],
-            "Cmnd_Specs": [{"runasusers": [{"username": "ALL"}], "Commands": [{"command": "ALL"}]}],
-        },
-        {
-            "User_List": [{"username": "bob", "negated": True}, {"username": "ALL"}, {"usergroup": "with space"}],
-            "Host_List": [{"hostname": "ALL"}],
-            "Cmnd_Specs": [{"Commands": [{"command": "ALL"}]}],
-        },
-        {
-            "User_List": [{"usergroup": "users"}],
-            "Host_List": [{"hostname": "ALL"}],
-            "Cmnd_Specs": [{"runasusers": [{"username": "root"}], "Commands": [{"command": "/usr/bin/nvidia-smi"}]}],
-        },
-        {
-            "User_List": [{"username": "backup"}],
-            "Host_List": [{"hostname": "ALL"}],
-            "Cmnd_Specs": [{"runasusers": [{"username": "www-data"}], "Commands": [{"command": "ALL"}]}],
-        },
-    ]
-}
+# The file, and what cvtsudoers 1.9.13 of Debian 12 made of it (-e -f json); without the options, which nobody reads.
+#
+#   User_Alias OPS = carol, %ops
+#   root, !bob ALL=(ALL:ALL) ALL
+#   %sudo ALL=(ALL:ALL) ALL
+#   OPS ALL=(root) NOPASSWD: ALL
+#   backup ALL=(www-data) ALL
+#   %users ALL=(ALL) NOPASSWD: /usr/bin/nvidia-smi
+#   dave node7=(ALL) ALL
+#   ALL ALL=(ALL) ALL
+CVTSUDOERS = (Path(__file__).parent / "cvtsudoers.json").read_text()
 
 
 def test_administrators_are_whom_sudo_lets_run_everything_as_root() -> None:
-    assert ssh.sudoers(json.dumps(SUDOERS)) == (["alice"], ["sudo"])
+    assert ssh.sudoers(CVTSUDOERS, "gpu1") == (["carol"], ["sudo", "ops"])
+
+
+@pytest.mark.parametrize("hostname", ["node7", "node7.example.org"])
+def test_administrators_of_one_host_are_those_of_that_host(hostname: str) -> None:
+    assert ssh.sudoers(CVTSUDOERS, hostname) == (["carol", "dave"], ["sudo", "ops"])
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"User_Specs": [{}]}', '{"User_Specs": 3}', "null"])
 def test_what_is_no_list_of_sudo_names_nobody(text: str) -> None:
-    assert ssh.sudoers(text) == ([], [])
+    assert ssh.sudoers(text, "gpu1") == ([], [])
 
 
 def test_an_account_of_ansible_that_nothing_names_is_let_in_and_stays() -> None:
