@@ -237,7 +237,7 @@ def _is_everything(rule: Mapping[str, Any]) -> bool:
 
 def administrators(run: Run) -> tuple[list[str], list[str]]:
     """Users and groups whom this host's sudo lets run everything as root; none where it does not tell."""
-    status, out, _error = run(["cvtsudoers", "-e", "-f", "json", "/etc/sudoers"], None, TIMEOUT_S)
+    status, out, _error = run(["/usr/bin/cvtsudoers", "-e", "-f", "json", "/etc/sudoers"], None, TIMEOUT_S)
     return sudoers(out, socket.gethostname()) if status == 0 else ([], [])
 
 
@@ -345,7 +345,7 @@ def problems(text: str, directory: str, run: Run) -> list[Problem]:
                 "run pam-auth-update, or set slurm_node_adopt: false",
             )
         )
-    status, out, _error = run(["sshd", "-T"], None, TIMEOUT_S)
+    status, out, _error = run(["/usr/sbin/sshd", "-T"], None, TIMEOUT_S)
     if status == 0 and re.search(r"^usepam no$", out, re.MULTILINE):
         found.append(
             Problem(
