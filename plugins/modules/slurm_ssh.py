@@ -10,7 +10,7 @@ module: slurm_ssh
 short_description: Let users in by SSH only where they have a job
 version_added: 0.1.0
 description:
-  - Puts pam_slurm_adopt into C(sshd)'s file of PAM. A user without a job on the node is refused. The login of a user
+  - Puts pam_slurm_adopt into C(/etc/pam.d/sshd). A user without a job on the node is refused. The login of a user
     with one is put into the newest, and sees the GPUs of that job alone.
   - Root, the users and groups given, whoever may run everything by sudo, and the account by which Ansible has come in,
     log in as before. Nothing of Slurm is asked for them.
