@@ -79,7 +79,7 @@ def job(*options: str, controller: str = CONTROLLER) -> Iterator[str]:
         )
         yield number
     finally:
-        ssh(controller, f"scancel {number}", check=False)
+        ssh(controller, f"sudo scancel {number}", check=False)
         until(lambda: not ssh(controller, "squeue -h").strip(), 60, lambda: ssh(controller, "squeue"))
 
 
@@ -149,7 +149,7 @@ def test_a_login_ends_with_its_job(adopting: Cluster) -> None:
         shell = subprocess.Popen(login(USER, "echo in; sleep 900"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
         assert shell.stdout is not None
         assert shell.stdout.readline() == b"in\n"
-        ssh(CONTROLLER, f"scancel {number}")
+        ssh(CONTROLLER, f"sudo scancel {number}")
         shell.wait(timeout=120)
     assert not comes_in(USER)
 
