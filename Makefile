@@ -1,6 +1,9 @@
 # Names for commands. What they do is in tools/ and tests/.
 
-.PHONY: help setup lab lab-down test test-full sanity bench docs
+.PHONY: help setup lab lab-slurm lab-down test test-full sanity bench docs
+
+# The lab of lab-slurm is beside that of lab.
+slurm := GPUOPS_LAB_SUFFIX=slurm
 
 help: ## list these names
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' Makefile | expand -t 12
@@ -13,8 +16,15 @@ lab: setup ## boot the lab's machines and take them from bare to verified
 	.venv/bin/gpuops up -i inventories/lab
 	.venv/bin/gpuops status -i inventories/lab
 
-lab-down: setup ## stop the lab's machines and leave nothing of them behind
+lab-slurm: setup ## boot a cluster of Slurm, a head and two nodes with GPUs, and run a job there
+	$(slurm) tools/lab up --machine head1:trixie:no-gpu \
+	  --machine node1:trixie:a100-sxm4-40gb-x2 --machine node2:trixie:a100-sxm4-40gb-x2
+	$(slurm) .venv/bin/gpuops up -i inventories/lab-slurm
+	$(slurm) tools/lab ssh head1 -- srun --gres=gpu:1 nvidia-smi -L
+
+lab-down: setup ## stop the machines of both labs and leave nothing of them behind
 	tools/lab down
+	$(slurm) tools/lab down
 
 test: setup ## everything but the slow tests
 	tests/run

@@ -184,6 +184,26 @@ def test_inventory(lab: state.Lab) -> None:
     assert str(lab.known_hosts) in variables["ansible_ssh_common_args"]
 
 
+def test_the_inventory_of_a_cluster_of_slurm_has_its_groups(lab: state.Lab) -> None:
+    for text in ("head1:trixie:no-gpu", "node1:trixie:a100-sxm4-40gb-x2", "node2:trixie:a100-sxm4-40gb-x2"):
+        lab.add(state.parse_machine(text))
+    found = inventory.slurm_inventory(lab)
+    groups = {name: group["hosts"] for name, group in found.items() if name.startswith("slurm_")}
+    assert groups == {
+        "slurm_controllers": ["head1"],
+        "slurm_databases": ["head1"],
+        "slurm_logins": ["head1"],
+        "slurm_nodes": ["node1", "node2"],
+    }
+    assert found["gpu_nodes"] == {"hosts": ["node1", "node2"]}
+
+
+def test_both_inventories_say_the_same_of_the_machines() -> None:
+    name = "group_vars/gpu_cluster.yml"
+    inventories = ROOT / "inventories"
+    assert (inventories / "lab" / name).read_text() == (inventories / "lab-slurm" / name).read_text()
+
+
 def test_a_file_that_cannot_be_read_names_the_way_out(lab: state.Lab) -> None:
     lab.save()
     lab.file.write_text("{")
@@ -205,7 +225,9 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ["tools/lab inventory", "inventories/lab/hosts.py"])
+@pytest.mark.parametrize(
+    "command", ["tools/lab inventory", "inventories/lab/hosts.py", "inventories/lab-slurm/hosts.py"]
+)
 def test_another_package_of_the_name_tests_is_not_taken_for_ours(command: str, elsewhere: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(elsewhere), "GPUOPS_LAB_ID": "never-made"}
     words = shlex.split(f"{ROOT}/{command}")
@@ -242,7 +264,10 @@ def test_make_boots_the_machines_and_takes_them_to_the_end() -> None:
 
     run_site = [f".venv/bin/gpuops {command} -i inventories/lab" for command in ("up", "status")]
     assert recipe("lab") == ["tools/setup", "tools/lab up", *run_site]
-    assert recipe("lab-down") == ["tools/setup", "tools/lab down"]
+    assert recipe("lab-down") == ["tools/setup", "tools/lab down", "GPUOPS_LAB_SUFFIX=slurm tools/lab down"]
+    slurm = recipe("lab-slurm")
+    assert slurm[0] == "tools/setup"
+    assert slurm[-1] == "GPUOPS_LAB_SUFFIX=slurm tools/lab ssh head1 -- srun --gres=gpu:1 nvidia-smi -L"
 
 
 def run_tool(*words: str) -> subprocess.CompletedProcess[str]:

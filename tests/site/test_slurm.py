@@ -18,12 +18,7 @@ pytestmark = pytest.mark.lab
 
 NODE, CONTROLLER = "gpu1", "cpu1"
 MACHINES = (NODE, CONTROLLER)
-GROUPS = {
-    "slurm_controllers": CONTROLLER,
-    "slurm_databases": CONTROLLER,
-    "slurm_nodes": NODE,
-    "slurm_logins": CONTROLLER,
-}
+HEAD_GROUPS = ("slurm_controllers", "slurm_databases", "slurm_logins")
 # Which devices a job can open: ENXIO (6) is a device that has no driver behind it in the lab, EPERM (1) a denied one.
 OPEN_DEVICES = """python3 -c "
 import os
@@ -34,10 +29,12 @@ for n in (0, 1):
 
 
 class Cluster:
-    """The two machines as a cluster of Slurm."""
+    """Two machines as a cluster of Slurm: one is the node, the other is everything else."""
 
-    def __init__(self, base: Path) -> None:
-        groups = {name: {"hosts": {machine: {}}} for name, machine in GROUPS.items()}
+    def __init__(self, base: Path, node: str = NODE, controller: str = CONTROLLER) -> None:
+        self.machines = (node, controller)
+        machines = {"slurm_nodes": node, **dict.fromkeys(HEAD_GROUPS, controller)}
+        groups = {name: {"hosts": {machine: {}}} for name, machine in machines.items()}
         (base / "slurm.yml").write_text(json.dumps(groups))
         self._options = f"-i {INVENTORY} -i {base / 'slurm.yml'}"
         self._variables = {"slurm_common_secrets_path": str(base / ".secrets" / "slurm.json")}
@@ -45,7 +42,7 @@ class Cluster:
     def run(self, options: str = "") -> Play:
         return run_playbook(
             "slurm.yml",
-            limit=",".join(MACHINES),
+            limit=",".join(self.machines),
             extra_vars=self._variables,
             options=f"{self._options} {options}",
         )
@@ -77,9 +74,9 @@ def cluster(announced: tuple[Cluster, Play]) -> Cluster:
     return announced[0]
 
 
-def job(command: str, *options: str) -> str:
+def job(command: str, *options: str, on: str = CONTROLLER) -> str:
     """What a job prints that is submitted on the login, and the errors of srun itself."""
-    return ssh(CONTROLLER, f"srun --quiet {' '.join(options)} {command} 2>&1 || true")
+    return ssh(on, f"srun --quiet {' '.join(options)} {command} 2>&1 || true")
 
 
 def test_check_mode_tells_what_a_run_would_install(announced: tuple[Cluster, Play]) -> None:

@@ -44,7 +44,12 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
     return Plan(
         {
-            "packages": [{"name": "slurmd"}, {"name": "slurm-client"}],
+            "packages": [
+                {"name": "slurmd"},
+                {"name": "slurm-client"},
+                # It does nothing without the lines of the module slurm_ssh, so it stays where they go.
+                *([{"name": "libpam-slurm-adopt"}] if params["adopt"] else []),
+            ],
             "files": [
                 {"path": DROP_IN.rpartition("/")[0], "state": "directory", "mode": "0755", "early": True},
                 {"path": DROP_IN, "content": UNIT, **written},

@@ -29,6 +29,20 @@ def inventory(lab: Lab) -> dict[str, Any]:
     }
 
 
+def slurm_inventory(lab: Lab) -> dict[str, Any]:
+    """The lab as a cluster of Slurm: machines with GPUs are its nodes, and the first of the others is its head."""
+    found = inventory(lab)
+    nodes = [name for name, spec in lab.machines.items() if "gpu_nodes" in spec.groups]
+    heads = [name for name in lab.machines if name not in nodes][:1]
+    if not nodes or not heads:
+        return found
+    return {
+        **found,
+        **{group: {"hosts": heads} for group in ("slurm_controllers", "slurm_databases", "slurm_logins")},
+        "slurm_nodes": {"hosts": nodes},
+    }
+
+
 def ceph_groups(lab: Lab) -> dict[str, Any]:
     """The groups of the storage cluster; none where no machine has disks."""
     hosts = [name for name, spec in lab.machines.items() if spec.disks]

@@ -14,7 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
 from tests.unit.plugins.plugin_utils.slurm.test_cluster import plan
 
-PARAMS = {"options": [], "kill_left": True, "drain_unclean": False}
+PARAMS = {"options": [], "kill_left": True, "drain_unclean": False, "adopt": False}
 GPUS = {"SLURM_JOB_GPUS": "0", "SLURM_JOB_ID": "17"}
 
 
