@@ -16,6 +16,16 @@ HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.
 STATE = "/var/lib/slurm/slurmctld"
 SPOOL = "/var/lib/slurm/slurmd"
 
+# The QOS decides first, then who has used less than their share, then who waits longer. Use is half forgotten after a
+# week.
+PRIORITY = {
+    "PriorityWeightQOS": "100000",
+    "PriorityWeightFairshare": "10000",
+    "PriorityWeightAge": "1000",
+    "PriorityMaxAge": "7-0",
+    "PriorityDecayHalfLife": "7-0",
+}
+
 CGROUP = """\
 # Jobs are held to their cores, their memory and their devices.
 ConstrainCores=yes
@@ -41,8 +51,11 @@ def gres(gpus: Sequence[Gpu]) -> str:
     return ",".join(f"gpu:{one}:{sum(gpu.type == one for gpu in gpus)}" for one in types)
 
 
-def settings(cluster: Cluster, options: Mapping[str, object]) -> dict[str, str]:
-    """The settings of slurm.conf that are not nodes or partitions; `options` are the operator's and win."""
+def settings(cluster: Cluster, options: Mapping[str, object], enforce: Sequence[str] = ()) -> dict[str, str]:
+    """The settings of slurm.conf that are not nodes or partitions; `options` are the operator's and win.
+
+    :param enforce: what slurmctld refuses by the accounting.
+    """
     name, address = cluster.controller
     found = {
         "ClusterName": cluster.name,
@@ -71,6 +84,8 @@ def settings(cluster: Cluster, options: Mapping[str, object]) -> dict[str, str]:
     }
     if cluster.database:
         found |= {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": cluster.database}
+        found |= {"AccountingStorageEnforce": ",".join(enforce)} if enforce else {}
+        found |= PRIORITY
     return found | {str(key): str(value) for key, value in options.items()}
 
 
@@ -105,11 +120,11 @@ def partition_line(partition: Partition, nodes: Mapping[str, Node]) -> str:
     return " ".join([f"PartitionName={partition.name}", *(f"{key}={value}" for key, value in given.items())])
 
 
-def slurm_conf(cluster: Cluster, options: Mapping[str, object] | None = None) -> str:
+def slurm_conf(cluster: Cluster, options: Mapping[str, object] | None = None, enforce: Sequence[str] = ()) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
     lines = [
-        *(f"{key}={value}" for key, value in settings(cluster, options or {}).items()),
+        *(f"{key}={value}" for key, value in settings(cluster, options or {}, enforce).items()),
         "",
         *(node_line(node) for node in cluster.nodes),
         "",

@@ -18,6 +18,7 @@ PARAMS = {
     "logins_group": "slurm_logins",
     "partitions": [{"name": "all", "groups": ["slurm_nodes"], "default": True}],
     "options": {},
+    "enforce": [],
 }
 
 
