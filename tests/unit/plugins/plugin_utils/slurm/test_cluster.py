@@ -135,6 +135,23 @@ def test_settings_of_the_operator_win() -> None:
     assert "MaxJobCount=50000\n" in text
 
 
+def test_what_is_enforced_and_who_is_next_are_settings_of_a_cluster_with_accounting() -> None:
+    text = plan({"enforce": ["associations", "limits"]}).parts["slurm_conf"]
+    assert "AccountingStorageEnforce=associations,limits\n" in text
+    assert "PriorityWeightFairshare=10000\n" in text
+    assert "AccountingStorageEnforce" not in plan().parts["slurm_conf"]
+    assert "PriorityWeightAge=5\n" in plan({"options": {"PriorityWeightAge": 5}}).parts["slurm_conf"]
+
+
+def test_nothing_can_be_enforced_without_accounting() -> None:
+    groups, hosts = site()
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    alone = {"groups": {**groups, "slurm_databases": []}, "hostvars": hostvars}
+    (problem,) = slurm_common.desired({**PARAMS, "enforce": ["limits"]}, {}, alone).problems
+    assert problem.code == "no_accounting"
+    assert "PriorityWeight" not in slurm_common.desired(PARAMS, {}, alone).parts["slurm_conf"]
+
+
 def test_two_releases_are_refused_with_the_hosts_of_each() -> None:
     old = host("n2", "10.0.0.3", candidate="22.05.8-4+deb12u3")
     (problem,) = plan(n2=old).problems
