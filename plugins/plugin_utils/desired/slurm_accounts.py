@@ -24,15 +24,15 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         cephfs_homes.
     :param facts: group, the lines of getent for homes_groups.
     :param peers: slurm_conf, the text of the file.
-    :return: Parts: `rows`, for the module slurm_accounts; `first`, of these what is needed before associations are
-        enforced, empty where they are not; `accounting`, whether there is any; `unenforced`, whether there are limits
-        that Slurm is not told to hold to.
+    :return: Parts: `accounting`, whether there is any; with it `cluster`, its name; `rows`, for the module
+        slurm_accounts; `first`, of these what is needed before associations are enforced, empty where they are not;
+        `unenforced`, whether there are limits that Slurm is not told to hold to.
     """
     params, facts = built_in(params), built_in(facts)
     settings = _settings(str(peers.get("slurm_conf") or ""))
     if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
         problems = tuple(_without_accounting(params)) if settings else ()
-        return Plan(problems=problems, parts={"rows": {}, "first": {}, "accounting": False, "unenforced": False})
+        return Plan(problems=problems, parts={"first": {}, "accounting": False})
     enforced = set(settings.get("AccountingStorageEnforce", "").lower().split(",")) - {"", "none"}
     users = _users(params, facts["group"])
     rows = {
@@ -42,6 +42,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     }
     goal, wrong = wanted.read(**rows)
     parts = {
+        "cluster": settings["ClusterName"],
         "rows": rows,
         "first": _first(rows) if enforced else {},
         "accounting": True,
