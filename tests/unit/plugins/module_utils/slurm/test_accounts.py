@@ -10,6 +10,29 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import accounts, wanted
 
+# Captured from Debian 13's Slurm 24.11.5.
+CAPTURED = {
+    "cluster": "slurm\n",
+    "tres": "cpu|\nmem|\nenergy|\nnode|\nbilling|\nfs|disk\nvmem|\npages|\ngres|gpu\ngres|gpumem\ngres|gpuutil\n",
+    "qos": """\
+normal|0||cluster|00:00:00||1.000000|||||||||||||||||Normal QOS default
+q1|5|normal,q2|requeue|00:02:00|DenyOnLimit,OverPartQOS|0.500000||cpu=2048||||||cpu=8,gres/gpu=1,mem=4G|||||||\
+1-00:00:00|gres/gpu=1|some text, two
+q2|0||cluster|00:00:00||1.000000|||||||||||||||||q2
+""",
+    "account": "phy|sci|phy\nroot|root|default root account\nsci|sci|all of it`s\n",
+    "association": """\
+root||||1|normal||||||||||||
+root|root|||1|||||||||||||
+sci|||root|1|||||||||||||
+sci|vv|||1|||||||||||||
+phy|||sci|30|normal,q1|q1|gres/gpu=2,mem=4G|gres/gpu=100|4|5|2-00:00:00|cpu=4|cpu=3|cpu=999|3|6|04:00:00
+phy|uu|||1|||||||||||||
+phy|vv|||parent|||||||||||1||
+""",
+    "user": "root|root|Administrator\nuu|phy|None\nvv|sci|Operator\n",
+}
+
 
 def answers(status: int = 0, **texts: str) -> Any:
     """A sacctmgr that says these things; what it is asked stands behind `show`."""
@@ -162,6 +185,77 @@ def test_a_command_that_fails_is_told_with_what_it_said_and_those_after_it_are_n
     assert refused.value.problem.evidence == "Nothing new added."
     assert "did not add the QOS high" in refused.value.problem.cause
     assert len(ran) == 1
+
+
+def test_what_sacctmgr_prints_is_what_a_list_of_the_same_would_say() -> None:
+    current = accounts.read(answers(**CAPTURED), "slurm")
+    assert current.known
+    assert {"cpu", "fs/disk", "gres/gpu"} <= current.resources
+    same: dict[str, Any] = {
+        "qos": [
+            {
+                "name": "q1",
+                "description": "Some text, two",
+                "limits": {
+                    "Priority": 5,
+                    "Preempt": ["q2", "normal"],
+                    "PreemptMode": "REQUEUE",
+                    "GraceTime": "00:02:00",
+                    "Flags": ["OverPartQOS", "DenyOnLimit"],
+                    "UsageFactor": 0.5,
+                    "GrpTRESMins": "cpu=2K",
+                    "MaxTRESPerUser": "gres/gpu=1,cpu=8,mem=4096",
+                    "MaxWall": "24:00:00",
+                    "MinTRESPerJob": "gres/gpu=1",
+                    "GrpJobs": "none",
+                },
+            },
+            {
+                "name": "normal",
+                "limits": {"Priority": 0, "PreemptMode": "none", "GraceTime": "none", "UsageFactor": 1, "Preempt": []},
+            },
+        ],
+        "accounts": [
+            {
+                "name": "phy",
+                "parent": "sci",
+                "organization": "sci",
+                "limits": {
+                    "Fairshare": 30,
+                    "QOS": ["q1", "normal"],
+                    "DefaultQOS": "q1",
+                    "GrpTRES": "mem=4G,gres/gpu=2",
+                    "GrpTRESMins": "gres/gpu=100",
+                    "GrpJobs": 4,
+                    "GrpSubmitJobs": 5,
+                    "GrpWall": "2-0",
+                    "MaxTRES": "cpu=4",
+                    "MaxTRESPerNode": "cpu=3",
+                    "MaxTRESMins": "cpu=999",
+                    "MaxJobs": 3,
+                    "MaxSubmitJobs": 6,
+                    "MaxWall": "04:00:00",
+                },
+            }
+        ],
+        "users": [
+            {"name": "uu", "accounts": ["phy"], "default_account": "phy", "limits": {"MaxJobs": "none"}},
+            {"name": "vv", "accounts": ["phy"], "admin_level": "Operator", "limits": {"Fairshare": "parent"}},
+            {"name": "root", "accounts": ["root"], "admin_level": "Administrator"},
+        ],
+    }
+    assert steps(current, **same) == []
+
+
+def test_an_association_for_one_partition_and_a_bar_in_a_description_lead_nobody_astray() -> None:
+    odd = {
+        **CAPTURED,
+        "association": CAPTURED["association"] + "phy|ww|all|||||||||||||||\n",
+        "account": "phy|sci|one|two|three\nnonsense\n",
+    }
+    current = accounts.read(answers(**odd), "slurm")
+    assert current.texts == {"phy": {"Organization": "sci", "Description": "one|two|three"}}
+    assert steps(current, users=[{"name": "ww", "accounts": ["phy"]}]) == ["add user name=ww account=phy cluster=slurm"]
 
 
 def test_slurmdbd_that_does_not_answer_is_a_problem() -> None:
