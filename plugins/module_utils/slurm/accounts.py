@@ -29,6 +29,7 @@ class Accounting:
     :ivar accounts: of each account that the cluster has, its `parent` and values.
     :ivar texts: description and organization of each account.
     :ivar users: of each user who has an association in the cluster, the values of that with each account.
+    :ivar held: the accounts of each user, those included that are for one partition alone.
     """
 
     known: bool = False
@@ -37,6 +38,7 @@ class Accounting:
     accounts: dict[str, Values] = field(default_factory=dict)
     texts: dict[str, Values] = field(default_factory=dict)
     users: dict[str, dict[str, Values]] = field(default_factory=dict)
+    held: dict[str, set[str]] = field(default_factory=dict)
     default_accounts: dict[str, str] = field(default_factory=dict)
     admin_levels: dict[str, str] = field(default_factory=dict)
 
@@ -106,8 +108,10 @@ def read(run: Run, cluster: str) -> Accounting:
         values = _shown(limits.ASSOCIATION_FIELDS, row)
         if not row["User"]:
             found.accounts[row["Account"]] = {"parent": row["ParentName"], **values}
+            continue
+        found.held.setdefault(row["User"], set()).add(row["Account"])
         # An association for one partition alone is made by hand.
-        elif not row["Partition"]:
+        if not row["Partition"]:
             found.users.setdefault(row["User"], {})[row["Account"]] = values
     for row in _ask(run, ["user"], ["User", "DefaultAccount", "AdminLevel"]):
         found.default_accounts[row["User"]] = row["DefaultAccount"]
@@ -200,7 +204,7 @@ def _missing(what: str, name: str, where: str) -> Problem:
 
 def _busy(current: Accounting, wanted: Wanted, busy: Collection[str]) -> Iterator[Problem]:
     for user in wanted.users:
-        if not user.present and user.name in current.users and user.name in busy:
+        if not user.present and user.name in current.held and user.name in busy:
             yield Problem(
                 "user_has_jobs",
                 user.name,
@@ -212,7 +216,7 @@ def _busy(current: Accounting, wanted: Wanted, busy: Collection[str]) -> Iterato
 
 def leaving(current: Accounting, wanted: Wanted) -> list[str]:
     """The users who are there and are to be absent."""
-    return [user.name for user in wanted.users if not user.present and user.name in current.users]
+    return [user.name for user in wanted.users if not user.present and user.name in current.held]
 
 
 def _sacctmgr(*words: str) -> tuple[str, ...]:
@@ -225,6 +229,10 @@ def _different(before: Values, after: Values) -> dict[str, str]:
 
 def _set(fields: Mapping[str, limits.Field], before: Values, after: Values) -> list[str]:
     return [limits.argument(key, fields[key], value, before.get(key, "")) for key, value in after.items()]
+
+
+def _given(values: Values) -> dict[str, str]:
+    return {key: value for key, value in values.items() if value}
 
 
 def _described(before: Values, **texts: str) -> dict[str, str]:
@@ -298,9 +306,11 @@ def _user(current: Accounting, one: User, cluster: str) -> Iterator[Step]:
     fields = limits.ASSOCIATION_FIELDS
     there = current.users.get(one.name, {})
     if not one.present:
-        if there:
-            argv = _sacctmgr("delete", "user", "where", f"name={one.name}", f"cluster={cluster}")
-            yield Step(argv, f"user {one.name}", {"accounts": ",".join(sorted(there))}, None)
+        # Slurm 22.05 does not remove the default account of a user who has others.
+        default = current.default_accounts.get(one.name, "")
+        for account in sorted(current.held.get(one.name, ()), key=lambda name: (name == default, name)):
+            argv = _sacctmgr("delete", "user", "where", f"name={one.name}", f"cluster={cluster}", f"account={account}")
+            yield Step(argv, f"user {one.name} in {account}", _given(there.get(account, {})), None)
         return
     for account in one.accounts:
         subject, before = f"user {one.name} in {account}", there.get(account)

@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import accounts, wanted
 
-# Captured from Debian 13's Slurm 24.11.5.
+# Captured from Debian 13's Slurm 24.11.5. Debian 12's 22.05.8 prints the same, without gres/gpumem and gres/gpuutil.
 CAPTURED = {
     "cluster": "slurm\n",
     "tres": "cpu|\nmem|\nenergy|\nnode|\nbilling|\nfs|disk\nvmem|\npages|\ngres|gpu\ngres|gpumem\ngres|gpuutil\n",
@@ -64,6 +64,7 @@ def something() -> accounts.Accounting:
         accounts={"root": {"parent": ""}, "physics": {"parent": "root", "Fairshare": "1", "GrpJobs": "9"}},
         texts={"physics": {"Description": "all of physics", "Organization": "physics"}},
         users={"alice": {"physics": {"Fairshare": "1", "MaxJobs": "2"}}},
+        held={"alice": {"physics"}},
         default_accounts={"alice": "physics"},
         admin_levels={"alice": "None"},
     )
@@ -134,7 +135,7 @@ def test_the_account_root_is_changed_and_never_added() -> None:
 
 def test_a_user_is_removed_only_if_absent_is_asked_for_and_no_job_is_there() -> None:
     absent = [{"name": "alice", "state": "absent"}, {"name": "nobody", "state": "absent"}]
-    assert steps(something(), users=absent) == ["delete user where name=alice cluster=slurm"]
+    assert steps(something(), users=absent) == ["delete user where name=alice cluster=slurm account=physics"]
     assert codes(something(), busy=("alice", "nobody"), users=absent) == ["user_has_jobs"]
     assert steps(something(), users=[]) == []
 
@@ -162,13 +163,14 @@ def test_the_diff_has_what_changes_before_and_after() -> None:
     )
     made = accounts.plan(something(), goal, "slurm", ())[0]
     assert accounts.diff(made) == {
-        "before": "QOS normal MaxTRESPerUser=cpu=8,gres/gpu=4 MaxWall=none\nuser alice accounts=physics\n",
+        "before": "QOS normal MaxTRESPerUser=cpu=8,gres/gpu=4 MaxWall=none\n"
+        "user alice in physics Fairshare=1 MaxJobs=2\n",
         "after": "QOS normal MaxTRESPerUser=gres/gpu=2 MaxWall=1-00:00:00\nuser bob in physics\n",
     }
     assert [step.does for step in made] == [
         "change the QOS normal: MaxTRESPerUser=gres/gpu=2 MaxWall=1-00:00:00",
         "add the user bob in physics",
-        "remove the user alice",
+        "remove the user alice in physics",
     ]
 
 
@@ -247,6 +249,15 @@ def test_what_sacctmgr_prints_is_what_a_list_of_the_same_would_say() -> None:
     assert steps(current, **same) == []
 
 
+def test_the_default_account_of_a_user_goes_last() -> None:
+    # Slurm 22.05 refuses it before the others.
+    current = accounts.read(answers(**CAPTURED), "slurm")
+    assert steps(current, users=[{"name": "vv", "state": "absent"}]) == [
+        "delete user where name=vv cluster=slurm account=phy",
+        "delete user where name=vv cluster=slurm account=sci",
+    ]
+
+
 def test_an_association_for_one_partition_and_a_bar_in_a_description_lead_nobody_astray() -> None:
     odd = {
         **CAPTURED,
@@ -256,6 +267,9 @@ def test_an_association_for_one_partition_and_a_bar_in_a_description_lead_nobody
     current = accounts.read(answers(**odd), "slurm")
     assert current.texts == {"phy": {"Organization": "sci", "Description": "one|two|three"}}
     assert steps(current, users=[{"name": "ww", "accounts": ["phy"]}]) == ["add user name=ww account=phy cluster=slurm"]
+    assert steps(current, users=[{"name": "ww", "state": "absent"}]) == [
+        "delete user where name=ww cluster=slurm account=phy"
+    ]
 
 
 def test_slurmdbd_that_does_not_answer_is_a_problem() -> None:
