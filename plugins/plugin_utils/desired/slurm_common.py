@@ -29,7 +29,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if cluster is None:
         return Plan(problems=tuple(problems))
     parts = {
-        "slurm_conf": conf.slurm_conf(cluster, params["options"], params["prolog"]),
+        "slurm_conf": conf.slurm_conf(cluster, params["options"], params["prolog"], params["enforce"]),
         "gres_conf": conf.gres_conf(cluster),
         "cgroup_conf": conf.cgroup_conf(),
         "gres": {node.name: conf.gres(node.gpus) for node in cluster.nodes},

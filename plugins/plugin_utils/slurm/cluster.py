@@ -236,6 +236,14 @@ def _count_problems(
             ", ".join(controllers),
             "leave one host in it",
         )
+    if params["enforce"] and not databases:
+        yield Problem(
+            "no_accounting",
+            "slurm_common_enforce",
+            "associations or limits are to be enforced, and the cluster has no accounting",
+            ", ".join(params["enforce"]),
+            f"put a host into the group {params['databases_group']}, or leave slurm_common_enforce empty",
+        )
     if len(databases) > 1:
         yield Problem(
             "databases",

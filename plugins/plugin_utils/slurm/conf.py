@@ -35,6 +35,16 @@ HOLDERS = {
     "State": "UP",
 }
 
+# The QOS decides first, then who has used less than their share, then who waits longer. Use is half forgotten after a
+# week.
+PRIORITY = {
+    "PriorityWeightQOS": "100000",
+    "PriorityWeightFairshare": "10000",
+    "PriorityWeightAge": "1000",
+    "PriorityMaxAge": "7-0",
+    "PriorityDecayHalfLife": "7-0",
+}
+
 CGROUP = """\
 # Jobs are held to their cores, their memory and their devices.
 ConstrainCores=yes
@@ -60,8 +70,13 @@ def gres(gpus: Sequence[Gpu]) -> str:
     return ",".join(f"gpu:{one}:{sum(gpu.type == one for gpu in gpus)}" for one in types)
 
 
-def settings(cluster: Cluster, options: Mapping[str, object], prolog: bool = True) -> dict[str, str]:
-    """The settings of slurm.conf that are not nodes or partitions; `options` are the operator's and win."""
+def settings(
+    cluster: Cluster, options: Mapping[str, object], prolog: bool = True, enforce: Sequence[str] = ()
+) -> dict[str, str]:
+    """The settings of slurm.conf that are not nodes or partitions; `options` are the operator's and win.
+
+    :param enforce: what slurmctld refuses by the accounting.
+    """
     name, address = cluster.controller
     found = {
         "ClusterName": cluster.name,
@@ -93,6 +108,8 @@ def settings(cluster: Cluster, options: Mapping[str, object], prolog: bool = Tru
     }
     if cluster.database:
         found |= {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": cluster.database}
+        found |= {"AccountingStorageEnforce": ",".join(enforce)} if enforce else {}
+        found |= PRIORITY
     if prolog and any(node.gpus for node in cluster.nodes):
         found |= {"Prolog": PROLOG, "TaskProlog": TASK_PROLOG, "Epilog": EPILOG, "RequeueExit": str(REFUSED)}
     return found | {str(key): str(value) for key, value in options.items()}
@@ -137,11 +154,13 @@ def holders_line(cluster: Cluster) -> str:
     )
 
 
-def slurm_conf(cluster: Cluster, options: Mapping[str, object] | None = None, prolog: bool = True) -> str:
+def slurm_conf(
+    cluster: Cluster, options: Mapping[str, object] | None = None, prolog: bool = True, enforce: Sequence[str] = ()
+) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
     lines = [
-        *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog).items()),
+        *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog, enforce).items()),
         "",
         *(node_line(node) for node in cluster.nodes),
         "",

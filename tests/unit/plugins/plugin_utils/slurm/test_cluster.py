@@ -19,6 +19,7 @@ PARAMS = {
     "partitions": [{"name": "all", "groups": ["slurm_nodes"], "default": True}],
     "options": {},
     "prolog": True,
+    "enforce": [],
 }
 
 
@@ -133,6 +134,23 @@ def test_settings_of_the_operator_win() -> None:
     text = plan({"options": {"ReturnToService": 0, "MaxJobCount": 50000}}).parts["slurm_conf"]
     assert "ReturnToService=0\n" in text
     assert "MaxJobCount=50000\n" in text
+
+
+def test_what_is_enforced_and_who_is_next_are_settings_of_a_cluster_with_accounting() -> None:
+    text = plan({"enforce": ["associations", "limits"]}).parts["slurm_conf"]
+    assert "AccountingStorageEnforce=associations,limits\n" in text
+    assert "PriorityWeightFairshare=10000\n" in text
+    assert "AccountingStorageEnforce" not in plan().parts["slurm_conf"]
+    assert "PriorityWeightAge=5\n" in plan({"options": {"PriorityWeightAge": 5}}).parts["slurm_conf"]
+
+
+def test_nothing_can_be_enforced_without_accounting() -> None:
+    groups, hosts = site()
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    alone = {"groups": {**groups, "slurm_databases": []}, "hostvars": hostvars}
+    (problem,) = slurm_common.desired({**PARAMS, "enforce": ["limits"]}, {}, alone).problems
+    assert problem.code == "no_accounting"
+    assert "PriorityWeight" not in slurm_common.desired(PARAMS, {}, alone).parts["slurm_conf"]
 
 
 def test_two_releases_are_refused_with_the_hosts_of_each() -> None:

@@ -1,0 +1,168 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The QOS, accounts and users of a Slurm cluster. It has no document of its own: see the module slurm_accounts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import wanted
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan, built_in
+
+# What is needed of a row for jobs to be accepted where associations are enforced.
+FIRST = ("name", "state", "parent", "accounts")
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of the host that runs sacctmgr.
+
+    :param params: qos, accounts, users and default_account; homes_users and homes_groups, those of the role
+        cephfs_homes.
+    :param facts: group, the lines of getent for homes_groups.
+    :param peers: slurm_conf, the text of the file.
+    :return: Parts: `accounting`, whether there is any; with it `cluster`, its name; `rows`, for the module
+        slurm_accounts; `first`, of these what is needed before associations are enforced, empty where they are not;
+        `unenforced`, whether there are limits that Slurm is not told to hold to.
+    """
+    params, facts = built_in(params), built_in(facts)
+    settings = _settings(str(peers.get("slurm_conf") or ""))
+    if not settings.get("AccountingStorageType", "").endswith("slurmdbd"):
+        problems = tuple(_without_accounting(params)) if settings else ()
+        return Plan(problems=problems, parts={"first": {}, "accounting": False})
+    enforced = set(settings.get("AccountingStorageEnforce", "").lower().split(",")) - {"", "none"}
+    users = _users(params, facts["group"])
+    rows = {
+        "qos": params["qos"],
+        "accounts": [*params["accounts"], *_accounts_of(params, users)],
+        "users": users,
+    }
+    goal, wrong = wanted.read(**rows)
+    parts = {
+        "cluster": settings["ClusterName"],
+        "rows": rows,
+        "first": _first(rows) if enforced else {},
+        "accounting": True,
+        "unenforced": goal.has_limits() and not enforced & {"limits", "safe", "all"},
+    }
+    known = {line.partition(":")[0] for line in facts["group"]}
+    unknown = [_unknown_group(name) for name in params["homes_groups"] if name not in known]
+    return Plan(problems=(*unknown, *wrong, *_setting_problems(goal, settings)), parts=parts)
+
+
+def _settings(text: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in text.splitlines() if re.match(r"[A-Za-z]+=", line))
+
+
+def _users(params: Mapping[str, Any], groups: Sequence[str]) -> list[dict[str, Any]]:
+    """The rows of users: those that are Slurm's own, those of the list, and those who have a home and are not in it."""
+    listed = {str(row.get("name")): dict(row) for row in params["users"]}
+    # Twice in the list is told as a problem.
+    rows = [dict(row) for row in params["users"]]
+    for name, accounts in _of_homes(params, groups).items():
+        if name not in listed:
+            rows.append({"name": name, **accounts})
+        elif not listed[name].get("accounts"):
+            rows = [_with_home(row, accounts) if row.get("name") == name else row for row in rows]
+    rows = [
+        row if row.get("accounts") or row.get("state") == "absent" else {**row, "accounts": [params["default_account"]]}
+        for row in rows
+    ]
+    for name in wanted.ALWAYS:
+        rows = [_in_root(row) if row.get("name") == name and row.get("state") != "absent" else row for row in rows]
+        if name not in listed:
+            rows.append({"name": name, "accounts": [wanted.ROOT]})
+    return rows
+
+
+def _with_home(row: Mapping[str, Any], home: Mapping[str, Any]) -> dict[str, Any]:
+    """A row that has no accounts, with those of the home; a state of its own wins."""
+    return {**row, **home, **({"state": row["state"]} if "state" in row else {})}
+
+
+def _in_root(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "accounts": list(dict.fromkeys([wanted.ROOT, *row.get("accounts", ())]))}
+
+
+def _of_homes(params: Mapping[str, Any], groups: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Who has a home, with the accounts of the groups that give one, or with the default account."""
+    accounts: dict[str, list[str]] = {}
+    for line in groups:
+        group, _, members = line.strip().partition(":")
+        for name in members.rpartition(":")[2].split(","):
+            if name:
+                accounts.setdefault(name, []).append(group.lower())
+    found = {str(row.get("name")): row.get("state", "present") for row in params["homes_users"]}
+    found = {**dict.fromkeys(accounts, "present"), **found}
+    # Whoever has no home any more, if only for a while, runs no jobs.
+    return {
+        name: {"accounts": accounts.get(name) or [params["default_account"]]}
+        if state == "present"
+        else {"state": "absent"}
+        for name, state in found.items()
+    }
+
+
+def _accounts_of(params: Mapping[str, Any], users: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The rows of accounts that nobody listed: those of the groups, and the default one where somebody has it."""
+    listed = {str(row.get("name")) for row in params["accounts"]}
+    groups = [str(name).lower() for name in params["homes_groups"]]
+    used = {name for row in users for name in row.get("accounts") or ()}
+    for name in dict.fromkeys([*groups, params["default_account"]]):
+        if name in used and name not in listed:
+            yield {"name": name}
+
+
+def _first(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Of the rows what lets users submit jobs."""
+    present = [row for row in rows["users"] if row.get("state") != "absent"]
+    return {
+        key: [{name: row[name] for name in FIRST if name in row} for row in some]
+        for key, some in (("accounts", rows["accounts"]), ("users", present))
+    }
+
+
+def _unknown_group(name: str) -> Problem:
+    return Problem(
+        "unknown_group",
+        "slurm_accounts_homes_groups",
+        f"the host of slurmctld does not know the group {name}",
+        name,
+        f"see 'getent group {name}' there, and for a directory 'systemctl status sssd'; or take the group out",
+    )
+
+
+def _without_accounting(params: Mapping[str, Any]) -> Iterator[Problem]:
+    if params["qos"] or params["accounts"] or params["users"]:
+        yield Problem(
+            "no_accounting",
+            "slurm_databases",
+            "QOS, accounts or users are listed, and the cluster has no accounting",
+            remedy="put a host into the group slurm_databases, or take the lists away",
+        )
+
+
+def _setting_problems(goal: wanted.Wanted, settings: Mapping[str, str]) -> Iterator[Problem]:
+    preempting = [one.name for one in goal.qos if one.values.get("Preempt")]
+    if preempting and settings.get("PreemptType") != "preempt/qos":
+        listed = ", ".join(preempting)
+        yield Problem(
+            "no_preemption",
+            listed,
+            f"the QOS {listed} is to preempt others, and slurm.conf does not have it so",
+            settings.get("PreemptType", ""),
+            "set PreemptType to preempt/qos and PreemptMode to REQUEUE or CANCEL in slurm_common_options",
+        )
+    counted = settings.get("AccountingStorageTRES", "").split(",")
+    for kind in sorted(goal.resources()):
+        if kind.startswith("gres/") and kind not in counted:
+            yield Problem(
+                "no_resource",
+                kind,
+                f"limits are given of {kind}, which the accounting does not count",
+                ", ".join(counted),
+                "correct the name, or add it to AccountingStorageTRES in slurm_common_options",
+            )
