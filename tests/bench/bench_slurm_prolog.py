@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 import time
 
-from tests.bench.harness import WALL, Row, Sample, compare, paired
-from tests.bench.lab_run import NotHere, lab
+from tests.bench.harness import WALL, NotHere, Row, Sample, compare, paired
+from tests.bench.lab_run import lab
 
 NODE, CONTROLLER = "gpu1", "cpu1"
 JOBS = 20
