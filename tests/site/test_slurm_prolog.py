@@ -195,5 +195,11 @@ def test_without_the_agents_verdict_jobs_run(cluster: Cluster) -> None:
     until(lambda: verdicts() == ["ok", "ok"], 60, verdicts)
 
 
+def test_a_slurmd_that_runs_with_an_older_configuration_takes_the_new_one(cluster: Cluster) -> None:
+    ssh(NODE, "echo '# older' | sudo tee -a /run/slurm/conf/slurm.conf")
+    assert NODE in cluster.converge().changed_tasks
+    assert "# older" not in ssh(NODE, "cat /run/slurm/conf/slurm.conf")
+
+
 def test_a_second_run_changes_nothing(cluster: Cluster) -> None:
     assert cluster.converge().changed_tasks == {}

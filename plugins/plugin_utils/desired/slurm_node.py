@@ -33,8 +33,10 @@ After=network-online.target munge.service baremetal-gpu-device-nodes.service
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of one node.
 
-    :param peers: ``controller``, the address of the host of slurmctld.
-    :return: With the part `programs`, the document of what slurm.conf names: it has to be there before slurmd reads it.
+    :param peers: ``controller``, the address of the host of slurmctld; of slurm.conf ``wanted``, the text of
+        slurmctld, and ``has``, that of slurmd; empty where it is not known.
+    :return: With the part `programs`, the document of what slurm.conf names: it has to be there before slurmd reads it;
+        and `is_behind`, whether slurmd runs with an older configuration.
     """
     options = shlex.join(["--conf-server", str(peers["controller"]), *map(str, params["options"])])
     content = (
@@ -64,7 +66,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 }
             ],
         },
-        parts={"programs": programs(params)},
+        parts={
+            "programs": programs(params),
+            "is_behind": bool(peers["wanted"] and peers["has"] and peers["wanted"] != peers["has"]),
+        },
     )
 
 

@@ -15,11 +15,12 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
 from tests.unit.plugins.plugin_utils.slurm.test_cluster import plan
 
 PARAMS = {"options": [], "kill_left": True, "drain_unclean": False, "adopt": False}
+PEERS = {"controller": "ctl", "wanted": "", "has": ""}
 GPUS = {"SLURM_JOB_GPUS": "0", "SLURM_JOB_ID": "17"}
 
 
 def files(**params: Any) -> dict[str, Any]:
-    document = slurm_node.desired({**PARAMS, **params}, {}, {"controller": "ctl"}).parts["programs"]
+    document = slurm_node.desired({**PARAMS, **params}, {}, PEERS).parts["programs"]
     return {row["path"]: row for row in document["files"]}
 
 
@@ -122,6 +123,14 @@ def test_the_program_runs_with_nothing_installed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     # Without a log it is said here.
     assert not done.stderr or "SLURM_JOB_GPUS" in json.loads(done.stderr.split(": ", 2)[2])["why"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "has", "is_behind"), [("a", "b", True), ("a", "a", False), ("", "b", False), ("a", "", False)]
+)
+def test_a_slurmd_with_an_older_configuration_is_seen(wanted: str, has: str, is_behind: bool) -> None:
+    peers = {**PEERS, "wanted": wanted, "has": has}
+    assert slurm_node.desired(PARAMS, {}, peers).parts["is_behind"] is is_behind
 
 
 def test_slurm_conf_names_them_where_nodes_have_gpus() -> None:
