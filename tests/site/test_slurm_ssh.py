@@ -170,6 +170,12 @@ def test_administrators_come_in_without_slurm_and_users_do_not(adopting: Cluster
     finally:
         ssh(NODE, "sudo mv /run/slurm.away /run/slurm; sudo systemctl start munge slurmd")
         ssh(CONTROLLER, "sudo systemctl start slurmctld")
+        # A daemon has started before it answers.
+        until(
+            lambda: ssh(CONTROLLER, "sinfo -h -o %T", check=False).strip() == "idle",
+            120,
+            lambda: ssh(CONTROLLER, "sinfo", check=False),
+        )
 
 
 def test_administrators_come_in_without_the_module_and_users_do_not(adopting: Cluster) -> None:
