@@ -27,6 +27,13 @@ LISTS: dict[str, Any] = {
     ],
     "slurm_accounts_qos": [{"name": "normal", "limits": {"MaxTRESPerUser": "gres/gpu=1", "MaxWall": "1-00:00:00"}}],
 }
+# What a lab that was kept may still have of these tests.
+FORGOTTEN = (
+    *(f"scancel -u {name}" for name in UIDS),
+    "sacctmgr -i delete user name=alice,bob,carol",
+    "sacctmgr -i delete account name=byhand,default,physics,science",
+    "sacctmgr -i modify qos where name=normal set MaxTRESPerUser=gres/gpu=-1 MaxWall=-1",
+)
 ENFORCED = {"slurm_common_enforce": ["associations", "limits", "qos"]}
 
 
@@ -86,6 +93,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Site:
     site.converge()
     for machine in MACHINES:
         ssh(machine, "; ".join(f"id {name} >/dev/null || sudo useradd -u {uid} {name}" for name, uid in UIDS.items()))
+    ssh(CONTROLLER, "; ".join(f"sudo {command}" for command in FORGOTTEN), check=False)
     sacctmgr("add", "account", "byhand", "Fairshare=3", "GrpTRES=cpu=5")
     sacctmgr("add", "user", "carol", "account=byhand", "MaxJobs=7")
     return site
@@ -143,7 +151,9 @@ def test_a_second_run_changes_nothing_and_restarts_no_daemon(site: Site) -> None
 def test_what_somebody_made_by_hand_stays(site: Site) -> None:
     assert "byhand||root|3|cpu=5||||".rstrip("|") in "\n".join(associations())
     assert "byhand|carol||1|||7|" in associations()
-    assert submit("carol").isdigit()
+    number = submit("carol")
+    assert number.isdigit()
+    ssh(CONTROLLER, f"sudo scancel {number}")
 
 
 def test_a_user_over_the_limit_of_gpus_waits_until_it_is_raised(site: Site) -> None:
