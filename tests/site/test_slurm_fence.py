@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.site.plays import INVENTORY, Play, kernel_says, run_playbook, ssh, until
-from tests.site.test_slurm import CONTROLLER, GROUPS, MACHINES, NODE
+from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, MACHINES, NODE
 
 pytestmark = pytest.mark.lab
 
 # By their positions: where they are on the PCI bus.
 ADDRESSES = ("0000:3b:00", "0000:af:00")
-MASTERS = {"zookeeper": CONTROLLER, "gpu_reconcilers": CONTROLLER}
+GROUPS = {"slurm_nodes": NODE, **dict.fromkeys((*HEAD_GROUPS, "zookeeper", "gpu_reconcilers"), CONTROLLER)}
 RECONCILER = "baremetal-gpu-reconciler.service"
 
 
@@ -28,7 +28,7 @@ class Site:
     """The two machines with all that fences a GPU."""
 
     def __init__(self, base: Path) -> None:
-        groups = {name: {"hosts": {machine: {}}} for name, machine in {**GROUPS, **MASTERS}.items()}
+        groups = {name: {"hosts": {machine: {}}} for name, machine in GROUPS.items()}
         (base / "site.yml").write_text(json.dumps(groups))
         self._options = f"-i {INVENTORY} -i {base / 'site.yml'} --tags driver,agent,scheduler,slurm"
         self._variables = {
