@@ -45,10 +45,15 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    # Those of tests before these go with a file that is gone.
+    for machine in MACHINES:
+        ssh(machine, "sudo rm -f /etc/baremetal-gpu/agent-zookeeper.json /etc/baremetal-gpu/reconciler-*.json")
     found = Site(tmp_path_factory.mktemp("fence"))
     found.converge()
-    return found
+    yield found
+    # What comes after has faults of its own.
+    ssh(CONTROLLER, f"sudo systemctl disable --now {RECONCILER} zookeeper.service", check=False)
 
 
 @pytest.fixture(autouse=True)
