@@ -144,10 +144,12 @@ def test_a_drain_is_what_the_policy_may_have_instead() -> None:
     assert one.held() == set()
 
 
-def test_a_fatal_gpu_whose_device_file_nobody_knows_drains_the_node() -> None:
+def test_a_fatal_gpu_whose_device_file_nobody_knows_drains_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     one = world()
     told = one.verdict
-    one.verdict = lambda: {**told(), "devices": [{**row, "minor": None} for row in told()["devices"]]}  # type: ignore
+    monkeypatch.setattr(
+        one, "verdict", lambda: {**told(), "devices": [{**row, "minor": None} for row in told()["devices"]]}
+    )
     one.fault(1)
     assert one.turn()[0] == "drain_node"
     assert "GPU-1 (xid_79), whose device file is not known" in one.drain_reason

@@ -19,7 +19,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.notes import N
 from tests.unit.plugins.module_utils.slurm.test_gpus import XID, Host, part
 from tests.unit.plugins.module_utils.slurm.test_left import sleeping
 from tests.unit.plugins.service_account import needs_root
-from tests.unit.simulators.conftest import built, scenario  # noqa: F401  (fixtures)
+from tests.unit.simulators.conftest import built, scenario  # noqa: F401  # fixtures
 
 GRES = "NodeName=n1 Name=gpu File=/dev/nvidia0\nNodeName=n1 Name=gpu File=/dev/nvidia1\n"
 ENVIRONMENT = {"SLURM_JOB_ID": "17", "SLURM_JOB_UID": "1001", "SLURMD_NODENAME": "n1", "SLURM_JOB_GPUS": "0,1"}
