@@ -56,7 +56,7 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path, built: Path, scenario: Any) -> Node:  # noqa: F811  (fixtures)
+def node(tmp_path: Path, built: Path, scenario: Any) -> Node:  # noqa: F811  # fixtures
     return Node(tmp_path / "host", scenario("a100-sxm4-40gb-x2"), built / "libnvidia-ml.so.1")
 
 
