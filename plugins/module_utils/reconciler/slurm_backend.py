@@ -26,9 +26,11 @@ class SlurmBackend:
     def look(
         self, verdicts: Mapping[str, Mapping[str, Any]], memories: Mapping[str, Memory], say: Say
     ) -> dict[str, Seen]:
-        minors, guards, holders = self.slurm.minors(), self.slurm.guards(), self.slurm.holders()
+        # Holders after the nodes: one that started meanwhile has its GPU, and the node has not lost a free core to it.
+        minors, guards, nodes = self.slurm.minors(), self.slurm.guards(), self.slurm.nodes()
+        holders = self.slurm.holders()
         seen = {}
-        for name, row in self.slurm.nodes().items():
+        for name, row in nodes.items():
             there: dict[str, Any] = {
                 **{key: row[key] for key in ("used", "free_cpus", "drained", "silent", "reason")},
                 "minors": minors.get(name, []),

@@ -40,7 +40,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
 
 # Before the reason of a drain that is ours.
 MARK = "gpuops: "
-# A fence that failed is tried again after so many seconds.
+# A step with guards and holders that failed is tried again after so many seconds.
 FENCE_RETRY_S = 1.0
 # A guard is renewed when it lasts for less.
 GUARD_LEFT_S = 300.0
@@ -114,7 +114,7 @@ def decide(memory: Memory, node: Node, policy: Policy, held: str = "", now: floa
     if decision.step is None:
         return decision
     kind, failed = decision.step.kind, memory["failed"]
-    patience = FENCE_RETRY_S if kind in (*FENCES, "hold") else policy.retry_s
+    patience = policy.retry_s if kind in ("drain_node", "resume") else FENCE_RETRY_S
     if failed and failed["what"] == kind and now - failed["at"] < patience:
         return Decision(None, f"{kind} failed ({failed['why']}); tried again after {patience:g} s", soon=True)
     if held and kind in FENCES and not memory["fenced"]:
@@ -179,6 +179,8 @@ def _gpus(memory: Memory, node: Node, policy: Policy, bad: Mapping[int, str], no
         return Decision(None, text)
     if not there["guard"] or there["guard"] - now < GUARD_LEFT_S:
         return _step("guard", why, memory)
+    if any(position in there["used"] and not users.get(position) for position in not_waited):
+        return Decision(None, f"{why}; it changes hands", soon=True)
     if there["silent"] or there["drained"]:
         return Decision(None, f"{why}; closed until its node takes jobs, and holders with it")
     waited = [one for holders in waiting.values() for one in holders]

@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.rows import node as read_row
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Policy
-from tests.unit.plugins.module_utils.reconciler.slurm_world import Killed, SlurmWorld
+from tests.unit.plugins.module_utils.reconciler.slurm_world import NODE, Killed, SlurmWorld
 
 ACT = Policy(mode="act", settle_s=60.0)
 
@@ -106,6 +106,17 @@ def test_a_gpu_that_is_well_for_long_enough_is_given_out_again() -> None:
     one.now += ACT.settle_s
     assert one.turn()[:2] == ["cancel", "close"]
     assert (one.held(), one.memory["fenced"]) == (set(), None)
+
+
+def test_a_gpu_that_a_job_has_of_which_nothing_is_told_yet_is_waited_for() -> None:
+    """slurmctld tells of nodes and of jobs one after the other, and a holder may start in between."""
+    one = world(gpus=2)
+    one.fault(1)
+    one.step()
+    nodes = one.nodes()[NODE]
+    one.nodes = lambda: {NODE: {**nodes, "used": [1], "free_cpus": 0}}  # type: ignore[method-assign]
+    assert one.step() == "(fatal: GPU-1 (xid_79); it changes hands)"
+    assert one.calls == ["guard"]
 
 
 def test_a_second_gpu_that_fails_is_held_as_well() -> None:

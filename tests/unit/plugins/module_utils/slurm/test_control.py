@@ -101,11 +101,14 @@ def test_holders_are_told_from_jobs_that_only_have_their_name() -> None:
         holder(10, "n1", "gpu:a100:1(IDX:0)", user_name="mallory"),
         holder(11, "n1", "gpu:a100:1(IDX:0)", name="gpuops-hold-x"),
         holder(12, "n1", "gpu:a100:1(IDX:0)", job_state=["COMPLETED"]),
+        holder(13, "n1", "gpu:a100:1(IDX:0)", job_state=["CANCELLED", "COMPLETING"]),
+        holder(14, "n1", "gpu:a100:1(IDX:0)", job_state=["RUNNING", "CONFIGURING"]),
     ]
     assert Slurm(Cluster(jobs)).holders() == [
         Holder(7, "n1", "RUNNING", (1, 3), 3, (), False, False, 100.0),
         Holder(8, "n1", "PENDING", (1, 3), None, (), False, True, 100.0),
         Holder(9, "n1", "PENDING", (1, 3), None, (5, 6), True, False, 100.0),
+        Holder(14, "n1", "RUNNING", (1, 3), 0, (), False, False, 100.0),
     ]
 
 
@@ -173,3 +176,12 @@ def test_a_command_that_fails_says_what_to_look_at() -> None:
 def test_a_name_that_is_no_node_is_never_a_word_of_a_command() -> None:
     with pytest.raises(CallFailed, match="is no name of a node"):
         Slurm(Cluster(reservations="")).guard("n1 users=mallory")
+
+
+def test_a_holder_that_is_gone_already_is_no_failure_and_another_reason_is() -> None:
+    gone = Slurm(lambda *_words: (1, "", "scancel: error: Kill job error on job id 7: Invalid job id specified"))
+    gone.cancel([7, 8])
+    with pytest.raises(CallFailed, match="Access/permission denied"):
+        Slurm(lambda *_words: (1, "", "scancel: error: Kill job error on job id 7: Access/permission denied")).cancel(
+            [7]
+        )
