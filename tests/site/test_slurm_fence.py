@@ -8,6 +8,7 @@ The tests run in order on one lab, after those of test_slurm.py or by themselves
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,8 @@ class Site:
         self._variables = {
             "slurm_common_secrets": {"munge": "fedcba9876543210" * 3},
             "gpu_reconciler_secrets_path": str(base / ".secrets" / "reconciler.json"),
+            # On machines that were kept, the nodes of an earlier run are somebody else's.
+            "gpu_reconciler_zookeeper_path": f"/fence-{os.getpid()}",
             "gpu_reconciler_mode": "act",
             "gpu_reconciler_policy": {"settle_s": 2},
         }

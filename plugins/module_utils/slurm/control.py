@@ -90,9 +90,10 @@ class Slurm:
     def __init__(self, run: Run = host_run.run, timeout_s: float = 5.0, gres_conf: str = GRES_CONF) -> None:
         self._run, self._timeout_s, self._gres_conf = run, timeout_s, gres_conf
 
-    def _call(self, argv: Sequence[str], stdin: str | None = None) -> str:
+    def _call(self, argv: Sequence[str], stdin: str | None = None, tolerated: str | None = None) -> str:
+        """What a command prints. A failure of which it says `tolerated` is none."""
         status, out, error = self._run([f"/usr/bin/{argv[0]}", *argv[1:]], stdin, self._timeout_s)
-        if status:
+        if status and not (tolerated and tolerated in error):
             why = one_line(error or out, 300) or f"exit status {status}"
             raise CallFailed(f"{argv[0]} {argv[1]}: {why}", "see 'scontrol ping' and 'journalctl -u slurmctld'")
         return out
@@ -213,11 +214,7 @@ class Slurm:
     def cancel(self, jobs: Iterable[int]) -> None:
         """End holders. One that is gone already is no fault."""
         for job in sorted(jobs):
-            try:
-                self._call(["scancel", f"--user={USER}", str(job)])
-            except CallFailed as why:
-                if "Invalid job id" not in str(why):
-                    raise
+            self._call(["scancel", f"--user={USER}", str(job)], tolerated="Invalid job id")
 
     def drain(self, node: str, reason: str) -> None:
         """No new job on the node; those that run go on."""
