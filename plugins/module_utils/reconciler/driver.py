@@ -236,7 +236,8 @@ class Driver:
                 return
             self.apart.pop(host, None)
             self.memories[host] = reconcile_memory.clear(self.memories.get(host) or reconcile_memory.empty(host), uuid)
-            self.clears[host] = {"id": name, "device": uuid}
+            # The names of requests begin anew where ZooKeeper was made anew, and a node does what it did once.
+            self.clears[host] = {"id": f"{name}-{self.clock():.0f}", "device": uuid}
             row = self.journal.write(host, "clear", uuid=uuid, by=asked.get("by"))
             self._save(host, row)
             self.send(host)
