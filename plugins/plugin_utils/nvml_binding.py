@@ -22,7 +22,9 @@ _NAMES = re.compile(r"\b(?:nvml[A-Z]\w*|NVML\w+|c_nvml\w+)\b")
 def _used() -> set[str]:
     """What the code that runs on hosts takes from pynvml."""
     directory = Path(__file__).resolve().parent.parent / "module_utils"
-    texts = (path.read_text(encoding="utf-8") for path in directory.rglob("*.py"))
+    # What runs before and after a job of Slurm calls the library without pynvml.
+    paths = (path for path in directory.rglob("*.py") if path.parent.name != "slurm")
+    texts = (path.read_text(encoding="utf-8") for path in paths)
     # Few of the files have any; to look for the words costs a tenth of looking for the names.
     return {name for text in texts if "nvml" in text or "NVML" in text for name in _NAMES.findall(text)}
 

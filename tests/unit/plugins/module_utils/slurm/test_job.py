@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -188,7 +189,7 @@ def test_a_process_that_was_left_on_a_gpu_of_the_job_is_ended(node: Node, sleepe
     node.prolog()
     computes(node, 0, sleeper.pid)
     assert node.epilog()["ended"] == [f"{sleeper.pid} sleep"]
-    assert left.look(sleeper.pid) is None
+    assert sleeper.wait(60) == -signal.SIGKILL
 
 
 @needs_root

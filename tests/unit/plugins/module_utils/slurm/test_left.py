@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -117,7 +118,7 @@ def test_a_process_is_ended(sleeper) -> None:
     found = left.look(sleeper.pid)
     assert found is not None
     assert left.end([found]) == []
-    assert left.look(sleeper.pid) != found
+    assert sleeper.wait(60) == -signal.SIGKILL
 
 
 def test_who_has_the_pid_of_a_process_that_is_gone_is_left_alone(sleeper) -> None:
