@@ -21,8 +21,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.decide im
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal import FILE_BYTES, FILES
 
 CONFIG = Path("/etc/baremetal-gpu/reconciler.json")
-# `former`: what the reconciler had before. `agents`: what hosts share that have no login of their own yet.
 SCHEDULERS = ("mesos", "slurm")
+# `former`: what the reconciler had before. `agents`: what hosts share that have no login of their own yet.
 SECRETS = (
     "zookeeper_user",
     "zookeeper_password",
@@ -92,8 +92,8 @@ def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settin
         raise Wrong(f"{path}: {why}", "give zookeeper and masters") from why
     if settings.scheduler not in SCHEDULERS:
         raise Wrong(f"{path}: scheduler is {settings.scheduler!r}", f"give one of {', '.join(SCHEDULERS)}")
-    needs_masters = settings.scheduler == "mesos"
-    if isinstance(settings.masters, str) or not (settings.masters or not needs_masters) or not settings.zookeeper:
+    lacks_masters = settings.scheduler == "mesos" and not settings.masters
+    if isinstance(settings.masters, str) or lacks_masters or not settings.zookeeper:
         raise Wrong(f"{path}: masters is {settings.masters!r} and zookeeper {settings.zookeeper!r}", "give both")
     if not settings.path.startswith("/") or settings.path.endswith("/"):
         raise Wrong(f"{path}: path is {settings.path!r}", "begin with a slash and end with a name")

@@ -22,9 +22,7 @@ are asked for where a bad GPU is in use. All times are Unix seconds.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
@@ -97,7 +95,7 @@ def observe(memory: Memory, node: Node, policy: Policy, now: float) -> dict[str,
     new["slurm"] = faults_of(new["slurm"], node.verdict, new["gpus"])
     # Whatever became of a step that was cut is seen in Slurm.
     new["intent"] = None
-    return copy.deepcopy(new)
+    return new
 
 
 def waits(memory: Memory, node: Node, policy: Policy, now: float) -> bool:
@@ -289,4 +287,4 @@ def _named(jobs: Iterable[Job]) -> str:
 
 def _step(kind: str, why: str, memory: Memory, **details: Any) -> Decision:
     evidence = {"bad": memory["slurm"]["bad"], "node": memory["slurm"]["node"]}
-    return Decision(replace(Step(kind, why), evidence=evidence, details=details))
+    return Decision(Step(kind, why, evidence=evidence, details=details))
