@@ -75,7 +75,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as h
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import units as host_units
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import arguments as mesos_arguments
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch as mesos_watch
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
 
@@ -94,7 +93,7 @@ def main() -> None:
         cluster = mesos_arguments.members(given, age)
     except Failed as wrong:
         module.fail_json(**failure(module.params["program"], [wrong.problem]))
-    module.exit_json(changed=False, **cluster.wait_until(mesos_watch.is_complete, given["wait"]))
+    module.exit_json(changed=False, **cluster.wait_until(lambda seen: bool(seen["complete"]), given["wait"]))
 
 
 if __name__ == "__main__":

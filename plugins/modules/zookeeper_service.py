@@ -10,27 +10,10 @@ module: zookeeper_service
 short_description: Start a ZooKeeper server, and restart it only where that is due and the ensemble stands it
 version_added: 0.1.0
 description:
-  - Starts the server of this host if it does not run.
-  - A restart is due if one of O(files) is another than the one that the running server was started with, which the
-    server's unit has written to O(stamp) as C(sha256sum) does.
-  - A server that serves is restarted only while the ensemble is complete, and the module ends when it is complete
-    again. So with C(throttle) set to 1 one server is down at a time, and after one that did not come back no other is
-    touched, whoever asks.
-  - A server that serves nobody may be restarted at any time.
+  - Starts the server of this host if it does not run, and restarts it if its files have changed. The notes say when.
+  - The members are O(servers). One that serves nobody counts as one that does not answer, and all do their work while
+    the ensemble is complete.
 options:
-  unit:
-    description: The unit of systemd.
-    type: str
-    default: zookeeper.service
-  files:
-    description: What the server reads when it starts, such as its configuration and its program.
-    type: list
-    elements: path
-    required: true
-  stamp:
-    description: Where the unit writes the checksums of O(files) before it starts the server.
-    type: path
-    default: /run/zookeeper/started
   servers:
     description: All servers of the ensemble.
     type: list
@@ -53,26 +36,9 @@ options:
     description: The id of the server of this host.
     type: int
     required: true
-  only:
-    description:
-      - Which servers may be restarted now. V(idle) stands for those that serve nobody, V(follower) for those that do
-        not lead, V(any) for all. Followers first, the leader last, and clients see one election.
-    type: str
-    choices: [idle, follower, any]
-    default: any
-  join:
-    description:
-      - Whether the server is empty and joins an ensemble that has data. Then the module waits until it has joined, so
-        that two empty servers never elect each other.
-    type: bool
-    default: false
-  wait:
-    description: Seconds for the ensemble to be complete, before a restart and after it.
-    type: int
-    default: 120
-requirements:
-  - On the host nothing but Python 3.9, systemd and root.
-extends_documentation_fragment: [baremetal.gpu.attributes.changes]
+extends_documentation_fragment:
+  - baremetal.gpu.member_service
+  - baremetal.gpu.attributes.changes
 attributes:
   diff_mode:
     description: Shows what would be done or was done.
@@ -83,6 +49,8 @@ author:
 EXAMPLES = r"""
 - name: Restart followers whose configuration has changed, one after another
   baremetal.gpu.zookeeper_service:
+    unit: zookeeper.service
+    stamp: /run/zookeeper/started
     id: 1
     servers:
       - {id: 1, host: zk1}
@@ -110,17 +78,16 @@ ensemble:
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import member_service
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
-from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper import node as zookeeper_node
+from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.ensemble import Ensemble
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "unit": {"type": "str", "default": "zookeeper.service"},
-            "files": {"type": "list", "elements": "path", "required": True},
-            "stamp": {"type": "path", "default": "/run/zookeeper/started"},
+            **member_service.ARGUMENTS,
             "servers": {
                 "type": "list",
                 "elements": "dict",
@@ -132,26 +99,18 @@ def main() -> None:
                 },
             },
             "id": {"type": "int", "required": True},
-            "only": {"type": "str", "choices": ["idle", "follower", "any"], "default": "any"},
-            "join": {"type": "bool", "default": False},
-            "wait": {"type": "int", "default": 120},
         },
         supports_check_mode=True,
     )
     given = module.params
     if given["id"] not in [row["id"] for row in given["servers"]]:
         module.fail_json(msg=f"servers has no server with the id {given['id']}: list every server of the ensemble")
-    server = zookeeper_node.Server(given["unit"], given["servers"], given["id"], given["wait"], host_run.run)
+    ensemble = Ensemble(given["servers"], given["id"])
     try:
-        action, due, ensemble = zookeeper_node.step(
-            server, given["only"], given["join"], given["files"], given["stamp"], module.check_mode
-        )
+        done = member_service.converge(given, ensemble, host_run.run, module.check_mode)
     except Refused as wrong:
         module.fail_json(**failure(given["unit"], [wrong.problem]))
-    done = {"start": "started\n", "restart": "restarted\n", "": ""}[action]
-    module.exit_json(
-        changed=bool(action), action=action, due=due, ensemble=ensemble, diff={"before": "", "after": done}
-    )
+    module.exit_json(**done, ensemble=ensemble.seen)
 
 
 if __name__ == "__main__":

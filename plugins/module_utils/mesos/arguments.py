@@ -41,7 +41,7 @@ ANSWER_S = 5.0
 
 
 def members(params: Mapping[str, Any], age: Callable[[], float | None] | None = None) -> Cluster:
-    """Raises Failed for a CA file that cannot be read. `age`: see Cluster."""
+    """Raises Failed for a CA file that cannot be read. `own` names this host's member; `age`: see Cluster."""
     login = (params["user"], params["password"]) if params["user"] else None
     gpus = params["gpus"] if params["gpus"] >= 0 else None
     plain = http_transport(ANSWER_S, params["ca_file"])
@@ -50,7 +50,7 @@ def members(params: Mapping[str, Any], age: Callable[[], float | None] | None = 
     masters = Masters(params.get("masters") or (), own, transport)
     # Marathon's own HTTP has nothing of libprocess.
     ways = plain if params["program"] == "marathon" else transport
-    return Cluster(params["program"], params["members"], ways, login, gpus, masters, age)
+    return Cluster(params["program"], params["members"], ways, login, gpus, masters, params.get("own", ""), age)
 
 
 def operator(params: Mapping[str, Any]) -> Operator:

@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether masters, an agent or Marathons do their work, seen from outside, and how one is restarted among them.
+"""Whether masters, an agent or Marathons do their work, seen from outside.
 
 `look` makes {complete, leader, problems, members: [{name, url, up, leads, ready}]}. A member is up if it answers, and
 ready if it can take its part: a master whose replicated log has caught up, an agent that the leading master has under
@@ -18,9 +18,6 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Unit, is_due
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed, Operator, Transport
 
@@ -28,8 +25,6 @@ PAUSE = 0.5
 # A program that ends at once and is started again is never up for that long.
 STAYED_S = 10.0
 MASTER_PORT = 5050
-# A driver that hangs never answers.
-HELD_S = 60.0
 Seen = dict[str, Any]
 
 
@@ -53,14 +48,19 @@ class Masters:
 
 
 class Cluster:
-    """The members (``name`` and ``url``) of one kind: program is master, agent or marathon.
+    """The members (``name`` and ``url``) of one kind: program is master, agent or marathon. See host.member_service.
 
     :param login: user and password for HTTP of the members, or None.
     :param gpus: how many GPUs an agent has to announce, None if that does not matter.
     :param masters: the masters, of which the leading one has to know an agent, or the Marathon that leads. Without any
         an agent is asked for one, and of a Marathon that is not asked.
+    :param own_name: the name of this host's member, empty where nobody asks for it.
     :param age: tells for how many seconds the unit of this host has been up, None while it is not.
     """
+
+    noun = "host"
+    when_incomplete = "not all do their work"
+    when_missing = "it does not do its work"
 
     def __init__(
         self,
@@ -70,12 +70,14 @@ class Cluster:
         login: tuple[str, str] | None = None,
         gpus: int | None = None,
         masters: Masters | None = None,
+        own_name: str = "",
         age: Callable[[], float | None] | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.program, self.members, self.send, self.gpus = program, list(members), transport, gpus
         self.masters, self.age = masters or Masters((), None, transport), age
+        self.own_name, self.alone = own_name, len(self.members) == 1
         self.sleep, self.clock = sleep, clock
         # By it the leading master tells one registration of an agent from the next.
         self.mark: Any = None
@@ -217,104 +219,5 @@ class Cluster:
                 return seen
             self.sleep(PAUSE)
 
-
-def is_complete(seen: Seen) -> bool:
-    return bool(seen["complete"])
-
-
-def asked(argv: Sequence[str], run: Run) -> Callable[[], str]:
-    """Whether a restart is held, as a command tells by its exit status; why is what it prints."""
-
-    def held() -> str:
-        code, out, error = run(list(argv), None, HELD_S) if argv else (0, "", "")
-        return one_line((error + out).strip() or f"{argv[0]} ended with {code}") if code else ""
-
-    return held
-
-
-class Service(Unit):
-    """The program of this host among the members of its kind.
-
-    :param own: its name among the members.
-    :param wait_s: seconds in which it has to come back.
-    :param held: tells why one that runs must not be restarted now, empty where it may be.
-    """
-
-    def __init__(
-        self,
-        unit: str,
-        own: str,
-        cluster: Cluster,
-        wait_s: float,
-        run: Run,
-        held: Callable[[], str] = lambda: "",
-    ) -> None:
-        super().__init__(unit, run)
-        self.own, self.cluster, self.wait_s, self.held = own, cluster, wait_s, held
-
-    def _row(self, seen: Seen) -> Seen:
-        return dict(next(row for row in seen["members"] if row["name"] == self.own))
-
-    def come_back(self, whole: bool, before: Any = None) -> Seen:
-        """Wait until this one is ready, and with `whole` until all are.
-
-        :param before: the mark of the registration that an agent had before it was restarted.
-        :raises Refused: if that takes too long.
-        """
-
-        def done(seen: Seen) -> bool:
-            # The master may not have seen yet that the one before is gone.
-            again = before is None or self.cluster.mark != before
-            return again and bool(seen["complete"] if whole else self._row(seen)["ready"])
-
-        seen = self.cluster.wait_until(done, self.wait_s)
-        if not done(seen):
-            raise Refused(
-                f"after {self.wait_s:.0f} s it does not do its work: {'; '.join(seen['problems'])}. No other host was "
-                f"touched after it. Its log ends with: {self.journal()}"
-            )
-        return seen
-
-    def step(self, only: str, join: bool, files: Sequence[str], stamp: str, check: bool) -> tuple[str, bool]:
-        """Start or restart it if that is to be done, and may be done now.
-
-        :param only: ``idle`` for one that does not answer, ``follower`` for one that does not lead, ``any``.
-        :param join: whether it has to be ready before the next one is touched.
-        :returns: what was done (``start``, ``restart`` or nothing), and whether a restart is still due.
-        :raises Refused: see there.
-        """
-        if not self.is_running():
-            if not check:
-                self.systemctl("start")
-                if join:
-                    self.come_back(whole=False)
-            return "start", False
-        if join and not check:
-            # An earlier run was cut before it was.
-            self.come_back(whole=False)
-        if not is_due(files, stamp):
-            return "", False
-        row = self._row(self.cluster.look())
-        if row["up"] and (only == "idle" or (only == "follower" and row["leads"])):
-            return "", True
-        if check:
-            return "restart", False
-        others = len(self.cluster.members) > 1
-        if row["up"] and others:
-            seen = self.cluster.wait_until(is_complete, self.wait_s)
-            if not seen["complete"]:
-                raise Refused(
-                    f"a restart is due and was not done, since not all do their work: {'; '.join(seen['problems'])}",
-                    "bring that back, then run again",
-                )
-            # Who leads may have changed while this one waited.
-            if only == "follower" and self._row(seen)["leads"]:
-                return "", True
-        why = self.held() if self.is_running() else ""
-        if why:
-            raise Refused(f"a restart is due and was not done: {why}")
-        before = self.cluster.mark
-        self.systemctl("restart")
-        if row["up"]:
-            self.come_back(whole=True, before=before)
-        return "restart", False
+    def own(self, seen: Seen) -> Seen:
+        return dict(next(row for row in seen["members"] if row["name"] == self.own_name))

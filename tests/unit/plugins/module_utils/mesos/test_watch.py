@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.member_service import MemberService, asked
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Reply
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.watch import Cluster, Masters, Service, asked
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.watch import Cluster, Masters
 
 NAMES = ("m1", "m2", "m3")
 
@@ -112,7 +113,7 @@ class Site:
     def step(self, own: str, only: str = "any", join: bool = False, check: bool = False) -> tuple[str, bool]:
         self.own = own
         held = asked(["may-restart"] if self.program == "agent" else [], self.run)
-        service = Service("x.service", own, self.cluster(), 3, self.run, held)
+        service = MemberService("x.service", self.cluster(own_name=own), 3, self.run, held)
         return service.step(only, join, [str(self.config)], str(self.stamp), check)
 
 
