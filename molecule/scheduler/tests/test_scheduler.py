@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -19,9 +20,10 @@ from tests.site.plays import lab, ssh, until
 MACHINES = ("gpu1", "cpu1", "cpu2")
 SECRETS = Path(os.environ["MOLECULE_EPHEMERAL_DIRECTORY"], "scenario", "secrets", "mesos.json")
 APP = "/verify"
-# What a job sees of its GPU, in a file that only it writes.
-SEEN = "/var/tmp/seen-by-the-job"
-COMMAND = f"ls /dev/nvidia[0-9]* >{SEEN}; env | grep -E '^(NVIDIA|CUDA)' >>{SEEN}; exec sleep 3601"
+# The indices of the GPUs that the job got, in a file that only it writes. The stand-in for Mesos tells them; a real
+# agent would put their device files into the job's container.
+GOT = "/var/tmp/gpus-of-the-job"
+COMMAND = f"echo indices=$STAND_IN_GPU_INDICES >{GOT}; exec sleep 3601"
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +84,14 @@ def test_a_job_with_a_gpu_runs_where_the_gpus_are(job: dict[str, Any]) -> None:
     (task,) = job["tasks"]
     assert (task["host"], task["state"], job["gpus"]) == ("gpu1", "TASK_RUNNING", 1)
     assert ssh("gpu1", "pgrep -f '^sleep 3601'").strip()
-    until(lambda: ssh("gpu1", f"sudo cat {SEEN} 2>/dev/null || true"), 60, lambda: "the job has written nothing")
-    print(ssh("gpu1", f"sudo cat {SEEN}"))
+
+
+def test_a_job_gets_exactly_the_one_gpu_that_it_asks_for(job: dict[str, Any]) -> None:
+    def told() -> str:
+        return ssh("gpu1", f"sudo cat {GOT} 2>/dev/null || true").strip()
+
+    until(told, 60, lambda: "the job has written nothing")
+    assert re.fullmatch("indices=[01]", told())
 
 
 def test_no_job_gets_a_gpu_that_is_not_there(job: dict[str, Any], marathon: str) -> None:
