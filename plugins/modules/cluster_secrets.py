@@ -75,6 +75,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import secret_file
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 
 # At most what Mesos' own authentication, CRAM-MD5, makes use of.
 BYTES = 24
@@ -83,12 +84,13 @@ BYTES = 24
 def load(path: str) -> dict[str, str]:
     """Name -> secret; empty without the file.
 
-    :raises ValueError: if others may read it, or it is not what this module writes.
+    :raises Refused: if others may read it.
+    :raises ValueError: if it is not what this module writes.
     """
     if not os.path.exists(path):
         return {}
     if os.stat(path).st_mode & 0o077:
-        raise ValueError(f"others than its owner may read it. To do: chmod 600 {path}")
+        raise Refused("others than its owner may read it", f"chmod 600 {path}")
     with open(path, encoding="utf-8") as file:
         content: Any = json.load(file)
     return checked(content)
@@ -120,11 +122,11 @@ def main() -> None:
         kept = checked(module.params["given"]) if module.params["given"] else load(path)
         missing = sorted(set(wanted) - set(kept))
         if missing and module.params["given"]:
-            raise ValueError(f"it has no secret of {', '.join(missing)}. To do: add it")
+            raise Refused(f"it has no secret of {', '.join(missing)}", "add it")
         if missing and not kept and held:
-            raise ValueError(
-                f"it is not there, but {', '.join(held)} have credentials. To do: bring the file back from where it is "
-                "kept, or remove the credentials on the hosts and run again"
+            raise Refused(
+                f"it is not there, but {', '.join(held)} have credentials",
+                "bring the file back from where it is kept, or remove the credentials on the hosts and run again",
             )
         # Hex digits, which need no quoting in any of the files that they go to.
         content = {**kept, **{name: secrets.token_hex(BYTES) for name in missing}}
@@ -135,8 +137,10 @@ def main() -> None:
             secret_file.write(
                 real, json.dumps(content, indent=2, sort_keys=True) + "\n", os.getuid(), os.getgid(), 0o600
             )
+    except Refused as wrong:
+        module.fail_json(**failure(f"{source} cannot be used", [wrong.problem]))
     except (OSError, ValueError) as wrong:
-        module.fail_json(msg=f"{source} cannot be used: {wrong}")
+        module.fail_json(**failure(f"{source} cannot be used", [Problem("unusable", source, str(wrong))]))
     diff = {
         "before_header": path,
         "after_header": path,

@@ -158,9 +158,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import arguments as marathon_arguments
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import deploy as marathon_deploy
-from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.deploy import Options, Unfinished
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.deploy import Invalid, Options, Unfinished
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -219,9 +220,12 @@ def main() -> None:
     try:
         done = act(params, options, module.check_mode)
     except Unfinished as why:
-        module.fail_json(msg=str(why), changed=why.sent, reasons=why.reasons, rolled_back=why.rolled_back)
+        told = failure("Marathon", [why.problem])
+        module.fail_json(**told, changed=why.sent, reasons=why.reasons, rolled_back=why.rolled_back)
+    except Invalid as why:
+        module.fail_json(**failure("Marathon", why.problems))
     except Failed as why:
-        module.fail_json(msg=str(why))
+        module.fail_json(**failure("Marathon", [why.problem]))
     module.exit_json(**done)
 
 

@@ -122,8 +122,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import arguments as marathon_arguments
-from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.deploy import Options
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.deploy import Invalid, Options
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.sweep import FAILED, FINISHED, Sweep
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
@@ -159,30 +160,36 @@ def absent(module: AnsibleModule, sweep: Sweep) -> dict[str, Any]:
     return {"changed": bool(ids), "removed": ids, "diff": diff}
 
 
-def verdict(rows: list[dict[str, Any]], timeout: float) -> str:
+def verdict(name: str, rows: list[dict[str, Any]], timeout: float) -> list[Problem]:
     """What is wrong with the sweep; empty if all have ended well."""
     failed = [f"{row['id']} failed: {row['message']}" for row in rows if row["state"] == FAILED]
     left = [row["id"] for row in rows if row["state"] not in (FAILED, FINISHED)]
     told = []
     if failed:
-        told.append(f"{'; '.join(failed)}. To do: see the task's stderr in its sandbox, correct it, and run it again")
+        remedy = "see the task's stderr in its sandbox, correct it, and run it again"
+        told.append(Problem("apps_failed", name, "; ".join(failed), remedy=remedy))
     if left:
-        told.append(f"{len(left)} of {len(rows)} apps have not ended after {timeout:g} s. To do: run it again to go on")
-    return ". ".join(told)
+        cause = f"{len(left)} of {len(rows)} apps have not ended after {timeout:g} s"
+        told.append(Problem("apps_not_ended", name, cause, remedy="run it again to go on"))
+    return told
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, required_if=[("state", "present", ("apps",))], supports_check_mode=True)
     if module.params["parallel"] < 1:
-        module.fail_json(msg=f"parallel is {module.params['parallel']}. To do: give at least 1")
+        wrong = Problem("invalid_value", "parallel", f"it is {module.params['parallel']}", remedy="give at least 1")
+        module.fail_json(**failure("parallel", [wrong]))
+    name = f"sweep {module.params['name']}"
     try:
         sweep = Sweep(marathon_arguments.marathon(module.params), module.params["name"], module.params["apps"] or [])
         done = (present if module.params["state"] == "present" else absent)(module, sweep)
+    except Invalid as why:
+        module.fail_json(**failure(name, why.problems))
     except Failed as why:
-        module.fail_json(msg=str(why))
-    wrong = "" if module.check_mode else verdict(done.get("points", []), module.params["timeout"])
-    if wrong:
-        module.fail_json(msg=wrong, **done)
+        module.fail_json(**failure(name, [why.problem]))
+    problems = [] if module.check_mode else verdict(name, done.get("points", []), module.params["timeout"])
+    if problems:
+        module.fail_json(**failure(name, problems), **done)
     module.exit_json(**done)
 
 

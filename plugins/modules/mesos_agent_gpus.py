@@ -95,7 +95,7 @@ resumed:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.node_orders import alone, run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import replace as mesos_replace
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Replacement
 
@@ -137,7 +137,8 @@ def main() -> None:
     except Refused as why:
         module.fail_json(**failure(given["unit"], [why.problem]))
     except OSError as why:
-        module.fail_json(msg=f"{why.filename}: {why.strerror}. To do: look at the file system")
+        wrong = Problem("os_error", str(why.filename), str(why.strerror), remedy="look at the file system")
+        module.fail_json(**failure(str(why.filename), [wrong]))
     module.exit_json(
         changed=changed,
         agent_id=before,

@@ -68,7 +68,7 @@ shown:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import libraries as mesos_libraries
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.libraries import Needs
 
@@ -113,7 +113,8 @@ def main() -> None:
     except Refused as wrong:
         module.fail_json(msg=str(wrong))
     except OSError as wrong:
-        module.fail_json(msg=f"{wrong.filename}: {wrong.strerror}. To do: look at the file system")
+        found = Problem("os_error", str(wrong.filename), str(wrong.strerror), remedy="look at the file system")
+        module.fail_json(**failure(str(wrong.filename), [found]))
     module.exit_json(
         changed=changed,
         programs=mesos_libraries.programs(home),

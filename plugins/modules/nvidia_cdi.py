@@ -133,7 +133,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.container import cdi
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem, Refused, failure
 
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
@@ -168,10 +168,13 @@ def main() -> None:
     foreign = before is not None and not cdi.is_ours(before)
     stays = foreign and not module.params["take_over"]
     if stays and module.params["state"] == "present":
-        module.fail_json(
-            msg=f"{path} was written by something else. To do: remove it, set take_over: true to overwrite it, or "
-            "leave CDI to the tool that wrote it"
+        wrong = Problem(
+            "foreign_file",
+            path,
+            "it was written by something else",
+            remedy="remove it, set take_over: true to overwrite it, or leave CDI to the tool that wrote it",
         )
+        module.fail_json(**failure(path, [wrong]))
 
     after = before if stays else None
     if stays:

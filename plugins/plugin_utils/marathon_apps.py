@@ -16,6 +16,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -107,9 +108,7 @@ class Draft:
     def done(self, apps: list[Row]) -> Row:
         """The answer, after the app was looked at as Marathon would."""
         if not self.problems:
-            self.problems = [
-                Problem("invalid_app", self.host, text) for app in apps for text in marathon_app.problems(app)
-            ]
+            self.problems = [replace(one, subject=self.host) for app in apps for one in marathon_app.problems(app)]
         return {"problems": self.problems, "apps": [] if self.problems else apps}
 
 

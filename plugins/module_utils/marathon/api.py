@@ -66,9 +66,7 @@ class Marathon:
                 self._prefer(url)
                 return answer
             tried.append(f"{url}: status {answer.status}, {_text(answer) or 'no leader'}")
-        raise Unreachable(
-            f"no Marathon answers: {'; '.join(tried)}. To do: check that one leads, and that ZooKeeper runs"
-        )
+        raise Unreachable(f"no Marathon answers: {'; '.join(tried)}", "check that one leads, and that ZooKeeper runs")
 
     def _prefer(self, url: str) -> None:
         """The one that answered is asked first from now on."""

@@ -13,15 +13,19 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import app_schema as data
+
+# Cause and remedy.
+Wrong = tuple[str, str]
 
 _GPU_BEHAVIOUR = ("restricted", "unrestricted")
 # What regular expressions have in Java, Marathon's language, and not here in the same form: Marathon judges those.
 _JAVA_ALONE = re.compile(r"\\[pPQEhHRXzGkZ]|\(\?<\w|&&|\(\?[a-zA-Z-]+[:)]|[*+?}]\+|\\x\{")
 
 
-def problems(app: Mapping[str, Any], features: Iterable[str] = ("gpu_resources",)) -> list[str]:
-    """What Marathon would refuse, one sentence each that names the app, the value and the remedy. Empty if nothing.
+def problems(app: Mapping[str, Any], features: Iterable[str] = ("gpu_resources",)) -> list[Problem]:
+    """What Marathon would refuse, one problem each. Empty if nothing.
 
     `features` are those of Marathon's --enable_features.
     """
@@ -29,10 +33,10 @@ def problems(app: Mapping[str, Any], features: Iterable[str] = ("gpu_resources",
     said = spoken(app)
     sent = {key: value for key, value in said.items() if key not in data.OF_SERVER}
     found = _shape(sent, data.APP, "")
-    found += [f"{key} is the server's to set. To do: take it out" for key in data.NEVER_SENT if key in said]
+    found += [(f"{key} is the server's to set", "take it out") for key in data.NEVER_SENT if key in said]
     if not found:
         found = _rules(sent, set(features))
-    return [f"{name}: {text}" for text in found]
+    return [Problem("invalid_app", name, f"{name}: {cause}", remedy=remedy) for cause, remedy in found]
 
 
 def spoken(app: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,7 +62,7 @@ def _spoken(value: Any, shape: Mapping[str, Any]) -> Any:
     return value
 
 
-def _shape(value: Any, shape: Mapping[str, Any], where: str) -> list[str]:
+def _shape(value: Any, shape: Mapping[str, Any], where: str) -> list[Wrong]:
     kind = shape["type"]
     if kind == "object":
         return _object(value, shape, where)
@@ -67,36 +71,36 @@ def _shape(value: Any, shape: Mapping[str, Any], where: str) -> list[str]:
     if kind == "map":
         if not isinstance(value, Mapping):
             return [_must(where, value, "a dictionary")]
-        return [text for key, one in value.items() for text in _shape(one, shape["of"], f"{where}.{key}")]
+        return [wrong for key, one in value.items() for wrong in _shape(one, shape["of"], f"{where}.{key}")]
     must = _scalar(value, shape)
     return [_must(where, value, must)] if must else []
 
 
-def _must(where: str, value: Any, must: str) -> str:
-    return f"{where or 'the app'} is {value!r}. To do: it must be {must}"
+def _must(where: str, value: Any, must: str) -> Wrong:
+    return (f"{where or 'the app'} is {value!r}", f"give {must}")
 
 
-def _object(value: Any, shape: Mapping[str, Any], where: str) -> list[str]:
+def _object(value: Any, shape: Mapping[str, Any], where: str) -> list[Wrong]:
     if not isinstance(value, Mapping):
         return [_must(where, value, "a dictionary")]
     found = []
     for key, one in value.items():
         place = f"{where}.{key}" if where else str(key)
         if key not in shape["fields"]:
-            found.append(f"{place} is no field of an app. To do: take it out, or check the spelling")
+            found.append((f"{place} is no field of an app", "take it out, or check the spelling"))
         else:
             found += _shape(one, shape["fields"][key], place)
     missing = [key for key in shape["must"] if key not in value]
-    return found + [f"{where + '.' if where else ''}{key} is missing. To do: give it" for key in missing]
+    return found + [(f"{where + '.' if where else ''}{key} is missing", "give it") for key in missing]
 
 
-def _list(value: Any, shape: Mapping[str, Any], where: str) -> list[str]:
+def _list(value: Any, shape: Mapping[str, Any], where: str) -> list[Wrong]:
     if not isinstance(value, (list, tuple)):
         return [_must(where, value, "a list")]
-    found = [text for number, one in enumerate(value) for text in _shape(one, shape["of"], f"{where}[{number}]")]
+    found = [wrong for number, one in enumerate(value) for wrong in _shape(one, shape["of"], f"{where}[{number}]")]
     if shape.get("unique"):
         doubled = [one for number, one in enumerate(value) if one in value[:number]]
-        found += [f"{where} has {one!r} twice. To do: keep one" for one in doubled]
+        found += [(f"{where} has {one!r} twice", "keep one") for one in doubled]
     return found
 
 
@@ -142,7 +146,7 @@ def _scalar(value: Any, shape: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _rules(app: Mapping[str, Any], features: set[str]) -> list[str]:
+def _rules(app: Mapping[str, Any], features: set[str]) -> list[Wrong]:
     """What the shape alone does not say."""
     found = []
     container = app.get("container") or {}
@@ -150,83 +154,81 @@ def _rules(app: Mapping[str, Any], features: set[str]) -> list[str]:
     if app.get("gpus", 0) > 0:
         if engine == "DOCKER":
             found.append(
-                f"gpus is {app['gpus']} with a container of type DOCKER, which is given no GPU. To do: set "
-                "container.type to MESOS"
+                (
+                    f"gpus is {app['gpus']} with a container of type DOCKER, which is given no GPU",
+                    "set container.type to MESOS",
+                )
             )
         if "gpu_resources" not in features:
-            found.append(
-                f"gpus is {app['gpus']}, but Marathon runs without it. To do: enable its feature gpu_resources"
-            )
+            found.append((f"gpus is {app['gpus']}, but Marathon runs without it", "enable its feature gpu_resources"))
     last = app["id"].rstrip("/").rpartition("/")[2]
     if last in data.RESERVED:
-        found.append(f"id ends with {last}, which Marathon keeps for itself. To do: use another name")
+        found.append((f"id ends with {last}, which Marathon keeps for itself", "use another name"))
     if app.get("uris") and app.get("fetch"):
-        found.append("uris and fetch are both given. To do: keep fetch")
+        found.append(("uris and fetch are both given", "keep fetch"))
     old = "ipAddress" if "ipAddress" in app else "container.docker.network"
     if app.get("networks") and ("ipAddress" in app or (container.get("docker") or {}).get("network")):
-        found.append(f"networks and {old} are both given. To do: keep networks")
+        found.append((f"networks and {old} are both given", "keep networks"))
     # An empty list of them is none, as Marathon exports it beside a cmd.
     if "cmd" in app and app.get("args"):
-        found.append("cmd and args are both given. To do: keep one")
+        found.append(("cmd and args are both given", "keep one"))
     if "cmd" not in app and not app.get("args") and not container:
-        found.append("nothing is there to run. To do: give cmd, args or container")
+        found.append(("nothing is there to run", "give cmd, args or container"))
     if engine == "MESOS":
         wrong = [
             key
             for key in ("credential", "network", "parameters", "portMappings")
             if (container.get("docker") or {}).get(key)
         ]
-        found += [f"container.docker.{key} is not for containers of type MESOS. To do: take it out" for key in wrong]
+        found += [(f"container.docker.{key} is not for containers of type MESOS", "take it out") for key in wrong]
     for number, constraint in enumerate(app.get("constraints", [])):
-        found += [f"constraints[{number}] {text}" for text in _constraint(constraint)]
+        found += [(f"constraints[{number}] {cause}", remedy) for cause, remedy in _constraint(constraint)]
     label = app.get("labels", {}).get("GPU_SCHEDULING_BEHAVIOR")
     if label is not None and label not in _GPU_BEHAVIOUR:
         found.append(_must("labels.GPU_SCHEDULING_BEHAVIOR", label, "one of " + ", ".join(_GPU_BEHAVIOUR)))
     checks = [row.get("protocol", "HTTP") for row in app.get("healthChecks", [])]
     of_mesos = [name for name in checks if name == "COMMAND" or name.startswith("MESOS_")]
     if len(of_mesos) > 1:
-        found.append(f"healthChecks has {', '.join(of_mesos)}, and Mesos runs one at most. To do: keep one")
+        found.append((f"healthChecks has {', '.join(of_mesos)}, and Mesos runs one at most", "keep one"))
     if "env" in app and "secrets" not in features and any(isinstance(one, Mapping) for one in app["env"].values()):
-        found.append("env names secrets, but Marathon runs without them. To do: enable its feature secrets")
+        found.append(("env names secrets, but Marathon runs without them", "enable its feature secrets"))
     host_network = [row for row in app.get("networks", []) if row.get("mode", "container") == "host"]
     if host_network and container.get("portMappings"):
-        found.append("container.portMappings is given with a host network. To do: use portDefinitions")
+        found.append(("container.portMappings is given with a host network", "use portDefinitions"))
     if app.get("networks") and not host_network and app.get("portDefinitions"):
-        found.append("portDefinitions is given without a host network. To do: use container.portMappings")
+        found.append(("portDefinitions is given without a host network", "use container.portMappings"))
     strategy = app.get("unreachableStrategy")
     if isinstance(strategy, Mapping) and strategy.get("inactiveAfterSeconds", 0) > strategy.get(
         "expungeAfterSeconds", 0
     ):
-        found.append(
-            "unreachableStrategy expunges before it is inactive. To do: make expungeAfterSeconds the larger one"
-        )
+        found.append(("unreachableStrategy expunges before it is inactive", "make expungeAfterSeconds the larger one"))
     return found
 
 
-def _constraint(row: list[str]) -> list[str]:
+def _constraint(row: list[str]) -> list[Wrong]:
     if not 2 <= len(row) <= 3:
-        return [f"is {row!r}. To do: give a field, an operator and, if the operator takes one, a value"]
+        return [(f"is {row!r}", "give a field, an operator and, if the operator takes one, a value")]
     operator, value = row[1].upper(), row[2] if len(row) == 3 else None
     wants = data.CONSTRAINTS.get(operator)
     if wants is None:
-        return [f"has the operator {row[1]!r}. To do: use one of {', '.join(data.CONSTRAINTS)}"]
+        return [(f"has the operator {row[1]!r}", f"use one of {', '.join(data.CONSTRAINTS)}")]
     if wants == "none" and value is not None:
-        return [f"gives {operator} the value {value!r}. To do: take it out"]
+        return [(f"gives {operator} the value {value!r}", "take it out")]
     if wants == "number" and not (value and re.fullmatch(r"\+?0*[1-9]\d*", value, re.ASCII)):
-        return [f"gives {operator} {value!r}. To do: give a number of at least 1, as text"]
+        return [(f"gives {operator} {value!r}", "give a number of at least 1, as text")]
     if wants == "maybe_number" and value is not None and not re.fullmatch(r"[+-]?\d+", value, re.ASCII):
-        return [f"gives {operator} {value!r}. To do: give a whole number, as text, or none"]
+        return [(f"gives {operator} {value!r}", "give a whole number, as text, or none")]
     if wants in ("text", "regex") and value is None:
-        return [f"gives {operator} no value. To do: give one"]
+        return [(f"gives {operator} no value", "give one")]
     if wants == "text" and value is not None and not re.fullmatch(r"[A-Za-z0-9_/.-]*", value, re.ASCII):
-        return [f"gives IS the value {value!r}. To do: use letters, digits and _ / . - only"]
+        return [(f"gives IS the value {value!r}", "use letters, digits and _ / . - only")]
     if wants == "regex" and value is not None:
         try:
             re.compile(value)
         except re.error as error:
             if _JAVA_ALONE.search(value):
                 return []
-            return [f"gives {operator} {value!r}, which is no regular expression: {error}. To do: correct it"]
+            return [(f"gives {operator} {value!r}, which is no regular expression: {error}", "correct it")]
     return []
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import text as problem_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import app as marathon_app
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import app_schema
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.api import Locked, Marathon, Unreachable
@@ -52,13 +54,21 @@ class Unfinished(Failed):
     is as before.
     """
 
-    def __init__(self, text: str, reasons: list[str], sent: bool, rolled_back: bool) -> None:
-        super().__init__(text)
+    def __init__(self, cause: str, reasons: list[str], sent: bool, rolled_back: bool) -> None:
+        super().__init__(cause, "correct what is named, or allow more time")
         self.reasons, self.sent, self.rolled_back = reasons, sent, rolled_back
 
 
+class Invalid(Failed):
+    """Marathon would refuse what it is to be given; `problems` say why."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        super().__init__(problem_text(problems), code=problems[0].code)
+        self.problems = problems
+
+
 def plan(marathon: Marathon, document: Mapping[str, Any]) -> Plan:
-    """What to do for the app of that document. Raises Failed for one that Marathon would refuse."""
+    """What to do for the app of that document. Raises Invalid for one that Marathon would refuse."""
     given = {key: value for key, value in document.items() if value is not None}
     # All but what depends on the features is said before Marathon is asked anything.
     _refuse(given, marathon_flag_table.CHOICES["enable_features"])
@@ -77,7 +87,7 @@ def plan(marathon: Marathon, document: Mapping[str, Any]) -> Plan:
 def _refuse(app: Mapping[str, Any], features: Iterable[str]) -> None:
     found = marathon_app.problems(app, features)
     if found:
-        raise Failed("\n".join(found))
+        raise Invalid(found)
 
 
 def bring(marathon: Marathon, todo: Plan, options: Options, check_mode: bool = False) -> dict[str, Any]:
@@ -175,16 +185,15 @@ def _watch(marathon: Marathon, todo: Plan, deployment_id: str | None, options: O
     except Failed as why:
         # What is to be rolled back is rolled back all the same.
         reasons = [f"the reasons cannot be read: {why}"]
-    text = f"{what}: {'; '.join(reasons)}."
+    cause = f"{what}: {'; '.join(reasons)}."
     wish = todo.before is not None if options.rollback is None else options.rollback
     rolled_back = False
     if deployment_id and wish:
         rolled_back, told = _roll_back(marathon, todo, None if over else deployment_id, options)
-        text += f" {told}"
+        cause += f" {told}"
     elif deployment_id:
-        text += " It was left as it is."
-    text += " To do: correct what is named, or allow more time"
-    raise Unfinished(text, reasons, deployment_id is not None, rolled_back)
+        cause += " It was left as it is."
+    raise Unfinished(cause, reasons, deployment_id is not None, rolled_back)
 
 
 def _runs(marathon: Marathon, wanted: Mapping[str, Any]) -> bool:

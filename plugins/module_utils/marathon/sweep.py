@@ -16,9 +16,8 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import app as marathon_app
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.api import Marathon, Unreachable
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.canonical import canonical
-from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.deploy import Options
+from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.deploy import Invalid, Options
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import marathon_flag_table
-from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed
 
 Row = dict[str, Any]
 
@@ -28,19 +27,19 @@ ENDED = (FINISHED, FAILED)
 
 
 class Sweep:
-    """The apps of one sweep and what became of them. Raises Failed for one that Marathon would refuse."""
+    """The apps of one sweep and what became of them. Raises Invalid for one that Marathon would refuse."""
 
     def __init__(self, marathon: Marathon, name: str, apps: Iterable[Mapping[str, Any]]) -> None:
         self.marathon, self.name = marathon, name
         given = [{**app, "labels": {**(app.get("labels") or {}), SWEEP: name}, "instances": 1} for app in apps]
         problems = [
-            text for app in given for text in marathon_app.problems(app, marathon_flag_table.CHOICES["enable_features"])
+            one for app in given for one in marathon_app.problems(app, marathon_flag_table.CHOICES["enable_features"])
         ]
         features = None if problems else marathon.features()
         if features is not None:
-            problems = [text for app in given for text in marathon_app.problems(app, features)]
+            problems = [one for app in given for one in marathon_app.problems(app, features)]
         if problems:
-            raise Failed("\n".join(problems))
+            raise Invalid(problems)
         self.wanted = [canonical(app) for app in given]
         self.sent = False
 

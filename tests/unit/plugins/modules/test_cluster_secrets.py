@@ -76,6 +76,7 @@ def test_a_file_that_is_open_or_broken_is_refused_and_left(ask, content, mode, w
 def test_a_file_that_was_lost_is_not_made_anew_where_hosts_have_credentials(ask) -> None:
     told = ask(held=["m1", "m2"])
     assert "m1, m2 have credentials" in told["msg"]
+    assert told["problems"][0]["remedy"].startswith("bring the file back")
     assert not ask.path.exists()
 
 

@@ -183,6 +183,10 @@ def test_an_app_that_marathon_would_refuse_is_not_sent(runner, site, change, wor
     assert told["failed"]
     for word in ["To do: ", *words]:
         assert word in told["msg"]
+    for problem in told["problems"]:
+        assert problem["code"] == "invalid_app"
+        assert problem["remedy"]
+        assert "To do" not in problem["cause"]
     assert site.changes() == []
 
 

@@ -112,7 +112,7 @@ def test_a_good_app_is_not_refused():
     ],
 )
 def test_an_app_that_marathon_would_refuse_is_refused_with_a_remedy(change, words):
-    told = "\n".join(marathon_app.problems({**APP, **change}))
+    told = "\n".join(str(one) for one in marathon_app.problems({**APP, **change}))
     assert told.startswith("app /")
     assert "To do: " in told
     for word in words:
@@ -193,9 +193,9 @@ def test_a_constraint_that_marathon_takes_is_taken(constraint):
 
 
 def test_gpus_need_the_feature_and_an_app_needs_an_id_and_something_to_run():
-    assert "enable its feature gpu_resources" in marathon_app.problems(APP, features=())[0]
-    assert "nothing is there to run" in marathon_app.problems({"id": "/a"})[0]
-    assert "id is missing" in marathon_app.problems({"cmd": "x"})[0]
+    assert "enable its feature gpu_resources" in marathon_app.problems(APP, features=())[0].remedy
+    assert "nothing is there to run" in marathon_app.problems({"id": "/a"})[0].cause
+    assert "id is missing" in marathon_app.problems({"cmd": "x"})[0].cause
 
 
 def test_what_the_server_fills_in_is_no_difference():
