@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.member_service import is_complete
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.api import Marathon
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import watch as mesos_watch
@@ -118,7 +119,7 @@ def looked(
     transport = mesos_operator.http_transport(5.0, chain.ca)
     known = mesos_watch.Masters(urls, masters_login, transport)
     cluster = mesos_watch.Cluster(program, members, transport, login, gpus, known)
-    return cluster.wait_until(mesos_watch.is_complete, 90)
+    return cluster.wait_until(is_complete, 90)
 
 
 @pytest.fixture(scope="module")
