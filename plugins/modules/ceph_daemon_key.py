@@ -33,7 +33,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Give the mgr its key
+- name: Create the key of the mgr
   baremetal.gpu.ceph_daemon_key:
     kind: mgr
     name: stor1

@@ -52,7 +52,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Make the file system
+- name: Create the file system
   baremetal.gpu.ceph_fs:
     name: cephfs
     metadata_pool: cephfs_metadata

@@ -50,7 +50,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Make the store of the monitor
+- name: Create the store of the monitor
   baremetal.gpu.ceph_mon_store:
     name: stor1
     fsid: "{{ secrets.fsid }}"

@@ -25,7 +25,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Make or activate the OSDs
+- name: Create or activate the OSDs
   baremetal.gpu.ceph_osd_device:
     fsid: "{{ secrets.fsid }}"
     devices:

@@ -57,7 +57,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Look at the GPUs
+- name: Read the health of the GPUs
   baremetal.gpu.gpu_health_info:
   register: looked
 

@@ -51,14 +51,14 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Ask NVML
+- name: Query NVML
   baremetal.gpu.gpu_facts:
 
-- name: Ask CUDA
+- name: Query CUDA
   baremetal.gpu.gpu_query:
   register: query
 
-- name: Judge the host
+- name: Write the report
   baremetal.gpu.gpu_verify_report:
     facts: "{{ ansible_facts['gpu'] }}"
     query: "{{ query }}"

@@ -52,7 +52,7 @@ author:
 """
 
 EXAMPLES = r"""
-- name: Refuse settings that do not go together
+- name: Stop if settings conflict
   baremetal.gpu.refuse:
     problems: "{{ __cuda_plan['problems'] }}"
 """

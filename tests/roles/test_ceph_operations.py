@@ -156,7 +156,7 @@ def test_a_removal_that_is_killed_is_gone_on_with(site: Site, writer: Journal) -
     number = osd_on("st1", "st1c")
     site.devices["st1"].remove(f"{BY_ID}st1c")
     given = {"storage_osds": [number], "storage_wipe": [f"{BY_ID}st1c"]}
-    for task in ("Move the data", "Stop the OSDs", "Take away what they have left"):
+    for task in ("Move the data", "Stop the OSDs", "Remove the files of the OSDs"):
         killed_at(site, "storage_remove_osd.yml", task, seconds=0.5, **given)
     done = site.run("storage_remove_osd.yml", **given)
     assert done.rc == 0, done.tail()
@@ -220,7 +220,7 @@ def test_a_broken_disk_is_replaced_and_the_osd_keeps_its_number(site: Site, writ
     assert "where the disk is broken for good" in said(careful)
     assert "destroyed" not in osds()[number]["state"]
 
-    killed_at(site, "storage_replace_osd.yml", "Make the OSD on the new disk", storage_lost=True, **given)
+    killed_at(site, "storage_replace_osd.yml", "Create the OSD on the new disk", storage_lost=True, **given)
     settled = site.run("storage_replace_osd.yml", storage_lost=True, **given)
     assert settled.rc == 0, settled.tail()
     again = site.run("storage_replace_osd.yml", storage_lost=True, **given)
@@ -300,7 +300,7 @@ def test_noout_of_a_run_that_was_killed_goes_by_itself(site: Site, writer: Journ
         return any("noout" in row["state"] for row in osds().values())
 
     due = {"storage_restart_before": time.time(), "storage_lease": 60}
-    killed_at(site, "storage_restart.yml", "Have the data of the OSDs stay where they are", 0, is_set, **due)
+    killed_at(site, "storage_restart.yml", "Set noout, so that the data stay in place", 0, is_set, **due)
     within(300, "noout is still set", lambda: not is_set())
     within(
         300, "the lease is still there", lambda: ssh("st1", "ls /etc/systemd/system | grep noout", check=False) == ""
@@ -330,7 +330,7 @@ def test_an_upgrade_that_is_killed_is_gone_on_with_in_the_order_of_ceph(site: Si
     def first_is_new() -> bool:
         return version_of("st1") == {f"{old}+next1"}
 
-    task = "Bring the packages to the newest version (apt)"
+    task = "Upgrade the packages (apt)"
     killed_at(site, "storage_restart.yml", task, has_done=first_is_new, storage_upgrade=True)
     killed_at(site, "storage_restart.yml", "Restart the daemons", storage_upgrade=True)
     assert first_is_new()

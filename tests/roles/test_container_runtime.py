@@ -22,7 +22,7 @@ def test_docker_runs_and_the_operators_settings_stay(role: Role) -> None:
     for machine in MACHINES:
         write(machine, DAEMON_JSON, json.dumps(OPERATORS))
     play = role.converge({**WANTED, "container_runtime_validate": "on_change"})
-    assert "container_runtime : Run a container and try its limits" in play.stdout
+    assert "container_runtime : Run a container and test its limits" in play.stdout
     for machine in MACHINES:
         found = daemon_json(machine)
         assert list(found)[:2] == list(OPERATORS)

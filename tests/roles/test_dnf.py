@@ -242,7 +242,7 @@ def test_nothing_goes_where_what_is_to_come_cannot_be_had(keys: dict[str, str]) 
         "packages": [{"name": "stand-in-tool", "version": "3.*"}, {"name": "stand-in-rival", "state": "absent"}],
     }
     message = refused(document)
-    assert "failed at 'Fetch the packages before any is removed'" in message
+    assert "failed at 'Download the packages before any is removed'" in message
     assert "Unable to find a match: stand-in-tool-3.*" in message
     assert installed() == [*BARE, "stand-in-rival 1.0"]
 

@@ -140,7 +140,7 @@ def test_podman_takes_the_place_of_docker(role: Role) -> None:
     for machine in MACHINES:
         write(machine, CONTAINERS_CONF, OPERATORS_CONTAINERS)
     play = role.converge({**PODMAN, **PROVEN})
-    assert "container_runtime : Run a container and try its limits" in play.stdout
+    assert "container_runtime : Run a container and test its limits" in play.stdout
     for machine in MACHINES:
         text = on_host(f"cat {CONTAINERS_CONF}", machine)
         assert text.startswith("# Ours.")
@@ -196,7 +196,7 @@ def test_containerd_runs_with_cdi_and_the_operators_settings(role: Role) -> None
     write(DEBIAN_13, CONTAINERD_TOML, OPERATORS_CONTAINERD)
     ssh(DEBIAN_12, f"sudo rm {CONTAINERD_TOML}")
     play = role.converge({**CONTAINERD, **PROVEN})
-    assert "container_runtime : Run a container and try its limits" in play.stdout
+    assert "container_runtime : Run a container and test its limits" in play.stdout
     text = on_host(f"cat {CONTAINERD_TOML}")
     assert text.startswith("# Ours.")
     dump = on_host("sudo containerd config dump")

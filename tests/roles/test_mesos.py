@@ -372,7 +372,7 @@ def test_tls_comes_in_two_passes_and_goes_in_two_and_tasks_run_on(site: Site) ->
     play = site.run(mesos_common_tls="required")
     assert "downgrade" in " ".join(itertools.chain.from_iterable(play.failures.values()))
     # Certificates are kept on the controller, like secrets; nothing is changed on a host.
-    made = {"Have the certificates of the host, or make them"}
+    made = {"Read or generate the certificates of the host"}
     assert set(itertools.chain.from_iterable(play.changed_tasks.values())) == made
     assert (processes(), files()) == before
 

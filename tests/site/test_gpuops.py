@@ -204,8 +204,8 @@ def test_drift_is_planned_through_all_stages_and_mended_by_one_run(finished: Sit
     told = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "could not be planned" not in told
-    assert re.search(r"change driver: Make the nodes that the loaded driver asks for", told), told
-    assert re.search(r"change containers: Describe the GPUs", told), told
+    assert re.search(r"change driver: Create the device nodes that the loaded driver needs", told), told
+    assert re.search(r"change containers: Write the CDI specification of the GPUs", told), told
     assert re.search(r"change agent: .*baremetal-gpu-agent", told), told
     assert re.search(r"prove verify: every GPU is verified", told), told
     assert ssh("gpu1", f"test -e {cdi} || echo gone").strip() == "gone"

@@ -72,7 +72,7 @@ def test_what_somebody_else_drained_is_left_alone_until_it_is_taken_over(bench: 
 def test_one_host_without_an_agent_does_not_keep_the_other(bench: Bench, mesos: PlaySite):
     done = bench.call("drain", "all", "--timeout", "20", "--", "-e", "drain_serial=1")
     assert done.returncode == 2, done.stdout + done.stderr
-    assert "✗ n2 failed in Take the agents out" in done.stdout
+    assert "✗ n2 failed in Drain the agents" in done.stdout
     assert "no agent of this name is registered" in done.stdout
     assert "then run `gpuops drain n2`" in done.stdout
     assert mesos.state() == "DRAINED"

@@ -141,9 +141,13 @@ def test_a_proof_that_follows_a_change_is_announced_after_it(reader):
     reader.take(
         ok("g1", "ansible.builtin.set_fact", "verify", ansible_facts={"gpu_verify_proof_announced": "every GPU\n"})
     )
-    reader.take(ok("g1", "baremetal.gpu.nvidia_cdi", "containers", "Describe the GPUs", changed=True))
+    reader.take(ok("g1", "baremetal.gpu.nvidia_cdi", "containers", "Write the CDI specification", changed=True))
     lines, total = told(reader)
-    assert lines[1:] == ["g1: 1 to change", "  change   containers: Describe the GPUs", "  prove    verify: every GPU"]
+    assert lines[1:] == [
+        "g1: 1 to change",
+        "  change   containers: Write the CDI specification",
+        "  prove    verify: every GPU",
+    ]
     assert total == "nothing was changed. 1 of 1 hosts would change"
     assert plan.as_json(reader.hosts, False)["g1"]["proofs"] == ["verify: every GPU"]
 

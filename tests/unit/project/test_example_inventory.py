@@ -96,7 +96,7 @@ def test_storage_is_made_from_the_groups():
     listed = dict(re.findall(r"play #\d+ \([^)]*\): (.*?)\t.*?hosts \((\d+)\)", said, flags=re.DOTALL))
     assert (listed["Monitors"], listed["OSDs"]) == ("3", "3")
     assert listed["Metadata servers and the file system"] == "2"
-    assert listed["Homes and mounts, and the proof that a client can use them"] == "9"
+    assert listed["Homes and mounts, verified by a client"] == "9"
 
 
 def test_every_host_has_an_address_of_its_own_from_the_documentation_range():

@@ -11,7 +11,7 @@ import yaml
 
 from tests.unit.project.tree import BIN, ROOT, try_run
 
-QUERY = "Ask CUDA, on the host and in containers"
+QUERY = "Query CUDA, on the host and in containers"
 
 
 @pytest.fixture

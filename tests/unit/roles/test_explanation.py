@@ -97,7 +97,7 @@ def test_a_host_that_still_differs_after_remediation_fails_with_what_differs(fai
 
 def test_a_refused_reboot_fails_with_its_reason_and_the_variable_that_allows_it(failure: Any) -> None:
     variables = {"converge_reboot": "refused", "converge_reboot_reason": "nouveau: it is in use"}
-    failed = failure("reboot.yml", variables, name="Stop this host where reboots are refused")
+    failed = failure("reboot.yml", variables, name="Stop if reboots are not allowed")
     assert failed["msg"] == (
         "localhost: a reboot is needed because of nouveau: it is in use, and converge_reboot is refused. To do: set "
         "converge_reboot: allowed for this host, or reboot it yourself, then run again; what was done so far stays"
@@ -109,9 +109,7 @@ def test_a_refused_reboot_fails_with_its_reason_and_the_variable_that_allows_it(
 def test_a_module_that_only_a_reboot_exchanges_stops_the_host_before_anything_is_changed(failure: Any) -> None:
     module = {"name": "nvidia", "why": "python3 (pid 7) holds it", "actions": ["reboot"]}
     variables = {"converge_reboot": "refused", "converge_result": {"drift": {"kernel_modules": [module]}}}
-    failed = failure(
-        "remediate.yml", variables, name="Refuse to change anything where a reboot will be needed and is refused"
-    )
+    failed = failure("remediate.yml", variables, name="Stop before any change if a reboot is needed and not allowed")
     assert failed["msg"] == (
         "localhost: nvidia cannot be exchanged: python3 (pid 7) holds it. Nothing was changed. To do: end what holds "
         "it, or set converge_reboot: allowed for this host, then run again"

@@ -106,7 +106,7 @@ def test_a_proof_that_failed_fails_again_until_its_cause_is_gone(machine: Machin
     assert not well
     assert BROKEN in told
     # Before the change, so that a run that is cut leaves it too.
-    assert told.index("Record that a proof is due") < told.index("Merge the settings into the engine")
+    assert told.index("Record the pending proof") < told.index("Merge the settings into the engine")
     # The file is as wanted now, and nothing differs. Before, this run was green.
     well, told, _started = machine.run()
     assert not well
