@@ -78,7 +78,7 @@ def _nodes(path: Path, state: Path | None, allow_unknown: bool) -> tuple[list[pl
             counts = placement_facts.use_state(nodes, _read_json(state, "the Mesos state"))
         return nodes, counts
     if state:
-        raise _Wrong(f"{path} is no snapshot of gpuops inventory, so --mesos-state has no facts to go with")
+        raise _Wrong(f"{path} is not a snapshot of gpuops inventory, so --mesos-state has no facts to go with")
     content = _read_json(path, "the file of nodes")
     rows = content.get("nodes") if isinstance(content, dict) else content
     return placement_facts.from_description(rows, allow_unknown)

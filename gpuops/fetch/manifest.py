@@ -179,7 +179,7 @@ def load(path: Path) -> Manifest:
     except ManifestError as error:
         raise ManifestError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ManifestError(f"{path} is no manifest: {error}; make one with `gpuops manifest`") from error
+        raise ManifestError(f"{path} is not a manifest: {error}; make one with `gpuops manifest`") from error
 
 
 def from_inventory(

@@ -87,7 +87,7 @@ def expand(text: str) -> list[str]:
         return [text]
     first, last = int(match[1]), int(match[2])
     if last < first or last - first >= MOST:
-        raise ValueError(f"{text}: from {match[1]} to {match[2]} is no range")
+        raise ValueError(f"{text}: from {match[1]} to {match[2]} is not a range")
     numbers = [str(number).zfill(len(match[1])) for number in range(first, last + 1)]
     return [name for number in numbers for name in expand(text[: match.start()] + number + text[match.end() :])]
 
@@ -134,7 +134,7 @@ def read(content: Any) -> Answers:
     wrong = [f"{key} is unknown; there are {', '.join(KEYS)}" for key in content if key not in KEYS]
     rows = content.get("hosts") or {}
     if not isinstance(rows, Mapping):
-        raise AnswersError([*wrong, "hosts is no mapping of names; write `hosts: {gpu1: {role: gpu}}`"])
+        raise AnswersError([*wrong, "hosts is not a mapping of names; write `hosts: {gpu1: {role: gpu}}`"])
     hosts = [_host(str(name), row if row is not None else {}, wrong) for name, row in rows.items()]
     if not hosts:
         wrong.append("no host is named; give --gpu, --storage, --controller or --cpu, or hosts in the answers file")
@@ -155,10 +155,10 @@ def read(content: Any) -> Answers:
         wrong.append(f"user is {content['user']!r}; write the name of an account, of letters, digits and . _ - @")
     users = content.get("users") or []
     if not isinstance(users, list):
-        wrong.append("users is no list; write the names of those who get a home")
+        wrong.append("users is not a list; write the names of those who get a home")
     else:
         wrong += [
-            f"users has {name!r}, which is no name of an account; take letters, digits and . _ - @"
+            f"users has {name!r}, which is not a name of an account; take letters, digits and . _ - @"
             for name in users
             if not (isinstance(name, str) and _ACCOUNT.fullmatch(name))
         ]
@@ -170,7 +170,7 @@ def read(content: Any) -> Answers:
 
 def _host(name: str, row: Any, wrong: list[str]) -> Host:
     if not isinstance(row, Mapping):
-        wrong.append(f"host {name}: {row!r} is no mapping; write `{name}: {{role: gpu, address: 192.0.2.31}}`")
+        wrong.append(f"host {name}: {row!r} is not a mapping; write `{name}: {{role: gpu, address: 192.0.2.31}}`")
         return Host(name, ())
     if not _NAME.fullmatch(name) or len(name) > 253:
         wrong.append(f"host {name!r}: a name has letters, digits and . _ - only")
@@ -204,10 +204,10 @@ def is_device(path: Any) -> bool:
 def _variables(what: str, given: Any, remedy: str, wrong: list[str]) -> dict[str, Any]:
     """Variables of Ansible that an operator gives, which may be templates."""
     if not isinstance(given, Mapping):
-        wrong.append(f"{what} is no mapping; {remedy}")
+        wrong.append(f"{what} is not a mapping; {remedy}")
         return {}
     wrong += [
-        f"{what} has {key!r}, which is no name of a variable; take letters, digits and underscores"
+        f"{what} has {key!r}, which is not a name of a variable; take letters, digits and underscores"
         for key in given
         if not (isinstance(key, str) and key.isascii() and key.isidentifier())
     ]

@@ -110,7 +110,7 @@ def free_disks(devices: Mapping[str, Any], refused: list[str] | None = None) -> 
         paths = [f"/dev/disk/by-id/{link}" for link in sorted(untrusted_document.texts(links.get("ids")), key=_rank)]
         usable = [path for path in [*paths, f"/dev/{name}"] if is_device(path) and path.count("/") in (2, 4)]
         refused += [
-            f"{untrusted_text.one_line(path, 120)!r} is no name of a disk; look at /dev/disk/by-id there"
+            f"{untrusted_text.one_line(path, 120)!r} is not a name of a disk; look at /dev/disk/by-id there"
             for path in [*paths, f"/dev/{name}"]
             if path not in usable
         ]
@@ -134,7 +134,7 @@ def _network(default: Any, refused: list[str]) -> str:
     try:
         return str(ipaddress.ip_network(text))
     except ValueError:
-        refused.append(f"{text!r} is no network; name it with --public-network")
+        refused.append(f"{text!r} is not a network; name it with --public-network")
         return ""
 
 

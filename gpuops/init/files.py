@@ -320,7 +320,7 @@ def _storage(
             if not is_device(disk.path):
                 path = untrusted_text.one_line(repr(disk.path), 120)
                 raise Unwritable(
-                    f"host {host.name} reports a disk {path}, which is no name of one. Look at the host, and "
+                    f"host {host.name} reports a disk {path}, which is not a name of one. Look at the host, and "
                     "name its disks in the answers file"
                 )
         free = [FromHost(disk.path) for disk in proposed]
@@ -340,7 +340,7 @@ def check_place(directory: Path) -> None:
                 "move what is there"
             )
     elif directory.exists() or directory.is_symlink():
-        raise Occupied(f"{directory} is no directory. Name a new one")
+        raise Occupied(f"{directory} is not a directory. Name a new one")
 
 
 def write(directory: Path, files: Mapping[str, str]) -> None:

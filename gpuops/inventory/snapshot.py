@@ -205,7 +205,7 @@ def make(inventory: Path, output: Path, limit: str, source: Source) -> Written:
     inventory no longer has is dropped. Raises InventoryError, and then leaves the file as it was.
     """
     if not os.access(output.absolute().parent, os.W_OK):
-        raise InventoryError(f"{output} cannot be written: {output.absolute().parent} is no directory to write to")
+        raise InventoryError(f"{output} cannot be written: {output.absolute().parent} is not a directory to write to")
     known, earlier_problem = earlier(output)
     outcome = Outcome(time.time())
     with _without_facts(bool(earlier_problem)):

@@ -120,7 +120,7 @@ def imported(source: str) -> list[str]:
         found += [f"{where}.{name}".lstrip(".") for name in names]
     for name in found:
         if not os.path.isfile(f"{_path(name)}.py"):
-            raise LookupError(f"imports {name}, which is no module of module_utils")
+            raise LookupError(f"imports {name}, which is not a module of module_utils")
     return found
 
 

@@ -264,7 +264,7 @@ def key_problem(key: Any) -> tuple[str, str] | None:
         return ("is a private key", "give the public one, the file that ends with .pub, and make a new pair")
     found = KEY.fullmatch(text)
     if not found:
-        return ("is no public key", "give one line as in a file .pub, without options")
+        return ("is not a public key", "give one line as in a file .pub, without options")
     try:
         blob = base64.b64decode(found[2], validate=True)
     except (binascii.Error, ValueError):

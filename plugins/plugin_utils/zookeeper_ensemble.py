@@ -91,7 +91,7 @@ def _ensemble_problems(members: Sequence[Row], ids: Mapping[str, int], removed: 
                 "ensemble_size",
                 "zookeeper_group",
                 f"the ensemble has {len(names)} hosts ({', '.join(names)}); it must have 1, 3 or 5, since an even "
-                "number stands no more failures than the odd one below it",
+                "number tolerates no more failures than the odd one below it",
                 str(len(names)),
                 "add hosts to the group, or take some out",
             )

@@ -187,7 +187,7 @@ def test_broken_facts_exclude_their_node_alone(snapshot):
         (["--policy", "luck"], "there is no policy 'luck'"),
         (["--exclude", "z"], "'z' to exclude"),
         (["--app", "/nowhere.json"], "/nowhere.json"),
-        (["--mesos-state", "/nowhere.json"], "is no snapshot"),
+        (["--mesos-state", "/nowhere.json"], "is not a snapshot"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_anything_is_chosen(nodes, arguments, problem):

@@ -63,7 +63,7 @@ def _problems(params: Mapping[str, Any], row: Mapping[str, Any], path: str) -> l
     if unknown:
         problems.append(_problem(subject, f"{subject}: unknown {unknown}", unknown, f"use {', '.join(KEYS)}"))
     if not path.startswith(STABLE):
-        problems.append(_problem(subject, f"{subject} is no name in {STABLE}", path, USE_STABLE))
+        problems.append(_problem(subject, f"{subject} is not a name in {STABLE}", path, USE_STABLE))
     for key in PARTS:
         if row[key] and not row[key].startswith(STABLE) and not VOLUME.fullmatch(row[key]):
             cause = f"{path}: its {key} {row[key]} is neither a name in {STABLE} nor VOLUME_GROUP/VOLUME"

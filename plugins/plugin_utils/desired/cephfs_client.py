@@ -86,10 +86,10 @@ def _problems(mounts: Sequence[Mapping[str, Any]]) -> list[Problem]:
         path, subpath, client = mount["path"], mount.get("subpath", "/"), mount["client"]
         if not path.startswith("/") or path.rstrip("/") != path or path in LOCAL or "/../" in f"{path}/":
             remedy = "name an absolute path of its own below / or /home"
-            problems.append(_problem(path, f"{path!r} is no place to mount at", path, remedy))
+            problems.append(_problem(path, f"{path!r} is not a place to mount at", path, remedy))
         if not subpath.startswith("/"):
             problems.append(
-                _problem(path, f"{path}: {subpath!r} is no path in the file system", subpath, "begin it with /")
+                _problem(path, f"{path}: {subpath!r} is not a path in the file system", subpath, "begin it with /")
             )
         if not mount.get("secret"):
             cause = f"{path}: there is no secret for client.{client}"

@@ -86,7 +86,7 @@ def _hosts(path: str, text: str) -> int:
     except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or header.get("kind") != KIND:
-        raise SnapshotError(f"{path} is no snapshot: it begins with {text[:40]!r}; {REMEDY}")
+        raise SnapshotError(f"{path} is not a snapshot: it begins with {text[:40]!r}; {REMEDY}")
     if header.get("schema") != SCHEMA:
         raise SnapshotError(f"{path} has schema {header.get('schema')!r}, and this version reads {SCHEMA}; {REMEDY}")
     hosts = header.get("hosts")

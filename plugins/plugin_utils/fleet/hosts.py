@@ -70,7 +70,7 @@ def _list(facts: dict[str, Any], key: str) -> list[dict[str, Any]]:
     if rows is None:
         return []
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise BrokenFacts(f"{key} is no list of mappings")
+        raise BrokenFacts(f"{key} is not a list of mappings")
     return rows
 
 
@@ -165,7 +165,7 @@ def _names(prefix: str, values: Iterable[Any]) -> list[str]:
         if value is None:
             continue
         if not isinstance(value, (str, int)) or isinstance(value, bool) or not str(value) or len(str(value)) > NAME:
-            raise BrokenFacts(f"{untrusted_text.one_line(repr(value), NAME)} is no name for a group {prefix}_*")
+            raise BrokenFacts(f"{untrusted_text.one_line(repr(value), NAME)} is not a name for a group {prefix}_*")
         name = f"{prefix}_" + re.sub(r"[^a-z0-9]+", "_", str(value).lower()).strip("_")
         if name not in found:
             found.append(name)

@@ -77,7 +77,7 @@ def read_key(path: str) -> PrivateKeyTypes:
     try:
         return serialization.load_pem_private_key(_bytes(path), password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise Unreadable(f"{path} is no private key without a passphrase: {_first_line(error)}") from None
+        raise Unreadable(f"{path} is not a private key without a passphrase: {_first_line(error)}") from None
 
 
 def read_certificates(path: str) -> list[x509.Certificate]:
@@ -85,7 +85,7 @@ def read_certificates(path: str) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(_bytes(path))
     except ValueError as error:
-        raise Unreadable(f"{path} is no certificate in PEM: {_first_line(error)}") from None
+        raise Unreadable(f"{path} is not a certificate in PEM: {_first_line(error)}") from None
 
 
 def _first_line(error: Exception) -> str:
@@ -246,7 +246,7 @@ class Authority(Pair):
         except Unreadable as error:
             raise Refused(f"{error}", "bring the directory back from where it is kept") from None
         if not isinstance(authority_key, rsa.RSAPrivateKey):
-            raise Refused(f"{self.key} is no key of RSA", "bring the directory back from where it is kept")
+            raise Refused(f"{self.key} is not a key of RSA", "bring the directory back from where it is kept")
         key = _key_of(pair)
         certificate = (
             _builder(_subject(name[:64]), authority.subject, key.public_key(), days)

@@ -29,7 +29,7 @@ class BrokenApp(ValueError):
 def _number(app: dict[str, Any], key: str) -> float:
     value = DEFAULTS[key] if app.get(key) is None else app[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-        raise BrokenApp(f"{key} is {value!r}, which is no number of 0 or more")
+        raise BrokenApp(f"{key} is {value!r}, which is not a number of 0 or more")
     return value
 
 
@@ -57,7 +57,7 @@ def _on_hostname(app: dict[str, Any]) -> list[list[Any]]:
     if not isinstance(constraints, list) or not all(
         isinstance(row, list) and len(row) > 1 and all(isinstance(part, str) for part in row) for row in constraints
     ):
-        raise BrokenApp(f"constraints are {constraints!r}, which is no list of [field, operator, value]")
+        raise BrokenApp(f"constraints are {constraints!r}, which is not a list of [field, operator, value]")
     return [row for row in constraints if row[0] in HOSTNAME]
 
 

@@ -27,7 +27,7 @@ class BrokenNodes(ValueError):
 def thousandths(value: Any, what: str) -> int:
     """A number such as Mesos' 1.5 CPUs in thousandths. Raises BrokenNodes."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e9:
-        raise BrokenNodes(f"{what} is {value!r}, which is no number of 0 or more")
+        raise BrokenNodes(f"{what} is {value!r}, which is not a number of 0 or more")
     return round(value * GPU)
 
 
@@ -164,7 +164,7 @@ def from_description(rows: Any, allow_unknown: bool = False) -> tuple[list[Node]
 def _mappings(row: dict[str, Any], key: str, name: str) -> list[dict[str, Any]]:
     found = row.get(key) or []
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-        raise BrokenNodes(f"{name}: {key} is no list of mappings")
+        raise BrokenNodes(f"{name}: {key} is not a list of mappings")
     return found
 
 

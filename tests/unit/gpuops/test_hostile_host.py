@@ -141,7 +141,7 @@ def test_what_an_operator_says_comes_back_as_it_was_said():
         ({"hosts": {"a": {"role": "cpu", "address": "-oProxyCommand=x"}}}, "host a: address is '-oProxyCommand=x'"),
         ({"hosts": {"a": {"role": "cpu", "address": "h\nx: y"}}}, "host a: address is 'h\\nx: y'"),
         ({"hosts": {"a": {"role": "storage", "disks": ["/dev/sda\n- x"]}}}, "host a: disks are"),
-        ({"hosts": {"a": {"role": "cpu"}}, "variables": {"a: b": 1}}, "variables has 'a: b', which is no name"),
+        ({"hosts": {"a": {"role": "cpu"}}, "variables": {"a: b": 1}}, "variables has 'a: b', which is not a name"),
         ({"hosts": {"a": {"role": "cpu", "variables": {"x y": 1}}}}, "host a: variables has 'x y'"),
         ({"hosts": {"a": {"role": "cpu"}}, "user": "-x"}, "user is '-x'"),
         ({"hosts": {"a": {"role": "cpu"}}, "users": ["a b"]}, "users has 'a b'"),

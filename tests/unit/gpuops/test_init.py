@@ -144,7 +144,7 @@ def test_all_that_is_wrong_is_said_at_once(bench, make):
     [
         ([], "no host is named"),
         (["--gpu", "g[1:3]=192.0.2.[1:2]"], "3 names and 2 addresses"),
-        (["--gpu", "g[3:1]"], "from 3 to 1 is no range"),
+        (["--gpu", "g[3:1]"], "from 3 to 1 is not a range"),
         (["--answers", "nowhere.yml"], "nowhere.yml cannot be read"),
     ],
 )

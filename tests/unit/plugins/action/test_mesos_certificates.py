@@ -127,7 +127,7 @@ def test_the_operators_are_checked_and_left(ask: Kept, tmp_path: Path) -> None:
     assert not ask.place.exists()
     for wrong, words in (
         ({"certificates": [{**given, "names": ["gpu2"]}]}, "is not for DNS:gpu2"),
-        ({"certificates": [{**given, "key": authority}]}, "is no private key"),
+        ({"certificates": [{**given, "key": authority}]}, "is not a private key"),
         ({"certificates": [{**given, "key": str(other.place / "ca-key.pem")}]}, "do not go together"),
         ({"certificates": [{**given, "certificate": "/nosuch"}]}, "/nosuch is not there"),
         ({"certificates": [HOST]}, "give both"),

@@ -237,7 +237,7 @@ def test_a_host_with_the_name_of_a_group(site):
         (["snapshott: x"], "zz_gpus.yml: unknown option snapshott; did you mean snapshot?"),
         (["colour: green"], "zz_gpus.yml: unknown option colour; there are add_hosts, cache,"),
         (["snapshot: .gpus.jsonl", "gpus_variable: gpu-gpus"], "zz_gpus.yml: gpus_variable is 'gpu-gpus'"),
-        (["snapshot: hosts.yml"], "hosts.yml is no snapshot"),
+        (["snapshot: hosts.yml"], "hosts.yml is not a snapshot"),
         (["snapshot: ."], "cannot be read: Is a directory"),
         (["snapshot: .old"], ".old has schema 0, and this version reads 2; write it anew with `gpuops inventory`"),
         ([], "zz_gpus.yml: there are no facts to read: fact_caching is 'memory', which keeps no facts"),

@@ -188,7 +188,7 @@ def test_a_notebook_has_the_home_the_keys_and_no_password():
     ("changes", "words"),
     [
         ({"ssh_keys": []}, "ssh_keys is empty, and nobody could log in. To do: give a public key"),
-        ({"ssh_keys": [KEY, "ssh-rsa"]}, "ssh_keys[1] is no public key"),
+        ({"ssh_keys": [KEY, "ssh-rsa"]}, "ssh_keys[1] is not a public key"),
         ({"ssh_keys": [f'command="x" {KEY}']}, "without options"),
         ({"ssh_keys": [KEY.replace("AAAAC3Nza", "AAAAB3Nza")]}, "says ssh-ed25519 and holds something else"),
         ({"ssh_keys": ["ssh-ed25519 AAAAC"]}, "a public key that was cut"),

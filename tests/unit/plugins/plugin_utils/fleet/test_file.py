@@ -124,7 +124,7 @@ def test_facts_are_never_taken_for_those_of_another_host(path):
 def test_another_file_is_refused_by_name_with_a_remedy(tmp_path, content):
     path = tmp_path / "hosts.yml"
     path.write_text(content)
-    with pytest.raises(fleet_file.SnapshotError, match=rf"{path} is no snapshot.*gpuops inventory"):
+    with pytest.raises(fleet_file.SnapshotError, match=rf"{path} is not a snapshot.*gpuops inventory"):
         read(path)
 
 

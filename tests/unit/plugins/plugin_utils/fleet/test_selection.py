@@ -86,7 +86,7 @@ def test_no_gpus(none):
         ("a100", {}, "not a str"),
         (None, {}, "not a NoneType"),
         (["a100"], {}, "not a list"),
-        ({"present": True, "devices": ["a100"]}, {}, "devices is no list of mappings"),
+        ({"present": True, "devices": ["a100"]}, {}, "devices is not a list of mappings"),
     ],
 )
 def test_bad_input_is_named_with_what_is_right(value, conditions, said):
