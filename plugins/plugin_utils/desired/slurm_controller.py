@@ -10,8 +10,10 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import units
 
 DIRECTORY = "/etc/slurm"
+SLURMCTLD = "slurmctld.service"
 FILES = ("slurm_conf", "gres_conf", "cgroup_conf")
 
 
@@ -34,10 +36,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             "files": [
                 {"path": DIRECTORY, "state": "directory", "mode": "0755", "early": True},
                 *({"path": path, "content": cluster[name], **written} for name, path in paths.items()),
+                *units.drop_in("slurm_controller", SLURMCTLD),
             ],
             "units": [
                 {
-                    "name": "slurmctld.service",
+                    "name": SLURMCTLD,
                     "enabled": True,
                     "state": "started",
                     "restart_on": [*paths.values(), "slurmctld"],

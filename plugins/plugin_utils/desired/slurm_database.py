@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import units
 
+SLURMDBD = "slurmdbd.service"
 CONFIG = "/etc/slurm/slurmdbd.conf"
 SETTINGS = {
     "DbdHost": "localhost",
@@ -43,9 +45,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 "owner": "slurm",
                 "group": "slurm",
             },
+            *units.drop_in("slurm_database", SLURMDBD),
         ],
-        "units": [
-            {"name": "slurmdbd.service", "enabled": True, "state": "started", "restart_on": [CONFIG, "slurmdbd"]}
-        ],
+        "units": [{"name": SLURMDBD, "enabled": True, "state": "started", "restart_on": [CONFIG, "slurmdbd"]}],
     }
     return Plan(document, parts={"database": DATABASE})

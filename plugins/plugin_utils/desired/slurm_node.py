@@ -15,14 +15,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.notes import D
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, units
 
 ROLE = "slurm_node"
 OPTIONS = "/etc/default/slurmd"
-DROP_IN = "/etc/systemd/system/slurmd.service.d/baremetal-gpu.conf"
+SLURMD = "slurmd.service"
 # Debian 12's unit starts only where there is a slurm.conf, which here there never is.
 UNIT = """\
-# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.
 [Unit]
 ConditionPathExists=
 Wants=network-online.target
@@ -53,16 +52,15 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 *([{"name": "libpam-slurm-adopt"}] if params["adopt"] else []),
             ],
             "files": [
-                {"path": DROP_IN.rpartition("/")[0], "state": "directory", "mode": "0755", "early": True},
-                {"path": DROP_IN, "content": UNIT, **written},
+                *units.drop_in(ROLE, SLURMD, UNIT),
                 {"path": OPTIONS, "content": content, **written},
             ],
             "units": [
                 {
-                    "name": "slurmd.service",
+                    "name": SLURMD,
                     "enabled": True,
                     "state": "started",
-                    "restart_on": [OPTIONS, DROP_IN, "slurmd"],
+                    "restart_on": [OPTIONS, units.path(SLURMD), "slurmd"],
                 }
             ],
         },

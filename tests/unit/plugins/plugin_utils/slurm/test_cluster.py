@@ -238,7 +238,9 @@ def test_those_of_an_idle_node_are_and_a_busy_node_that_stays_is_no_problem(node
     made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": nodes})
     assert not made.problems
     contents = {row["path"]: row["content"] for row in made.desired["files"] if "content" in row}
-    assert set(contents) == {"/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"}
+    assert {"/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"} <= set(contents)
+    # A slurmctld that was killed comes back.
+    assert "Restart=on-failure" in contents["/etc/systemd/system/slurmctld.service.d/baremetal-gpu.conf"]
 
 
 def test_bad_gpus_are_kept_by_jobs_of_a_partition_that_no_user_has() -> None:

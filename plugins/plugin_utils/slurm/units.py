@@ -1,0 +1,35 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Drop-in files for the units of Slurm's packages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Debian's units leave a daemon that was killed where it fell. One whose configuration is wrong comes back by itself
+# when that is mended.
+SERVICE = """\
+[Service]
+Restart=on-failure
+RestartSec=5
+"""
+
+
+def path(unit: str) -> str:
+    """Where the drop-in file of a unit is."""
+    return f"/etc/systemd/system/{unit}.d/baremetal-gpu.conf"
+
+
+def drop_in(role: str, unit: str, more: str = "") -> list[dict[str, Any]]:
+    """The directory and the file of a unit's drop-in, as a desired document has them.
+
+    :param more: sections besides [Service].
+    """
+    # Before the package, which starts the unit at once.
+    written = {"owner": "root", "group": "root", "early": True}
+    content = f"# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n{more}{SERVICE}"
+    return [
+        {"path": path(unit).rpartition("/")[0], "state": "directory", "mode": "0755", **written},
+        {"path": path(unit), "content": content, "mode": "0644", **written},
+    ]

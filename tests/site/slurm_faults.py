@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults of GPUs on nodes of Slurm while users' jobs come and go and daemons are killed, and what became of the jobs.
+
+Every job writes on its nodes which GPUs it can open when it begins, and that it came to its end. So what a job had is
+what its cgroup let it have, and not what Slurm says.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.site.plays import KERNEL_LOG, ssh
+
+# By their positions: where the two simulated GPUs of a node are on the PCI bus.
+ADDRESSES = ("0000:3b:00", "0000:af:00")
+JOURNAL = "/var/lib/baremetal-gpu/reconciler/journal.jsonl"
+LOG = "/var/tmp/fault-jobs.log"
+PATIENCE_S = 120.0
+# slurmctld writes its state some seconds after a change. One that is killed before that has lost the job, and so has
+# its user; no fence is at fault.
+SAVED_S = 15.0
+TASK = f"""
+for n in 0 1; do (: </dev/nvidia$n) 2>&1 | grep -q permitted || gpus=$gpus,$n; done
+token=$(cat /proc/sys/kernel/random/uuid)
+echo "$(date +%s.%N) begin $token $SLURM_JOB_ID $gpus" >>{LOG}
+sleep $0
+echo "$(date +%s.%N) end $token $SLURM_JOB_ID $gpus" >>{LOG}
+"""
+JOB = f"""#!/bin/sh
+task='{TASK}'
+if [ "$SLURM_JOB_NUM_NODES" = 1 ]; then exec sh -c "$task" "$1"; fi
+srun --ntasks-per-node=1 --gres=gpu:1 sh -c "$task" "$1"
+"""
+# Keeps jobs in the queue until the file is gone: single ones with one GPU or two, arrays, and jobs of two nodes.
+LOAD = """#!/bin/bash
+touch /tmp/fault-load
+while [ -e /tmp/fault-load ]; do
+    if [ "$(squeue --noheader --array --user=$(id -un) | wc -l)" -lt 6 ]; then
+        case $((RANDOM % 10)) in
+            0|1) what=--gres=gpu:2 ;;
+            2) what="--gres=gpu:1 --array=1-3" ;;
+            3) what="--gres=gpu:1 --nodes=NODES" ;;
+            *) what=--gres=gpu:1 ;;
+        esac
+        sbatch --quiet $what --mem=20 --time=10 --output=/dev/null /tmp/fault-job.sh $((1 + RANDOM % 8)) >/dev/null 2>&1
+    fi
+    sleep 0.5
+done
+"""
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A fault of a GPU: when its line was in the kernel's log, when its node was closed, when it was cleared."""
+
+    node: str
+    position: int
+    fault: float
+    closed: float
+    cleared: float
+
+
+@dataclass
+class Outcome:
+    """What became of the jobs."""
+
+    jobs: int
+    on_fenced: list[str] = field(default_factory=list)
+    lost: list[str] = field(default_factory=list)
+    lost_by_slurmctld: list[str] = field(default_factory=list)
+
+
+class Faults:
+    """Faults on the nodes of one controller, which is the reconciler's host and the login too."""
+
+    def __init__(self, controller: str, nodes: Sequence[str], seed: int = 0) -> None:
+        self.controller, self.nodes = controller, tuple(nodes)
+        self.fences: list[Fence] = []
+        self.killed: dict[str, list[float]] = {}
+        self._dice = random.Random(seed)
+
+    def begin(self) -> None:
+        """Start the load."""
+        for node in self.nodes:
+            ssh(node, f"sudo rm -f {LOG}; install -m 0666 /dev/null {LOG}")
+        load = LOAD.replace("NODES", str(len(self.nodes)))
+        ssh(
+            self.controller,
+            f"cat >/tmp/fault-job.sh <<'SCRIPT'\n{JOB}SCRIPT\ncat >/tmp/fault-load.sh <<'SCRIPT'\n{load}SCRIPT",
+        )
+        ssh(self.controller, "nohup bash /tmp/fault-load.sh >/dev/null 2>&1 </dev/null &")
+
+    def end(self) -> Outcome:
+        """End the load, wait until no job is left, and count."""
+        ssh(self.controller, "rm -f /tmp/fault-load")
+        ssh(
+            self.controller,
+            "for n in $(seq 180); do squeue --noheader --user=$(id -un) | grep -q . || break; sleep 1; done",
+        )
+        return self._outcome()
+
+    def one(self, kill: bool = False) -> Fence:
+        """A fault, the fence, and an operator who clears it; with `kill` a daemon is killed meanwhile."""
+        dice = self._dice
+        time.sleep(dice.uniform(0.05, 2.0))
+        node, position = dice.choice(self.nodes), dice.randrange(len(ADDRESSES))
+        if kill:
+            self._kill(node)
+        fault = self._fails(node, position)
+        closed = self._wait(node, fault, "guard")
+        self._wait(node, closed, "unguard")
+        time.sleep(dice.uniform(0.2, 3.0))
+        cleared = time.time()
+        ssh(self.controller, f"for n in $(seq 20); do sudo gpuops-reconciler clear {node} && break; sleep 1; done")
+        self._wait(node, cleared, "close")
+        self.fences.append(Fence(node, position, fault, closed, cleared))
+        return self.fences[-1]
+
+    def _kill(self, node: str) -> None:
+        dice = self._dice
+        machine, unit = dice.choice(
+            [
+                (self.controller, "baremetal-gpu-reconciler"),
+                (self.controller, "slurmctld"),
+                (self.controller, "slurmdbd"),
+                (node, "slurmd"),
+                (node, "baremetal-gpu-agent"),
+            ]
+        )
+        # The lab's log of the kernel is a pipe: the line that an agent has read and not published is lost with it,
+        # where the kernel's own would still have it. So an agent is killed before the fault.
+        delay = 0.0 if unit == "baremetal-gpu-agent" else dice.uniform(0.0, 4.0)
+        self.killed.setdefault(unit, []).append(time.time() + delay)
+        ssh(machine, f"(sleep {delay:.2f}; sudo systemctl kill -s KILL {unit}) >/dev/null 2>&1 </dev/null &")
+
+    def _fails(self, node: str, position: int) -> float:
+        line = f"NVRM: Xid (PCI:{ADDRESSES[position]}): 79, pid=4242, name=python3, GPU has fallen off the bus."
+        told = ssh(
+            node,
+            "now=$(awk '{printf \"%d\", $1 * 1000000}' /proc/uptime); date +%s.%N; "
+            f"printf '4,%s,%s,-;%s\\n' \"$now\" \"$now\" '{line}' | sudo tee {KERNEL_LOG} >/dev/null",
+        )
+        return float(told.split()[0])
+
+    def _wait(self, node: str, since: float, kind: str) -> float:
+        """When the reconciler had taken a step of this kind on the node."""
+        end = time.monotonic() + PATIENCE_S
+        while time.monotonic() < end:
+            for row in self._steps(node, since):
+                if row["what"] == "end" and row["kind"] == kind and row["result"] == "done":
+                    return float(row["time"])
+            time.sleep(0.3)
+        raise AssertionError(f"no {kind} of {node} within {PATIENCE_S:g} s: {self._steps(node, since)[-5:]}")
+
+    def _steps(self, node: str, since: float) -> list[dict[str, Any]]:
+        rows = [json.loads(line) for line in ssh(self.controller, f"sudo tail -n 100 {JOURNAL}").splitlines()]
+        return [row for row in rows if row["host"] == node and row["time"] >= since]
+
+    def _outcome(self) -> Outcome:
+        begun: dict[str, tuple[str, float, list[int], str]] = {}
+        ended = set()
+        for node in self.nodes:
+            for line in ssh(node, f"cat {LOG}").splitlines():
+                at, what, token, job, *gpus = line.split(" ")
+                if what == "end":
+                    ended.add(token)
+                else:
+                    positions = [int(gpu) for gpu in gpus[0].split(",") if gpu] if gpus else []
+                    begun[token] = (node, float(at), positions, job)
+        found = Outcome(len(begun))
+        for token, (node, at, positions, job) in begun.items():
+            name = f"job {job} on {node}"
+            if any(
+                fence.node == node and fence.position in positions and fence.closed < at < fence.cleared
+                for fence in self.fences
+            ):
+                found.on_fenced.append(name)
+            if token not in ended:
+                young = any(at < killed < at + SAVED_S for killed in self.killed.get("slurmctld", ()))
+                (found.lost_by_slurmctld if young else found.lost).append(name)
+        return found
