@@ -2,25 +2,28 @@
 """Faults of GPUs on nodes of Slurm while users' jobs come and go and daemons are killed, and what became of the jobs.
 
 Every job writes on its nodes which GPUs it can open when it begins, and that it came to its end. So what a job had is
-what its cgroup let it have, and not what Slurm says.
+what its cgroup let it have, and not what Slurm says. When it was given them is what slurmctld wrote into its log: a job
+begins a second or two later, after the Prolog.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.site.plays import KERNEL_LOG, ssh
+from tests.site.plays import KERNEL_LOG, ssh, until
 
 # By their positions: where the two simulated GPUs of a node are on the PCI bus.
 ADDRESSES = ("0000:3b:00", "0000:af:00")
 JOURNAL = "/var/lib/baremetal-gpu/reconciler/journal.jsonl"
 LOG = "/var/tmp/fault-jobs.log"
 PATIENCE_S = 120.0
+_ALLOCATED = re.compile(r"(?:sched: Allocate|_start_job: Started) JobId=(\w+)(?:\((\d+)\))?")
 # slurmctld writes its state some seconds after a change. One that is killed before that has lost the job, and so has
 # its user; no fence is at fault.
 SAVED_S = 15.0
@@ -82,10 +85,11 @@ class Faults:
         self.controller, self.nodes = controller, tuple(nodes)
         self.fences: list[Fence] = []
         self.killed: dict[str, list[float]] = {}
-        self._dice = random.Random(seed)
+        self._dice, self._begun = random.Random(seed), 0.0
 
     def begin(self) -> None:
         """Start the load."""
+        self._begun = time.time()
         for node in self.nodes:
             ssh(node, f"sudo rm -f {LOG}; install -m 0666 /dev/null {LOG}")
         load = LOAD.replace("NODES", str(len(self.nodes)))
@@ -114,12 +118,19 @@ class Faults:
         fault = self._fails(node, position)
         closed = self._wait(node, fault, "guard")
         self._wait(node, closed, "unguard")
+        if dice.random() < 0.5:
+            self._until_held(node)
         time.sleep(dice.uniform(0.2, 3.0))
         cleared = time.time()
         ssh(self.controller, f"for n in $(seq 20); do sudo gpuops-reconciler clear {node} && break; sleep 1; done")
         self._wait(node, cleared, "close")
         self.fences.append(Fence(node, position, fault, closed, cleared))
         return self.fences[-1]
+
+    def _until_held(self, node: str) -> None:
+        """Wait until an operator's job has the GPU, which is when the job ends that has it now."""
+        holders = f"sudo squeue --all --noheader --user=slurm --states=RUNNING --nodelist={node}"
+        until(lambda: ssh(self.controller, holders).strip(), PATIENCE_S, lambda: self._steps(node, 0.0)[-5:])
 
     def _kill(self, node: str) -> None:
         dice = self._dice
@@ -173,14 +184,27 @@ class Faults:
                     positions = [int(gpu) for gpu in gpus[0].split(",") if gpu] if gpus else []
                     begun[token] = (node, float(at), positions, job)
         found = Outcome(len(begun))
+        given = self._allocations()
         for token, (node, at, positions, job) in begun.items():
             name = f"job {job} on {node}"
+            # After a slurmctld that was killed the same number may be another job's.
+            allocated = max(time for time in given[job] if time < at)
             if any(
-                fence.node == node and fence.position in positions and fence.closed < at < fence.cleared
+                fence.node == node and fence.position in positions and fence.closed < allocated < fence.cleared
                 for fence in self.fences
             ):
                 found.on_fenced.append(name)
             if token not in ended:
                 young = any(at < killed < at + SAVED_S for killed in self.killed.get("slurmctld", ()))
                 (found.lost_by_slurmctld if young else found.lost).append(name)
+        return found
+
+    def _allocations(self) -> dict[str, list[float]]:
+        """Job -> when it was given its resources, each time."""
+        log = ssh(self.controller, f"sudo journalctl --unit slurmctld --output short-unix --since @{self._begun:.0f}")
+        found: dict[str, list[float]] = {}
+        for line in log.splitlines():
+            if started := _ALLOCATED.search(line):
+                number = started[2] or started[1]
+                found.setdefault(number, []).append(float(line.split(" ", 1)[0]))
         return found

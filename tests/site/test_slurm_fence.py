@@ -9,27 +9,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.site.plays import INVENTORY, Play, kernel_says, run_playbook, ssh, until
-from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, MACHINES, NODE
+from tests.site.slurm_faults import ADDRESSES, Faults
+from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, NODE
 
 pytestmark = pytest.mark.lab
 
-# By their positions: where they are on the PCI bus.
-ADDRESSES = ("0000:3b:00", "0000:af:00")
-GROUPS = {"slurm_nodes": NODE, **dict.fromkeys((*HEAD_GROUPS, "zookeeper", "gpu_reconcilers"), CONTROLLER)}
+HEADS = (*HEAD_GROUPS, "zookeeper", "gpu_reconcilers")
 RECONCILER = "baremetal-gpu-reconciler.service"
 
 
 class Site:
-    """The two machines with all that fences a GPU."""
+    """The nodes and their controller with all that fences a GPU."""
 
-    def __init__(self, base: Path) -> None:
-        groups = {name: {"hosts": {machine: {}}} for name, machine in GROUPS.items()}
+    def __init__(self, base: Path, nodes: Sequence[str] = (NODE,)) -> None:
+        self._machines = (*nodes, CONTROLLER)
+        groups = {"slurm_nodes": {"hosts": {node: {} for node in nodes}}}
+        groups |= {name: {"hosts": {CONTROLLER: {}}} for name in HEADS}
         (base / "site.yml").write_text(json.dumps(groups))
         self._options = f"-i {INVENTORY} -i {base / 'site.yml'} --tags driver,agent,scheduler,slurm"
         self._variables = {
@@ -41,17 +42,20 @@ class Site:
             "gpu_reconciler_policy": {"settle_s": 2},
         }
 
+        # Those of tests before these go with a file that is gone.
+        for machine in self._machines:
+            ssh(machine, "sudo rm -f /etc/baremetal-gpu/agent-zookeeper.json /etc/baremetal-gpu/reconciler-*.json")
+
     def converge(self) -> Play:
-        play = run_playbook("site.yml", limit=",".join(MACHINES), extra_vars=self._variables, options=self._options)
+        play = run_playbook(
+            "site.yml", limit=",".join(self._machines), extra_vars=self._variables, options=self._options
+        )
         assert play.rc == 0, play.tail()
         return play
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    # Those of tests before these go with a file that is gone.
-    for machine in MACHINES:
-        ssh(machine, "sudo rm -f /etc/baremetal-gpu/agent-zookeeper.json /etc/baremetal-gpu/reconciler-*.json")
     found = Site(tmp_path_factory.mktemp("fence"))
     found.converge()
     yield found
@@ -168,3 +172,16 @@ def test_a_second_run_leaves_holders_alone_and_changes_nothing(site: Site) -> No
     is_held(1)
     assert site.converge().changed_tasks == {}
     assert holders() == ["1"]
+
+
+def test_faults_under_a_load_of_jobs_cost_none_and_no_job_gets_a_fenced_gpu(site: Site) -> None:
+    """The short form of test_slurm_faults.py."""
+    faults = Faults(CONTROLLER, [NODE])
+    faults.begin()
+    try:
+        for number in range(6):
+            faults.one(kill=number % 2 == 1)
+    finally:
+        outcome = faults.end()
+    assert (outcome.on_fenced, outcome.lost) == ([], [])
+    assert outcome.jobs >= 3

@@ -7,8 +7,8 @@ Slurm cannot drain one GPU. So a bad GPU is taken by a job of the operator's, th
 
     guard        no other job starts on the node; those that run go on
     hold         holders are submitted: inside the guard where the GPU is free, else after the job that has it
+    unguard      the node is open again, less the GPUs that are held
     cancel       the holders that got another GPU end
-    unguard      the node is open again, less the GPU that is held
     cancel       the GPU was well for a while, and its holder ends
 
 A fault of the whole host, or of a GPU whose device file nobody knows, drains the node (`drain_node`, `resume`), and so
@@ -40,6 +40,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
 MARK = "gpuops: "
 # A step with guards and holders that failed is tried again after so many seconds.
 FENCE_RETRY_S = 1.0
+# A holder is cancelled when it has run for so long: the signal that ends one comes to nothing while slurmd launches it,
+# and then slurmd waits for KillWait, 30 s, before it gives the GPU back.
+LAUNCH_S = 2.0
 # A guard is renewed when it lasts for less.
 GUARD_LEFT_S = 300.0
 
@@ -166,7 +169,7 @@ def _gpus(memory: Memory, node: Node, policy: Policy, bad: Mapping[int, str], no
     if not open_ones:
         return _tidy(memory, node, policy, bad, running, now)
     why = f"fatal: {'; '.join(bad[position] for position in open_ones)}"
-    siblings = [one.id for position, one in running.items() if position not in bad and position not in one.targets]
+    siblings = [one.id for one in _needless(running, bad) if _is_launched(one, now)]
     in_use = all(users.get(position) for position in open_ones)
     if siblings and in_use:
         return _step("cancel", "the GPU is a job's, so no holder is to keep another one", memory, jobs=siblings)
@@ -220,8 +223,9 @@ def _tidy(
 ) -> Decision:
     """Every bad GPU is held, or there is none."""
     there = (node.agent or {})["slurm"]
+    needless = _needless(running, bad)
     over = [one.id for one in there["holders"] if one.position is None]
-    over += [one.id for position, one in running.items() if position not in bad and position not in one.targets]
+    over += [one.id for one in needless if _is_launched(one, now)]
     if over:
         return _step("cancel", "no more holders are wanted", memory, jobs=over)
     if bad and node.verdict is None and now - (memory["silent"] or now) < policy.suspect_s:
@@ -231,6 +235,8 @@ def _tidy(
         return Decision(None, "its agent is silent, and it has bad GPUs; closed until it publishes again")
     if there["guard"]:
         return _step("unguard", "every bad GPU is held", memory)
+    if needless:
+        return Decision(None, "the other holders end when they are launched", soon=True)
     well = [
         one.id
         for position, one in running.items()
@@ -243,6 +249,16 @@ def _tidy(
     texts = [f"{text} is held by job {running[position].id}" for position, text in sorted(bad.items())]
     advice = look(node.verdict, None, memory["gpus"]).advice_text() if bad else ""
     return Decision(None, "; ".join([*texts, *([advice] if advice else [])]))
+
+
+def _needless(running: Mapping[int, Holder], bad: Mapping[int, str]) -> list[Holder]:
+    """The holders that got another GPU than those that they are for."""
+    return [one for position, one in running.items() if position not in bad and position not in one.targets]
+
+
+def _is_launched(one: Holder, now: float) -> bool:
+    """Whether slurmd has started it by now; also where the clocks of the hosts differ."""
+    return not 0 <= now - one.started < LAUNCH_S
 
 
 def _is_settled(memory: Memory, node: Node, policy: Policy, position: int, now: float) -> bool:

@@ -71,6 +71,7 @@ class Holder:
     :ivar after: jobs of which the first that ends lets it start, as they were when it was submitted.
     :ivar waits: whether it still waits for that.
     :ivar reserved: whether it starts inside the guard of its node.
+    :ivar started: when it got its GPU, in Unix seconds; 0 while it waits.
     """
 
     id: int
@@ -81,7 +82,7 @@ class Holder:
     after: tuple[int, ...]
     waits: bool
     reserved: bool
-    submitted: float
+    started: float = 0.0
 
 
 class Slurm:
@@ -298,5 +299,5 @@ def _holder(row: Mapping[str, Any]) -> Holder | None:
         tuple(map(int, after[1].split(","))) if after and after[1] else (),
         bool(row.get("dependency")),
         bool(row.get("resv_name")),
-        float(_number(row, "submit_time")),
+        0.0 if "PENDING" in words else float(_number(row, "start_time")),
     )

@@ -113,7 +113,7 @@ class SlurmWorld:
         for _number in range(count):
             self.call("hold")
             number = next(self.numbers)
-            holder = Holder(number, NODE, "PENDING", tuple(targets), None, tuple(after), True, inside, self.now)
+            holder = Holder(number, NODE, "PENDING", tuple(targets), None, tuple(after), True, inside)
             self.queue.append(Queued(number, 1, holder))
 
     def cancel(self, jobs: Iterable[int]) -> None:
@@ -122,6 +122,8 @@ class SlurmWorld:
             one = next((one for one in self.queue if one.id == number), None)
             if one and one.holder is None:
                 self.wrong.append(f"job {number} of a user was cancelled")
+            if one and one.holder and one.positions and self.now - one.holder.started < 1:
+                self.wrong.append(f"holder {number} was cancelled while slurmd launched it")
         self.queue = [one for one in self.queue if one.id not in set(jobs)]
 
     def drain(self, node: str, reason: str) -> None:
@@ -168,6 +170,8 @@ class SlurmWorld:
             if len(free) < one.gpus or self.free_cores() < 1:
                 continue
             one.positions = tuple(free[: one.gpus])
+            if one.holder:
+                one.holder = replace(one.holder, started=self.now)
             fenced = self.closed & self.known_bad()
             if one.holder is None and fenced & set(one.positions):
                 self.wrong.append(f"job {one.id} got {one.positions}, of which {sorted(fenced)} were fenced")

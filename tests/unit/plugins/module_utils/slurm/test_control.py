@@ -45,7 +45,7 @@ def job(job_id: int, node: str, gres: str, **more: Any) -> dict[str, Any]:
         "job_resources": {"nodes": {"list": node, "allocation": [{"index": 0, "name": node}]}} if node else None,
         "required_nodes": "",
         "resv_name": "",
-        "submit_time": number(100),
+        "start_time": number(200),
         **more,
     }
 
@@ -105,10 +105,10 @@ def test_holders_are_told_from_jobs_that_only_have_their_name() -> None:
         holder(14, "n1", "gpu:a100:1(IDX:0)", job_state=["RUNNING", "CONFIGURING"]),
     ]
     assert Slurm(Cluster(jobs)).holders() == [
-        Holder(7, "n1", "RUNNING", (1, 3), 3, (), False, False, 100.0),
-        Holder(8, "n1", "PENDING", (1, 3), None, (), False, True, 100.0),
-        Holder(9, "n1", "PENDING", (1, 3), None, (5, 6), True, False, 100.0),
-        Holder(14, "n1", "RUNNING", (1, 3), 0, (), False, False, 100.0),
+        Holder(7, "n1", "RUNNING", (1, 3), 3, (), False, False, 200.0),
+        Holder(8, "n1", "PENDING", (1, 3), None, (), False, True),
+        Holder(9, "n1", "PENDING", (1, 3), None, (5, 6), True, False),
+        Holder(14, "n1", "RUNNING", (1, 3), 0, (), False, False, 200.0),
     ]
 
 
@@ -133,7 +133,7 @@ def test_the_older_releases_json_is_understood() -> None:
         **job(5, "n1", "gpu:a100:1(IDX:1)"),
         "job_state": "RUNNING",
         "job_resources": {"nodes": "n1", "allocated_nodes": [{"nodename": "n1"}]},
-        "submit_time": 100,
+        "start_time": 200,
     }
     assert Slurm(Cluster([old])).jobs_on("n1") == [Job(5, "alice", "RUNNING", (1,))]
 
