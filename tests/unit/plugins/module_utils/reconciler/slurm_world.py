@@ -122,7 +122,7 @@ class SlurmWorld:
             one = next((one for one in self.queue if one.id == number), None)
             if one and one.holder is None:
                 self.wrong.append(f"job {number} of a user was cancelled")
-            if one and one.holder and one.positions and self.now - one.holder.started < 1:
+            if one and one.holder and one.positions and 0 <= self.now - one.holder.started < 1:
                 self.wrong.append(f"holder {number} was cancelled while slurmd launched it")
         self.queue = [one for one in self.queue if one.id not in set(jobs)]
 
