@@ -14,6 +14,8 @@ JOBS = ("finish", "kill")
 SILENT = ("watch", "deactivate")
 # What Slurm does about a bad GPU: a job of the operator's holds it, or its node is drained.
 GPU_FENCES = ("hold", "drain")
+# What becomes of the job of Slurm that has a fatal GPU.
+FATAL_JOBS = ("leave", "signal", "requeue")
 REPAIRS = ("reset_gpu", "reboot")
 # Kinds of steps after which a node takes no job, or none for a GPU: of Mesos, and of Slurm.
 FENCES = ("deactivate", "guard", "drain_node")
@@ -35,6 +37,7 @@ class Policy:
     suspect_s: float = 900.0
     silent: str = "watch"
     gpu_fence: str = "hold"
+    fatal_job: str = "leave"
     breaker_share: float = 0.2
     breaker_count: int = 2
     breaker_window_s: float = 300.0
@@ -52,7 +55,8 @@ class Policy:
     def problems(self) -> list[str]:
         """What is wrong with it, each with the remedy."""
         found = []
-        for name, known in (("mode", MODES), ("jobs", JOBS), ("silent", SILENT), ("gpu_fence", GPU_FENCES)):
+        words = {"mode": MODES, "jobs": JOBS, "silent": SILENT, "gpu_fence": GPU_FENCES, "fatal_job": FATAL_JOBS}
+        for name, known in words.items():
             value = getattr(self, name)
             if value not in known:
                 found.append(f"{name} is {value!r}: give one of {', '.join(known)}")

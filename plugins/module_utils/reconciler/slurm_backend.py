@@ -61,6 +61,10 @@ class SlurmBackend:
             self.slurm.hold(host, **step.details)
         elif step.kind == "cancel":
             self.slurm.cancel(step.details["jobs"])
+        elif step.kind == "signal":
+            self.slurm.signal(step.details["jobs"], step.why)
+        elif step.kind == "requeue":
+            self.slurm.requeue(step.details["jobs"])
         elif step.kind == "drain_node":
             self.slurm.drain(host, slurm_plan.MARK + step.why)
         elif step.kind == "resume":

@@ -11,6 +11,8 @@ Slurm cannot drain one GPU. So a bad GPU is taken by a job of the operator's, th
     cancel       the holders that got another GPU end
     cancel       the GPU was well for a while, and its holder ends
 
+The job that has a fatal GPU is left, unless the policy has it signalled, or, inside the guard, queued again.
+
 A fault of the whole host, or of a GPU whose device file nobody knows, drains the node (`drain_node`, `resume`), and so
 does every fault where the policy says so.
 
@@ -34,7 +36,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes im
     Policy,
     Step,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Holder, Job
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import SIGNALLED, Holder, Job
 
 # Before the reason of a drain that is ours.
 MARK = "gpuops: "
@@ -176,16 +178,31 @@ def _gpus(memory: Memory, node: Node, policy: Policy, bad: Mapping[int, str], no
     if not not_waited:
         if there["guard"]:
             return _step("unguard", "what has the GPU is waited for", memory)
+        unaware = [job for position in open_ones for job in users.get(position, ()) if SIGNALLED not in job.note]
+        if unaware and policy.fatal_job == "signal":
+            rows = [{"id": job.id, "note": job.note} for job in unaware]
+            return _step("signal", why, memory, jobs=rows)
         text = "; ".join(f"{bad[position]}: taken when {_named(users.get(position, ()))}" for position in open_ones)
         return Decision(None, text)
     if not there["guard"] or there["guard"] - now < GUARD_LEFT_S:
         return _step("guard", why, memory)
+    if policy.fatal_job == "requeue" and not _refused(memory, "requeue"):
+        on_bad = {job.id: job for position in not_waited for job in users.get(position, ())}
+        again = [job.id for job in on_bad.values() if job.can_requeue and "COMPLETING" not in job.state]
+        if again:
+            return _step("requeue", why, memory, jobs=again)
+        if any("COMPLETING" in job.state for job in on_bad.values()):
+            return Decision(None, f"{why}; its job ends", soon=True)
     if any(position in there["used"] and not users.get(position) for position in not_waited):
         return Decision(None, f"{why}; it changes hands", soon=True)
     if there["silent"] or there["drained"]:
         return Decision(None, f"{why}; closed until its node takes jobs, and holders with it")
     waited = [one for holders in waiting.values() for one in holders]
     return _hold(memory, there, not_waited, waited, users, why, count)
+
+
+def _refused(memory: Memory, kind: str) -> bool:
+    return bool(memory["failed"]) and memory["failed"]["what"] == kind
 
 
 def _hold(

@@ -34,6 +34,8 @@ USER = "slurm"
 GRES_CONF = "/etc/slurm/gres.conf"
 # A guard whose maker is gone ends by itself after so many minutes.
 GUARD_MINUTES = 10
+# Begins what is noted of a job that was signalled.
+SIGNALLED = "gpuops: SIGTERM"
 REASON_AT_MOST = 300
 
 _NAME = re.compile(r"gpuops-hold-(\d{1,4}(?:-\d{1,4})*)")
@@ -53,12 +55,16 @@ class Job:
     """A job that has resources on a node, or a holder that waits for them.
 
     :ivar positions: of its GPUs on the node, in the order of gres.conf; None where slurmctld does not tell them.
+    :ivar can_requeue: whether slurmctld would queue it again: a batch job that its user lets.
+    :ivar note: what administrators noted of it.
     """
 
     id: int
     user: str
     state: str
     positions: tuple[int, ...] | None
+    can_requeue: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,14 @@ class Slurm:
             positions = _positions(row)
             if node in positions and row.get("partition") != PARTITION:
                 found.append(
-                    Job(_number(row, "job_id"), one_line(row.get("user_name"), 100), _state(row), positions[node])
+                    Job(
+                        _number(row, "job_id"),
+                        one_line(row.get("user_name"), 100),
+                        _state(row),
+                        positions[node],
+                        bool(row.get("requeue")) and bool(row.get("batch_flag")),
+                        one_line(row.get("admin_comment") or "", 1000),
+                    )
                 )
         return found
 
@@ -216,6 +229,18 @@ class Slurm:
         """End holders. One that is gone already is no fault."""
         for job in sorted(jobs):
             self._call(["scancel", f"--user={USER}", str(job)], tolerated="Invalid job id")
+
+    def signal(self, jobs: Iterable[Mapping[str, Any]], why: str) -> None:
+        """Send users' jobs a SIGTERM, which they may use for a checkpoint, and note it in them: rows of {id, note}."""
+        for row in jobs:
+            self._call(["scancel", "--full", "--signal=TERM", str(row["id"])], tolerated="Invalid job id")
+            note = one_line("; ".join(filter(None, [str(row["note"]), f"{SIGNALLED}: {why}"])), REASON_AT_MOST)
+            self._call(["scontrol", "update", f"jobid={row['id']}", f"admincomment={note}"], tolerated="Invalid job id")
+
+    def requeue(self, jobs: Iterable[int]) -> None:
+        """End users' jobs and queue them again."""
+        for job in sorted(jobs):
+            self._call(["scontrol", "requeue", str(job)], tolerated="Invalid job id")
 
     def drain(self, node: str, reason: str) -> None:
         """No new job on the node; those that run go on."""

@@ -16,7 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import C
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Node, Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm_backend import SlurmBackend
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Holder, Job
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import SIGNALLED, Holder, Job
 
 NODE = "n1"
 
@@ -33,6 +33,8 @@ class Queued:
     gpus: int
     holder: Holder | None = None
     positions: tuple[int, ...] | None = None
+    batch: bool = True
+    note: str = ""
 
 
 @dataclass
@@ -95,7 +97,9 @@ class SlurmWorld:
         ]
 
     def jobs_on(self, node: str) -> list[Job]:
-        return [Job(one.id, "alice", "RUNNING", one.positions) for one in self.users() if one.positions]
+        return [
+            Job(one.id, "alice", "RUNNING", one.positions, one.batch, one.note) for one in self.users() if one.positions
+        ]
 
     def guard(self, node: str) -> None:
         self.call("guard")
@@ -125,6 +129,20 @@ class SlurmWorld:
             if one and one.holder and one.positions and 0 <= self.now - one.holder.started < 1:
                 self.wrong.append(f"holder {number} was cancelled while slurmd launched it")
         self.queue = [one for one in self.queue if one.id not in set(jobs)]
+
+    def signal(self, jobs: Iterable[dict[str, Any]], why: str) -> None:
+        self.call("signal")
+        for row in jobs:
+            next(one for one in self.queue if one.id == row["id"]).note = f"{SIGNALLED}: {why}"
+
+    def requeue(self, jobs: Iterable[int]) -> None:
+        self.call("requeue")
+        for one in [one for one in self.queue if one.id in set(jobs)]:
+            if not one.batch:
+                raise CallFailed("Only batch jobs are accepted or processed")
+            if not self.known_bad() & set(one.positions or ()):
+                self.wrong.append(f"job {one.id} on well GPUs was queued again")
+            one.positions = None
 
     def drain(self, node: str, reason: str) -> None:
         self.call("drain")

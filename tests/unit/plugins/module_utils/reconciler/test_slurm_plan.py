@@ -8,8 +8,9 @@ import random
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.rows import node as read_row
-from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import FATAL_JOBS, Policy
 from tests.unit.plugins.module_utils.reconciler.slurm_world import NODE, Killed, SlurmWorld
 
 ACT = Policy(mode="act", settle_s=60.0)
@@ -117,6 +118,61 @@ def test_a_gpu_that_a_job_has_of_which_nothing_is_told_yet_is_waited_for() -> No
     one.nodes = lambda: {NODE: {**nodes, "used": [1], "free_cpus": 0}}  # type: ignore[method-assign]
     assert one.step() == "(fatal: GPU-1 (xid_79); it changes hands)"
     assert one.calls == ["guard"]
+
+
+def test_the_job_on_a_fatal_gpu_is_signalled_once_where_the_policy_says_so() -> None:
+    one = SlurmWorld(gpus=2, policy=Policy(mode="act", fatal_job="signal"))
+    on_bad, on_well = one.submit(1), one.submit(1)
+    one.schedule()
+    one.fault(0)
+    one.settle()
+    assert one.calls.count("signal") == 1
+    assert {job.id: job.note for job in one.users()} == {
+        on_bad: "gpuops: SIGTERM: fatal: GPU-0 (xid_79)",
+        on_well: "",
+    }
+    one.end(on_bad)
+    one.schedule()
+    assert one.held() == {0}
+
+
+def test_the_job_on_a_fatal_gpu_is_queued_again_where_the_policy_says_so_and_gets_another() -> None:
+    one = SlurmWorld(gpus=2, policy=Policy(mode="act", fatal_job="requeue"))
+    on_bad = one.submit(1)
+    one.schedule()
+    one.fault(0)
+    one.settle()
+    assert (one.held(), one.guards(), one.wrong) == ({0}, {}, [])
+    assert {job.id: job.positions for job in one.users()} == {on_bad: (1,)}
+
+
+def test_a_job_that_cannot_be_queued_again_is_left() -> None:
+    one = SlurmWorld(gpus=2, policy=Policy(mode="act", fatal_job="requeue"))
+    on_bad = one.submit(1)
+    one.users()[0].batch = False
+    one.schedule()
+    one.fault(0)
+    one.settle()
+    assert "requeue" not in one.calls
+    assert {job.id: job.positions for job in one.users()} == {on_bad: (0,)}
+    one.end(on_bad)
+    one.settle()
+    assert (one.held(), one.guards()) == ({0}, {})
+
+
+def test_a_requeue_that_slurm_refuses_leaves_the_job_and_closes_no_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = SlurmWorld(gpus=2, policy=Policy(mode="act", fatal_job="requeue"))
+    on_bad = one.submit(1)
+    one.schedule()
+
+    def refuse(jobs: object) -> None:
+        raise CallFailed("Requested operation is presently disabled")
+
+    monkeypatch.setattr(one, "requeue", refuse)
+    one.fault(0)
+    one.settle()
+    assert one.guards() == {}
+    assert {job.id: job.positions for job in one.users()} == {on_bad: (0,)}
 
 
 def test_a_second_gpu_that_fails_is_held_as_well() -> None:
@@ -230,7 +286,8 @@ def test_what_is_written_down_is_read_again() -> None:
 def test_whatever_happens_no_job_gets_a_fenced_gpu_and_none_is_ended(seed: int) -> None:
     chance = random.Random(seed)
     gpus = chance.choice([1, 2, 4, 8])
-    one = SlurmWorld(gpus=gpus, cores=gpus * chance.choice([1, 2]), policy=ACT)
+    policy = Policy(mode="act", settle_s=60.0, fatal_job=chance.choice(FATAL_JOBS))
+    one = SlurmWorld(gpus=gpus, cores=gpus * chance.choice([1, 2]), policy=policy)
     submitted: set[int] = set()
     for _number in range(60):
         event = chance.random()

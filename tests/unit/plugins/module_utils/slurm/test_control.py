@@ -185,3 +185,24 @@ def test_a_holder_that_is_gone_already_is_no_failure_and_another_reason_is() -> 
         Slurm(lambda *_words: (1, "", "scancel: error: Kill job error on job id 7: Access/permission denied")).cancel(
             [7]
         )
+
+
+def test_a_job_that_is_signalled_is_told_why_and_keeps_what_others_noted() -> None:
+    cluster = Cluster()
+    Slurm(cluster).signal([{"id": 7, "note": "see alice"}], "fatal: GPU-1 (xid_79)")
+    assert cluster.calls == [
+        ["--full", "--signal=TERM", "7"],
+        ["update", "jobid=7", "admincomment=see alice; gpuops: SIGTERM: fatal: GPU-1 (xid_79)"],
+    ]
+
+
+def test_only_a_batch_job_that_its_user_lets_can_be_queued_again() -> None:
+    jobs = [
+        job(1, "n1", "gpu:a100:1(IDX:0)", requeue=True, batch_flag=True),
+        job(2, "n1", "gpu:a100:1(IDX:1)", requeue=True, batch_flag=False),
+        job(3, "n1", "gpu:a100:1(IDX:2)", requeue=False, batch_flag=True),
+    ]
+    cluster = Cluster(jobs)
+    assert [one.can_requeue for one in Slurm(cluster).jobs_on("n1")] == [True, False, False]
+    Slurm(cluster).requeue([1])
+    assert cluster.calls[-1] == ["requeue", "1"]
