@@ -69,6 +69,7 @@ class Driver:
         for host in self.apart:
             self.memories[host] = reconcile_memory.empty(host)
         self.verdicts: dict[str, Published] = {}
+        self._looked_at: dict[str, Published] = {}
         self.nodes: dict[str, Node] = {}
         self._unsent = set(self.memories) - set(self.apart)
         self.told: dict[str, str] = {}
@@ -81,6 +82,7 @@ class Driver:
     def look(self) -> None:
         """Take in what was published, and ask the scheduler what it has. Raises CallFailed."""
         self.news(self)
+        self._looked_at = dict(self.verdicts)
         self._send_again()
         verdicts = {host: self._verdict(host) for host in self.verdicts}
         usable = {host: verdict for host, (verdict, _problem) in verdicts.items() if verdict is not None}
@@ -107,18 +109,21 @@ class Driver:
     # What is done.
 
     def turn(self, hosts: set[str] | None = None) -> None:
-        """All nodes, or these first to last, each as far as it goes. Raises CallFailed, or what the store raises."""
+        """All nodes, or these, each as far as it goes: one look at all, a step of each node, the next look.
+
+        Raises CallFailed, or what the store raises.
+        """
         self.look()
         self._observe()
         todo = sorted(self.nodes if hosts is None else hosts & set(self.nodes))
         # A node that may get a task comes before those that are out.
         todo.sort(key=lambda host: (self.nodes[host].agent or {}).get("state") != "active")
-        for host in todo:
-            for _number in range(STEPS_IN_A_ROW):
-                if self.stop() or not self._go(host):
-                    break
-                self.look()
-                self._observe()
+        for _number in range(STEPS_IN_A_ROW):
+            todo = [host for host in todo if not self.stop() and self._go(host)]
+            if not todo:
+                return
+            self.look()
+            self._observe()
 
     def _observe(self) -> None:
         now = self.clock()
@@ -169,6 +174,10 @@ class Driver:
 
     def _go(self, host: str) -> bool:
         """One step of a node; whether there may be another."""
+        self.news(self)
+        if self.verdicts.get(host) is not self._looked_at.get(host):
+            # It published while others had their steps, so it is looked at again first.
+            return True
         node, memory, now = self.nodes[host], self.memories[host], self.clock()
         decision = self.backend.decide(memory, node, self.policy, self.held, now)
         step = decision.step
