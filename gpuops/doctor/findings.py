@@ -11,6 +11,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems import problems_of
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import text as line_of
@@ -30,6 +31,7 @@ CAUSES = {
     "gpu_fatal": (31, "a GPU or the host is judged fatal"),
     "gpu_degraded": (32, "a GPU or the host is judged degraded"),
     "agent": (33, "the agent is not at work"),
+    "slurm": (34, "Slurm does not use it as it should"),
     "unit": (40, "a unit of systemd failed"),
     "left_over": (41, "an earlier run left something to be done"),
     "last_run": (50, "the last run failed there, and nothing is found now"),
@@ -99,7 +101,9 @@ class Reader:
         if not isinstance(event, events.HostResult) or event.host != self.host:
             return
         result, action = event.result, event.task.action
-        if event.outcome == progress.UNREACHABLE:
+        if action == "slurm_cluster_info":
+            self._slurm(event)
+        elif event.outcome == progress.UNREACHABLE:
             self._add(self._access(result, progress.UNREACHABLE))
         elif action == "gpu_preflight_info":
             self._preflight(result, event.outcome == progress.FAILED)
@@ -213,6 +217,19 @@ class Reader:
                     "see `journalctl -u baremetal-gpu-agent` there, then `systemctl restart baremetal-gpu-agent`",
                 )
             )
+
+    def _slurm(self, event: events.HostResult) -> None:
+        """What Slurm says of the host, or why the host cannot ask it."""
+        if event.outcome == progress.UNREACHABLE:
+            # Where its controller is not reached, nothing is known that way.
+            if not event.delegated_to:
+                self._add(self._access(event.result, progress.UNREACHABLE))
+            return
+        if "nodes" in event.result:
+            self.checked.append("Slurm")
+        for problem in problems_of(event.result):
+            text = problem.cause if problem.subject == self.host else f"{problem.subject}: {problem.cause}"
+            self._add(Finding("slurm", text, problem.evidence or problem.code, problem.remedy))
 
     def _left_over(self, output: str) -> None:
         self.checked.append("records of earlier runs")

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases import mesos as mesos_leases
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases import slurm as slurm_leases
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import Lease
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems import problems_of
@@ -26,7 +29,12 @@ EXIT = {OK: 0, NO_GPU: 0, DEGRADED: 1, FATAL: 2, UNKNOWN: 3, UNREACHABLE: 3}
 _WORST = (FATAL, UNREACHABLE, UNKNOWN, DEGRADED, OK, NO_GPU)
 
 NODES = "gpu_cluster"
-STORAGE, ZOOKEEPER, MESOS = "ceph_mons", "zookeeper", "mesos_masters"
+STORAGE, ZOOKEEPER, MESOS, SLURM = "ceph_mons", "zookeeper", "mesos_masters", "slurm_controllers"
+# Of a job on a host. More than that no host has.
+GPUS_AT_MOST = 64
+JOB_TEXTS = ("id", "name", "user", "account", "partition", "qos", "state", "waits", "reason", "waits_for")
+JOB = (*JOB_TEXTS, "cpus", "gpus", "submitted", "started", "ends")
+NODE_SIZES = ("gpus", "gpus_used", "cpus", "free_cpus", "memory_mib", "free_memory_mib")
 
 
 class Reader:
@@ -72,6 +80,7 @@ class Reader:
             "storage": _part("storage", self._storage),
             "zookeeper": _part("zookeeper", self._zookeeper),
             "mesos": _part("mesos", self._mesos),
+            "slurm": _part("slurm", lambda: self._slurm(nodes)),
         }
         states = [node["state"] for node in nodes] + [part["state"] for part in parts.values() if part is not None]
         down = [f"{node['name']} ({node['state']})" for node in nodes if node["state"] in (UNREACHABLE, UNKNOWN)]
@@ -83,6 +92,7 @@ class Reader:
             "not_seen": down,
             "nodes": nodes,
             **parts,
+            "leases": self._leases(nodes),
         }
 
     def _contained(self, name: str) -> dict[str, Any]:
@@ -264,6 +274,135 @@ class Reader:
             "problem": None,
         }
 
+    def _slurm(self, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+        result, problem = self._part_result(SLURM, "slurm_cluster_info", "nodes")
+        if result is None:
+            return problem and {"state": UNREACHABLE, **_NOTHING["slurm"], "problems": [], "problem": problem}
+        listed, partitions = rows(result["nodes"]), rows(result.get("partitions"))
+        working = [row for row in listed if row.get("in_service") is True]
+        closed = any(row.get("drained") for row in working) or any(row.get("state") != "UP" for row in partitions)
+        jobs = _jobs(result)
+        return {
+            "state": FATAL if not working else DEGRADED if closed or len(working) < len(listed) else OK,
+            "nodes": [_slurm_node(row) for row in listed],
+            "partitions": [
+                {
+                    **{key: line(row.get(key)) or None for key in ("name", "state", "max_time")},
+                    "default": row.get("default") is True,
+                    "nodes": _whole(row.get("nodes")) or 0,
+                }
+                for row in partitions
+            ],
+            "jobs": [
+                {key: job[key] for key in JOB} | {"hosts": [node["name"] for node in job["nodes"]]}
+                for job in jobs
+                if not job["holder"]
+            ],
+            "waiting_total": _whole(result.get("waiting_total")) or 0,
+            "held": [held for job in jobs if job["holder"] for held in self._held(job, nodes)],
+            "problems": [
+                {"cause": f"{problem.subject}: {problem.sentence(stop='')}", "remedy": problem.remedy}
+                for problem in problems_of(result)
+            ],
+            "problem": None,
+        }
+
+    def _held(self, job: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The GPUs that a holder keeps out of service, and the code of what is wrong with each."""
+        found, uuids = [], self._uuids()
+        for node in job["nodes"]:
+            for uuid in slurm_leases.gpus(node, uuids):
+                gpu = _gpu_of(nodes, node["name"], uuid)
+                reasons = sorted(gpu["reasons"], key=lambda row: row["verdict"] != FATAL) if gpu else []
+                found.append(
+                    {
+                        "host": node["name"],
+                        "index": gpu["index"] if gpu else None,
+                        "uuid": uuid,
+                        "job": job["id"],
+                        "code": reasons[0]["code"] if reasons else None,
+                    }
+                )
+        return found
+
+    def _uuids(self) -> dict[str, dict[int, str]]:
+        """Host -> minor -> UUID, of the hosts that have told it."""
+        found = {}
+        for host, result in self._nodes.items():
+            facts = mapping(mapping(mapping(result).get("ansible_facts")).get("gpu"))
+            pairs = [(_whole(gpu.get("minor")), line(gpu.get("uuid"))) for gpu in rows(facts.get("devices"))]
+            found[host] = {minor: uuid for minor, uuid in pairs if minor is not None and uuid}
+        return found
+
+    def _leases(self, nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Who has which GPU, as the schedulers tell it; what cannot be read is nobody's."""
+        found: list[Lease] = []
+        slurm, mesos = self._results.get("slurm_cluster_info", {}), self._results.get("mesos_state_info", {})
+        found += slurm_leases.leases(_jobs(slurm), self._uuids())
+        hosts = {line(row.get("id")): line(row.get("hostname")) for row in rows(mesos.get("agents"))}
+        found += mesos_leases.leases([_task(row) for row in rows(mesos.get("tasks"))], hosts)
+        return [_lease(lease, nodes) for lease in sorted(found, key=lambda lease: (lease.host, lease.job))]
+
+
+def _jobs(result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The jobs of slurm_cluster_info, in which everything is what it should be, or None."""
+    return [
+        {
+            **{key: line(row.get(key)) for key in ("id", "name", "user")},
+            **{key: line(row.get(key)) or None for key in ("account", "partition", "qos", "state")},
+            **{key: line(row.get(key)) or None for key in ("reason", "waits_for")},
+            **{key: _whole(row.get(key)) or 0 for key in ("cpus", "gpus")},
+            **{key: number(row.get(key)) for key in ("submitted", "started", "ends")},
+            **{key: row.get(key) is True for key in ("waits", "holder")},
+            "nodes": [{"name": line(node.get("name")), "minors": _minors(node)} for node in rows(row.get("nodes"))],
+        }
+        for row in rows(result.get("jobs"))
+        if line(row.get("id"))
+    ]
+
+
+def _minors(node: Mapping[str, Any]) -> list[int | None]:
+    told = node.get("minors")
+    return [_whole(minor) for minor in told[:GPUS_AT_MOST]] if isinstance(told, list) else []
+
+
+def _task(row: Mapping[str, Any]) -> dict[str, Any]:
+    gpus = min(_gpus(row, "resources"), GPUS_AT_MOST)
+    return {**{key: line(row.get(key)) for key in ("id", "name", "agent_id")}, "resources": {"gpus": gpus}}
+
+
+def _slurm_node(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{key: line(row.get(key)) or None for key in ("name", "state", "reason", "reason_by")},
+        **{key: row.get(key) is True for key in ("in_service", "drained")},
+        **{key: _whole(row.get(key)) or 0 for key in NODE_SIZES},
+        "partitions": texts(row.get("partitions")),
+    }
+
+
+def _gpu_of(nodes: Iterable[Mapping[str, Any]], host: str, uuid: str | None) -> Mapping[str, Any] | None:
+    found = (gpu for node in nodes if node["name"] == host for gpu in node["gpus"] if gpu["uuid"] == uuid)
+    return next(found, None) if uuid else None
+
+
+def _lease(lease: Lease, nodes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    gpus = [_gpu_of(nodes, lease.host, uuid) for uuid in lease.gpus]
+    counts = [gpu["processes"] if gpu else None for gpu in gpus]
+    known = [count for count in counts if count is not None]
+    return {
+        "scheduler": lease.scheduler,
+        "job": lease.job,
+        "name": lease.name,
+        "user": lease.user,
+        "host": lease.host,
+        "gpus": [
+            {"uuid": uuid, "index": gpu["index"] if gpu else None} for uuid, gpu in zip(lease.gpus, gpus, strict=True)
+        ],
+        "started": lease.started,
+        "expected_end": lease.expected_end,
+        "processes": sum(known) if len(known) == len(counts) else None,
+    }
+
 
 def _problems(result: Mapping[str, Any]) -> list[dict[str, str]]:
     return [{"cause": problem.cause, "remedy": problem.remedy} for problem in problems_of(result)]
@@ -290,6 +429,7 @@ _NOTHING: dict[str, dict[str, Any]] = {
     "storage": {"health": None, "checks": [], "monitors": [], "osds": None, "capacity": None, "homes": []},
     "zookeeper": {"quorum": None, "leader": None, "servers": []},
     "mesos": {"leader": None, "agents": [], "tasks": []},
+    "slurm": {"nodes": [], "partitions": [], "jobs": [], "waiting_total": 0, "held": []},
 }
 
 

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from gpuops.status.document import DEGRADED, FATAL, NO_GPU, OK, UNKNOWN, UNREACHABLE
 
+# The longest cell of a table that is not its last column, and the jobs that wait and are shown.
+CELL_AT_MOST = 20
+WAITING_SHOWN = 20
 STYLES = {OK: "good", NO_GPU: "faint", DEGRADED: "changed", FATAL: "bad", UNKNOWN: "changed", UNREACHABLE: "bad"}
 
 
@@ -29,13 +32,15 @@ def lines(document: Mapping[str, Any], width: int) -> list[Line]:
     """The state in words."""
     out = _node_lines(document["nodes"], width)
     tasks = (document["mesos"] or {}).get("tasks") or []
-    for name in ("storage", "zookeeper", "mesos"):
+    for name in ("storage", "zookeeper", "mesos", "slurm"):
         part = document[name]
         if part is not None:
             out.append([("plain", "")])
             out += _PARTS[name](part, width)
-    if tasks:
-        out += [_task_line(task) for task in tasks]
+        if name == "mesos":
+            out += [_task_line(task) for task in tasks]
+    if document["leases"]:
+        out += [[("plain", "")], *_lease_lines(document["leases"], document["time"], width)]
     out += [[("plain", "")], _total(document)]
     return out
 
@@ -163,7 +168,107 @@ def _task_line(task: Mapping[str, Any]) -> Line:
     ]
 
 
-_PARTS = {"storage": _storage_lines, "zookeeper": _zookeeper_lines, "mesos": _mesos_lines}
+def _slurm_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+    nodes, jobs, held = part["nodes"], part["jobs"], part["held"]
+    waiting = [job for job in jobs if job["waits"]]
+    text = ""
+    if nodes:
+        working = sum(1 for row in nodes if row["in_service"] and not row["drained"])
+        # Holders have their GPUs as jobs have theirs.
+        used = max(sum(row["gpus_used"] for row in nodes) - len(held), 0)
+        text = f": {working} of {len(nodes)} nodes take jobs, {used} of {sum(row['gpus'] for row in nodes)} GPUs in use"
+        text += f", {len(held)} held" if held else ""
+        running = len(jobs) - len(waiting)
+        text += f"; {running} {'job runs' if running == 1 else 'jobs run'}, {part['waiting_total']} wait"
+    out = [_head("slurm", part, text)]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    for row in part["partitions"]:
+        default = " (default)" if row["default"] else ""
+        limit = "" if row["max_time"] in (None, "UNLIMITED") else f", {row['max_time']} at most"
+        nodes_of = "1 node" if row["nodes"] == 1 else f"{row['nodes']} nodes"
+        style = "plain" if row["state"] == "UP" else "changed"
+        out.append([("faint", "    partition "), (style, f"{row['name']}{default}: {row['state']}, {nodes_of}{limit}")])
+    for row in held:
+        out.append([("changed", f"    {row['host']} GPU {_index(row)} held: out of service{_code(row)}")])
+    out += _problems(part["problems"], None, width)
+    if waiting:
+        out += _waiting_lines(waiting, part["waiting_total"], width)
+    return out
+
+
+def _index(gpu: Mapping[str, Any]) -> str:
+    return "?" if gpu["index"] is None else str(gpu["index"])
+
+
+def _code(held: Mapping[str, Any]) -> str:
+    return f", {held['code']}" if held["code"] else ""
+
+
+def _waiting_lines(waiting: list[Mapping[str, Any]], total: int, width: int) -> list[Line]:
+    rows = [
+        (job["id"], job["user"], job["partition"] or "-", str(job["gpus"]), f"{job['waits_for']} ({job['reason']})")
+        for job in waiting[:WAITING_SHOWN]
+    ]
+    out = _table(("WAITS", "USER", "PARTITION", "GPUS", "WHY"), rows, width)
+    more = total - len(rows)
+    return [*out, [("faint", f"    and {more} more")]] if more > 0 else out
+
+
+def _lease_lines(leases: Iterable[Mapping[str, Any]], now: float, width: int) -> list[Line]:
+    rows = [
+        (
+            lease["host"],
+            _lease_gpus(lease["gpus"]),
+            lease["user"] or "-",
+            lease["job"],
+            _when(lease["started"], now),
+            _when(lease["expected_end"], now),
+            lease["name"] + (" (no process on its GPUs)" if lease["processes"] == 0 else ""),
+        )
+        for lease in leases
+    ]
+    return _table(("HOST", "GPUS", "USER", "JOB", "SINCE", "UNTIL", "NAME"), rows, width, indent="")
+
+
+def _lease_gpus(gpus: Iterable[Mapping[str, Any]]) -> str:
+    """The indices, with a question mark for each that is not known."""
+    rows = list(gpus)
+    if all(gpu["index"] is None for gpu in rows):
+        return f"{len(rows)} of ?"
+    return ",".join(sorted(map(_index, rows), key=lambda word: (not word.isdigit(), len(word), word)))
+
+
+def _when(seconds: float | None, now: float) -> str:
+    """A moment in the local time; the day is left out where it is today."""
+    if seconds is None:
+        return "-"
+    try:
+        then, today = time.localtime(seconds), time.localtime(now)
+    except (OverflowError, ValueError, OSError):
+        return "?"
+    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def _cut(cell: str) -> str:
+    return cell if len(cell) <= CELL_AT_MOST else f"{cell[: CELL_AT_MOST - 1]}…"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, indent: str = "    ") -> list[Line]:
+    """Columns beside each other. The last one is wrapped within the width, the others are cut where they are long."""
+    cells = [[_cut(cell) for cell in row[:-1]] for row in rows]
+    widths = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(head[:-1])]
+
+    def start(row: Sequence[str]) -> str:
+        return indent + "".join(f"{cell:<{size}}  " for cell, size in zip(row, widths, strict=False))
+
+    out: list[Line] = [[("faint", start(head) + head[-1])]]
+    for row, told in zip(cells, rows, strict=True):
+        for (_style, before), last in progress_text.wrapped(start(row), told[-1], width):
+            out.append([("plain", before), last])
+    return out
+
+
+_PARTS = {"storage": _storage_lines, "zookeeper": _zookeeper_lines, "mesos": _mesos_lines, "slurm": _slurm_lines}
 
 
 def _total(document: Mapping[str, Any]) -> Line:

@@ -26,7 +26,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import C
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import queue, state
 
 PARTITION = "gpuops"
 # Debian's packages make it, with the same uid everywhere. slurmctld runs as it.
@@ -37,6 +37,7 @@ GUARD_MINUTES = 10
 # Begins what is noted of a job that was signalled.
 SIGNALLED = "gpuops: SIGTERM"
 REASON_AT_MOST = 300
+WAITING_AT_MOST = 500
 
 _NAME = re.compile(r"gpuops-hold-(\d{1,4}(?:-\d{1,4})*)")
 _AFTER = re.compile(r"after=((?:\d{1,10}(?:,\d{1,10})*)?)")
@@ -141,13 +142,13 @@ class Slurm:
         )
         found = []
         for row in rows:
-            positions = _positions(row)
+            positions = queue.positions(row)
             if node in positions and row.get("partition") != PARTITION:
                 found.append(
                     Job(
-                        _number(row, "job_id"),
+                        queue.number(row, "job_id"),
                         one_line(row.get("user_name"), 100),
-                        _state(row),
+                        queue.words(row),
                         positions[node],
                         bool(row.get("requeue")) and bool(row.get("batch_flag")),
                         one_line(row.get("admin_comment") or "", 1000),
@@ -155,9 +156,33 @@ class Slurm:
                 )
         return found
 
-    def _jobs(self, argv: Sequence[str]) -> list[dict[str, Any]]:
+    def partitions(self) -> dict[str, dict[str, Any]]:
+        """The partitions by name; see `state.parse_partition`."""
+        lines = self._call(["scontrol", "--all", "-o", "show", "partition"]).splitlines()
+        return {row["name"]: row for row in map(state.parse_partition, lines) if row}
+
+    def jobs(self) -> list[queue.QueuedJob]:
+        """Jobs that have resources, holders among them."""
+        argv = ["squeue", "--json", "--all", "--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING"]
+        return queue.jobs(self._jobs(argv))
+
+    def waiting(self, at_most: int = WAITING_AT_MOST) -> tuple[list[queue.QueuedJob], int]:
+        """Jobs that wait, the next of each partition first, and how many wait: one in JSON has some ten kilobytes."""
+        told = self._call(["squeue", "--noheader", "--all", "--states=PENDING", "--format=%A"])
+        ids = [int(word) for word in told.split() if word.isdigit()]
+        if not ids:
+            return [], 0
+        wanted = ids[:at_most]
+        argv = ["squeue", "--json", "--all", "--states=PENDING", f"--jobs={','.join(map(str, wanted))}"]
+        found = {one.number: one for one in queue.jobs(self._jobs(argv, tolerated="Invalid job id"))}
+        return [found[one] for one in wanted if one in found and found[one].waits], len(ids)
+
+    def _jobs(self, argv: Sequence[str], tolerated: str | None = None) -> list[dict[str, Any]]:
+        told = self._call(argv, tolerated=tolerated)
+        if tolerated and not told:
+            return []
         try:
-            rows = list(json.loads(self._call(argv))["jobs"])
+            rows = list(json.loads(told)["jobs"])
         except (ValueError, KeyError, TypeError, RecursionError) as why:
             raise CallFailed(f"squeue's answer cannot be read: {type(why).__name__} {one_line(why, 200)}") from why
         return [row for row in rows if isinstance(row, dict)]
@@ -265,58 +290,20 @@ def _seconds(text: str) -> float:
         return 0.0
 
 
-def _state(row: Mapping[str, Any]) -> str:
-    """The state, with the flags of a job that ends. 22.05 has one word, later releases a list."""
-    told = row.get("job_state")
-    return " ".join(map(str, told)) if isinstance(told, list) else str(told)
-
-
-def _number(row: Mapping[str, Any], key: str) -> int:
-    """A number, which later releases write as {set, infinite, number}."""
-    told = row.get(key)
-    if isinstance(told, dict):
-        told = told.get("number")
-    return int(told) if isinstance(told, (int, float)) else 0
-
-
-def _positions(row: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
-    """Node -> positions of the job's GPUs there."""
-    resources = row.get("job_resources") or {}
-    nodes = resources.get("nodes")
-    # 22.05 has a list of {nodename}, later releases {allocation: [{name}]}.
-    listed = (nodes.get("allocation") if isinstance(nodes, dict) else None) or resources.get("allocated_nodes") or []
-    if isinstance(listed, dict):
-        listed = list(listed.values())
-    names = [str(one.get("name") or one.get("nodename")) for one in listed if isinstance(one, dict)]
-    details = row.get("gres_detail") or []
-    if not details:
-        return dict.fromkeys(names, ())
-    if len(details) != len(names):
-        return dict.fromkeys(names)
-    return {name: _indices(str(detail)) for name, detail in zip(names, details)}
-
-
-def _indices(detail: str) -> tuple[int, ...] | None:
-    gpus = [one for one in re.split(r",(?=[a-z])", detail) if one.startswith("gpu")]
-    found = [index for one in gpus for index in state.positions(one)]
-    # One whose positions are not told may have any.
-    return tuple(sorted(found)) if found or not gpus else None
-
-
 def _holder(row: Mapping[str, Any]) -> Holder | None:
     name = _NAME.fullmatch(str(row.get("name")))
     if name is None or row.get("user_name") != USER or row.get("partition") != PARTITION:
         return None
-    words = set(_state(row).split())
+    words = set(queue.words(row).split())
     # One that ends has its GPU for a moment, which nobody is told to have then.
     if "COMPLETING" in words or not words & {"PENDING", "RUNNING", "CONFIGURING", "SUSPENDED"}:
         return None
     after = _AFTER.fullmatch(str(row.get("comment")))
-    positions = _positions(row)
+    positions = queue.positions(row)
     place = next(iter(positions.values()), None)
     node = next(iter(positions), None) or str(row.get("required_nodes") or "")
     return Holder(
-        _number(row, "job_id"),
+        queue.number(row, "job_id"),
         node,
         "PENDING" if "PENDING" in words else "RUNNING",
         tuple(map(int, name[1].split("-"))),
@@ -324,5 +311,5 @@ def _holder(row: Mapping[str, Any]) -> Holder | None:
         tuple(map(int, after[1].split(","))) if after and after[1] else (),
         bool(row.get("dependency")),
         bool(row.get("resv_name")),
-        0.0 if "PENDING" in words else float(_number(row, "start_time")),
+        0.0 if "PENDING" in words else float(queue.number(row, "start_time")),
     )

@@ -35,6 +35,17 @@ def positions(text: str) -> list[int]:
     return found
 
 
+def gpus(text: str) -> list[str]:
+    """The GPUs among generic resources, each type by itself, such as gpu:a100:2(S:0-1)."""
+    return [one for one in re.split(r",(?=[a-z])", text) if one.startswith("gpu")]
+
+
+def count(text: str) -> int:
+    """How many GPUs are in generic resources such as gpu:a100:2(IDX:0-1),gpu:t4:1."""
+    counts = (re.match(r"gpu(?::[^:(]*[^:(0-9][^:(]*)?(?::(\d{1,6}))?(?:\(|$)", one) for one in gpus(text))
+    return sum(int(one[1] or 1) for one in counts if one)
+
+
 def parse(line: str) -> dict[str, Any] | None:
     """A node from its line of `scontrol -o show node`; None where the line tells of none."""
     name = re.match(r"NodeName=(\S+)", line)
@@ -44,7 +55,9 @@ def parse(line: str) -> dict[str, Any] | None:
     resources = re.search(r" Gres=(\S+)", line)
     used = re.search(r" GresUsed=(\S+)", line)
     cores = re.search(r" CPUAlloc=(\d{1,6}) .*?CPUTot=(\d{1,6}) ", line)
-    reason = re.search(r" Reason=(.*?)(?: \[[^\]]*\])?\s*$", line)
+    reason = re.search(r" Reason=(.*?)(?: \[([^@\]\s]*)@([0-9T:-]+)\])?\s*$", line)
+    memory = re.search(r" RealMemory=(\d{1,12}) AllocMem=(\d{1,12})", line)
+    partitions = re.search(r" Partitions=(\S+)", line)
     words = set(re.split(r"[+*~#!%^-]+", state[1])) - {""}
     # A star stands behind the state of a node that does not answer.
     silent = "*" in state[1] or bool(words & NOT_IN_SERVICE)
@@ -53,12 +66,38 @@ def parse(line: str) -> dict[str, Any] | None:
         "state": state[1],
         "gres": gres(resources[1]) if resources else "",
         "used": positions(used[1]) if used else [],
+        "gpus": count(resources[1]) if resources else 0,
+        "gpus_used": count(used[1]) if used else 0,
         "free_cpus": int(cores[2]) - int(cores[1]) if cores else 0,
+        "cpus": int(cores[2]) if cores else 0,
+        "memory_mib": int(memory[1]) if memory else 0,
+        "free_memory_mib": max(int(memory[1]) - int(memory[2]), 0) if memory else 0,
+        "partitions": partitions[1].split(",") if partitions else [],
         "reason": reason[1] if reason else "",
+        "reason_by": (reason[2] if reason else None) or "",
+        "reason_since": (reason[3] if reason else None) or "",
         "busy": bool(words & BUSY),
         "drained": "DRAIN" in words or bool(words & {"DRAINED", "DRAINING"}),
         "silent": silent,
         "in_service": bool(words & IN_SERVICE) and not silent,
+    }
+
+
+def parse_partition(line: str) -> dict[str, Any] | None:
+    """A partition from its line of `scontrol -o show partition`; None where the line tells of none."""
+    name = re.match(r"PartitionName=(\S+)", line)
+    state = re.search(r" State=(\S+)", line)
+    if name is None or state is None:
+        return None
+    total = re.search(r" TotalNodes=(\d{1,6})", line)
+    limit = re.search(r" MaxTime=(\S+)", line)
+    return {
+        "name": name[1],
+        "state": state[1],
+        "default": " Default=YES" in line,
+        "hidden": " Hidden=YES" in line,
+        "nodes": int(total[1]) if total else 0,
+        "max_time": limit[1] if limit else "",
     }
 
 
@@ -86,7 +125,15 @@ def configured(path: str) -> dict[str, dict[str, Any]]:
                 "gres": resources[1] if resources else "",
                 "used": [],
                 "free_cpus": 0,
+                "gpus": count(resources[1]) if resources else 0,
+                "gpus_used": 0,
+                "cpus": 0,
+                "memory_mib": 0,
+                "free_memory_mib": 0,
+                "partitions": [],
                 "reason": "slurmctld does not answer",
+                "reason_by": "",
+                "reason_since": "",
                 "busy": True,
                 "drained": False,
                 "silent": True,
