@@ -8,11 +8,15 @@ run in order on one lab, after those of test_site.py; by themselves they install
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.site.plays import INVENTORY, Play, lab, run_playbook, services, ssh
+from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, services, ssh, until
 
 pytestmark = pytest.mark.lab
 
@@ -36,6 +40,13 @@ class Cluster:
         machines = {"slurm_nodes": node, **dict.fromkeys(HEAD_GROUPS, controller)}
         groups = {name: {"hosts": {machine: {}}} for name, machine in machines.items()}
         (base / "slurm.yml").write_text(json.dumps(groups))
+        # The same two as one site, which gpuops wants.
+        self.inventory = base / "site"
+        self.inventory.mkdir()
+        for path in INVENTORY.iterdir():
+            if not path.name.startswith("."):
+                (self.inventory / path.name).symlink_to(path)
+        (self.inventory / "slurm.yml").symlink_to(base / "slurm.yml")
         self._options = f"-i {INVENTORY} -i {base / 'slurm.yml'}"
         self._variables = {"slurm_common_secrets_path": str(base / ".secrets" / "slurm.json")}
 
@@ -46,6 +57,29 @@ class Cluster:
             extra_vars=self._variables,
             options=f"{self._options} {options}",
         )
+
+    def gpuops(self, *words: str) -> str:
+        """What `gpuops` prints about the site."""
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuops", *words[:1], "-i", str(self.inventory), *words[1:]],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.stdout, done.stderr
+        return done.stdout
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.gpuops("status", "--json", "--limit", ",".join(self.machines)))
+        return found
+
+    def doctor(self, host: str) -> list[dict[str, str]]:
+        """What the doctor says of Slurm."""
+        found = json.loads(self.gpuops("doctor", "--json", host))
+        return [row for row in found["findings"] if row["cause"] == "slurm"]
 
     def converge(self) -> Play:
         play = self.run()
@@ -138,3 +172,60 @@ def test_a_wrong_key_of_munge_is_replaced(cluster: Cluster) -> None:
     )
     assert NODE in cluster.converge().changed_tasks
     assert job("hostname").strip() == NODE
+
+
+def submit(*options: str) -> str:
+    """A job that ends when it is cancelled: its number."""
+    words = " ".join(options)
+    return ssh(CONTROLLER, f"sbatch --parsable {words} --mem=50 --output=/dev/null --wrap 'sleep 3600'").strip()
+
+
+def test_status_tells_who_has_which_gpu_since_when_and_why_a_job_waits(cluster: Cluster) -> None:
+    number = submit("--gres=gpu:1", "--time=2:00:00", "--job-name=train")
+    try:
+        until(lambda: ssh(CONTROLLER, f"squeue -h -j {number} -o %T").strip() == "RUNNING", 60, cluster.status)
+        wants_both = submit("--gres=gpu:2", "--job-name=both")
+        uuid = re.findall(r"GPU-[0-9a-f-]+", job("nvidia-smi -L", f"--jobid={number}", "--overlap"))
+        since = int(ssh(CONTROLLER, f"date +%s --date=$(squeue -h -j {number} -o %S)"))
+        # Slurm looks for a place for it a moment later, and has a reason then.
+        until(lambda: "Resources" in ssh(CONTROLLER, f"squeue -h -j {wants_both} -o %r"), 60, cluster.status)
+        found = cluster.status()
+        (lease,) = found["leases"]
+        assert (lease["scheduler"], lease["job"], lease["name"], lease["host"]) == ("slurm", number, "train", NODE)
+        assert lease["user"] == ssh(CONTROLLER, "id -un").strip()
+        assert [gpu["uuid"] for gpu in lease["gpus"]] == uuid
+        assert lease["started"] == since
+        assert lease["expected_end"] == since + 2 * 3600
+        jobs = {row["id"]: row for row in found["slurm"]["jobs"]}
+        assert jobs[number]["hosts"] == [NODE]
+        assert (jobs[wants_both]["waits"], jobs[wants_both]["gpus"]) == (True, 2)
+        assert jobs[wants_both]["waits_for"] == "no node has enough free for it"
+        text = cluster.gpuops("status", "--limit", ",".join(MACHINES))
+        assert re.search(rf"^{NODE} +0 +\S+ +{number} +.* train", text, re.MULTILINE)
+        assert re.search(rf"^ +{wants_both} .*no node has enough free for it \(Resources\)", text, re.MULTILINE)
+    finally:
+        ssh(CONTROLLER, "scancel --user=$(id -un)")
+
+
+def test_status_and_doctor_tell_why_a_node_was_drained(cluster: Cluster) -> None:
+    assert cluster.doctor(NODE) == []
+    ssh(CONTROLLER, f"sudo scontrol update nodename={NODE} state=drain reason='the fan of slot 3'")
+    try:
+        (finding,) = cluster.doctor(NODE)
+        assert re.search("drained by root since .*: the fan of slot 3", finding["text"])
+        assert f"scontrol update nodename={NODE} state=resume" in finding["remedy"]
+        slurm = cluster.status()["slurm"]
+        assert slurm["state"] == "degraded"
+        assert "the fan of slot 3" in slurm["problems"][0]["cause"]
+    finally:
+        ssh(CONTROLLER, f"sudo scontrol update nodename={NODE} state=resume")
+
+
+def test_doctor_tells_of_a_node_without_munge(cluster: Cluster) -> None:
+    ssh(NODE, "sudo systemctl stop munge")
+    try:
+        causes = [row["text"] for row in cluster.doctor(NODE)]
+        assert any("munge does not run here" in cause for cause in causes), causes
+    finally:
+        ssh(NODE, "sudo systemctl start munge")
+        ssh(NODE, "sudo systemctl restart slurmd")

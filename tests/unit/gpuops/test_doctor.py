@@ -187,3 +187,50 @@ def test_a_name_that_is_no_single_host(bench, host):
     assert done.returncode == 64
     assert host in done.stderr
     assert "Traceback" not in done.stderr
+
+
+SLURM = "baremetal.gpu.slurm_cluster_info"
+DRAINED = {
+    "code": "drained",
+    "subject": "g1",
+    "cause": "it was drained by alice: the fan of slot 3",
+    "evidence": "IDLE+DRAIN: the fan of slot 3",
+    "remedy": "`scontrol update nodename=g1 state=resume`",
+}
+
+
+def test_why_slurm_gives_a_host_no_jobs():
+    reader, findings = examine(*well(), event("ok", SLURM, nodes=[{"name": "g1"}], problems=[DRAINED]))
+    (finding,) = findings
+    assert (finding.cause, finding.text) == ("slurm", "it was drained by alice: the fan of slot 3")
+    assert finding.evidence == "IDLE+DRAIN: the fan of slot 3"
+    assert doctor.exit_status(findings) == 34
+    assert "Slurm" in reader.checked
+
+
+def test_what_is_not_of_the_host_itself_is_named():
+    waits = {**DRAINED, "subject": "job 12", "cause": "it is held"}
+    _reader, findings = examine(*well(), event("ok", SLURM, nodes=[], problems=[waits]))
+    assert findings[0].text == "job 12: it is held"
+
+
+def test_a_host_that_cannot_ask_slurm_is_told_of_by_the_controller():
+    silent = {**DRAINED, "subject": "slurmctld", "cause": "munge does not run here"}
+    events_of_host = [
+        event("ok", SLURM, msg="Slurm: munge does not run here", problems=[silent]),
+        event("ok", SLURM, nodes=[], problems=[DRAINED]),
+    ]
+    _reader, findings = examine(*well(), *events_of_host)
+    assert [row.text for row in findings] == ["slurmctld: munge does not run here", DRAINED["cause"]]
+
+
+def test_a_controller_that_is_not_reached_is_no_fault_of_the_host():
+    lost = events.typed(
+        {
+            "event": "runner_on_unreachable",
+            "stdout": 'fatal: [g1 -> head1(192.0.2.1)]: UNREACHABLE! => {"msg": "timed out"}',
+            "event_data": {"host": "g1", "task_action": SLURM, "res": {"msg": "timed out", "unreachable": True}},
+        }
+    )
+    _reader, findings = examine(*well(), lost)
+    assert findings == []

@@ -302,3 +302,166 @@ def test_problems_of_an_ensemble_have_their_remedies():
         {"cause": "a text", "remedy": ""},
     ]
     assert "remedy: start it" in text(document)
+
+
+SLURM_GROUPS = {"gpu_cluster": ["g1", "g2"], "slurm_controllers": ["h1"]}
+SLURM_NODE = {
+    "state": "MIXED",
+    "reason": "",
+    "reason_by": "",
+    "in_service": True,
+    "drained": False,
+    "gpus": 2,
+    "gpus_used": 2,
+    "cpus": 8,
+    "free_cpus": 6,
+    "memory_mib": 16000,
+    "free_memory_mib": 12000,
+    "partitions": ["all"],
+}
+SLURM_JOB = {
+    "id": "12",
+    "name": "train",
+    "user": "alice",
+    "account": "default",
+    "partition": "all",
+    "qos": "normal",
+    "state": "RUNNING",
+    "waits": False,
+    "reason": "",
+    "waits_for": "",
+    "cpus": 1,
+    "gpus": 1,
+    "submitted": 100.0,
+    "started": 200.0,
+    "ends": None,
+    "holder": False,
+    "nodes": [{"name": "g1", "minors": [1]}],
+}
+WAITS = {
+    "id": "14",
+    "user": "bob",
+    "state": "PENDING",
+    "waits": True,
+    "reason": "Resources",
+    "waits_for": "no node has enough free for it",
+    "gpus": 2,
+    "started": None,
+    "nodes": [],
+}
+SLURM = {
+    "nodes": [{**SLURM_NODE, "name": "g1"}, {**SLURM_NODE, "name": "g2", "gpus_used": 0}],
+    "partitions": [
+        {"name": "all", "state": "UP", "default": True, "hidden": False, "nodes": 2, "max_time": "UNLIMITED"}
+    ],
+    "jobs": [SLURM_JOB, {**SLURM_JOB, **WAITS}],
+    "waiting_total": 1,
+    "problems": [],
+}
+DRAIN = {
+    "code": "drained",
+    "subject": "g2",
+    "cause": "it was drained by root: the fan of slot 3",
+    "evidence": "IDLE+DRAIN: the fan of slot 3",
+    "remedy": "`scontrol update nodename=g2 state=resume`",
+}
+
+
+def with_minors(**bad):
+    """Facts of a node whose GPUs have the minors 1 and 0."""
+    found = facts(**bad)
+    for place, gpu in enumerate(found["ansible_facts"]["gpu"]["devices"]):
+        gpu.update(index=place, minor=1 - place, process_count=0)
+    return found
+
+
+def of_slurm(gpus=None, **more):
+    return read(
+        [ok("g1", "gpu_facts", **(gpus or with_minors())), ok("h1", "slurm_cluster_info", **{**SLURM, **more})],
+        {**SLURM_GROUPS, "gpu_cluster": ["g1"]},
+    )
+
+
+def test_who_has_which_gpu_of_slurm():
+    document = of_slurm()
+    uuid = document["nodes"][0]["gpus"][0]["uuid"]
+    assert document["leases"] == [
+        {
+            "scheduler": "slurm",
+            "job": "12",
+            "name": "train",
+            "user": "alice",
+            "host": "g1",
+            "gpus": [{"uuid": uuid, "index": 0}],
+            "started": 200.0,
+            "expected_end": None,
+            "processes": 0,
+        }
+    ]
+    assert document["slurm"]["state"] == document["state"] == "ok"
+    said = text(document, 80)
+    assert "slurm      ok: 2 of 2 nodes take jobs, 2 of 4 GPUs in use; 1 job runs, 1 wait" in said
+    assert re.search(r"^g1 +0 +alice +12 +\S+ +- +train \(no process on its GPUs\)$", said, re.MULTILINE)
+    assert re.search(r"^ +14 +bob +all +2 +no node has enough free for it \(Resources\)$", said, re.MULTILINE)
+    assert max(len(row) for row in said.split("\n")) <= 100
+
+
+def test_a_gpu_that_no_host_tells_of_is_not_guessed():
+    unknown = {**SLURM_JOB, "nodes": [{"name": "g2", "minors": [0]}, {"name": "g1", "minors": [None]}]}
+    document = of_slurm(jobs=[unknown])
+    assert [lease["gpus"] for lease in document["leases"]] == [[{"uuid": None, "index": None}]] * 2
+    assert [lease["processes"] for lease in document["leases"]] == [None, None]
+    assert "1 of ?" in text(document)
+
+
+def test_a_gpu_that_the_reconciler_holds_is_nobodys():
+    bad = with_minors(verdict="fatal")
+    gpu = bad["ansible_facts"]["gpu"]
+    gpu["health"]["devices"][0] |= {"verdict": "fatal", "reasons": [{**REASON, "verdict": "fatal"}]}
+    holder = {**SLURM_JOB, "id": "13", "user": "slurm", "partition": "gpuops", "holder": True}
+    document = of_slurm(bad, jobs=[holder])
+    uuid = gpu["devices"][0]["uuid"]
+    assert document["leases"] == []
+    assert document["slurm"]["jobs"] == []
+    assert document["slurm"]["held"] == [{"host": "g1", "index": 0, "uuid": uuid, "job": "13", "code": "xid_79"}]
+    assert "g1 GPU 0 held: out of service, xid_79" in text(document)
+    assert "1 of 4 GPUs in use, 1 held" in text(document)
+
+
+def test_a_node_of_slurm_that_takes_no_jobs_is_told_with_its_remedy():
+    drained = [SLURM["nodes"][0], {**SLURM["nodes"][1], "drained": True, "state": "IDLE+DRAIN"}]
+    document = of_slurm(nodes=drained, problems=[DRAIN])
+    assert document["slurm"]["state"] == "degraded"
+    said = text(document)
+    assert "g2: it was drained by root: the fan of slot 3" in said
+    assert "remedy: `scontrol update nodename=g2 state=resume`" in said
+    assert "1 of 2 nodes take jobs" in said
+
+
+def test_a_slurmctld_that_does_not_answer_says_why():
+    silent = {"code": "no_answer", "subject": "slurmctld", "cause": "slurmctld does not answer", "remedy": "start it"}
+    document = read([ok("h1", "slurm_cluster_info", msg="Slurm: no", problems=[silent])], SLURM_GROUPS)
+    assert document["slurm"]["state"] == "unreachable"
+    assert document["slurm"]["problem"] == {"cause": "slurmctld does not answer", "remedy": "start it"}
+    assert "slurm" in document["not_seen"]
+    assert document["leases"] == []
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"nodes": 5},
+        {"nodes": [{"name": {}, "gpus": "x"}], "jobs": [{"id": []}, 7, {"id": "1", "nodes": [{"minors": "x"}]}]},
+        {"nodes": [], "jobs": [{"id": "1", "nodes": [{"name": "g1", "minors": [1e300, "a", -1] * 99}]}]},
+    ],
+)
+def test_an_answer_of_another_shape_keeps_nothing_from_being_shown(answer):
+    document = read([ok("g1", "gpu_facts", **with_minors()), ok("h1", "slurm_cluster_info", **answer)], SLURM_GROUPS)
+    assert document["nodes"][0]["state"] == "ok"
+    assert text(document)
+
+
+def test_tasks_of_mesos_are_leases_whose_gpus_are_not_known():
+    (lease,) = read(well())["leases"]
+    assert (lease["scheduler"], lease["job"], lease["host"], lease["user"]) == ("mesos", "t", "g1", None)
+    assert lease["gpus"] == [{"uuid": None, "index": None}]
