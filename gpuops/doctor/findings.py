@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems import problems_of
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, moment, rows, texts
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import text as line_of
 from gpuops.run import events
 
@@ -37,9 +36,6 @@ CAUSES = {
     "last_run": (50, "the last run failed there, and nothing is found now"),
     "unknown": (60, "the host could not be examined"),
 }
-
-# The end of the year 9999.
-LAST_MOMENT = 253402300799
 
 # Messages of ssh and sudo, in small letters -> cause.
 _MESSAGES = (
@@ -270,8 +266,8 @@ def _evidence(row: Mapping[str, Any]) -> str:
     xids = mapping(evidence.get("xids"))
     if xids:
         parts.append("Xids " + ", ".join(f"{number}: {line_of(count)}" for number, count in xids.items()))
-    since = untrusted_document.number(evidence.get("since"))
-    if since is not None and 0 <= since < LAST_MOMENT:
+    since = moment(evidence.get("since"))
+    if since is not None:
         parts.append("since " + time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since)))
     return ", ".join(parts)
 

@@ -151,6 +151,8 @@ def gather(
         "storage": status["storage"],
         "zookeeper": status["zookeeper"],
         "mesos": status["mesos"],
+        "slurm": status["slurm"],
+        "leases": status["leases"],
         "run": run,
     }
 

@@ -70,7 +70,7 @@ def junit(report: Mapping[str, Any]) -> str:
             proof = gpu["verification"]
             if proof:
                 _case(suite, f"{name} computes", "" if proof["ok"] else "the GPU did not pass its verification")
-    for name in ("storage", "zookeeper", "mesos"):
+    for name in ("storage", "zookeeper", "mesos", "slurm"):
         part = report[name]
         if part is not None:
             listed = [*part.get("checks", []), *map(_text, part.get("problems", []))]

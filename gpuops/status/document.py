@@ -14,7 +14,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.problems import problems_of
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, number, rows, texts
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import (
+    mapping,
+    moment,
+    number,
+    rows,
+    texts,
+)
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import text as line
 from gpuops.run import events
 
@@ -352,7 +358,7 @@ def _jobs(result: Mapping[str, Any]) -> list[dict[str, Any]]:
             **{key: line(row.get(key)) or None for key in ("account", "partition", "qos", "state")},
             **{key: line(row.get(key)) or None for key in ("reason", "waits_for")},
             **{key: _whole(row.get(key)) or 0 for key in ("cpus", "gpus")},
-            **{key: number(row.get(key)) for key in ("submitted", "started", "ends")},
+            **{key: moment(row.get(key)) for key in ("submitted", "started", "ends")},
             **{key: row.get(key) is True for key in ("waits", "holder")},
             "nodes": [{"name": line(node.get("name")), "minors": _minors(node)} for node in rows(row.get("nodes"))],
         }

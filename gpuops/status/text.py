@@ -242,10 +242,7 @@ def _when(seconds: float | None, now: float) -> str:
     """A moment in the local time; the day is left out where it is today."""
     if seconds is None:
         return "-"
-    try:
-        then, today = time.localtime(seconds), time.localtime(now)
-    except (OverflowError, ValueError, OSError):
-        return "?"
+    then, today = time.localtime(seconds), time.localtime(now)
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
 
 

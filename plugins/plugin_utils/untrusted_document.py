@@ -5,7 +5,8 @@
 
 Every text in it becomes printable and bounded (see untrusted_text), and there is no number that JSON cannot hold, no
 endless list and no depth that ends a reader. What it means is still not to be trusted, nor that it has the shape that
-its reader expects: `mapping`, `rows`, `text` and `number` take a part of it for what it should be, or for nothing.
+its reader expects: `mapping`, `rows`, `text`, `number` and `moment` take a part of it for what it should be, or for
+nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ CHARACTERS_AT_MOST = 200000
 ENTRIES_AT_MOST = 50000
 DEPTH_AT_MOST = 40
 NUMBER_AT_MOST = 2**63
+# The end of the year 9999.
+LAST_MOMENT = 253402300799
 # Of a file; that of a host with 16 GPUs has some kilobytes.
 BYTES_AT_MOST = 50_000_000
 
@@ -96,3 +99,9 @@ def text(value: Any, at_most: int = untrusted_text.LINE_AT_MOST) -> str:
 def number(value: Any) -> float | None:
     """A part that should be a number; None if it is none."""
     return value if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
+
+
+def moment(value: Any) -> float | None:
+    """A part that should be a time in Unix seconds, and that a calendar has; None if it is none."""
+    found = number(value)
+    return found if found is not None and 0 <= found <= LAST_MOMENT else None

@@ -115,7 +115,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             "fenced",
             name,
             f"the reconciler drained it: {told[len('gpuops: ') :]}",
-            evidence,
+            node["state"],
             "see `gpuops-reconciler status` on its host for the remedy; once it is mended, "
             f"`gpuops-reconciler clear {name}` there",
         )
@@ -125,7 +125,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
         since = f" since {node['reason_since'].replace('T', ' ')}" if node["reason_since"] else ""
         cause = f"it was drained{by}{since}: {told or 'no reason given'}"
         remedy = f"ask who drained it, or mend the cause; then {RESUME}".format(node=name)
-        return Problem("drained", name, cause, evidence, remedy)
+        return Problem("drained", name, cause, node["state"], remedy)
     if known is None and (not told or node["state"].endswith("*") or "NOT_RESPONDING" in node["state"]):
         known = NOT_RESPONDING
     if known is None:
@@ -133,7 +133,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             "down",
             name,
             f"it is out of service: {told}",
-            evidence,
+            node["state"],
             f"see 'journalctl -u slurmd' there, mend the cause, then {RESUME}".format(node=name),
         )
     return Problem(known.code, name, known.cause, evidence, known.remedy.format(node=name))

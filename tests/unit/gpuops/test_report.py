@@ -16,7 +16,7 @@ from gpuops.report import collect, drawings, junit, page
 from gpuops.site import Site
 from tests.unit.gpuops.conftest import HERE
 from tests.unit.gpuops.reported_site import HOSTILE, TOPOLOGY, made_up, verified
-from tests.unit.gpuops.test_status import facts, read
+from tests.unit.gpuops.test_status import DRAIN, SLURM, SLURM_JOB, facts, of_slurm, read
 
 
 @pytest.fixture
@@ -261,3 +261,18 @@ def test_no_report_is_written_where_ansible_would_read_it(bench):
     assert [path.name for path in (bench.path / "inventory").iterdir()] == ["hosts.yml"]
     Site(bench.path / "inventory").refuse_inside(bench.path / "inventory/.gpuops/report.html")
     Site(bench.path / "inventory").refuse_inside(bench.path / "report.html")
+
+
+def test_the_page_shows_the_nodes_of_slurm_and_who_has_which_gpu(tmp_path):
+    drained = {**SLURM["nodes"][1], "drained": True, "state": "IDLE+DRAIN", "reason": "the fan of slot 3"}
+    hostile = {**SLURM_JOB, "name": HOSTILE}
+    status = of_slurm(nodes=[SLURM["nodes"][0], drained], jobs=[hostile], problems=[DRAIN])
+    report = collect.gather(Site(tmp_path), status, {}, [tmp_path])
+    shown = page.html(report)
+    assert "Slurm: " in shown
+    assert "<td>IDLE+DRAIN</td><td>the fan of slot 3</td>" in shown
+    uuid = status["leases"][0]["gpus"][0]["uuid"]
+    assert re.search(rf"0 <span class=\"uuid\">{uuid}</span></td><td>alice</td><td>12 ", shown)
+    assert "1970-01-01 00:03:20 UTC</td><td>open" in shown
+    assert "<script>" not in shown
+    assert 'testsuite name="slurm" tests="1" failures="1"' in junit.junit(report)

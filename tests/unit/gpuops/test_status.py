@@ -362,7 +362,7 @@ DRAIN = {
     "code": "drained",
     "subject": "g2",
     "cause": "it was drained by root: the fan of slot 3",
-    "evidence": "IDLE+DRAIN: the fan of slot 3",
+    "evidence": "IDLE+DRAIN",
     "remedy": "`scontrol update nodename=g2 state=resume`",
 }
 
@@ -452,7 +452,10 @@ def test_a_slurmctld_that_does_not_answer_says_why():
     [
         {"nodes": 5},
         {"nodes": [{"name": {}, "gpus": "x"}], "jobs": [{"id": []}, 7, {"id": "1", "nodes": [{"minors": "x"}]}]},
-        {"nodes": [], "jobs": [{"id": "1", "nodes": [{"name": "g1", "minors": [1e300, "a", -1] * 99}]}]},
+        {
+            "nodes": [],
+            "jobs": [{"id": "1", "started": 1e300, "nodes": [{"name": "g1", "minors": [1e300, "a", -1] * 99}]}],
+        },
     ],
 )
 def test_an_answer_of_another_shape_keeps_nothing_from_being_shown(answer):
