@@ -71,14 +71,19 @@ def _snapshot_nodes(path: Path, allow_unknown: bool) -> list[placement.Node]:
     return nodes
 
 
-def _nodes(path: Path, state: Path | None, allow_unknown: bool) -> tuple[list[placement.Node], dict[Kind, float]]:
+def _nodes(
+    path: Path, state: Path | None, status: Path | None, allow_unknown: bool
+) -> tuple[list[placement.Node], dict[Kind, float]]:
     if _is_snapshot(path):
         nodes, counts = _snapshot_nodes(path, allow_unknown), {}
         if state:
             counts = placement_facts.use_state(nodes, _read_json(state, "the Mesos state"))
+        elif status:
+            counts = placement_facts.use_slurm(nodes, _read_json(status, "the status"))
         return nodes, counts
-    if state:
-        raise _Wrong(f"{path} is not a snapshot of gpuops inventory, so --mesos-state has no facts to go with")
+    if state or status:
+        option = "--mesos-state" if state else "--slurm-status"
+        raise _Wrong(f"{path} is not a snapshot of gpuops inventory, so {option} has no facts to go with")
     content = _read_json(path, "the file of nodes")
     rows = content.get("nodes") if isinstance(content, dict) else content
     return placement_facts.from_description(rows, allow_unknown)
@@ -163,6 +168,10 @@ def place(
         Path | None,
         typer.Option(help="The state of the leading Mesos master, from /state: CPU, memory and what is in use."),
     ] = None,
+    slurm_status: Annotated[
+        Path | None,
+        typer.Option(help="What gpuops status --json printed: of Slurm's nodes CPU, memory and which GPUs are in use."),
+    ] = None,
     app: Annotated[Path | None, typer.Option(help="A Marathon app to place and to print with constraints.")] = None,
     gpus: Annotated[int | None, typer.Option(help="Whole GPUs; 1 by default.")] = None,
     gpu_part: Annotated[int | None, typer.Option(help="Thousandths of one GPU, in place of --gpus.")] = None,
@@ -205,13 +214,15 @@ def place(
     try:
         if nodes is not None and inventory is not None:
             raise _Wrong("--nodes is what to choose among, so --inventory cannot be given with it")
+        if mesos_state is not None and slurm_status is not None:
+            raise _Wrong("give --mesos-state or --slurm-status, by what the nodes run")
         nodes = nodes or _own_snapshot(inventory)
         if links is not None and links not in LINKS:
             raise _Wrong(f"--links {links}: there are {', '.join(LINKS)}")
         document = None if app is None else _read_json(app, "the app")
         request, count = _request(given, document)
         apart = document is not None and placement_app.apart(document)
-        found, counts = _nodes(nodes, mesos_state, allow_unknown)
+        found, counts = _nodes(nodes, mesos_state, slurm_status, allow_unknown)
         placement_facts.exclude(found, exclude or [])
         choices = _choose(placement.Cluster(found, policy, counts, seed), request, count, apart)
         pinned = None if document is None else placement_app.pinned(document, [choice.node.name for choice in choices])
@@ -224,7 +235,7 @@ def place(
         _print(f"gpuops place: {app}: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     except placement_facts.BrokenNodes as wrong:
-        _print(f"gpuops place: {mesos_state or nodes}: {wrong}", err=True)
+        _print(f"gpuops place: {mesos_state or slurm_status or nodes}: {wrong}", err=True)
         raise typer.Exit(USAGE_ERROR) from wrong
     except (_Wrong, SiteError, fleet_file.SnapshotError, ValueError) as wrong:
         _print(f"gpuops place: {wrong}", err=True)

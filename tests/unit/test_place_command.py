@@ -165,6 +165,48 @@ def test_a_snapshot_and_the_state_of_a_mesos_master(snapshot, tmp_path):
     assert "GPUs excluded (in MIG mode): 1" in row["reasons"][0]
 
 
+def slurm_node(name, **more):
+    return {
+        "name": name,
+        "in_service": True,
+        "drained": False,
+        "gpus": 8,
+        "gpus_used": 0,
+        "cpus": 32,
+        "free_cpus": 32,
+        "free_memory_mib": 65536,
+        **more,
+    }
+
+
+def test_a_snapshot_and_what_gpuops_status_says_of_slurm(snapshot, tmp_path):
+    drained, busy = (made_up_fleet.host_name(number) for number in (1, 2))
+    uuids = {gpu["index"]: gpu["uuid"] for gpu in made_up_fleet.facts_of(2)["devices"]}
+    said = tmp_path / "status.json"
+    # One GPU is a job's, one is held, and of a third nobody knows which it is.
+    document = {
+        "slurm": {
+            "nodes": [slurm_node(drained, drained=True), slurm_node(busy, gpus_used=3)],
+            "held": [{"host": busy, "uuid": uuids[3]}],
+            "jobs": [{"waits": False, "cpus": 4, "gpus": 2}],
+        },
+        "leases": [{"host": busy, "gpus": [{"uuid": uuids[7]}, {"uuid": None}]}],
+    }
+    said.write_text(json.dumps(document))
+    done = place("-n", snapshot, "--slurm-status", said, "--gpus", 5, "--cpus", 8, "--json", "--allow-unknown")
+    (row,) = json.loads(done.stdout)["placements"]
+    assert row["node"] == busy
+    assert [found["index"] for found in row["gpus"]] == [1, 2, 4, 5, 6]
+    assert "Slurm gives it no jobs: 1" in row["reasons"][0]
+    assert "no node in Slurm: 48" in row["reasons"][0]
+    done = place("-n", snapshot, "--slurm-status", said, "--gpus", 6, "--allow-unknown")
+    assert done.exit_code == 1
+    said.write_text("{}")
+    done = place("-n", snapshot, "--slurm-status", said)
+    assert (done.exit_code, done.stdout) == (64, "")
+    assert "no nodes of Slurm" in done.stderr
+
+
 def test_a_snapshot_alone_knows_no_cpu(snapshot):
     done = place("-n", snapshot, "--cpus", 1, "--allow-unknown")
     assert done.exit_code == 1
@@ -188,6 +230,8 @@ def test_broken_facts_exclude_their_node_alone(snapshot):
         (["--exclude", "z"], "'z' to exclude"),
         (["--app", "/nowhere.json"], "/nowhere.json"),
         (["--mesos-state", "/nowhere.json"], "is not a snapshot"),
+        (["--slurm-status", "/nowhere.json"], "is not a snapshot"),
+        (["--slurm-status", "a", "--mesos-state", "b"], "by what the nodes run"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_anything_is_chosen(nodes, arguments, problem):

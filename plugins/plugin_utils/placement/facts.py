@@ -16,6 +16,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import hosts a
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement import links as placement_links
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.fragmentation import GPU, Kind
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.placement.place import Gpu, Node, Request
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, text
 
 RUNNING = ("TASK_STAGING", "TASK_STARTING", "TASK_RUNNING")
 
@@ -115,6 +116,51 @@ def use_state(nodes: Iterable[Node], state: Any) -> dict[Kind, float]:
         if busy:
             node.take(Request(busy), node.usable[:busy])
     return _kinds_of_state(state)
+
+
+def use_slurm(nodes: Iterable[Node], status: Any) -> dict[Kind, float]:
+    """Tell nodes what the document of `gpuops status` says of Slurm: what is free, and which GPUs are in use or held.
+
+    Where a job's GPUs are not known, they are assumed to be the first that are free. Returns how often each kind of job
+    runs. Raises BrokenNodes.
+    """
+    slurm = mapping(mapping(status).get("slurm"))
+    by_name = {text(row.get("name")): row for row in rows(slurm.get("nodes"))}
+    if not by_name:
+        raise BrokenNodes("it has no nodes of Slurm; give what `gpuops status --json` prints")
+    used: dict[str, set[str]] = {}
+    for row in rows(slurm.get("held")):
+        used.setdefault(text(row.get("host")), set()).add(text(row.get("uuid")))
+    for row in rows(mapping(status).get("leases")):
+        used.setdefault(text(row.get("host")), set()).update(text(gpu.get("uuid")) for gpu in rows(row.get("gpus")))
+    for node in nodes:
+        told = by_name.get(node.name)
+        if told is None:
+            node.excluded = "no node in Slurm"
+            continue
+        if told.get("in_service") is not True or told.get("drained") is not False:
+            node.excluded = "Slurm gives it no jobs"
+            continue
+
+        def amount(key: str, told: Mapping[str, Any] = told, name: str = node.name) -> int:
+            return thousandths(told.get(key), f"{name}: {key} of Slurm's node")
+
+        node.cpu_total, node.cpu = amount("cpus"), amount("free_cpus")
+        node.memory_mib = amount("free_memory_mib") // GPU
+        known = used.get(node.name, set()) - {""}
+        busy = [place for place in node.usable if node.gpus[place].uuid in known]
+        rest = [place for place in node.usable if place not in busy]
+        # Slurm may have fewer GPUs than are healthy; then no more than it has can be had.
+        hidden = max(len(node.usable) - amount("gpus") // GPU, 0)
+        busy += rest[: max(amount("gpus_used") // GPU - len(known), 0) + hidden]
+        if busy:
+            node.take(Request(len(busy)), busy)
+    found: Counter[Kind] = Counter()
+    for job in rows(slurm.get("jobs")):
+        if job.get("waits") is False:
+            gpus = thousandths(job.get("gpus"), "gpus of a job") // GPU
+            found[Kind(thousandths(job.get("cpus"), "cpus of a job"), gpus, GPU if gpus else 0)] += 1
+    return dict(found)
 
 
 def _kinds_of_state(state: Mapping[str, Any]) -> dict[Kind, float]:
