@@ -178,8 +178,8 @@ def _slurm_lines(part: Mapping[str, Any], width: int) -> list[Line]:
         used = max(sum(row["gpus_used"] for row in nodes) - len(held), 0)
         text = f": {working} of {len(nodes)} nodes take jobs, {used} of {sum(row['gpus'] for row in nodes)} GPUs in use"
         text += f", {len(held)} held" if held else ""
-        running = len(jobs) - len(waiting)
-        text += f"; {running} {'job runs' if running == 1 else 'jobs run'}, {part['waiting_total']} wait"
+        running, wait = len(jobs) - len(waiting), part["waiting_total"]
+        text += f"; {running} {'job runs' if running == 1 else 'jobs run'}, {wait} {'waits' if wait == 1 else 'wait'}"
     out = [_head("slurm", part, text)]
     out += _problem(part["problem"], width) if part["problem"] else []
     for row in part["partitions"]:

@@ -400,7 +400,7 @@ def test_who_has_which_gpu_of_slurm():
     ]
     assert document["slurm"]["state"] == document["state"] == "ok"
     said = text(document, 80)
-    assert "slurm      ok: 2 of 2 nodes take jobs, 2 of 4 GPUs in use; 1 job runs, 1 wait" in said
+    assert "slurm      ok: 2 of 2 nodes take jobs, 2 of 4 GPUs in use; 1 job runs, 1 waits" in said
     assert re.search(r"^g1 +0 +alice +12 +\S+ +- +train \(no process on its GPUs\)$", said, re.MULTILINE)
     assert re.search(r"^ +14 +bob +all +2 +no node has enough free for it \(Resources\)$", said, re.MULTILINE)
     assert max(len(row) for row in said.split("\n")) <= 100
