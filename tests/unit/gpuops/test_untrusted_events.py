@@ -29,7 +29,7 @@ from gpuops.site import Site
 from gpuops.status import document as status
 from gpuops.status import text as status_text
 from tests.unit.gpuops.reported_site import TOPOLOGY, made_up, verified
-from tests.unit.gpuops.test_status import GROUPS, REASON, facts, ok, well
+from tests.unit.gpuops.test_status import DRAIN, GROUPS, REASON, SLURM, facts, ok, well
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\nforged: ok\x00\ud800\u202e\"><img src=x onerror=alert(1)>'&lt;"
 # What a terminal obeys, or what changes the order of what is read.
@@ -53,9 +53,12 @@ def entered(documents):
     return taken
 
 
+WITH_SLURM = {**GROUPS, "slurm_controllers": ["g1"]}
+
+
 def hostile_events():
     """The events of a site of which g1 lies; what Ansible itself says of a task stays."""
-    events = well()
+    events = [*well(), ok("g1", "slurm_cluster_info", **{**SLURM, "problems": [DRAIN]})]
     events[0] = ok("g1", "gpu_facts", **facts("fatal", **REASON))
     for event in events:
         if event["event_data"]["host"] == "g1":
@@ -70,7 +73,7 @@ def hostile_events():
 
 
 def document_of(events):
-    reader = status.Reader(GROUPS)
+    reader = status.Reader(WITH_SLURM)
     for event in events:
         reader.take(event)
     return reader.document(1000.0)
@@ -262,6 +265,7 @@ def try_site(seed, directory):
         "devices": [verified({"uuid": "GPU-0"})],
     }
     events += [
+        ok("g1", "slurm_cluster_info", **{**SLURM, "problems": [DRAIN]}),
         ok("g1", "gpu_verify_report", report=report),
         ok(
             "g1",
@@ -282,7 +286,7 @@ def try_site(seed, directory):
         host_plans.Reader(),
         doctor.Reader("g1"),
     )
-    reader, taken, reducer = status.Reader(GROUPS), collect.Facts(), Reducer(run)
+    reader, taken, reducer = status.Reader(WITH_SLURM), collect.Facts(), Reducer(run)
     for take in (reader.take, taken.take, kept.take, examined.take, planned.take):
         hand_on = run_events.Entry(take)
         for event in events:
