@@ -224,7 +224,8 @@ class Reader:
         if "nodes" in event.result:
             self.checked.append("Slurm")
         for problem in problems_of(event.result):
-            text = problem.cause if problem.subject == self.host else f"{problem.subject}: {problem.cause}"
+            named = problem.subject == self.host or problem.cause.startswith(problem.subject)
+            text = problem.cause if named else f"{problem.subject}: {problem.cause}"
             self._add(Finding("slurm", text, problem.evidence or problem.code, problem.remedy))
 
     def _left_over(self, output: str) -> None:

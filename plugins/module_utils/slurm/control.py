@@ -167,7 +167,7 @@ class Slurm:
         return queue.jobs(self._jobs(argv))
 
     def waiting(self, at_most: int = WAITING_AT_MOST) -> tuple[list[queue.QueuedJob], int]:
-        """Jobs that wait, the next of each partition first, and how many wait: one in JSON has some ten kilobytes."""
+        """Jobs that wait, the next of each partition first, and how many wait: each has 9 kB of JSON."""
         told = self._call(["squeue", "--noheader", "--all", "--states=PENDING", "--format=%A"])
         ids = [int(word) for word in told.split() if word.isdigit()]
         if not ids:

@@ -29,55 +29,55 @@ NODE_REASONS = (
     Known(
         "count reported lower than configured",
         "gpus_missing",
-        "it has fewer GPUs than gres.conf lists, so it takes no jobs; those that run go on",
+        "it has fewer GPUs than slurm.conf says, so it takes no jobs; those that run go on",
         "see which GPU is missing with `gpuops doctor {node}` and mend it; or drain it and let `gpuops up --limit` "
-        f"with the controller and the node take it out. Then 'systemctl restart slurmd' there, and {RESUME}",
+        f"with the controller and the node take it out. Then `systemctl restart slurmd` there, and {RESUME}",
     ),
     Known(
         "low realmemory",
         "memory_missing",
         "it has less memory than slurm.conf says",
-        "compare 'free -m' there with the modules that it should have. If it is to stay like that, run the playbook "
+        "compare `free -m` there with the modules that it should have. If it is to stay like that, run the playbook "
         f"slurm again, then {RESUME}",
     ),
     Known(
         "low socket*core*thread",
         "cores_missing",
         "it has fewer cores than slurm.conf says",
-        "see 'slurmd -C' there; was the firmware's setting of threads or cores changed? If it is to stay like that, "
+        "see `slurmd -C` there; was the firmware's setting of threads or cores changed? If it is to stay like that, "
         f"run the playbook slurm again, then {RESUME}",
     ),
     Known(
         "low cpus",
         "cores_missing",
         "it has fewer CPUs than slurm.conf says",
-        f"see 'slurmd -C' there. If it is to stay like that, run the playbook slurm again, then {RESUME}",
+        f"see `slurmd -C` there. If it is to stay like that, run the playbook slurm again, then {RESUME}",
     ),
     Known(
         "prolog error",
         "prolog_failed",
         "its Prolog failed, so the job was put back and is held",
-        "see 'journalctl -u slurmd' there, mend what the Prolog stumbled over, "
+        "see `journalctl -u slurmd` there, mend what the Prolog stumbled over, "
         f"{RESUME}, and `scontrol release JOB` for what is held",
     ),
     Known(
         "epilog error",
         "epilog_failed",
         "its Epilog failed, so what a job has left may be there yet",
-        "see 'journalctl -t baremetal-gpu-slurm' and 'journalctl -u slurmd' there, end what was left, then " + RESUME,
+        "see `journalctl -t baremetal-gpu-slurm` and `journalctl -u slurmd` there, end what was left, then " + RESUME,
     ),
     Known(
         "kill task failed",
         "not_killed",
         "processes of a job did not end when they were killed",
-        "look there for processes in state D with 'ps -eo pid,stat,wchan:30,args'; often it is a file system that "
+        "look there for processes in state D with `ps -eo pid,stat,wchan:30,args`; often it is a file system that "
         f"hangs or a GPU that does not answer. Reboot it if they stay, then {RESUME}",
     ),
     Known(
         "unexpectedly rebooted",
         "rebooted",
         "it was booted without Slurm, which lost the jobs that ran there",
-        f"see why in 'journalctl --boot=-1' there and in the log of its BMC, then {RESUME}",
+        f"see why in `journalctl --boot=-1` there and in the log of its BMC, then {RESUME}",
     ),
     Known(
         "duplicate jobid",
@@ -96,7 +96,7 @@ NODE_REASONS = (
         "not responding",
         "not_responding",
         "slurmctld has heard nothing of its slurmd",
-        "see 'systemctl status slurmd munge' there, its clock, and port 6818 of it from the controller; "
+        "see `systemctl status slurmd munge` there, its clock, and port 6818 of it from the controller; "
         "`gpuops doctor {node}` looks at the host",
     ),
 )
@@ -134,13 +134,18 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             name,
             f"it is out of service: {told}",
             node["state"],
-            f"see 'journalctl -u slurmd' there, mend the cause, then {RESUME}".format(node=name),
+            f"see `journalctl -u slurmd` there, mend the cause, then {RESUME}".format(node=name),
         )
     return Problem(known.code, name, known.cause, evidence, known.remedy.format(node=name))
 
 
 # Why jobs wait. Those with a remedy do not start by themselves.
+LAUNCH_FAILED = "launch failed"
 WAITS: dict[str, tuple[str, str]] = {
+    LAUNCH_FAILED: (
+        "its start failed on a node, so it is held",
+        "see why that node is drained with `sinfo -R`, then `scontrol release {job}`",
+    ),
     "None": ("the scheduler has not come to it yet", ""),
     "Priority": ("others are before it", ""),
     "Resources": ("no node has enough free for it", ""),
@@ -197,11 +202,16 @@ def _word(reason: str) -> str:
     return re.split(r"[,( ]", reason, maxsplit=1)[0]
 
 
+def _reason(job: QueuedJob) -> str:
+    """The reason of a job. What Slurm holds after a start that failed, it calls held by the user."""
+    return LAUNCH_FAILED if "launch failed" in job.description else _word(job.reason)
+
+
 def waits_for(job: QueuedJob) -> str:
     """Why a job waits, in plain words; Slurm's own where there are none."""
-    if "launch failed" in job.description:
-        return "its start failed on a node, so it is held"
-    word = _word(job.reason)
+    if job.description.startswith("Nodes required for job are"):
+        return "the nodes that it could have are full, down, drained or reserved"
+    word = _reason(job)
     if word in WAITS:
         return WAITS[word][0]
     limit = _LIMIT.fullmatch(word)
@@ -214,7 +224,7 @@ def waits_for(job: QueuedJob) -> str:
 
 def job_problem(job: QueuedJob) -> Problem | None:
     """Why a job will not start by itself; None for one that will."""
-    remedy = WAITS.get(_word(job.reason), ("", ""))[1]
+    remedy = WAITS.get(_reason(job), ("", ""))[1]
     if not job.waits or not remedy:
         return None
     return Problem(
@@ -258,14 +268,14 @@ NO_ANSWER = (
         ("authentication", "credential", "munge"),
         "not_trusted",
         "slurmctld does not take this host's credentials, or munge does not run here",
-        "see 'systemctl status munge' here, the clock against the controller's, and that /etc/munge/munge.key is the "
+        "see `systemctl status munge` here, the clock against the controller's, and that /etc/munge/munge.key is the "
         "cluster's; the playbook slurm puts the key right",
     ),
     (
         ("configuration source", "resolve controller", "slurm.conf"),
         "no_configuration",
         "Slurm has no configuration here",
-        "see 'systemctl status slurmd' here: it brings the configuration from the controller when it starts",
+        "see `systemctl status slurmd` here: it brings the configuration from the controller when it starts",
     ),
     (
         ("no such file", "not found"),
@@ -287,5 +297,5 @@ def no_answer(evidence: str) -> Problem:
         "slurmctld",
         "slurmctld does not answer",
         evidence,
-        "see 'systemctl status slurmctld' and 'journalctl -u slurmctld' on the controller, and its port 6817",
+        "see `systemctl status slurmctld` and `journalctl -u slurmctld` on the controller, and its port 6817",
     )

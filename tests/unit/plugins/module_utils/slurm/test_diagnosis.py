@@ -94,8 +94,9 @@ def test_a_job_waits_for_something_in_plain_words(reason: str, words: str) -> No
 
 def test_only_what_does_not_start_by_itself_is_a_problem() -> None:
     assert diagnosis.job_problem(job("Resources")) is None
+    assert diagnosis.job_problem(job("JobHeldUser")) is None
     assert diagnosis.job_problem(job("BadConstraints", words=("RUNNING",))) is None
-    held = diagnosis.job_problem(job("JobHeldAdmin", "launch failed requeued held"))
+    held = diagnosis.job_problem(job("JobHeldUser", "launch failed requeued held"))
     assert held is not None
     assert (held.code, held.subject) == ("job_waits", "job 12")
     assert "its start failed on a node" in held.cause

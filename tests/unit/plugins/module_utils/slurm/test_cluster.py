@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state of a cluster, from answers of Slurm 24.11.5 that were captured on the lab. Of jobs only the fields that are
+read were kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, queue
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+
+JOBS = json.loads(Path(__file__).with_name("squeue_24.11.5.json").read_text())["jobs"]
+NODE = (
+    "NodeName=gpu1 Arch=x86_64 CoresPerSocket=2  CPUAlloc=1 CPUEfctv=2 CPUTot=2 CPULoad=9.36 AvailableFeatures=nvlink "
+    "ActiveFeatures=nvlink Gres=gpu:a100:2 GresDrain=N/A GresUsed=gpu:a100:1(IDX:0) NodeAddr=192.0.2.10 "
+    "NodeHostName=gpu1 Version=24.11.5 RealMemory=22057 AllocMem=50 FreeMem=11887 Sockets=1 Boards=1 State=MIXED "
+    "ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=all  BootTime=2026-11-26T23:05:00 "
+    "CfgTRES=cpu=2,mem=22057M,billing=2,gres/gpu=2 AllocTRES=cpu=1,mem=50M,gres/gpu=1 CurrentWatts=0 AveWatts=0 "
+)
+INVALID = NODE.replace("State=MIXED", "State=IDLE+DRAIN+INVALID_REG").replace("gpu1", "gpu2") + (
+    " Reason=gres/gpu count reported lower than configured (1 < 2) [slurm@2026-11-27T18:43:02]"
+)
+PARTITIONS = (
+    "PartitionName=all AllowGroups=ALL Default=YES QoS=N/A DefaultTime=NONE Hidden=NO MaxNodes=UNLIMITED "
+    "MaxTime=1-00:00:00 MinNodes=0 Nodes=gpu1 State=UP TotalCPUs=2 TotalNodes=1\n"
+    "PartitionName=gpuops AllowGroups=slurm Default=NO Hidden=YES MaxTime=UNLIMITED Nodes=gpu1 State=UP TotalNodes=1\n"
+)
+
+
+class Answers:
+    """In the place of Slurm's commands."""
+
+    def __init__(self, jobs: list[dict[str, Any]]) -> None:
+        self.jobs, self.calls = jobs, []
+
+    def __call__(self, argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        self.calls.append(argv)
+        waiting = [job for job in self.jobs if "PENDING" in job["job_state"]]
+        if "--states=PENDING" in argv:
+            if "--json" not in argv:
+                return 0, "".join(f"{job['job_id']}\n" for job in waiting), ""
+            ids = argv[-1].removeprefix("--jobs=").split(",")
+            return 0, json.dumps({"jobs": [job for job in waiting if str(job["job_id"]) in ids]}), ""
+        if "--json" in argv:
+            return 0, json.dumps({"jobs": [job for job in self.jobs if job not in waiting]}), ""
+        return 0, PARTITIONS if argv[-1] == "partition" else f"{NODE}\n{INVALID}\n", ""
+
+
+def read(tmp_path: Path, jobs: list[dict[str, Any]] = JOBS, **more: Any) -> dict[str, Any]:
+    conf = tmp_path / "gres.conf"
+    conf.write_text("".join(f"NodeName=gpu1 Name=gpu Type=a100 File=/dev/nvidia{minor}\n" for minor in (3, 1)))
+    return cluster.read(Slurm(Answers(jobs), gres_conf=str(conf)), **more)
+
+
+def test_jobs_have_their_gpus_times_and_names(tmp_path: Path) -> None:
+    jobs = {row["id"]: row for row in read(tmp_path)["jobs"]}
+    train = jobs["4"]
+    assert (train["name"], train["user"], train["state"], train["gpus"]) == ("train", "admin", "RUNNING", 1)
+    assert train["nodes"] == [{"name": "gpu1", "minors": [3]}]
+    assert train["ends"] - train["started"] == 2 * 3600
+    # A task of an array without a limit on its time.
+    assert jobs["6_1"]["nodes"] == [{"name": "gpu1", "minors": [1]}]
+    assert jobs["6_1"]["ends"] is None
+
+
+def test_jobs_wait_with_a_reason_and_have_neither_a_start_nor_an_end(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    jobs = {row["id"]: row for row in found["jobs"] if row["waits"]}
+    assert list(jobs) == ["6_[2-3]", "14", "15"]
+    assert found["waiting_total"] == 3
+    assert jobs["6_[2-3]"]["waits_for"] == "no node has enough free for it"
+    assert jobs["14"]["waits_for"] == "the nodes that it could have are full, down, drained or reserved"
+    assert [(row["started"], row["ends"], row["nodes"]) for row in jobs.values()] == [(None, None, [])] * 3
+
+
+def test_a_holder_is_told_from_jobs_of_people(tmp_path: Path) -> None:
+    holders = [row["id"] for row in read(tmp_path)["jobs"] if row["holder"]]
+    assert holders == ["12"]
+    forged = [{**JOBS[2], "user_name": "mallory"}]
+    assert [row["holder"] for row in read(tmp_path, forged)["jobs"]] == [False]
+
+
+def test_what_needs_somebody_is_a_problem(tmp_path: Path) -> None:
+    problems = {row["subject"]: row["code"] for row in read(tmp_path)["problems"]}
+    assert problems == {"gpu2": "gpus_missing", "job 15": "job_waits"}
+    assert read(tmp_path, about=["gpu1"])["problems"] == []
+    assert [row["subject"] for row in read(tmp_path, about=["gpu2"])["problems"]] == ["gpu2"]
+
+
+def test_nodes_and_partitions_have_their_sizes(tmp_path: Path) -> None:
+    found = read(tmp_path)
+    first = found["nodes"][0]
+    assert (first["gpus"], first["gpus_used"], first["cpus"], first["free_cpus"]) == (2, 1, 2, 1)
+    assert (first["memory_mib"], first["free_memory_mib"], first["partitions"]) == (22057, 22007, ["all"])
+    # That of the holders is nobody's to submit to.
+    (partition,) = found["partitions"]
+    assert (partition["name"], partition["default"], partition["nodes"]) == ("all", True, 1)
+    assert partition["max_time"] == "1-00:00:00"
+
+
+def test_of_many_jobs_that_wait_the_first_are_read_and_all_are_counted() -> None:
+    answers = Answers([{**JOBS[4], "job_id": number} for number in range(100, 900)])
+    jobs, total = Slurm(answers).waiting(at_most=3)
+    assert ([job.number for job in jobs], total) == ([100, 101, 102], 800)
+    assert answers.calls[-1][-1] == "--jobs=100,101,102"
+
+
+def test_the_last_job_that_waits_may_be_gone_when_it_is_looked_at() -> None:
+    def gone(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        return (1, "", "slurm_load_jobs error: Invalid job id specified") if "--json" in argv else (0, "7\n", "")
+
+    assert Slurm(gone).waiting() == ([], 1)
+
+
+@pytest.mark.parametrize("minors", [[], [3]])
+def test_a_gpu_that_gres_conf_does_not_list_is_not_guessed(minors: list[int]) -> None:
+    (job,) = queue.jobs([{**JOBS[0], "gres_detail": ["gpu:a100:1(IDX:1)"]}])
+    assert cluster.minors(job, "gpu1", {"gpu1": minors}) == [None]
+
+
+def test_gpus_whose_positions_are_not_told_are_counted() -> None:
+    (job,) = queue.jobs([{**JOBS[0], "gres_detail": ["gpu:a100:2,gpu:t4:1"]}])
+    assert cluster.minors(job, "gpu1", {"gpu1": [0, 1, 2]}) == [None, None, None]
+
+
+def test_text_of_users_is_one_printable_line() -> None:
+    (job,) = queue.jobs([{**JOBS[0], "name": "a\n\x1b[2Jb" * 100}])
+    assert job.name.isprintable()
+    assert len(job.name) <= queue.NAME_AT_MOST
+
+
+def test_a_job_that_nobody_can_read_does_not_hide_the_others() -> None:
+    odd = {**JOBS[0], "job_resources": {"nodes": {"allocation": 5}}}
+    assert [job.number for job in queue.jobs([odd, JOBS[0]])] == [JOBS[0]["job_id"]]
+
+
+def test_what_22_05_tells_is_understood() -> None:
+    old = {
+        **JOBS[0],
+        "job_state": "RUNNING",
+        "job_resources": {"nodes": "gpu1", "allocated_nodes": [{"nodename": "gpu1"}]},
+        "array_job_id": 0,
+        "array_task_id": None,
+        "array_task_string": "",
+        "start_time": 1000,
+        "end_time": 1060,
+        "time_limit": 1,
+    }
+    (job,) = queue.jobs([old])
+    assert (job.id, job.words, job.started, job.ends) == ("4", ("RUNNING",), 1000.0, 1060.0)
+    assert job.nodes == {"gpu1": (1, (0,))}
+
+
+def test_a_slurmctld_that_does_not_answer_is_a_failure_with_its_words() -> None:
+    with pytest.raises(CallFailed, match="connect failure"):
+        cluster.read(Slurm(lambda *_given: (1, "", "Unable to contact slurm controller (connect failure)")))
