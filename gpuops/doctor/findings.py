@@ -30,7 +30,7 @@ CAUSES = {
     "gpu_fatal": (31, "a GPU or the host is judged fatal"),
     "gpu_degraded": (32, "a GPU or the host is judged degraded"),
     "agent": (33, "the agent is not at work"),
-    "slurm": (34, "Slurm does not use it as it should"),
+    "slurm": (34, "Slurm reports a problem"),
     "unit": (40, "a unit of systemd failed"),
     "left_over": (41, "an earlier run left something to be done"),
     "last_run": (50, "the last run failed there, and nothing is found now"),

@@ -176,7 +176,9 @@ def _slurm_lines(part: Mapping[str, Any], width: int) -> list[Line]:
         working = sum(1 for row in nodes if row["in_service"] and not row["drained"])
         # Holders have their GPUs as jobs have theirs.
         used = max(sum(row["gpus_used"] for row in nodes) - len(held), 0)
-        text = f": {working} of {len(nodes)} nodes take jobs, {used} of {sum(row['gpus'] for row in nodes)} GPUs in use"
+        text = (
+            f": {working} of {len(nodes)} nodes accept jobs, {used} of {sum(row['gpus'] for row in nodes)} GPUs in use"
+        )
         text += f", {len(held)} held" if held else ""
         running, wait = len(jobs) - len(waiting), part["waiting_total"]
         text += f"; {running} {'job runs' if running == 1 else 'jobs run'}, {wait} {'waits' if wait == 1 else 'wait'}"

@@ -199,10 +199,10 @@ def test_status_tells_who_has_which_gpu_since_when_and_why_a_job_waits(cluster: 
         jobs = {row["id"]: row for row in found["slurm"]["jobs"]}
         assert jobs[number]["hosts"] == [NODE]
         assert (jobs[wants_both]["waits"], jobs[wants_both]["gpus"]) == (True, 2)
-        assert jobs[wants_both]["waits_for"] == "no node has enough free for it"
+        assert jobs[wants_both]["waits_for"] == "no node has enough free resources"
         text = cluster.gpuops("status", "--limit", ",".join(MACHINES))
         assert re.search(rf"^{NODE} +0 +\S+ +{number} +.* train", text, re.MULTILINE)
-        assert re.search(rf"^ +{wants_both} .*no node has enough free for it \(Resources\)", text, re.MULTILINE)
+        assert re.search(rf"^ +{wants_both} .*no node has enough free resources \(Resources\)", text, re.MULTILINE)
     finally:
         ssh(CONTROLLER, "scancel --user=$(id -un)")
 
@@ -225,7 +225,7 @@ def test_doctor_tells_of_a_node_without_munge(cluster: Cluster) -> None:
     ssh(NODE, "sudo systemctl stop munge")
     try:
         causes = [row["text"] for row in cluster.doctor(NODE)]
-        assert any("munge does not run here" in cause for cause in causes), causes
+        assert any("munge does not run there" in cause for cause in causes), causes
     finally:
         ssh(NODE, "sudo systemctl start munge")
         ssh(NODE, "sudo systemctl restart slurmd")

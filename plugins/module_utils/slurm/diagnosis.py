@@ -29,7 +29,7 @@ NODE_REASONS = (
     Known(
         "count reported lower than configured",
         "gpus_missing",
-        "it has fewer GPUs than slurm.conf says, so it takes no jobs; those that run go on",
+        "it has fewer GPUs than slurm.conf says, so it accepts no jobs; running jobs continue",
         "see which GPU is missing with `gpuops doctor {node}` and mend it; or drain it and let `gpuops up --limit` "
         f"with the controller and the node take it out. Then `systemctl restart slurmd` there, and {RESUME}",
     ),
@@ -37,34 +37,33 @@ NODE_REASONS = (
         "low realmemory",
         "memory_missing",
         "it has less memory than slurm.conf says",
-        "compare `free -m` there with the modules that it should have. If it is to stay like that, run the playbook "
+        "compare `free -m` there with the memory that it should have. If the change is intended, run the playbook "
         f"slurm again, then {RESUME}",
     ),
     Known(
         "low socket*core*thread",
         "cores_missing",
         "it has fewer cores than slurm.conf says",
-        "see `slurmd -C` there; was the firmware's setting of threads or cores changed? If it is to stay like that, "
+        "see `slurmd -C` there; check the firmware's settings of threads and cores. If the change is intended, "
         f"run the playbook slurm again, then {RESUME}",
     ),
     Known(
         "low cpus",
         "cores_missing",
         "it has fewer CPUs than slurm.conf says",
-        f"see `slurmd -C` there. If it is to stay like that, run the playbook slurm again, then {RESUME}",
+        f"see `slurmd -C` there. If the change is intended, run the playbook slurm again, then {RESUME}",
     ),
     Known(
         "prolog error",
         "prolog_failed",
-        "its Prolog failed, so the job was put back and is held",
-        "see `journalctl -u slurmd` there, mend what the Prolog stumbled over, "
-        f"{RESUME}, and `scontrol release JOB` for what is held",
+        "its Prolog failed, so the job was requeued and is held",
+        f"see `journalctl -u slurmd` there, mend the cause, {RESUME}, and `scontrol release JOB` for the held job",
     ),
     Known(
         "epilog error",
         "epilog_failed",
-        "its Epilog failed, so what a job has left may be there yet",
-        "see `journalctl -t baremetal-gpu-slurm` and `journalctl -u slurmd` there, end what was left, then " + RESUME,
+        "its Epilog failed, so processes and settings of a job may be left",
+        "see `journalctl -t baremetal-gpu-slurm` and `journalctl -u slurmd` there, mend the cause, then " + RESUME,
     ),
     Known(
         "kill task failed",
@@ -76,28 +75,28 @@ NODE_REASONS = (
     Known(
         "unexpectedly rebooted",
         "rebooted",
-        "it was booted without Slurm, which lost the jobs that ran there",
+        "it rebooted without Slurm, and its jobs are lost",
         f"see why in `journalctl --boot=-1` there and in the log of its BMC, then {RESUME}",
     ),
     Known(
         "duplicate jobid",
         "two_slurmds",
-        "two nodes say that they are this one, or slurmctld lost its state",
+        "two hosts register as this node, or slurmctld lost its state",
         f"see that no other host runs slurmd under this name, restart slurmd there, then {RESUME}",
     ),
     Known(
         "munge",
         "not_trusted",
-        "slurmctld and it do not take each other's credentials",
-        "see that munge runs there, that its clock is right and its key that of the cluster; the playbook slurm "
-        f"puts the key right. Then {RESUME}",
+        "slurmctld and the node do not accept each other's credentials",
+        "see that munge runs there with the key of the cluster, and that the clock is right; the playbook slurm "
+        f"replaces a wrong key. Then {RESUME}",
     ),
     Known(
         "not responding",
         "not_responding",
-        "slurmctld has heard nothing of its slurmd",
-        "see `systemctl status slurmd munge` there, its clock, and port 6818 of it from the controller; "
-        "`gpuops doctor {node}` looks at the host",
+        "slurmctld cannot reach its slurmd",
+        "see `systemctl status slurmd munge` and the clock there, and its port 6818 from the controller; "
+        "`gpuops doctor {node}` examines the host",
     ),
 )
 NOT_RESPONDING = NODE_REASONS[-1]
@@ -146,17 +145,17 @@ WAITS: dict[str, tuple[str, str]] = {
         "its start failed on a node, so it is held",
         "see why that node is drained with `sinfo -R`, then `scontrol release {job}`",
     ),
-    "None": ("the scheduler has not come to it yet", ""),
-    "Priority": ("others are before it", ""),
-    "Resources": ("no node has enough free for it", ""),
-    "Dependency": ("it waits for another job", ""),
+    "None": ("the scheduler has not considered it yet", ""),
+    "Priority": ("jobs with a higher priority come first", ""),
+    "Resources": ("no node has enough free resources", ""),
+    "Dependency": ("it depends on another job", ""),
     "DependencyNeverSatisfied": (
-        "the job that it waits for did not end as it wants",
+        "the job that it depends on ended otherwise than it requires",
         "cancel it with `scancel {job}`, or `scontrol update jobid={job} dependency=`",
     ),
-    "BeginTime": ("its time has not come, or it was put back and waits two minutes", ""),
-    "Cleaning": ("what its last start has left is being cleared up", ""),
-    "JobArrayTaskLimit": ("its array runs as many tasks as it may at once", ""),
+    "BeginTime": ("its start time is in the future, or it was requeued and waits two minutes", ""),
+    "Cleaning": ("Slurm is cleaning up after its last start", ""),
+    "JobArrayTaskLimit": ("its array already runs as many tasks as allowed", ""),
     "Licenses": ("there is no free licence", ""),
     "Reservation": ("its reservation has not begun", ""),
     "ReqNodeNotAvail": (
@@ -164,31 +163,31 @@ WAITS: dict[str, tuple[str, str]] = {
         "see `sinfo -R` for the node, or submit it without --nodelist",
     ),
     "NodeDown": ("a node that it needs is down", "see `sinfo -R` for the node"),
-    "JobHeldUser": ("its user holds it", ""),
+    "JobHeldUser": ("its user holds it (`scontrol hold`)", ""),
     "JobHeldAdmin": ("it is held", "see why with `scontrol show job {job}`, then `scontrol release {job}`"),
     "JobHoldMaxRequeue": (
-        "it was put back too often",
+        "it was requeued too often",
         "see why it fails with `sacct -D -j {job}`, then `scontrol release {job}`",
     ),
     "BadConstraints": (
-        "no node has what it asks for",
+        "no node can ever satisfy its request",
         "see what it asks for with `scontrol show job {job}`; `scontrol release {job}` if a node has it again, or "
         "`scancel {job}`",
     ),
     "PartitionDown": ("its partition is down", "`scontrol update partitionname={partition} state=up`"),
     "PartitionInactive": ("its partition is inactive", "`scontrol update partitionname={partition} state=up`"),
     "PartitionNodeLimit": (
-        "it wants more nodes than its partition has or allows",
+        "it requests more nodes than its partition has or allows",
         "correct it with `scontrol update jobid={job}`, or cancel it",
     ),
     "PartitionTimeLimit": (
-        "it wants more time than its partition allows",
+        "it requests more time than its partition allows",
         "`scontrol update jobid={job} timelimit=TIME`, or cancel it",
     ),
-    "InvalidAccount": ("its account is gone", "`scontrol update jobid={job} account=ACCOUNT`, or cancel it"),
-    "InvalidQOS": ("its QOS is gone", "`scontrol update jobid={job} qos=QOS`, or cancel it"),
+    "InvalidAccount": ("its account no longer exists", "`scontrol update jobid={job} account=ACCOUNT`, or cancel it"),
+    "InvalidQOS": ("its QOS no longer exists", "`scontrol update jobid={job} qos=QOS`, or cancel it"),
     "ReservationDeleted": (
-        "its reservation is gone",
+        "its reservation no longer exists",
         "`scontrol update jobid={job} reservationname=`, or cancel it",
     ),
 }
@@ -210,7 +209,7 @@ def _reason(job: QueuedJob) -> str:
 def waits_for(job: QueuedJob) -> str:
     """Why a job waits, in plain words; Slurm's own where there are none."""
     if job.description.startswith("Nodes required for job are"):
-        return "the nodes that it could have are full, down, drained or reserved"
+        return "the nodes that could run it are full, down, drained or reserved"
     word = _reason(job)
     if word in WAITS:
         return WAITS[word][0]
@@ -230,7 +229,7 @@ def job_problem(job: QueuedJob) -> Problem | None:
     return Problem(
         "job_waits",
         f"job {job.id}",
-        f"the job of {job.user} does not start by itself: {waits_for(job)}",
+        f"the job of {job.user} does not start without help: {waits_for(job)}",
         f"{job.reason}: {job.description}" if job.description else job.reason,
         remedy.format(job=job.number, partition=job.partition),
     )
@@ -267,20 +266,20 @@ NO_ANSWER = (
     (
         ("authentication", "credential", "munge"),
         "not_trusted",
-        "slurmctld does not take this host's credentials, or munge does not run here",
-        "see `systemctl status munge` here, the clock against the controller's, and that /etc/munge/munge.key is the "
-        "cluster's; the playbook slurm puts the key right",
+        "slurmctld does not accept this host's credentials, or munge does not run there",
+        "see `systemctl status munge` there, and compare its clock and /etc/munge/munge.key with the controller's; the "
+        "playbook slurm replaces a wrong key",
     ),
     (
         ("configuration source", "resolve controller", "slurm.conf"),
         "no_configuration",
-        "Slurm has no configuration here",
-        "see `systemctl status slurmd` here: it brings the configuration from the controller when it starts",
+        "Slurm has no configuration there",
+        "see `systemctl status slurmd` there: it fetches the configuration from the controller when it starts",
     ),
     (
         ("no such file", "not found"),
         "not_installed",
-        "Slurm's commands are not here",
+        "Slurm's commands are not installed there",
         "run the playbook slurm for this host",
     ),
 )

@@ -344,7 +344,7 @@ WAITS = {
     "state": "PENDING",
     "waits": True,
     "reason": "Resources",
-    "waits_for": "no node has enough free for it",
+    "waits_for": "no node has enough free resources",
     "gpus": 2,
     "started": None,
     "nodes": [],
@@ -400,9 +400,9 @@ def test_who_has_which_gpu_of_slurm():
     ]
     assert document["slurm"]["state"] == document["state"] == "ok"
     said = text(document, 80)
-    assert "slurm      ok: 2 of 2 nodes take jobs, 2 of 4 GPUs in use; 1 job runs, 1 waits" in said
+    assert "slurm      ok: 2 of 2 nodes accept jobs, 2 of 4 GPUs in use; 1 job runs, 1 waits" in said
     assert re.search(r"^g1 +0 +alice +12 +\S+ +- +train \(no process on its GPUs\)$", said, re.MULTILINE)
-    assert re.search(r"^ +14 +bob +all +2 +no node has enough free for it \(Resources\)$", said, re.MULTILINE)
+    assert re.search(r"^ +14 +bob +all +2 +no node has enough free resources \(Resources\)$", said, re.MULTILINE)
     assert max(len(row) for row in said.split("\n")) <= 100
 
 
@@ -435,7 +435,7 @@ def test_a_node_of_slurm_that_takes_no_jobs_is_told_with_its_remedy():
     said = text(document)
     assert "g2: it was drained by root: the fan of slot 3" in said
     assert "remedy: `scontrol update nodename=g2 state=resume`" in said
-    assert "1 of 2 nodes take jobs" in said
+    assert "1 of 2 nodes accept jobs" in said
 
 
 def test_a_slurmctld_that_does_not_answer_says_why():

@@ -73,8 +73,8 @@ def test_jobs_wait_with_a_reason_and_have_neither_a_start_nor_an_end(tmp_path: P
     jobs = {row["id"]: row for row in found["jobs"] if row["waits"]}
     assert list(jobs) == ["6_[2-3]", "14", "15"]
     assert found["waiting_total"] == 3
-    assert jobs["6_[2-3]"]["waits_for"] == "no node has enough free for it"
-    assert jobs["14"]["waits_for"] == "the nodes that it could have are full, down, drained or reserved"
+    assert jobs["6_[2-3]"]["waits_for"] == "no node has enough free resources"
+    assert jobs["14"]["waits_for"] == "the nodes that could run it are full, down, drained or reserved"
     assert [(row["started"], row["ends"], row["nodes"]) for row in jobs.values()] == [(None, None, [])] * 3
 
 

@@ -78,8 +78,8 @@ def test_a_reason_with_brackets_of_its_own_is_kept() -> None:
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("Resources", "no node has enough free for it"),
-        ("Priority", "others are before it"),
+        ("Resources", "no node has enough free resources"),
+        ("Priority", "jobs with a higher priority come first"),
         ("QOSMaxGRESPerUser", "a limit of its QOS on GPUs is reached"),
         ("AssocGrpCpuLimit", "a limit of its account on CPUs is reached"),
         ("QOSMaxJobsPerUserLimit", "a limit of its QOS on jobs is reached"),
