@@ -50,7 +50,7 @@ while [ -e /tmp/fault-load ]; do
             3) what="--gres=gpu:1 --nodes=NODES" ;;
             *) what=--gres=gpu:1 ;;
         esac
-        sbatch --quiet $what --mem=20 --time=10 --output=/dev/null /tmp/fault-job.sh $((1 + RANDOM % 8)) >/dev/null 2>&1
+        sbatch --quiet $what --mem=20 --time=10 --output=/dev/null /tmp/fault-job.sh $((1 + RANDOM % 4)) >/dev/null 2>&1
     fi
     sleep 0.5
 done
@@ -111,16 +111,16 @@ class Faults:
     def one(self, kill: bool = False) -> Fence:
         """A fault, the fence, and an operator who clears it; with `kill` a daemon is killed meanwhile."""
         dice = self._dice
-        time.sleep(dice.uniform(0.05, 2.0))
+        time.sleep(dice.uniform(0.05, 1.0))
         node, position = dice.choice(self.nodes), dice.randrange(len(ADDRESSES))
         if kill:
             self._kill(node)
         fault = self._fails(node, position)
         closed = self._wait(node, fault, "guard")
         self._wait(node, closed, "unguard")
-        if dice.random() < 0.5:
+        if dice.random() < 0.25:
             self._until_held(node)
-        time.sleep(dice.uniform(0.2, 3.0))
+        time.sleep(dice.uniform(0.2, 1.5))
         cleared = time.time()
         ssh(self.controller, f"for n in $(seq 20); do sudo gpuops-reconciler clear {node} && break; sleep 1; done")
         self._wait(node, cleared, "close")
