@@ -3,7 +3,8 @@
 
 slurmctld is a real one. The nodes are a slurmd each, all on one machine of the lab, as Slurm's option `-N` makes them:
 Debian's slurm-wlm-emulator does not start (24.11.5: it wants front ends in slurm.conf and refuses them there). So the
-GPUs have no device files, there are no cgroups and no accounting, and the holders' processes share two cores.
+device files of the GPUs are empty files, there are no cgroups and no accounting, and the holders of all nodes share the
+cores of one machine.
 """
 
 from __future__ import annotations
@@ -53,11 +54,12 @@ sudo mkdir -p /etc/slurm /var/lib/slurm/slurmctld /var/log/slurm /tmp/bench
 sudo chown -R slurm:slurm /var/lib/slurm /var/log/slurm
 """
 START = """
+for number in $(seq 0 7); do sudo touch /dev/nvidia$number; done
 sudo systemctl start munge
 sudo /usr/sbin/slurmctld
 for number in $(seq NODES); do sudo /usr/sbin/slurmd -N n$number; done
 for second in $(seq 300); do [ "$(sinfo -h -t idle -o %D)" = NODES ] && exit 0; sleep 1; done
-sinfo; exit 1
+sinfo --list-reasons; exit 1
 """
 
 
@@ -139,9 +141,7 @@ def _fences(files: dict[str, str], nodes: int, failing: int) -> dict[str, Any]:
     send(
         {
             "/etc/slurm/slurm.conf": emulated(files["slurm_conf"]).encode(),
-            # Slurm takes GPUs without files by their number; the reconciler reads where their files would be.
-            "/etc/slurm/gres.conf": f"AutoDetect=off\nNodeName=n[1-{nodes}] Name=gpu Type=a100 Count={GPUS}\n".encode(),
-            "/tmp/bench/gres.conf": files["gres_conf"].encode(),
+            "/etc/slurm/gres.conf": files["gres_conf"].encode(),
             "/tmp/bench/driver.py": (ROOT / "tests" / "bench" / "slurm_scale_driver.py").read_bytes(),
             **{f"{base}/{path.relative_to(utils)}": path.read_bytes() for path in utils.rglob("*.py")},
         }

@@ -76,7 +76,7 @@ def main() -> None:
     nodes, failing = int(sys.argv[2]), int(sys.argv[3])
     notes = Notes()
     policy = Policy(mode="act", breaker_share=1.0)
-    driver = Driver(notes, SlurmBackend(Slurm(gres_conf="/tmp/bench/gres.conf")), policy, notes, None, {})  # type: ignore[arg-type]
+    driver = Driver(notes, SlurmBackend(Slurm()), policy, notes, None, {})  # type: ignore[arg-type]
     names = [f"n{number}" for number in range(1, nodes + 1)]
     driver.verdicts = {name: verdict(name, bad=False) for name in names}
     began = time.monotonic()
