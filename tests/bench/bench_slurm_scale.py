@@ -25,6 +25,7 @@ from tests.unit.plugins.plugin_utils.slurm import test_cluster
 MACHINE = "scale1"
 NODES, FAILING, GPUS = 1000, 200, 8
 RENDER_GOAL_S = 10.0
+PROCESSORS = {"sockets": 2, "cores_per_socket": 8, "threads_per_core": 1, "cores": [[core] for core in range(16)]}
 FIRST_PORT = 20000
 # What needs cgroups, accounting or programs that the emulated nodes do not have.
 LEFT_OUT = (
@@ -65,13 +66,13 @@ sinfo --list-reasons; exit 1
 
 def rendered(nodes: int) -> dict[str, str]:
     """The configuration of so many nodes, from their facts."""
-    devices = [test_cluster.device(minor, "0-7") for minor in range(GPUS)]
+    devices = [test_cluster.device(minor, "0-15") for minor in range(GPUS)]
     scores = [[None if one == other else 1210 for one in range(GPUS)] for other in range(GPUS)]
     gpus = {"devices": devices, "topology": {"scores": scores, "kinds": {"1210": {"nvlinks": 12, "pcie": "sys"}}}}
     names = [f"n{number}" for number in range(1, nodes + 1)]
     hosts = {MACHINE: test_cluster.host(MACHINE, "10.0.0.1")}
     for number, name in enumerate(names):
-        hosts[name] = test_cluster.host(name, f"10.1.{number // 250}.{number % 250 + 1}", gpus)
+        hosts[name] = test_cluster.host(name, f"10.1.{number // 250}.{number % 250 + 1}", gpus, processors=PROCESSORS)
     groups = {"slurm_controllers": [MACHINE], "slurm_databases": [MACHINE], "slurm_nodes": names}
     hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
     plan = slurm_common.desired(test_cluster.PARAMS, {}, {"groups": groups, "hostvars": hostvars})

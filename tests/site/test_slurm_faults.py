@@ -8,24 +8,30 @@ A short form without the second node is in test_slurm_fence.py.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
-from tests.site.plays import services, ssh
+from tests.site.plays import lab, services, ssh
 from tests.site.slurm_faults import Faults
 from tests.site.test_slurm_fence import CONTROLLER, Site
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-NODES = ("gpu1", "gpu2")
+# The lab's second node has Debian 12, whose Slurm does not talk to that of 13.
+SECOND = "gpu3"
+NODES = ("gpu1", SECOND)
+# GPUOPS_FAULTS is for who cannot wait.
 FAULTS = int(os.environ.get("GPUOPS_FAULTS", "1000"))
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    lab("up", "--machine", f"{SECOND}:trixie:a100-sxm4-40gb-x2")
     found = Site(tmp_path_factory.mktemp("faults"), nodes=NODES)
     found.converge()
-    return found
+    yield found
+    lab("down", "--machine", SECOND)
 
 
 def test_no_job_is_lost_and_none_gets_a_fenced_gpu(site: Site) -> None:
