@@ -32,6 +32,12 @@ for n in (0, 1):
 " """
 
 
+def known_secrets(machine: str) -> dict[str, Any]:
+    """The key of the machine, for a controller that has lost its file of secrets; nothing where there is none yet."""
+    key = ssh(machine, "sudo grep -E '^[0-9a-f]{32,}$' /etc/munge/munge.key 2>/dev/null", check=False).strip()
+    return {"slurm_common_secrets": {"munge": key}} if key else {}
+
+
 class Cluster:
     """Two machines as a cluster of Slurm: one is the node, the other is everything else."""
 
@@ -48,7 +54,8 @@ class Cluster:
                 (self.inventory / path.name).symlink_to(path)
         (self.inventory / "slurm.yml").symlink_to(base / "slurm.yml")
         self._options = f"-i {INVENTORY} -i {base / 'slurm.yml'}"
-        self._variables = {"slurm_common_secrets_path": str(base / ".secrets" / "slurm.json")}
+        self._variables: dict[str, Any] = {"slurm_common_secrets_path": str(base / ".secrets" / "slurm.json")}
+        self._variables |= known_secrets(node)
 
     def run(self, options: str = "") -> Play:
         return run_playbook(

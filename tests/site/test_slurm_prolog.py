@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,21 +34,11 @@ print(nvml.nvmlInit_v2(), nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(gpu
       nvml.nvmlDeviceSetComputeMode(gpu, 3), nvml.nvmlDeviceSetPowerManagementLimit(gpu, 250000))" """
 
 
-class KnownCluster(Cluster):
-    """The cluster with the key that its machines have from an earlier run, if there was one."""
-
-    def __init__(self, base: Path) -> None:
-        super().__init__(base)
-        key = ssh(NODE, "sudo cat /etc/munge/munge.key", check=False).strip()
-        if key:
-            self._variables["slurm_common_secrets"] = {"munge": key}
-
-
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
     play = run_playbook("site.yml", limit=",".join(MACHINES), options="--tags driver,agent")
     assert play.rc == 0, play.tail()
-    found = KnownCluster(tmp_path_factory.mktemp("slurm"))
+    found = Cluster(tmp_path_factory.mktemp("slurm"))
     found.converge()
     return found
 

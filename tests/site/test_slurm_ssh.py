@@ -87,18 +87,10 @@ def job(*options: str, controller: str = CONTROLLER) -> Iterator[str]:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     play = run_playbook("site.yml", limit=",".join(MACHINES), options="--tags driver")
     assert play.rc == 0, play.tail()
-    base = tmp_path_factory.mktemp("slurm")
-    # The key of the tests before, where there were any.
-    key = ssh(CONTROLLER, "sudo cat /etc/munge/munge.key 2>/dev/null || true")
-    if key:
-        (base / ".secrets").mkdir(mode=0o700)
-        secrets = base / ".secrets" / "slurm.json"
-        secrets.touch(mode=0o600)
-        secrets.write_text(json.dumps({"munge": key}))
     make_users(*MACHINES)
     # The lab's image is without it; every installed server has it.
     ssh(NODE, "sudo apt-get -q -y install libpam-systemd")
-    cluster = Cluster(base)
+    cluster = Cluster(tmp_path_factory.mktemp("slurm"))
     play = cluster.run(WITHOUT)
     assert play.rc == 0, play.tail()
     ssh(
