@@ -16,6 +16,7 @@ from gpuops.run import events, screen, session
 from gpuops.run.playbooks import DRAIN, RESTORE
 from gpuops.site import InventoryOption, Site, SiteError, find
 
+SHOWN_JOBS = 10
 # The two write one ledger, and may run while `gpuops up` is at work.
 LOCK = ("agents.lock", "gpuops drain or gpuops restore")
 
@@ -30,24 +31,33 @@ CheckOption = Annotated[bool, typer.Option("--check", help="Show what would be d
 JsonOption = Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")]
 
 
-class Agents:
-    """Takes events; ``hosts`` has what the module did to the agent of each host."""
+class Taken:
+    """Takes events; ``agents`` has what became of each host's agent of Mesos, ``nodes`` of its node of Slurm."""
 
-    def __init__(self) -> None:
-        self.hosts: dict[str, dict[str, Any]] = {}
+    def __init__(self, restore: bool) -> None:
+        # Before a node is resumed, it is asked whose drain it is.
+        self._wanted = "active" if restore else "drained"
+        self.agents: dict[str, dict[str, Any]] = {}
+        self.nodes: dict[str, dict[str, Any]] = {}
 
     def take(self, event: events.Event) -> None:
-        if not isinstance(event, events.HostResult) or event.task.action != "mesos_agent_state" or not event.succeeded:
+        if not isinstance(event, events.HostResult) or not event.succeeded:
             return
         result = event.result
-        agent = result.get("agent") or {}
-        row = self.hosts.setdefault(event.host, {"action": None, "before": result.get("before")})
-        row["action"] = row["action"] or result.get("action")
-        row |= {"agent": agent.get("id"), "state": agent.get("state"), "ours": bool(result.get("ours"))}
+        if event.task.action == "mesos_agent_state":
+            agent = result.get("agent") or {}
+            row = self.agents.setdefault(event.host, {"action": None, "before": result.get("before")})
+            row["action"] = row["action"] or result.get("action")
+            row |= {"agent": agent.get("id"), "state": agent.get("state"), "ours": bool(result.get("ours"))}
+        elif event.task.action == "slurm_maintenance" and result.get("wanted") == self._wanted and result.get("node"):
+            row = self.nodes.setdefault(event.host, {"action": None})
+            row["action"] = row["action"] or result.get("action")
+            row |= {**result["node"], "ours": bool(result.get("ours")), "jobs": list(result.get("jobs") or ())}
 
     def lines(self, restore: bool, check: bool) -> list[str]:
         """A sentence for each host."""
-        return [f"{host}: {_sentence(row, restore, check)}" for host, row in self.hosts.items()]
+        told = [f"{host}: {_node_sentence(row, restore, check)}" for host, row in self.nodes.items()]
+        return told + [f"{host}: {_sentence(row, restore, check)}" for host, row in self.agents.items()]
 
 
 def _sentence(row: Mapping[str, Any], restore: bool, check: bool) -> str:
@@ -59,6 +69,30 @@ def _sentence(row: Mapping[str, Any], restore: bool, check: bool) -> str:
     if row["ours"]:
         return f"{agent} is {row['state']}{'' if row['action'] else ' already'}; `gpuops restore` brings it back"
     return f"{agent} is {row['state']} already, and not from here: `gpuops restore` leaves it alone without --takeover"
+
+
+def _node_sentence(row: Mapping[str, Any], restore: bool, check: bool) -> str:
+    would = {"drain": "would be drained", "resume": "would take jobs again", "hand_back": "would be the reconciler's"}
+    if check and row["action"]:
+        return f"its node of Slurm {would[row['action']]}{_jobs(row)}"
+    if restore:
+        if row["action"] == "hand_back":
+            return f"its node of Slurm stays drained by the reconciler, which resumes it: {row['reason']}"
+        return f"its node of Slurm takes jobs {'again' if row['action'] else 'already'}"
+    if row["ours"]:
+        already = "" if row["action"] else " already"
+        return f"its node of Slurm is drained{already}{_jobs(row)}; `gpuops restore` brings it back"
+    since = row["reason_since"] or "some time"
+    return (
+        f"its node of Slurm was taken out by {row['reason_by'] or 'somebody'} since {since} "
+        f"with the reason '{row['reason']}'{_jobs(row)}: `gpuops restore` leaves it alone without --takeover"
+    )
+
+
+def _jobs(row: Mapping[str, Any]) -> str:
+    listed = ", ".join(f"{job['id']} of {job['user']}" for job in row["jobs"][:SHOWN_JOBS])
+    more = len(row["jobs"]) - SHOWN_JOBS
+    return f", with jobs on it ({listed}{f' and {more} more' if more > 0 else ''})" if listed else ""
 
 
 def _parted(given: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -85,7 +119,7 @@ def _run(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Run the playbook on the hosts, print what became of their agents, and end with the exit status."""
+    """Run the playbook on the hosts, print what became of them, and end with the exit status."""
     names, words = _parted(given)
     try:
         site = find(inventory)
@@ -93,7 +127,7 @@ def _run(
     except (SiteError, InventoryError) as wrong:
         typer.echo(f"gpuops {command}: {wrong}", err=True)
         raise typer.Exit(session.USAGE) from wrong
-    agents = Agents()
+    taken = Taken(command == "restore")
     outcome = run_locked(
         command,
         site,
@@ -104,13 +138,16 @@ def _run(
         check=check,
         playbook=playbook,
         options=["-e", json.dumps({"target_hosts": "all", **variables}), *words],
-        also=agents.take,
+        also=taken.take,
     )
     if as_json:
-        print(json.dumps(outcome.redact.document({"event": "agents", "hosts": agents.hosts})), flush=True)
+        print(
+            json.dumps(outcome.redact.document({"event": "agents", "hosts": taken.agents, "nodes": taken.nodes})),
+            flush=True,
+        )
         raise typer.Exit(outcome.status)
     shown = screen.Quiet(outcome.redact)
-    shown.lines([[("plain", line)] for line in agents.lines(command == "restore", check)])
+    shown.lines([[("plain", line)] for line in taken.lines(command == "restore", check)])
     left = outcome.record.left()
     if outcome.status == session.INTERRUPTED:
         typer.echo(f"stopped. A drain that has begun goes on; `gpuops {command} {' '.join(names)}` waits for it again")
@@ -124,19 +161,21 @@ def _run(
 def drain(
     hosts: HostsArgument,
     inventory: InventoryOption = None,
-    grace: Annotated[int, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL of a task.")] = 600,
+    grace: Annotated[int, typer.Option(min=0, help="Seconds between SIGTERM and SIGKILL of a task of Mesos.")] = 600,
     timeout: Annotated[
         int, typer.Option(min=0, help="Seconds to wait until the hosts are empty; 0 does not wait.")
     ] = 900,
+    reason: Annotated[str, typer.Option(help="Why; users of Slurm read it in `sinfo -R`.")] = "maintenance",
     check: CheckOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take hosts out of the scheduler: their tasks end within the grace, and no new ones come.
+    """Take hosts out of the scheduler: no new work comes, and the command waits until they are empty.
 
-    Runs baremetal.gpu.drain and waits until the hosts are empty. What somebody
-    else has drained is left as it is.
+    Runs baremetal.gpu.drain. Tasks of Mesos end within the grace; jobs of Slurm
+    are waited for and never cancelled. What somebody else has drained is left
+    as it is.
 
-    Exit status: 0 every host is empty, 2 one is not, and the tasks that block
+    Exit status: 0 every host is empty, 2 one is not, and the jobs that block
     are named, 4 hosts could not be reached, 6 both, 1 Ansible came to no host
     or another drain is at work, 64 wrong options, 130 Ctrl-C.
 
@@ -147,25 +186,28 @@ def drain(
       gpuops drain a100-3 a100-4 --grace 60 --check
 
       gpuops drain gpu_nodes_a100 --timeout 0
+
+      gpuops drain node1 --reason "another fan" --timeout 86400
     """
-    variables = {"drain_grace": grace, "drain_timeout": timeout}
+    variables = {"drain_grace": grace, "drain_timeout": timeout, "drain_reason": reason}
     _run("drain", DRAIN, hosts, inventory, variables, check, as_json)
 
 
 def restore(
     hosts: HostsArgument,
     inventory: InventoryOption = None,
-    timeout: Annotated[int, typer.Option(min=0, help="Seconds to wait for a drain to end.")] = 900,
+    timeout: Annotated[int, typer.Option(min=0, help="Seconds to wait for slurmd or a drain of Mesos.")] = 900,
     takeover: Annotated[bool, typer.Option("--takeover", help="Bring back also what somebody else took out.")] = False,
     check: CheckOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Bring hosts back that gpuops drain took out.
 
-    Runs baremetal.gpu.restore. A drain that still goes on is waited for,
-    because it cannot be called off.
+    Runs baremetal.gpu.restore. A node of Slurm takes jobs again when its slurmd
+    has registered with all its GPUs. A drain of Mesos that still goes on is
+    waited for, because it cannot be called off.
 
-    Exit status: 0 every host takes tasks, 2 one does not, 4 hosts could not be
+    Exit status: 0 every host takes work, 2 one does not, 4 hosts could not be
     reached, 6 both, 1 Ansible came to no host or another drain is at work, 64
     wrong options, 130 Ctrl-C.
 

@@ -153,7 +153,7 @@ STAGES = (
 )
 
 # They work for other roles, so what they do belongs to the stage that is under way.
-SHARED_ROLES = ("converge", "mesos_operator")
+SHARED_ROLES = ("converge", "mesos_operator", "slurm_operator")
 
 NAMES = tuple(stage.name for stage in STAGES)
 # Name -> short title.

@@ -12,7 +12,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import sl
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.backend import Memory, Say, Seen
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.memory import empty
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Step
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import FENCE_MARK, Slurm
 
 OUT = ("drained", "silent")
 
@@ -66,6 +66,6 @@ class SlurmBackend:
         elif step.kind == "requeue":
             self.slurm.requeue(step.details["jobs"])
         elif step.kind == "drain_node":
-            self.slurm.drain(host, slurm_plan.MARK + step.why)
+            self.slurm.drain(host, FENCE_MARK + step.why)
         elif step.kind == "resume":
             self.slurm.resume(host)

@@ -36,10 +36,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes im
     Policy,
     Step,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import SIGNALLED, Holder, Job
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import FENCE_MARK, SIGNALLED, Holder, Job
 
-# Before the reason of a drain that is ours.
-MARK = "gpuops: "
 # A step with guards and holders that failed is tried again after so many seconds.
 FENCE_RETRY_S = 1.0
 # A holder is cancelled when it has run for so long: the signal that ends one comes to nothing while slurmd launches it,
@@ -137,7 +135,7 @@ def _decide(memory: Memory, node: Node, policy: Policy, now: float) -> Decision:
     silent = _silent(memory, node, policy, now)
     if whole or silent:
         return _out(memory, there, whole or silent)
-    ours = there["reason"].startswith(MARK)
+    ours = there["reason"].startswith(FENCE_MARK)
     if there["drained"] and ours and node.verdict is not None and (there["guard"] or not bad):
         return _step("resume", "what took the whole host out is over", memory)
     return _gpus(memory, node, policy, bad, now)
@@ -155,7 +153,7 @@ def _out(memory: Memory, there: Mapping[str, Any], why: str) -> Decision:
         return _step("drain_node", why, memory)
     if there["guard"]:
         return _step("unguard", "the node is drained", memory)
-    whose = "it is drained" if there["reason"].startswith(MARK) else "it is drained, and not by us"
+    whose = "it is drained" if there["reason"].startswith(FENCE_MARK) else "it is drained, and not by us"
     return Decision(None, f"{whose}: {why}")
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +37,21 @@ GUARD_MINUTES = 10
 SIGNALLED = "gpuops: SIGTERM"
 REASON_AT_MOST = 300
 WAITING_AT_MOST = 500
+# Before the reason of a drain of the reconciler's, and before that of an operator's.
+FENCE_MARK = "gpuops: "
+OPERATOR_MARK = "gpuops drain: "
+
+# States and flags of a job that has resources. squeue --json of 22.05 lists those that ended lately, too.
+HAS_RESOURCES = {
+    "RUNNING",
+    "SUSPENDED",
+    "COMPLETING",
+    "CONFIGURING",
+    "RESIZING",
+    "SIGNALING",
+    "STAGE_OUT",
+    "STOPPED",
+}
 
 _NAME = re.compile(r"gpuops-hold-(\d{1,4}(?:-\d{1,4})*)")
 _AFTER = re.compile(r"after=((?:\d{1,10}(?:,\d{1,10})*)?)")
@@ -58,6 +72,8 @@ class Job:
     :ivar positions: of its GPUs on the node, in the order of gres.conf; None where slurmctld does not tell them.
     :ivar can_requeue: whether slurmctld would queue it again: a batch job that its user lets.
     :ivar note: what administrators noted of it.
+    :ivar limit_min: its time limit in minutes; None without one.
+    :ivar ends: when that is reached, in Unix seconds.
     """
 
     id: int
@@ -66,6 +82,8 @@ class Job:
     positions: tuple[int, ...] | None
     can_requeue: bool = False
     note: str = ""
+    limit_min: int | None = None
+    ends: float | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +144,7 @@ class Slurm:
         for line in self._call(["scontrol", "-o", "show", "reservation"]).splitlines():
             row = _GUARD.match(line)
             if row:
-                found[row[1]] = _seconds(row[2])
+                found[row[1]] = state.seconds(row[2])
         return found
 
     def holders(self) -> list[Holder]:
@@ -143,7 +161,9 @@ class Slurm:
         found = []
         for row in rows:
             positions = queue.positions(row)
-            if node in positions and row.get("partition") != PARTITION:
+            is_there = node in positions and HAS_RESOURCES & set(queue.words(row).split())
+            if is_there and row.get("partition") != PARTITION:
+                limit = queue.limit_minutes(row)
                 found.append(
                     Job(
                         queue.number(row, "job_id"),
@@ -152,6 +172,8 @@ class Slurm:
                         positions[node],
                         bool(row.get("requeue")) and bool(row.get("batch_flag")),
                         one_line(row.get("admin_comment") or "", 1000),
+                        limit,
+                        float(queue.number(row, "end_time")) if limit is not None else None,
                     )
                 )
         return found
@@ -164,7 +186,7 @@ class Slurm:
     def jobs(self) -> list[queue.QueuedJob]:
         """Jobs that have resources, holders among them."""
         argv = ["squeue", "--json", "--all", "--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING"]
-        return queue.jobs(self._jobs(argv))
+        return [one for one in queue.jobs(self._jobs(argv)) if HAS_RESOURCES & set(one.words)]
 
     def waiting(self, at_most: int = WAITING_AT_MOST) -> tuple[list[queue.QueuedJob], int]:
         """Jobs that wait, the next of each partition first, and how many wait: each has 9 kB of JSON."""
@@ -268,7 +290,7 @@ class Slurm:
             self._call(["scontrol", "requeue", str(job)], tolerated="Invalid job id")
 
     def drain(self, node: str, reason: str) -> None:
-        """No new job on the node; those that run go on."""
+        """No new job on the node; those that run go on. On one that is drained, the reason is replaced."""
         self._call(
             ["scontrol", "update", f"nodename={node}", "state=drain", f"reason={one_line(reason, REASON_AT_MOST)}"]
         )
@@ -281,13 +303,6 @@ def _guard_name(node: str) -> str:
     if not _NODE.fullmatch(node):
         raise CallFailed(f"{one_line(node, 100)} is no name of a node")
     return f"gpuops-{node}"
-
-
-def _seconds(text: str) -> float:
-    try:
-        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def _holder(row: Mapping[str, Any]) -> Holder | None:

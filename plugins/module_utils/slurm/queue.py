@@ -71,6 +71,11 @@ def number(row: Mapping[str, Any], key: str) -> int:
     return int(told) if isinstance(told, (int, float)) else 0
 
 
+def limit_minutes(row: Mapping[str, Any]) -> int | None:
+    """The time limit in minutes; None without one."""
+    return None if _is_unlimited(row) else number(row, "time_limit")
+
+
 def positions(row: Mapping[str, Any]) -> dict[str, tuple[int, ...] | None]:
     """Node -> positions of the job's GPUs there."""
     return {name: None if detail is None else _positions(detail) for name, detail in _details(row).items()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
@@ -18,7 +19,8 @@ TIMEOUT_S = 20.0
 BUSY = {"ALLOCATED", "MIXED", "COMPLETING"}
 # A drained node is in nobody's way: who drained it wants it so.
 IN_SERVICE = {"IDLE", *BUSY}
-NOT_IN_SERVICE = {"DOWN", "INVALID_REG", "POWERED_DOWN", "NOT_RESPONDING", "UNKNOWN"}
+NOT_ANSWERING = {"POWERED_DOWN", "NOT_RESPONDING", "UNKNOWN"}
+NOT_IN_SERVICE = {"DOWN", "INVALID_REG", *NOT_ANSWERING}
 
 
 def gres(text: str) -> str:
@@ -46,6 +48,14 @@ def count(text: str) -> int:
     return sum(int(one[1] or 1) for one in counts if one)
 
 
+def seconds(text: str) -> float:
+    """A time of Slurm's in Unix seconds; 0 for what is none, such as None and Unknown."""
+    try:
+        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
+    except (ValueError, OverflowError):
+        return 0.0
+
+
 def parse(line: str) -> dict[str, Any] | None:
     """A node from its line of `scontrol -o show node`; None where the line tells of none."""
     name = re.match(r"NodeName=(\S+)", line)
@@ -55,7 +65,9 @@ def parse(line: str) -> dict[str, Any] | None:
     resources = re.search(r" Gres=(\S+)", line)
     used = re.search(r" GresUsed=(\S+)", line)
     cores = re.search(r" CPUAlloc=(\d{1,6}) .*?CPUTot=(\d{1,6}) ", line)
-    reason = re.search(r" Reason=(.*?)(?: \[([^@\]\s]*)@([0-9T:-]+)\])?\s*$", line)
+    # Other fields may follow.
+    reason = re.search(r" Reason=(.*?)(?: \[([^@\]\s]*)@([0-9T:-]+)\](?: [A-Z]\w*=.*)?)?\s*$", line)
+    started = re.search(r" SlurmdStartTime=(\S+)", line)
     memory = re.search(r" RealMemory=(\d{1,12}) AllocMem=(\d{1,12})", line)
     partitions = re.search(r" Partitions=(\S+)", line)
     words = set(re.split(r"[+*~#!%^-]+", state[1])) - {""}
@@ -76,6 +88,11 @@ def parse(line: str) -> dict[str, Any] | None:
         "reason": reason[1] if reason else "",
         "reason_by": (reason[2] if reason else None) or "",
         "reason_since": (reason[3] if reason else None) or "",
+        # Of the slurmd that has registered last, by the clock of its host.
+        "slurmd_started": seconds(started[1]) if started else 0.0,
+        "registers_less": "INVALID_REG" in words,
+        "answers": "*" not in state[1] and not words & NOT_ANSWERING,
+        "down": "DOWN" in words,
         "busy": bool(words & BUSY),
         "drained": "DRAIN" in words or bool(words & {"DRAINED", "DRAINING"}),
         "silent": silent,

@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.rows import node as read_row
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import FATAL_JOBS, Policy
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.maintenance import reason_before
 from tests.unit.plugins.module_utils.reconciler.slurm_world import NODE, Killed, SlurmWorld
 
 ACT = Policy(mode="act", settle_s=60.0)
@@ -324,3 +325,30 @@ def test_whatever_happens_no_job_gets_a_fenced_gpu_and_none_is_ended(seed: int) 
         one.mend(position)
     one.settle()
     assert (one.held(), one.guards(), one.memory["fenced"]) == (set(), {}, None)
+
+
+def test_a_node_that_an_operator_drained_is_neither_resumed_nor_given_another_reason() -> None:
+    one = world(gpus=2)
+    one.drain_reason = "gpuops drain: upgrade of the driver"
+    one.node_codes = ["gpu_agent_lost"]
+    one.turn(3)
+    one.node_codes = []
+    one.turn(3)
+    assert one.drain_reason == "gpuops drain: upgrade of the driver"
+    assert "drain" not in one.calls
+    assert "resume" not in one.calls
+
+
+def test_a_drain_that_an_operator_took_over_and_gave_back_ends_when_the_fault_is_over() -> None:
+    one = world(gpus=2)
+    one.node_codes = ["gpu_agent_lost"]
+    one.turn(3)
+    ours = one.drain_reason
+    assert ours is not None
+    one.drain_reason = f"gpuops drain: another fan; before: {ours}"
+    one.node_codes = []
+    one.turn(5)
+    assert one.drain_reason == f"gpuops drain: another fan; before: {ours}"
+    one.drain_reason = reason_before(one.drain_reason)
+    one.turn(5)
+    assert one.drain_reason is None

@@ -135,7 +135,15 @@ def test_the_older_releases_json_is_understood() -> None:
         "job_resources": {"nodes": "n1", "allocated_nodes": [{"nodename": "n1"}]},
         "start_time": 200,
     }
-    assert Slurm(Cluster([old])).jobs_on("n1") == [Job(5, "alice", "RUNNING", (1,))]
+    # 22.05 keeps to no --states with --json.
+    ended = {**old, "job_id": 6, "job_state": "CANCELLED", "gres_detail": []}
+    ends = {**old, "job_id": 7, "job_state": "COMPLETING", "time_limit": 120, "end_time": 900}
+    endless = {**old, "job_id": 8, "time_limit": 4294967295}
+    assert Slurm(Cluster([old, ended, ends, endless])).jobs_on("n1") == [
+        Job(5, "alice", "RUNNING", (1,)),
+        Job(7, "alice", "COMPLETING", (1,), limit_min=120, ends=900.0),
+        Job(8, "alice", "RUNNING", (1,)),
+    ]
 
 
 def test_a_guard_that_is_there_is_made_longer() -> None:
