@@ -11,6 +11,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,8 @@ class Cluster:
             options=f"{self._options} {options}",
         )
 
-    def gpuops(self, *words: str) -> str:
-        """What `gpuops` prints about the site."""
+    def gpuops(self, *words: str, status: int | None = None) -> str:
+        """What `gpuops` prints about the site; `status` is what it is to end with."""
         done = subprocess.run(
             [sys.executable, "-m", "gpuops", *words[:1], "-i", str(self.inventory), *words[1:]],
             cwd=ROOT,
@@ -77,7 +78,12 @@ class Cluster:
             timeout=600,
         )
         assert done.stdout, done.stderr
+        assert status in (None, done.returncode), done.stdout + done.stderr
         return done.stdout
+
+    def operate(self, *words: str, status: int = 0) -> str:
+        """What `gpuops drain` and `gpuops restore` print, in one line."""
+        return " ".join(self.gpuops(*words, status=status).split())
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.gpuops("status", "--json", "--limit", ",".join(self.machines)))
@@ -87,6 +93,9 @@ class Cluster:
         """What the doctor says of Slurm."""
         found = json.loads(self.gpuops("doctor", "--json", host))
         return [row for row in found["findings"] if row["cause"] == "slurm"]
+
+    def upgrade(self, options: str) -> Play:
+        return run_playbook("upgrade_driver.yml", limit=self.machines[0], options=f"{self._options} {options}")
 
     def converge(self) -> Play:
         play = self.run()
@@ -236,3 +245,86 @@ def test_doctor_tells_of_a_node_without_munge(cluster: Cluster) -> None:
     finally:
         ssh(NODE, "sudo systemctl start munge")
         ssh(NODE, "sudo systemctl restart slurmd")
+
+
+@pytest.fixture
+def jobs(cluster: Cluster) -> Iterator[None]:
+    """There is no job, and afterwards none is left and the node takes jobs."""
+    ssh(CONTROLLER, "scancel --user=$(id -un)")
+    until(lambda: not ssh(CONTROLLER, "squeue -h").strip(), 60, lambda: ssh(CONTROLLER, "squeue"))
+    yield
+    ssh(CONTROLLER, "scancel --user=$(id -un)")
+    ssh(CONTROLLER, f"sudo scontrol update nodename={NODE} state=resume", check=False)
+
+
+def state_of(number: str) -> str:
+    return ssh(CONTROLLER, f"squeue -h -j {number} -o %T", check=False).strip()
+
+
+def node_state() -> str:
+    """State and reason of the node, as Slurm tells its users."""
+    return ssh(CONTROLLER, f"sinfo -h -n {NODE} -o '%T %E'").strip()
+
+
+def runs(number: str) -> None:
+    until(lambda: state_of(number) == "RUNNING", 60, lambda: ssh(CONTROLLER, "squeue; sinfo"))
+
+
+def test_a_drain_waits_for_a_job_and_never_ends_it(cluster: Cluster, jobs: None) -> None:
+    number = submit("--gres=gpu:1", "--time=2:00:00")
+    runs(number)
+    assert f"{NODE}: its node of Slurm would be drained" in cluster.operate("drain", NODE, "--check")
+    assert "gpuops" not in node_state()
+    told = cluster.operate("drain", NODE, "--timeout", "3", "--reason", "another fan", status=2)
+    user = ssh(CONTROLLER, "id -un").strip()
+    assert re.search(
+        rf"job {number} of {user} \(/dev/nvidia[01]; time limit 02:00:00, at most 01:5\d:\d\d to go\)", told
+    )
+    assert f"scancel {number}" in told
+    assert node_state() == "draining gpuops drain: another fan"
+    late = submit("--gres=gpu:1", "--time=2:00:00")
+    ssh(CONTROLLER, "sleep 5")
+    assert (state_of(number), state_of(late)) == ("RUNNING", "PENDING")
+    ssh(CONTROLLER, f"scancel {number}")
+    assert f"{NODE}: its node of Slurm is drained already; `gpuops restore` brings it back" in cluster.operate(
+        "drain", NODE
+    )
+    assert node_state() == "drained gpuops drain: another fan"
+    assert f"{NODE}: its node of Slurm takes jobs again" in cluster.operate("restore", NODE)
+    runs(late)
+    assert f"{NODE}: its node of Slurm takes jobs already" in cluster.operate("restore", NODE)
+
+
+def test_what_an_administrator_drained_is_named_and_stays_drained(cluster: Cluster, jobs: None) -> None:
+    ssh(CONTROLLER, f"sudo scontrol update nodename={NODE} state=drain reason='a smell of smoke'")
+    told = cluster.operate("drain", NODE)
+    assert re.search(r"taken out by root since \S+ with the reason 'a smell of smoke'", told)
+    told = cluster.operate("restore", NODE, status=2)
+    assert re.search(r"drained by root since \S+ with the reason 'a smell of smoke', and not from here", told)
+    assert node_state() == "drained a smell of smoke"
+    cluster.operate("restore", NODE, "--takeover")
+    assert node_state().startswith("idle")
+
+
+def test_a_node_takes_no_jobs_before_its_slurmd_has_registered(cluster: Cluster, jobs: None) -> None:
+    cluster.operate("drain", NODE)
+    ssh(NODE, "sudo systemctl stop slurmd")
+    try:
+        assert "slurmd does not run" in cluster.operate("restore", NODE, "--timeout", "5", status=2)
+        assert node_state().startswith("drained")
+    finally:
+        ssh(NODE, "sudo systemctl start slurmd")
+    cluster.operate("restore", NODE)
+    runs(submit("--gres=gpu:1", "--time=2:00:00"))
+
+
+def test_an_upgrade_tells_in_check_mode_that_it_would_drain_the_node(cluster: Cluster, jobs: None) -> None:
+    held = ssh(NODE, "apt-mark showhold").split()
+    ssh(NODE, f"sudo apt-mark unhold {' '.join(held)}")
+    try:
+        play = cluster.upgrade("--check --diff")
+    finally:
+        ssh(NODE, f"sudo apt-mark hold {' '.join(held)}")
+    assert play.rc == 0, play.tail()
+    assert f"{NODE}: drained, gpuops drain: upgrade of the driver" in play.stdout
+    assert "gpuops" not in node_state()
