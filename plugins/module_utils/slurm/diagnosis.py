@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import FENCE_MARK, OPERATOR_MARK
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.queue import QueuedJob
 
 RESUME = "`scontrol update nodename={node} state=resume`"
@@ -109,14 +110,24 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
         return None
     evidence = f"{node['state']}: {told}" if told else node["state"]
     # What the reconciler has drained it puts back by itself.
-    if told.startswith("gpuops: "):
+    if told.startswith(FENCE_MARK):
         return Problem(
             "fenced",
             name,
-            f"the reconciler drained it: {told[len('gpuops: ') :]}",
+            f"the reconciler drained it: {told[len(FENCE_MARK) :]}",
             node["state"],
             "see `gpuops-reconciler status` on its host for the remedy; once it is mended, "
             f"`gpuops-reconciler clear {name}` there",
+        )
+    if told.startswith(OPERATOR_MARK):
+        by, since = node["reason_by"], node["reason_since"].replace("T", " ")
+        return Problem(
+            "maintenance",
+            name,
+            f"gpuops drain took it out{f' for {by}' if by else ''}{f' since {since}' if since else ''}: "
+            f"{told[len(OPERATOR_MARK) :]}",
+            node["state"],
+            f"once it is well, `gpuops restore {name}`",
         )
     known = next((one for one in NODE_REASONS if one.text in told.lower()), None)
     if known is None and node["drained"]:

@@ -64,6 +64,14 @@ def test_a_drain_of_somebodys_is_told_with_who_and_when() -> None:
     assert problem.cause == "it was drained by alice since 2026-11-27 14:00:00: the fan of slot 3"
 
 
+def test_a_drain_from_here_ends_by_restore() -> None:
+    problem = diagnosis.node_problem(node("IDLE+DRAIN", "gpuops drain: another fan", "root"))
+    assert problem is not None
+    assert problem.code == "maintenance"
+    assert problem.cause.endswith("since 2026-11-27 14:00:00: another fan")
+    assert problem.remedy == "once it is well, `gpuops restore n1`"
+
+
 def test_what_the_reconciler_has_drained_is_not_resumed_by_hand() -> None:
     problem = diagnosis.node_problem(node("MIXED+DRAIN", "gpuops: GPU-1 (xid_79)", "root"))
     assert problem is not None
