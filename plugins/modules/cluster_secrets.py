@@ -11,7 +11,7 @@ short_description: Keep the secrets of a cluster in a file of the operator
 version_added: 0.1.0
 description:
   - Runs on the controller. Makes the file once, with a new secret for each name; from then on it only adds names
-    that are new. A secret that is there never changes.
+    that are new. A secret that is there changes only where O(renew) names it.
   - The file is JSON, readable for its owner alone. Keep it with the inventory's other secrets; who loses it can no
     longer add hosts to the cluster with these roles.
   - It is not made where hosts already have credentials, for then it was lost, and new secrets would not fit.
@@ -33,6 +33,13 @@ options:
     default: {}
   held:
     description: Hosts that have credentials already.
+    type: list
+    elements: str
+    default: []
+  renew:
+    description:
+      - Which of O(names) get a new secret, whatever they have. With O(given) nothing is renewed; change the secret
+        where it is kept.
     type: list
     elements: str
     default: []
@@ -113,6 +120,7 @@ def main() -> None:
             "names": {"type": "list", "elements": "str", "required": True},
             "given": {"type": "dict", "default": {}, "no_log": True},
             "held": {"type": "list", "elements": "str", "default": []},
+            "renew": {"type": "list", "elements": "str", "default": [], "no_log": False},
         },
         supports_check_mode=True,
     )
@@ -121,6 +129,7 @@ def main() -> None:
     try:
         kept = checked(module.params["given"]) if module.params["given"] else load(path)
         missing = sorted(set(wanted) - set(kept))
+        renewed = sorted(set(module.params["renew"]) & set(kept)) if not module.params["given"] else []
         if missing and module.params["given"]:
             raise Refused(f"it has no secret of {', '.join(missing)}", "add it")
         if missing and not kept and held:
@@ -129,8 +138,8 @@ def main() -> None:
                 "bring the file back from where it is kept, or remove the credentials on the hosts and run again",
             )
         # Hex digits, which need no quoting in any of the files that they go to.
-        content = {**kept, **{name: secrets.token_hex(BYTES) for name in missing}}
-        if missing and not module.check_mode:
+        content = {**kept, **{name: secrets.token_hex(BYTES) for name in [*missing, *renewed]}}
+        if (missing or renewed) and not module.check_mode:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             # On the controller an operator's own links lead where he wants.
             real = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
@@ -145,9 +154,9 @@ def main() -> None:
         "before_header": path,
         "after_header": path,
         "before": "".join(f"a secret of {name}\n" for name in sorted(kept)),
-        "after": "".join(f"a secret of {name}\n" for name in sorted(content)),
+        "after": "".join(f"a {'new ' if name in renewed else ''}secret of {name}\n" for name in sorted(content)),
     }
-    module.exit_json(changed=bool(missing), secrets={} if module.params["given"] else content, diff=diff)
+    module.exit_json(changed=bool(missing or renewed), secrets={} if module.params["given"] else content, diff=diff)
 
 
 if __name__ == "__main__":

@@ -33,10 +33,15 @@ for n in (0, 1):
 " """
 
 
-def known_secrets(machine: str) -> dict[str, Any]:
-    """The key of the machine, for a controller that has lost its file of secrets; nothing where there is none yet."""
+def secrets_path(base: Path, machine: str) -> str:
+    """A file of the controller's secrets, with the key that the machine has from an earlier run, if there was one."""
+    path = base / ".secrets" / "slurm.json"
     key = ssh(machine, "sudo grep -E '^[0-9a-f]{32,}$' /etc/munge/munge.key 2>/dev/null", check=False).strip()
-    return {"slurm_common_secrets": {"munge": key}} if key else {}
+    if key:
+        path.parent.mkdir(mode=0o700)
+        path.touch(mode=0o600)
+        path.write_text(json.dumps({"munge": key}))
+    return str(path)
 
 
 class Cluster:
@@ -55,8 +60,7 @@ class Cluster:
                 (self.inventory / path.name).symlink_to(path)
         (self.inventory / "slurm.yml").symlink_to(base / "slurm.yml")
         self._options = f"-i {INVENTORY} -i {base / 'slurm.yml'}"
-        self._variables: dict[str, Any] = {"slurm_common_secrets_path": str(base / ".secrets" / "slurm.json")}
-        self._variables |= known_secrets(node)
+        self._variables: dict[str, Any] = {"slurm_common_secrets_path": secrets_path(base, node)}
 
     def run(self, options: str = "") -> Play:
         return run_playbook(
@@ -64,6 +68,14 @@ class Cluster:
             limit=",".join(self.machines),
             extra_vars=self._variables,
             options=f"{self._options} {options}",
+        )
+
+    def rotate_key(self, limit: str = "") -> Play:
+        return run_playbook(
+            "slurm_rotate_key.yml",
+            limit=limit or ",".join(self.machines),
+            extra_vars=self._variables,
+            options=self._options,
         )
 
     def gpuops(self, *words: str, status: int | None = None) -> str:
@@ -328,3 +340,30 @@ def test_an_upgrade_tells_in_check_mode_that_it_would_drain_the_node(cluster: Cl
     assert play.rc == 0, play.tail()
     assert f"{NODE}: drained, gpuops drain: upgrade of the driver" in play.stdout
     assert "gpuops" not in node_state()
+
+
+def test_the_key_of_munge_is_exchanged_on_all_hosts_while_a_job_runs(cluster: Cluster) -> None:
+    def keys() -> set[str]:
+        return {ssh(machine, "sudo sha256sum </etc/munge/munge.key") for machine in MACHINES}
+
+    number = ssh(CONTROLLER, "sbatch --parsable --output=/dev/null --wrap 'sleep 600'").strip()
+    until(lambda: ssh(CONTROLLER, f"squeue -h -j {number} -o %T").strip() == "RUNNING", 60, keys)
+    before = keys()
+    play = cluster.rotate_key()
+    assert play.rc == 0, play.tail()
+    assert len(keys()) == 1
+    assert keys() != before
+    assert ssh(CONTROLLER, f"squeue -h -j {number} -o '%T %r'").split()[0] == "RUNNING"
+    assert job("printenv SLURM_JOB_ID").strip().isdigit()
+    ssh(CONTROLLER, f"scancel {number}")
+    assert cluster.converge().changed_tasks == {}
+
+
+def test_the_key_is_not_exchanged_on_some_hosts_alone(cluster: Cluster) -> None:
+    before = ssh(NODE, "sudo sha256sum </etc/munge/munge.key")
+    play = cluster.rotate_key(NODE)
+    assert play.rc != 0
+    assert "hosts of the cluster are not in this run" in " ".join(
+        message for host in play.failures.values() for message in host
+    )
+    assert ssh(NODE, "sudo sha256sum </etc/munge/munge.key") == before

@@ -16,7 +16,7 @@ import pytest
 
 from tests.site.plays import INVENTORY, Play, kernel_says, run_playbook, ssh, until
 from tests.site.slurm_faults import ADDRESSES, Faults
-from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, NODE, known_secrets
+from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, NODE, secrets_path
 
 pytestmark = pytest.mark.lab
 
@@ -34,7 +34,7 @@ class Site:
         (base / "site.yml").write_text(json.dumps(groups))
         self._options = f"-i {INVENTORY} -i {base / 'site.yml'} --tags driver,agent,scheduler,slurm"
         self._variables = {
-            **(known_secrets(NODE) or {"slurm_common_secrets_path": str(base / ".secrets" / "slurm.json")}),
+            "slurm_common_secrets_path": secrets_path(base, NODE),
             "gpu_reconciler_secrets_path": str(base / ".secrets" / "reconciler.json"),
             # On machines that were kept, the nodes of an earlier run are somebody else's.
             "gpu_reconciler_zookeeper_path": f"/fence-{os.getpid()}",

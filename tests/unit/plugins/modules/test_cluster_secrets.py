@@ -49,6 +49,18 @@ def test_a_new_name_is_added_and_the_others_stay(ask) -> None:
     assert first["marathon"] not in json.dumps(more["diff"])
 
 
+def test_what_is_renewed_alone_is_another_afterwards(ask) -> None:
+    first = ask()["secrets"]
+    assert ask(check=True, renew=["marathon"])["changed"]
+    assert ask()["secrets"] == first
+    second = ask(renew=["marathon"], held=["m1"])
+    assert second["changed"]
+    assert second["secrets"]["mesos-agent"] == first["mesos-agent"]
+    assert second["secrets"]["marathon"] != first["marathon"]
+    assert "new secret of marathon" in second["diff"]["after"]
+    assert ask()["secrets"] == second["secrets"]
+
+
 def test_check_mode_makes_no_file(ask) -> None:
     assert ask(check=True)["changed"]
     assert not ask.path.exists()
