@@ -363,7 +363,6 @@ def test_the_key_is_not_exchanged_on_some_hosts_alone(cluster: Cluster) -> None:
     before = ssh(NODE, "sudo sha256sum </etc/munge/munge.key")
     play = cluster.rotate_key(NODE)
     assert play.rc != 0
-    assert "hosts of the cluster are not in this run" in " ".join(
-        message for host in play.failures.values() for message in host
-    )
+    messages = [message for host in play.failures.values() for message in host]
+    assert "hosts of the cluster are not in this run" in " ".join(messages)
     assert ssh(NODE, "sudo sha256sum </etc/munge/munge.key") == before
