@@ -11,7 +11,7 @@ class ModuleDocFragment:
     LOOKS = r"""
 attributes:
   check_mode:
-    description: Can run in check mode and answers the same there.
+    description: Can run in check mode and returns the same there.
     support: full
   diff_mode:
     description: Nothing is changed, so there is nothing to show.
@@ -25,10 +25,10 @@ attributes:
     CHANGES = r"""
 attributes:
   check_mode:
-    description: Can run in check mode and tells what would be done.
+    description: Can run in check mode and returns what it would do.
     support: full
   diff_mode:
-    description: Shows what was before and is after.
+    description: Shows the state before and after.
     support: full
   platform:
     description: Where the module runs.

@@ -15,18 +15,18 @@ options:
     type: str
     default: ceph
   conf:
-    description: Ceph's configuration file, from which the monitors are known.
+    description: Ceph's configuration file, which names the monitors.
     type: path
     default: /etc/ceph/ceph.conf
   client:
-    description: Name of the key with which the commands are run.
+    description: Name of the key for the commands.
     type: str
     default: client.admin
   keyring:
     description: File with that key. By default where Ceph looks for it.
     type: path
   timeout:
-    description: Seconds that the cluster has to answer a command.
+    description: Seconds in which the cluster must answer a command.
     type: int
     default: 30
 requirements:
@@ -36,10 +36,10 @@ requirements:
     CHANGES = r"""
 attributes:
   check_mode:
-    description: Can run in check mode. It reads the cluster and says what it would do, without doing it.
+    description: Can run in check mode. It reads the cluster and returns what it would do.
     support: full
   diff_mode:
-    description: Shows what is managed before and after. The two are the same in check mode. Secrets are not in it.
+    description: Shows the managed state before and after, the same in check mode. It has no secrets.
     support: full
   platform:
     description: Where the module runs.

@@ -15,7 +15,7 @@ options:
     type: str
     default: ceph
   fsid:
-    description: UUID of the cluster; a device with an OSD of it is taken for ours.
+    description: UUID of the cluster; a device with one of its OSDs counts as ours.
     type: str
     required: true
   devices:
@@ -33,18 +33,18 @@ options:
         type: bool
         default: false
       method:
-        description: V(raw) gives the whole device to the OSD, V(lvm) makes logical volumes with ceph-volume.
+        description: V(raw) gives the whole device to the OSD, V(lvm) creates logical volumes with ceph-volume.
         type: str
         choices: [raw, lvm]
         default: raw
       device_class:
-        description: Device class in the CRUSH map. By default Ceph tells V(hdd), V(ssd) and V(nvme) apart.
+        description: Device class in the CRUSH map. By default Ceph detects V(hdd), V(ssd) or V(nvme).
         type: str
         default: ""
       db:
         description:
-          - Device in C(/dev/disk/by-id), or logical volume as C(GROUP/VOLUME), for RocksDB, with V(lvm). It is looked
-            at before an OSD is made, and refused if it holds anything.
+          - Device in C(/dev/disk/by-id), or logical volume as C(GROUP/VOLUME), for RocksDB, with V(lvm). It is checked
+            before an OSD is created, and refused if it holds anything.
         type: str
         default: ""
       wal:
@@ -56,11 +56,12 @@ options:
         type: bool
         default: false
       also_wipe:
-        description: Of O(devices[].db) and O(devices[].wal) what may be wiped if it holds something and is not in use.
+        description: >-
+          Those of O(devices[].db) and O(devices[].wal) that may be wiped if they hold something and are not in use.
         type: list
         elements: str
         default: []
       replaces:
-        description: Number of an OSD that was destroyed, which the OSD that is made is to have.
+        description: Number of a destroyed OSD, which the new OSD takes over.
         type: int
 """

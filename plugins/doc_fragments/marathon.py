@@ -11,12 +11,12 @@ class ModuleDocFragment:
     DOCUMENTATION = r"""
 options:
   urls:
-    description: URLs of the Marathons. They are tried in turn. One that does not lead asks the leader.
+    description: URLs of the Marathons. They are tried in turn. An instance that does not lead forwards to the leader.
     type: list
     elements: str
     required: true
   user:
-    description: User to log in as, where Marathon asks for one.
+    description: User for the login, if Marathon requires one.
     type: str
   password:
     description: Password of the user.

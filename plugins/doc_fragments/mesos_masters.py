@@ -16,7 +16,7 @@ options:
     elements: str
     required: true
   principal:
-    description: Principal to log in with, where the masters ask for one.
+    description: Principal for the login, if the masters require one.
     type: str
   secret:
     description: Secret of the principal.

@@ -16,7 +16,7 @@ options:
     choices: [master, agent, marathon]
     required: true
   members:
-    description: All of the kind that depend on each other. Of agents only the own one.
+    description: All members that depend on each other. For an agent, only itself.
     type: list
     elements: dict
     required: true
@@ -38,18 +38,18 @@ options:
     type: str
     default: ""
   gpus:
-    description: How many GPUs an agent has to announce; V(-1) if that does not matter.
+    description: How many GPUs an agent must announce; V(-1) for any number.
     type: int
     default: -1
   masters:
     description:
-      - URLs of the masters, of which the leading one has to have the agent, or the Marathon that leads. Without any it
-        is asked that an agent names, at port 5050, and a Marathon need not be registered.
+      - URLs of the masters, of which the leader must have the agent, or the leading Marathon. With none, the master
+        that the agent names is queried, at port 5050, and a Marathon need not be registered.
     type: list
     elements: str
     default: []
   masters_user:
-    description: Who asks the masters.
+    description: Principal for queries of the masters.
     type: str
     default: ""
   masters_password:
@@ -61,8 +61,8 @@ options:
     type: path
   tls_first:
     description:
-      - Whether members whose URL begins with C(http) are asked by TLS first, and without it where that fails. For a
-        cluster that is on its way to TLS, or back.
+      - Whether members whose URL begins with C(http) are queried with TLS first, and without it if that fails. For a
+        cluster in transition to TLS or back.
     type: bool
     default: false
 """

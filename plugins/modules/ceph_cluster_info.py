@@ -7,21 +7,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_cluster_info
-short_description: Tell the state of a Ceph cluster, and wait until it is as expected
+short_description: Return the state of a Ceph cluster, and wait until it is as expected
 version_added: 0.1.0
 description:
-  - Returns quorum, mgrs, OSDs, placement groups, ranks of file systems, standby MDS and health in few words, and what
-    of it is not as expected.
-  - Of mgrs, OSDs and file systems only what O(expected) names is asked for, or everything if it names nothing.
-  - With O(wait) it asks again until everything is as expected in O(polls) consecutive looks. Something that is not does
-    not make the module fail; use RV(problems) with C(failed_when).
+  - Returns quorum, mgrs, OSDs, placement groups, ranks of file systems, standby MDSs and health in short form, and what
+    differs from O(expected).
+  - Reads only those of mgrs, OSDs and file systems that O(expected) names, or all if it names none.
+  - With O(wait) it repeats this until everything is as expected O(polls) times in a row. A difference does not make the
+    module fail; use RV(problems) with C(failed_when).
 options:
   cluster:
     description: Name of the cluster, as in the names of its files.
     type: str
     default: ceph
   expected:
-    description: What the cluster should be like. What is left out is not looked at.
+    description: Desired state of the cluster. What is left out is not checked.
     type: dict
     default: {}
     suboptions:
@@ -33,10 +33,10 @@ options:
         type: list
         elements: str
       mgrs:
-        description: How many mgrs should run, one of them active, with every module that is switched on loaded.
+        description: How many mgrs should run, one of them active, with every enabled module loaded.
         type: int
       osds:
-        description: Numbers of the OSDs, which should be up and in, no others, with all placement groups clean.
+        description: Numbers of all OSDs. These and no others should be up and in, with all placement groups clean.
         type: list
         elements: int
       filesystems:
@@ -44,7 +44,7 @@ options:
         type: list
         elements: str
       standbys:
-        description: How many MDS should stand by, to go with O(expected.filesystems).
+        description: How many MDSs should be standby, to go with O(expected.filesystems).
         type: int
         default: 0
       health:
@@ -52,20 +52,20 @@ options:
         type: bool
         default: false
       ignored:
-        description: Health checks that do not count.
+        description: Health checks that are ignored.
         type: list
         elements: str
         default: []
   wait:
-    description: Seconds in which it should come about.
+    description: Seconds to wait for the expected state.
     type: int
     default: 0
   polls:
-    description: Consecutive looks in which it should be so.
+    description: How many times in a row it must be as expected.
     type: int
     default: 1
   interval:
-    description: Seconds between two looks.
+    description: Seconds between two checks.
     type: int
     default: 2
 requirements:

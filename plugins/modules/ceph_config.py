@@ -10,14 +10,14 @@ module: ceph_config
 short_description: Keep settings of Ceph's central configuration
 version_added: 0.1.0
 description:
-  - Sets options in the configuration that the monitors keep for all daemons and clients, and takes options out again.
-  - A value is compared as the option's type reads it, so V(4G) and V(4294967296) are the same.
-  - Not for secrets, since a value is part of a command line.
+  - Sets options in the configuration that the monitors keep for all daemons and clients, and removes options.
+  - Values are compared by the option's type, so V(4G) and V(4294967296) are the same.
+  - Do not use it for secrets, since values are on a command line.
 options:
   settings:
     description:
       - The settings by section, such as C(osd), C(osd.3), C(mds) or, with a mask, C(osd/class:ssd).
-      - A null takes the option out of the section, so that its default holds again.
+      - Null removes the option from the section, so that its default applies again.
     type: dict
     required: true
 extends_documentation_fragment:

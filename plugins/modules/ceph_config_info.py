@@ -10,7 +10,7 @@ module: ceph_config_info
 short_description: Read settings of Ceph's central configuration
 version_added: 0.1.0
 description:
-  - Returns what is set in the configuration that the monitors keep. Defaults are not in it.
+  - Returns the settings in the configuration that the monitors keep, without defaults.
 extends_documentation_fragment:
   - baremetal.gpu.ceph
   - baremetal.gpu.attributes.looks

@@ -10,8 +10,8 @@ module: ceph_crush_rule
 short_description: Keep a replicated CRUSH rule
 version_added: 0.1.0
 description:
-  - Makes a rule that spreads copies over hosts or racks, on devices of one class if that is asked for. A rule of the
-    same name that does otherwise is refused, because changing it moves data; give the new one another name.
+  - Creates a rule that spreads copies over hosts or racks, on devices of one class if O(device_class) is set. A
+    different rule of the same name is refused, because a change moves data; give the new one another name.
 options:
   cluster:
     description: Name of the cluster, as in the names of its files.
@@ -22,11 +22,11 @@ options:
     type: str
     required: true
   root:
-    description: Where in the CRUSH map it begins.
+    description: Root of the rule in the CRUSH map.
     type: str
     default: default
   failure_domain:
-    description: Of what no two copies may share one.
+    description: Failure domain that no two copies may share.
     type: str
     default: host
   device_class:

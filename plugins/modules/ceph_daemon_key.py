@@ -10,8 +10,8 @@ module: ceph_daemon_key
 short_description: Give a Ceph mgr or MDS its key
 version_added: 0.1.0
 description:
-  - Makes the key of a daemon in the cluster, or takes the one that is there, and writes it into the keyring from which
-    the daemon starts. The bootstrap key of its kind is enough for that; the admin key is not needed on the host.
+  - Creates a daemon's key in the cluster, or reads the existing one, and writes it into the keyring from which the
+    daemon starts. This needs the bootstrap key of its kind on the host, not the admin key.
   - The key never appears on a command line or in what the module returns.
 options:
   cluster:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_daemons_info
-short_description: Tell which daemons of Ceph run on a host, and which are to be restarted
+short_description: List the Ceph daemons of a host, and which of them need a restart
 version_added: 0.1.0
 description:
-  - Finds the daemons by their units, and whether their program or a library of theirs was exchanged since they were
-    started, as an upgrade of packages does. It needs nothing of Ceph.
+  - Finds the daemons by their units, and checks whether their program or one of their libraries was replaced since they
+    started, as a package upgrade does. Works without Ceph on the host.
 options:
   kind:
     description: The daemons that RV(due) is about.
@@ -20,8 +20,8 @@ options:
     required: true
   before:
     description:
-      - Seconds since 1970. Daemons that were started before are due.
-      - By default those are due that run what was exchanged.
+      - Seconds since 1970. Daemons that started before are due.
+      - By default, daemons that run a replaced program or library are due.
     type: float
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 author:

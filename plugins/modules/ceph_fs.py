@@ -10,15 +10,15 @@ module: ceph_fs
 short_description: Keep a file system of Ceph
 version_added: 0.1.0
 description:
-  - Makes a file system of pools that are there, and keeps how many MDS serve it and stand by.
-  - It refuses to make one while no MDS stands by, since a file system without an MDS is in error from its first second.
+  - Creates a file system from existing pools, and keeps its numbers of active and standby MDSs.
+  - Refuses to create one without a standby MDS, since a file system without an MDS has an error at once.
 options:
   name:
     description: Name of the file system.
     type: str
     required: true
   state:
-    description: Whether it is there. V(absent) loses every file name in it. The pools stay.
+    description: Whether it exists. V(absent) loses every file name in it. The pools stay.
     type: str
     choices: [present, absent]
     default: present
@@ -30,14 +30,14 @@ options:
     description: Pool for its metadata. Cannot be changed later.
     type: str
   data_pools:
-    description: Pools for its data. The first cannot be changed later. Pools that it has beside these stay.
+    description: Pools for its data. The first cannot be changed later. Its other pools stay.
     type: list
     elements: str
   max_mds:
-    description: How many MDS share the work.
+    description: How many active MDSs share the work.
     type: int
   standby_count_wanted:
-    description: How many MDS should stand by. Fewer make Ceph warn.
+    description: How many MDSs should be standby. With fewer Ceph warns.
     type: int
   allow_standby_replay:
     description: Whether a standby follows the journal of an active MDS, to take over faster.

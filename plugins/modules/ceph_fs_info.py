@@ -10,7 +10,7 @@ module: ceph_fs_info
 short_description: Read the file systems of Ceph
 version_added: 0.1.0
 description:
-  - Returns the file systems with their pools and the state of each MDS, and the MDS that stand by.
+  - Returns the file systems with their pools and the state of each MDS, and the standby MDSs.
 extends_documentation_fragment:
   - baremetal.gpu.ceph
   - baremetal.gpu.attributes.looks

@@ -10,12 +10,12 @@ module: ceph_homes
 short_description: Keep the homes of users on CephFS
 version_added: 0.1.0
 description:
-  - Keeps a home for each user, which is a subvolume with a quota, owned by the user, with objects in a namespace of its
-    own, and a key that reaches it and nothing else. All homes in one execution.
-  - It refuses, before anything is changed, when the quotas add up to more than the cluster can hold. Homes that are
-    there and not listed count too, and are left alone.
-  - A home is archived by a snapshot, the loss of its key, and cutting off what is mounted; the data stay. It is deleted
-    only if its name is written a second time in C(confirm).
+  - Keeps a home for each user, which is a subvolume with a quota, owned by the user, with its own namespace of objects
+    and a key for it alone. One execution keeps all homes.
+  - Refuses, before any change, if the sum of the quotas exceeds the cluster's capacity. Existing homes that are not
+    listed count too, and stay as they are.
+  - To archive a home, it takes a snapshot, removes the key and evicts mounted clients; the data stay. It deletes a home
+    only if C(confirm) repeats its name.
   - The secrets go to the file O(keys) on the host and are not returned.
 options:
   filesystem:
@@ -37,7 +37,7 @@ options:
         type: str
         required: true
       state:
-        description: Whether the home is there, kept without access, or deleted with all that is in it.
+        description: Whether the home exists, is kept without access, or is deleted with its content.
         type: str
         choices: [present, archived, absent]
         default: present
@@ -46,10 +46,10 @@ options:
         type: str
         default: "0"
       uid:
-        description: Number of the user. Needed for C(state=present).
+        description: UID of the user. Needed for C(state=present).
         type: int
       gid:
-        description: Number of the user's group. Needed for C(state=present).
+        description: GID of the user's group. Needed for C(state=present).
         type: int
       confirm:
         description: The name again, for C(state=absent).
@@ -60,15 +60,15 @@ options:
     type: str
     default: "0700"
   key_prefix:
-    description: What the names of the keys begin with, after C(client.).
+    description: Prefix of the keys' names, after C(client.).
     type: str
     default: home.
   overcommit:
-    description: How many times what the cluster can hold may be promised.
+    description: Largest sum of all quotas, as a multiple of the cluster's capacity.
     type: float
     default: 1
   keys:
-    description: File for the secrets by user, readable by root alone. It is brought up to date.
+    description: File that the module keeps up to date with the secrets by user. Only root can read it.
     type: path
     default: /var/lib/baremetal-gpu/ceph/homes.json
 extends_documentation_fragment:

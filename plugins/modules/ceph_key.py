@@ -7,10 +7,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_key
-short_description: Keep a key of Ceph and what it may do
+short_description: Keep a key of Ceph and its capabilities
 version_added: 0.1.0
 description:
-  - Makes a key, keeps its capabilities, and if O(path) is given the file in which a client or daemon finds it.
+  - Creates a key and keeps its capabilities and, with O(path), the file in which a client or daemon finds it.
   - Capabilities are compared by what they grant. Their order and blanks do not matter.
   - The secret never appears on a command line, in the diff or in what the module returns.
 options:
@@ -19,23 +19,23 @@ options:
     type: str
     required: true
   state:
-    description: Whether the key is there. With V(absent) all who use it lose access, and the file at O(path) goes.
+    description: Whether the key exists. With V(absent) its users lose access, and the file at O(path) is removed.
     type: str
     choices: [present, absent]
     default: present
   caps:
-    description: What the key may do, by kind of daemon. If it is not given, what is there stays.
+    description: Capabilities by kind of daemon. If unset, the current ones stay.
     type: dict
   secret:
     description:
-      - The secret of a new key. By default Ceph makes one.
-      - If the key is there with another secret, the module refuses.
+      - The secret of a new key. By default Ceph generates one.
+      - If the key exists with another secret, the module refuses.
     type: str
   path:
-    description: A file in which the key is kept.
+    description: A file for the key.
     type: path
   format:
-    description: Whether the file is a V(keyring), as most programs want it, or holds the V(secret) alone.
+    description: Whether the file is a V(keyring), as most programs need it, or has the V(secret) alone.
     type: str
     choices: [keyring, secret]
     default: keyring

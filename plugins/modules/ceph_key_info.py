@@ -7,10 +7,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_key_info
-short_description: Read what the keys of Ceph may do
+short_description: Read the capabilities of Ceph's keys
 version_added: 0.1.0
 description:
-  - Returns the names of keys and what they may do. The secrets are not returned.
+  - Returns the names and capabilities of keys, without the secrets.
 options:
   names:
     description: The keys. By default all.

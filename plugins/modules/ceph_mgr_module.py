@@ -7,10 +7,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_mgr_module
-short_description: Switch modules of Ceph's manager on or off
+short_description: Enable or disable modules of Ceph's manager
 version_added: 0.1.0
 description:
-  - Switches modules on or off, and refuses one that the manager cannot load, with the manager's reason.
+  - Enables or disables modules, and refuses one that the manager cannot load, with the manager's reason.
 options:
   names:
     description: The modules.
@@ -18,7 +18,7 @@ options:
     elements: str
     required: true
   state:
-    description: Whether they are on.
+    description: Whether they are enabled.
     type: str
     choices: [enabled, disabled]
     default: enabled

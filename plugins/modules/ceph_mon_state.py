@@ -7,24 +7,25 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_mon_state
-short_description: Take monitors out of the map of a Ceph cluster
+short_description: Remove monitors from the map of a Ceph cluster
 version_added: 0.1.0
 description:
-  - Takes monitors out of the map, and refuses where the others would have no quorum or be fewer than three.
-  - A monitor joins by itself when it is started with M(baremetal.gpu.ceph_mon_store), so there is no other state.
+  - Removes monitors from the map, and refuses if the others would have no quorum or be fewer than three.
+  - A monitor joins by itself when it starts from a store of M(baremetal.gpu.ceph_mon_store), so there is no other
+    state.
 options:
   names:
-    description: Names of the monitors. One that is not in the map is as wanted.
+    description: Names of the monitors. A name that is not in the map is no error.
     type: list
     elements: str
     required: true
   state:
-    description: That they are not in the map.
+    description: They are not in the map.
     type: str
     choices: [absent]
     required: true
   fewer:
-    description: Whether fewer than three monitors may be left.
+    description: Whether fewer than three monitors may remain.
     type: bool
     default: false
 extends_documentation_fragment:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_mon_store
-short_description: Make the store of a Ceph monitor
+short_description: Create the store of a Ceph monitor
 version_added: 0.1.0
 description:
-  - Makes the directory from which a monitor starts, unless it is there. A store that is there is never touched, and one
-    of another cluster is refused.
-  - A run that is cut leaves no half a store, because it is made beside its place and moved there.
+  - Creates the directory from which a monitor starts. An existing store is never touched, and one of another cluster is
+    refused.
+  - An interrupted run leaves no incomplete store, because it is created in another place and then moved.
 options:
   cluster:
     description: Name of the cluster, as in the names of its files.
@@ -27,7 +27,7 @@ options:
     type: str
     required: true
   keys:
-    description: The keys that the cluster starts with, by name. Only the first monitors of a cluster look at them.
+    description: First keys of the cluster, by name. Only the first monitors of a cluster use them.
     type: dict
     required: true
   monitors:
@@ -41,7 +41,7 @@ options:
         type: str
         required: true
       address:
-        description: IP address by which everything reaches it.
+        description: IP address by which others reach it.
         type: str
         required: true
 extends_documentation_fragment: [baremetal.gpu.attributes.changes]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_node_info
-short_description: Tell what a host already has of Ceph
+short_description: Return what a host already has of Ceph
 version_added: 0.1.0
 description:
-  - Reads which cluster a host belongs to, by its ceph.conf, its monitors and its OSDs, which Ceph is installed or would
-    be, and which addresses the host has. It needs nothing of Ceph.
+  - Reads to which cluster a host belongs (by ceph.conf, monitors and OSDs), which release of Ceph is installed or would
+    be, and the host's addresses. Works without Ceph on the host.
 options:
   cluster:
     description: Name of the cluster, as in the names of its files.
@@ -19,7 +19,7 @@ options:
     default: ceph
   from_distribution:
     description:
-      - Whether Ceph comes from the distribution, whose release of it is then known before the package lists are.
+      - Whether Ceph comes from the distribution. Its release is then known without package lists.
     type: bool
     default: true
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]

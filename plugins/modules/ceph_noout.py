@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_noout
-short_description: Set the flag noout on OSDs for as long as a lease
+short_description: Set the flag noout on OSDs for a limited time
 version_added: 0.1.0
 description:
-  - Sets the flag noout on single OSDs, so that a short stop of theirs moves no data, while other OSDs that fail are
-    mended as always.
-  - The flag does not outlive whoever set it. First a timer is set up on this host, which takes it off when the lease is
-    over, also after a boot.
-  - A flag that somebody else has set stays, and gets no lease.
+  - Sets the flag noout on single OSDs, so that a short stop moves no data, while Ceph still recovers other OSDs that
+    fail.
+  - The flag does not remain for ever. Before the module sets it, it creates a timer on this host that removes the flag
+    when the lease ends, also after a boot.
+  - A flag that somebody else set stays, without a lease.
 options:
   osds:
-    description: Numbers of the OSDs. With O(state=absent) it is taken off all that a lease of this host has it on.
+    description: Numbers of the OSDs. O(state=absent) removes the flag from all OSDs with a lease of this host.
     type: list
     elements: int
     default: []
@@ -27,7 +27,7 @@ options:
     choices: [present, absent]
     default: present
   lease:
-    description: Seconds after which the flag is taken off. They begin anew with every call.
+    description: Seconds after which the flag is removed. They begin anew with every call.
     type: int
     default: 900
 extends_documentation_fragment:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_osd_device
-short_description: Make OSDs on devices, and activate those that are there
+short_description: Create OSDs on devices, and activate existing ones
 version_added: 0.1.0
 description:
-  - Judges all devices first, as M(baremetal.gpu.ceph_osd_device_info) does. If one of them is refused, none is touched
+  - Checks all devices first, as M(baremetal.gpu.ceph_osd_device_info) does. If one of them is refused, none is touched
     and the module fails with the reason for each.
-  - On a free device it makes an OSD. A run that is cut is gone on with, with the same number and key.
-  - An OSD of this cluster is brought up to the point where its unit can start, and is written down under
-    C(/var/lib/baremetal-gpu/ceph-osd), from where it is activated at every boot.
+  - Creates an OSD on a free device. After an interruption the next run continues with the same number and key.
+  - Prepares an OSD of this cluster so that its unit can start, and records it in C(/var/lib/baremetal-gpu/ceph-osd),
+    from where it is activated at every boot.
 extends_documentation_fragment:
   - baremetal.gpu.ceph_devices
   - baremetal.gpu.attributes.changes

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_osd_device_info
-short_description: Tell what devices hold and whether they may become OSDs
+short_description: Return what devices hold and whether they may become OSDs
 version_added: 0.1.0
 description:
   - Looks for file systems, partitions, volume managers, RAID, mounts, swap, holders, and OSDs of this and of other
-    clusters, without writing and without anything of Ceph on the host.
+    clusters, without writing. Works without Ceph on the host.
 extends_documentation_fragment:
   - baremetal.gpu.ceph_devices
   - baremetal.gpu.attributes.looks

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_osd_local
-short_description: Stop OSDs that leave a cluster, and take away what they have left on their host
+short_description: Stop OSDs that leave a cluster, and remove what remains of them on their host
 version_added: 0.1.0
 description:
-  - Finds the OSDs of this host by what was written down when they were made. Those of other hosts are none of its
-    concern, so the same numbers can be given to all hosts.
+  - Finds the OSDs of this host by their records. It ignores those of other hosts, so give the same numbers to all
+    hosts.
   - Devices stay as they are unless they are named in O(wipe).
-  - Everything is judged before anything is changed; in check mode it is that judgement.
+  - All checks come before any change; check mode does only these.
 options:
   cluster:
     description: Name of the cluster, as in the names of its files.
     type: str
     default: ceph
   fsid:
-    description: UUID of the cluster. What belongs to another one is left alone.
+    description: UUID of the cluster. OSDs of another cluster are left alone.
     type: str
     required: true
   osds:
@@ -30,8 +30,8 @@ options:
     required: true
   state:
     description:
-      - V(stopped) stops the units and has them not started at boot.
-      - V(absent) takes away directories and records too, and wipes what is named.
+      - V(stopped) stops and disables the units.
+      - V(absent) also removes directories and records, and wipes the devices in O(wipe).
     type: str
     choices: [stopped, absent]
     required: true
@@ -40,14 +40,14 @@ options:
     type: dict
     default: {}
   devices:
-    description: Devices on which the inventory wants OSDs. An OSD on one of them is refused.
+    description: Devices on which the inventory has OSDs. An OSD on one of them is refused.
     type: list
     elements: str
     default: []
   wipe:
     description:
       - Devices to be wiped with O(state=absent). Refused unless they hold one of the OSDs, or nothing.
-      - A name that this host does not have is passed over, so that the same names can be given to all hosts.
+      - A name that this host does not have is ignored, so that all hosts can get the same names.
     type: list
     elements: str
     default: []

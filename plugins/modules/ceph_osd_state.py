@@ -7,33 +7,32 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_osd_state
-short_description: Drain OSDs of a Ceph cluster, and take them out of it
+short_description: Drain OSDs of a Ceph cluster, and remove them from it
 version_added: 0.1.0
 description:
-  - Has the data of OSDs moved to others, waits until the cluster says that nothing depends on them any more, and takes
-    them out of its map.
-  - Refuses before anything is changed where the others have no place for all copies or no room.
-  - A run that is cut is run again. Until an OSD is removed, what was done can be taken back; the result tells how.
+  - Moves the data of OSDs to others, waits until the cluster no longer depends on them, and removes them from its map.
+  - Refuses, before any change, if the other OSDs have too few failure domains or too little space for all copies.
+  - Repeat an interrupted run. Until an OSD is removed, the change can be undone; the result says how.
   - Does not touch the hosts of the OSDs; M(baremetal.gpu.ceph_osd_local) does.
 options:
   osds:
-    description: Numbers of the OSDs. With O(state=drained) and O(state=absent) one that is not there is as wanted.
+    description: Numbers of the OSDs. With O(state=drained) and O(state=absent) an OSD that does not exist is no error.
     type: list
     elements: int
     required: true
   state:
     description:
-      - V(drained) moves the data away, and V(out) does it for an OSD that is to come back on another disk.
-      - V(absent) removes the OSDs, which have to be stopped by then.
-      - V(destroyed) leaves the number and the place of each, for a new disk.
+      - V(drained) moves the data away. V(out) does the same for an OSD that will return on another disk.
+      - V(absent) removes the OSDs, which must be stopped.
+      - V(destroyed) keeps their numbers and places for new disks.
     type: str
     choices: [out, drained, absent, destroyed]
     required: true
   lost:
     description:
-      - With O(state=out) and O(state=destroyed), the disk is broken for good, so its data are not waited for.
-      - Refused if the OSD runs, or if something of the cluster may be on that disk alone. Placement groups that are
-        peering, as they are right after an OSD has failed, get a minute to end it.
+      - With O(state=out) and O(state=destroyed), the disk is broken for good, so the module does not wait for its data.
+      - Refused if the OSD runs, or if data may be on that disk alone. Placement groups that are peering, as right after
+        a failure, get a minute.
     type: bool
     default: false
   wait:

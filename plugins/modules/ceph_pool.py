@@ -10,16 +10,16 @@ module: ceph_pool
 short_description: Keep a replicated pool of Ceph
 version_added: 0.1.0
 description:
-  - Makes a pool and keeps its copies, rule, application, autoscaling and quotas. An option that is not given stays as
-    it is.
-  - A pool is removed only if its name is written a second time in O(confirm), and only while the monitors allow it.
+  - Creates a pool and keeps its copies, rule, application, autoscaling and quotas. What an unset option controls stays
+    as it is.
+  - Removes a pool only if O(confirm) repeats its name, and only while the monitors allow it.
 options:
   name:
     description: Name of the pool.
     type: str
     required: true
   state:
-    description: Whether the pool is there. V(absent) deletes all that is in it, for good.
+    description: Whether the pool exists. V(absent) deletes its content for good.
     type: str
     choices: [present, absent]
     default: present
@@ -31,13 +31,13 @@ options:
     description: Copies of each object.
     type: int
   min_size:
-    description: Copies that must be there for the pool to be written.
+    description: Copies that must be available for writes.
     type: int
   crush_rule:
     description: Name of the rule that spreads the copies.
     type: str
   application:
-    description: What the pool is for, such as V(cephfs). CephFS sets it itself.
+    description: Application of the pool, such as V(cephfs). CephFS sets it itself.
     type: str
   autoscale:
     description: Whether Ceph chooses the number of placement groups.
@@ -47,16 +47,17 @@ options:
     description: Number of placement groups. Only with O(autoscale=off), since the autoscaler would change it back.
     type: int
   bulk:
-    description: Whether the pool is to hold most of the data, so that it begins with many placement groups.
+    description: Whether the pool will hold most of the data and so begins with many placement groups.
     type: bool
   target_size_ratio:
-    description: Share of the cluster that the pool is expected to take, beside those of other pools.
+    description: Expected share of the pool in the cluster, relative to other pools.
     type: float
   quota_bytes:
-    description: Bytes that the pool may hold, such as V(10T). V(0) takes the quota away. It acts some seconds late.
+    description: >-
+      Bytes that the pool may hold, such as V(10T). V(0) removes the quota. It takes effect some seconds late.
     type: str
   quota_objects:
-    description: Objects that the pool may hold. V(0) takes the quota away.
+    description: Objects that the pool may hold. V(0) removes the quota.
     type: int
 extends_documentation_fragment:
   - baremetal.gpu.ceph

@@ -10,7 +10,7 @@ module: ceph_pool_info
 short_description: Read the pools of Ceph and how full they are
 version_added: 0.1.0
 description:
-  - Returns the pools with their settings, what they hold, and what of the cluster's disks is used.
+  - Returns the pools with their settings and usage, and the usage of the cluster's disks.
 extends_documentation_fragment:
   - baremetal.gpu.ceph
   - baremetal.gpu.attributes.looks

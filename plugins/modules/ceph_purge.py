@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_purge
-short_description: Take everything of a Ceph cluster off a host
+short_description: Remove everything of a Ceph cluster from a host
 version_added: 0.1.0
 description:
-  - Stops and disables the daemons, wipes the devices whose label says that they are OSDs of this cluster, and removes
-    stores, keys, configuration and what the roles gave systemd. The data are gone then.
-  - Does nothing at all on a host that has something of another cluster.
-  - A device that is not labelled with this cluster is passed over, wherever it is listed. OSDs in logical volumes are
-    forgotten and their volumes left alone.
+  - Stops and disables the daemons, wipes the devices that are labelled as OSDs of this cluster, and removes stores,
+    keys, configuration and the roles' systemd files. This destroys the data.
+  - Does nothing on a host that has something of another cluster.
+  - A device that is not labelled with this cluster is skipped, even if it is listed. The records of OSDs in logical
+    volumes are removed; their volumes stay.
   - Packages stay.
 options:
   cluster:
@@ -22,11 +22,11 @@ options:
     type: str
     default: ceph
   fsid:
-    description: UUID of the cluster that is to go.
+    description: UUID of the cluster to remove.
     type: str
     required: true
   devices:
-    description: Devices to be looked at besides those on which OSDs were made.
+    description: Devices to check in addition to those on which OSDs were created.
     type: list
     elements: str
     default: []

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_quorum_info
-short_description: Wait for a quorum of all Ceph monitors, and tell why there is none
+short_description: Wait for a quorum of all Ceph monitors, and return why there is none
 version_added: 0.1.0
 description:
-  - Asks the monitor of this host, through its socket, until it is in a quorum of all monitors or the time is over.
-  - If there is none, it looks for the reasons as seen from this host. The address of the monitor, the map of monitors
-    that it has, connections to the others' ports, what their names resolve to, and the clock.
-  - A missing quorum does not make the module fail. Use RV(complete) with C(failed_when), so that every host is asked.
+  - Queries the monitor of this host, through its socket, until it is in a quorum of all monitors or O(wait) is over.
+  - If there is none, it checks from this host the monitor's address and map of monitors, connections to the others'
+    ports, the resolution of their names, and the clock.
+  - A missing quorum does not make the module fail. Use RV(complete) with C(failed_when), so that every host is queried.
 options:
   cluster:
     description: Name of the cluster, as in the names of its files.
@@ -38,7 +38,7 @@ options:
         type: str
         required: true
       address:
-        description: IP address by which everything reaches it.
+        description: IP address by which others reach it.
         type: str
         required: true
   wait:

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_secrets
-short_description: Keep the identity and the first keys of a Ceph cluster in a file of the operator
+short_description: Keep the identity and the first keys of a Ceph cluster in a file on the controller
 version_added: 0.1.0
 description:
-  - Runs on the controller. Makes the file once, with a new fsid and new keys, and from then on only reads it.
-  - The file is JSON, readable for its owner alone. Encrypt a copy or keep it with the inventory's other secrets; who
-    loses it can no longer add hosts to the cluster with these roles.
-  - It is not made where a host already belongs to a cluster, for then it was lost, and new keys would not fit.
+  - Runs on the controller. Creates the file once, with a new fsid and new keys, and then only reads it.
+  - The file is JSON, and only its owner may read it. Encrypt a copy or keep it with the inventory's other secrets;
+    without it you cannot add hosts to the cluster with these roles.
+  - The module does not create it if a host already belongs to a cluster. Then the file was lost, and new keys would not
+    fit.
 options:
   path:
     description: The file.
     type: path
     required: true
   fsid:
-    description: The fsid, where the operator keeps it elsewhere, such as in Ansible Vault. Then the file is not used.
+    description: The fsid, if it is elsewhere, such as in Ansible Vault. Then the file is not used.
     type: str
     default: ""
   keys:
@@ -28,7 +29,7 @@ options:
     type: dict
     default: {}
   held:
-    description: The fsids that hosts hold already.
+    description: The fsids that hosts already have.
     type: list
     elements: str
     default: []

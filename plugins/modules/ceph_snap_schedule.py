@@ -7,27 +7,27 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: ceph_snap_schedule
-short_description: Have snapshots of a directory of CephFS taken by a schedule
+short_description: Schedule snapshots of a CephFS directory
 version_added: 0.1.0
 description:
-  - Brings the schedules of one directory, and how many snapshots are kept, into the state that is asked for.
-  - Snapshots that were taken stay when a schedule goes.
+  - Keeps the schedules of one directory and the number of snapshots to retain.
+  - Existing snapshots stay when a schedule is removed.
 options:
   filesystem:
     description: Name of the file system.
     type: str
     required: true
   path:
-    description: The directory, from the root of the file system. Snapshots are of all that is below it.
+    description: The directory, from the root of the file system. Snapshots include everything below it.
     type: str
     required: true
   schedules:
-    description: Periods, such as V(1h) or V(1d). Without any no snapshots are taken.
+    description: Periods, such as V(1h) or V(1d). With none, no snapshots are taken.
     type: list
     elements: str
     default: []
   retention:
-    description: How many snapshots are kept of each period, by its letter. Has to be given with O(schedules).
+    description: How many snapshots are kept of each period, by its letter. Required with O(schedules).
     type: dict
     default: {}
 extends_documentation_fragment:

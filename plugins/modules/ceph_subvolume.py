@@ -10,8 +10,8 @@ module: ceph_subvolume
 short_description: Keep a subvolume of CephFS
 version_added: 0.1.0
 description:
-  - Makes a subvolume, which is a directory of CephFS with a quota and an owner, and keeps these. Its group is made too.
-  - It is never made smaller than what it holds, and removed only if its name is written a second time in O(confirm).
+  - Creates a subvolume, which is a directory of CephFS with a quota and an owner, and its group, and keeps them.
+  - Never shrinks it below its usage, and removes it only if O(confirm) repeats its name.
 options:
   filesystem:
     description: Name of the file system.
@@ -26,7 +26,7 @@ options:
     type: str
     required: true
   state:
-    description: Whether it is there. V(absent) deletes all that is in it and its snapshots, for good.
+    description: Whether it exists. V(absent) deletes its content and its snapshots for good.
     type: str
     choices: [present, absent]
     default: present
@@ -35,23 +35,24 @@ options:
     type: str
     default: ""
   size:
-    description: Its quota, such as V(50G). V(0) takes the quota away.
+    description: Its quota, such as V(50G). V(0) removes the quota.
     type: str
   uid:
-    description: Number of the user to whom its top directory belongs.
+    description: UID of its top directory's owner.
     type: int
   gid:
-    description: Number of the group of its top directory.
+    description: GID of its top directory.
     type: int
   mode:
     description: Mode of its top directory.
     type: str
   namespace_isolated:
-    description: Whether its objects lie in a namespace of their own, without which a key that may read its files may
-      read the objects of all others in the pool. Settled when it is made.
+    description: >-
+      Whether its objects have their own namespace. Without one, a key that may read its files may read all objects of
+      the pool. Cannot be changed later.
     type: bool
   snapshot:
-    description: Name of a snapshot that is taken if there is none of that name.
+    description: Name of a snapshot to take if it does not exist.
     type: str
 extends_documentation_fragment:
   - baremetal.gpu.ceph

@@ -10,7 +10,7 @@ module: ceph_subvolume_info
 short_description: Read the subvolumes of a CephFS
 version_added: 0.1.0
 description:
-  - Returns the subvolumes of a group with their quota, what they hold, owner, path and snapshots.
+  - Returns the subvolumes of a group with quota, usage, owner, path and snapshots.
 options:
   filesystem:
     description: Name of the file system.

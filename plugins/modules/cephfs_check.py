@@ -7,14 +7,13 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cephfs_check
-short_description: See that CephFS mounts answer, and that data written there stay and quotas hold
+short_description: Check that CephFS mounts answer, keep written data and enforce quotas
 version_added: 0.1.0
 description:
-  - Looks at each mount, which mounts it where systemd does so at the first look, and tells those that are no CephFS or
-    do not answer in time.
-  - Mounts O(scratch) for a moment, writes a file there, has it on the disks (fsync), reads it back past the cache and
-    compares its SHA-256. With O(scratch_quota) it then writes until the quota refuses. Neither a file nor the mount is
-    left, and a mount that a run left which was cut is taken away.
+  - Accesses each mount, which also triggers automounts, and names those that are not CephFS or do not answer in time.
+  - Mounts O(scratch) for a moment, writes a file there, syncs it to the disks (fsync), reads it back past the cache and
+    compares its SHA-256. With O(scratch_quota) it then writes until the quota refuses. It removes the files and the
+    mount, also those of an interrupted run.
 options:
   mounts:
     description: Paths that must be mounted.
@@ -63,11 +62,11 @@ options:
     type: bool
     default: false
   most:
-    description: Bytes after which a quota that has refused nothing counts as not kept.
+    description: Bytes after which a quota that has refused nothing counts as not enforced.
     type: int
     default: 1073741824
   timeout:
-    description: Seconds that a mount has to answer.
+    description: Seconds in which a mount must answer.
     type: int
     default: 60
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]

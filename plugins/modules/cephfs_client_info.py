@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cephfs_client_info
-short_description: Tell how a host can mount CephFS, and what it has of earlier runs
+short_description: Return how a host can mount CephFS, and what earlier runs left there
 version_added: 0.1.0
 description:
-  - Looks for the kernel's client and for automounts, and for the units and secrets that the role
-    P(baremetal.gpu.cephfs_client#role) wrote before. It needs nothing of Ceph and no network.
+  - Looks for the kernel's client, for automounts, and for units and secrets of the role
+    P(baremetal.gpu.cephfs_client#role). Works without Ceph and without a network.
 options:
   set:
     description: Which of the host's sets of mounts, as the role's variable C(cephfs_client_set).

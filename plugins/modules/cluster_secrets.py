@@ -7,39 +7,40 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: cluster_secrets
-short_description: Keep the secrets of a cluster in a file of the operator
+short_description: Keep the secrets of a cluster in a file on the controller
 version_added: 0.1.0
 description:
-  - Runs on the controller. Makes the file once, with a new secret for each name; from then on it only adds names
-    that are new. A secret that is there changes only where O(renew) names it.
-  - The file is JSON, readable for its owner alone. Keep it with the inventory's other secrets; who loses it can no
-    longer add hosts to the cluster with these roles.
-  - It is not made where hosts already have credentials, for then it was lost, and new secrets would not fit.
+  - Runs on the controller. Creates the file once, with a new secret for each name, and then only adds new names. An
+    existing secret changes only if O(renew) names it.
+  - The file is JSON, and only its owner may read it. Keep it with the inventory's other secrets; without it you cannot
+    add hosts to the cluster with these roles.
+  - The module does not create it if hosts already have credentials. Then the file was lost, and new secrets would not
+    fit.
 options:
   path:
     description: The file.
     type: path
     required: true
   names:
-    description: Whose or what secrets they are, such as principals of Mesos, or the key of munge.
+    description: Names of the secrets, such as principals of Mesos, or the key of munge.
     type: list
     elements: str
     required: true
   given:
     description:
-      - Secrets by name, where the operator keeps them elsewhere, such as in Ansible Vault. Then the file is not
-        used, and all of O(names) have to be there. They are checked, and not returned.
+      - Secrets by name, if they are elsewhere, such as in Ansible Vault. Then the file is not used, and all of O(names)
+        must be given. They are checked, and not returned.
     type: dict
     default: {}
   held:
-    description: Hosts that have credentials already.
+    description: Hosts that already have credentials.
     type: list
     elements: str
     default: []
   renew:
     description:
-      - Which of O(names) get a new secret, whatever they have. With O(given) nothing is renewed; change the secret
-        where it is kept.
+      - Which of O(names) get a new secret in place of the existing one. With O(given) nothing is renewed; change the
+        secret where you keep it.
     type: list
     elements: str
     default: []

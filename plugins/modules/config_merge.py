@@ -10,15 +10,15 @@ module: config_merge
 short_description: Merge settings into a configuration file that others write to as well
 version_added: 0.1.0
 description:
-  - Brings settings into a configuration file such as C(/etc/docker/daemon.json) and leaves everything else in it as it
-    is, in the order it is in.
-  - The file is written at once or not at all, after the program that reads it has found no fault in it.
-  - With O(unit) the module also makes the service read the file, in the same execution. What is still to be done is
-    written down before the file is, so a run that is cut between the two is completed by the next one. A service that
-    refuses to start gets its earlier file back, and the module fails with the end of the service's log.
-  - With O(record=true) the module remembers which settings it made. A setting that is wanted no longer is then taken
-    out again, unless someone has changed it since. A setting that was there before with the same value is not ours
-    and stays. A setting that took the place of another value gives that one back when it goes.
+  - Merges settings into a configuration file such as C(/etc/docker/daemon.json) and keeps everything else in it, in its
+    order.
+  - Replaces the file in one step, after O(validate) has accepted the new one.
+  - With O(unit) the module also reloads or restarts the service, in the same execution. It records that before it
+    writes the file, so the next run completes an interrupted one. If the service does not start, the module restores
+    the earlier file and fails with the end of the service's log.
+  - With O(record=true) the module records which settings it made. It removes a setting that is no longer listed, unless
+    somebody has changed it since, and restores the value that the setting replaced. A setting that existed before with
+    the same value stays.
 options:
   path:
     description: The file. A symbolic link is followed. A missing file is created, its directory too.
@@ -35,44 +35,44 @@ options:
   state:
     description:
       - V(present) merges O(values) into the file.
-      - V(absent) takes out what the module has put in. Where there is no record of it, that is every value of
-        O(values) that the file still holds. A file in which nothing is left is removed.
+      - V(absent) removes the module's settings. Without a record, these are the values of O(values) that the file still
+        has. An empty file is removed.
     type: str
     choices: [present, absent]
     default: present
   values:
     description:
-      - The settings. Tables are merged with those of the file, other values take the place of the file's.
-      - A value that would take the place of a whole table, or a table that would take the place of a value, is
-        refused. Name the key in O(remove) to have that.
+      - The settings. Tables are merged with those of the file, other values replace the file's.
+      - A value that would replace a whole table, or a table that would replace a value, is refused. Name the key in
+        O(remove) to allow it.
     type: dict
     default: {}
   remove:
     description:
       - Keys that must not be in the file, whoever wrote them. Removed before O(values) are merged.
-      - What others had written there does not come back when a key is named here no longer; a warning says so, in
-        check mode too.
+      - A removed value of others does not return when its key is no longer named here; a warning says so, in check mode
+        too.
       - A key is a list of its parts from the top, or a string with dots between the parts.
-      - A table that is left empty by it goes as well.
+      - A table that becomes empty is removed too.
     type: list
     elements: raw
     default: []
   lists:
     description:
-      - What happens to a list of the file. V(replace) puts the wanted one in its place.
-      - V(union) keeps the list and adds the wanted items that are missing.
+      - What happens to a list of the file. V(replace) replaces it.
+      - V(union) keeps it and adds the missing items.
     type: str
     choices: [replace, union]
     default: replace
   record:
-    description: Whether to remember in O(state_dir) which settings the module made.
+    description: Whether to record in O(state_dir) which settings the module made.
     type: bool
     default: false
   withdraw_from:
     description:
-      - Other files, from which every setting that the module remembers to have made is taken out again, such as the
-        file of a service whose place another one has taken. A file of which nothing is remembered is not even read.
-      - Their services are left alone, and read the file when they start the next time.
+      - Other files, from which the module removes all its recorded settings, such as the file of a service that another
+        one has replaced. A file without a record is not read.
+      - Their services are not restarted.
     type: list
     elements: dict
     default: []
@@ -88,18 +88,18 @@ options:
         default: json
   validate:
     description:
-      - Command that checks the new file before it takes the old one's place, with C(%s) for its path. Runs only if
-        there is something to change, in check mode too.
-      - The program may be named without its directory. Where it is not installed (yet), the check is left out.
-        RV(validated) says whether it ran.
+      - Command that checks the new file before it replaces the old one, with C(%s) for its path. Runs only before a
+        change, in check mode too.
+      - The program may be named without its directory. If it is not installed, the check is skipped. RV(validated) says
+        whether it ran.
     type: str
   unit:
     description:
       - The systemd unit that reads the file. Restarted after a change if it is running.
-      - A unit that does not run or does not exist is left alone. It reads the file when it starts.
+      - A unit that does not run or does not exist is left alone.
     type: str
   reload_keys:
-    description: Keys at the top of the file that the unit can take in without a restart, by a reload.
+    description: Top-level keys for which a reload of the unit is enough.
     type: list
     elements: str
     default: []
@@ -108,7 +108,7 @@ options:
     type: bool
     default: false
   state_dir:
-    description: Where the module remembers its settings and what is still to be done.
+    description: Directory in which the module records its settings and unfinished work.
     type: path
     default: /var/lib/baremetal-gpu/config_merge
 extends_documentation_fragment:

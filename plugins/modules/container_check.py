@@ -10,13 +10,13 @@ module: container_check
 short_description: Prove that a container engine runs containers within their limits
 version_added: 0.1.0
 description:
-  - Runs a container with a limit of memory and of CPU time, reads the limits inside it, and tries them. A program that
-    takes more memory is killed, and one that takes all the CPU time it can get stays within its share.
-  - Runs a program with each of O(runtimes) as well, and sees with O(cri) that containerd serves the clients of the
-    Container Runtime Interface, because both are other ways to a container than the first one.
-  - Has systemd read its units again in between, after which the limits must still be there.
+  - Runs a container with a limit of memory and of CPU time, reads the limits inside it, and tests them. A program that
+    needs more memory must be killed, and one that uses all the CPU time it can get must stay within its share.
+  - Also runs a program with each of O(runtimes), and checks with O(cri) that containerd serves clients of the Container
+    Runtime Interface.
+  - Has systemd reload its units in between, after which the limits must still apply.
   - Needs no registry. The container's programs are those of the host, mounted read-only into an image of empty
-    directories that is made for it. Container and image are removed afterwards, also if the check fails.
+    directories. Container and image are removed afterwards, also if the check fails.
 options:
   engine:
     description: The engine.
@@ -25,15 +25,15 @@ options:
     default: docker
   runtimes:
     description:
-      - Further runtimes that have to run a program. For Docker their names, such as V(nvidia); for containerd the
-        programs that take the place of runc.
+      - Further runtimes that must run a program. For Docker their names, such as V(nvidia); for containerd the programs
+        that replace runc.
     type: list
     elements: str
     default: []
   cri:
     description:
-      - Whether containerd has to serve the Container Runtime Interface, by which a kubelet has it run containers. Its
-        own C(ctr), by which containers are run here, works without.
+      - Whether containerd must serve the Container Runtime Interface, which a kubelet uses. C(ctr), which this module
+        uses, works without it.
     type: bool
     default: true
   memory_mib:
@@ -45,11 +45,11 @@ options:
     type: float
     default: 0.5
   daemon_reload:
-    description: Whether to have systemd read its units again while the container runs.
+    description: Whether to have systemd reload its units while the container runs.
     type: bool
     default: true
   timeout:
-    description: How many seconds the engine has to answer, and each of its commands to end.
+    description: Seconds in which the engine must answer, and each of its commands must end.
     type: int
     default: 60
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]

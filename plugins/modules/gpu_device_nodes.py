@@ -7,22 +7,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_device_nodes
-short_description: Make the device nodes of the NVIDIA driver
+short_description: Create the device nodes of the NVIDIA driver
 version_added: 0.1.0
 description:
-  - Makes every node under /dev that the loaded NVIDIA modules ask for, with the numbers, mode and owner that they ask
-    for, and the link in /dev/char that a container engine with the systemd cgroup driver needs.
-  - Which nodes these are is read from /proc/devices and /proc/driver/nvidia. Capability nodes of MIG are among them.
-  - Nodes are lost at every boot. The role C(gpu_device_nodes) installs a unit that makes them again.
-  - Where the driver is loaded with C(NVreg_ModifyDeviceFiles=0), something else makes the nodes. Then the module
-    changes nothing, and fails if a node is not as it must be.
+  - Creates every node under /dev that the loaded NVIDIA modules require, with their numbers, mode and owner, and the
+    link in /dev/char that a container engine with the systemd cgroup driver needs.
+  - Reads the list of nodes from /proc/devices and /proc/driver/nvidia. It includes the capability nodes of MIG.
+  - Nodes are lost at every boot. The role C(gpu_device_nodes) installs a unit that creates them again.
+  - Where the driver is loaded with C(NVreg_ModifyDeviceFiles=0), something else creates the nodes. Then the module
+    changes nothing, and fails if a node is wrong.
 options:
   load_modules:
     description:
-      - Load the modules nvidia and nvidia-uvm first where they are not loaded, and fail if that does not help.
-      - Modules of NVIDIA's that C(modules-load.d) lists, such as nvidia-drm, are loaded too, as they will be at the
-        next boot. It is no failure where they cannot be.
-      - If V(false), a host without the loaded driver is left as it is, which C(loaded) tells.
+      - Load the modules nvidia and nvidia-uvm first, and fail if that does not work.
+      - NVIDIA modules in C(modules-load.d), such as nvidia-drm, are loaded too. A failure of these is ignored.
+      - If V(false), a host without the loaded driver stays as it is, and C(loaded) is false.
     type: bool
     default: false
 extends_documentation_fragment: [baremetal.gpu.attributes.changes]

@@ -10,32 +10,30 @@ module: gpu_facts
 short_description: Gather facts about a host's NVIDIA GPUs and driver
 version_added: 0.1.0
 description:
-  - Returns what the PCI bus, the driver's files and NVML say of the host's NVIDIA GPUs as C(ansible_facts.gpu).
-  - Works on a host without a GPU, without a driver or without pynvml. What cannot be told is null, and the reason
-    and the remedy are in the facts. The module does not fail over it.
+  - Returns what the PCI bus, the driver's files and NVML report about the host's NVIDIA GPUs as C(ansible_facts.gpu).
+  - Works on a host without a GPU, without a driver or without pynvml. An unknown value is null, and the reason and the
+    remedy are in the facts. The module does not fail because of it.
   - The PCI bus is read from sysfs, so lspci is not needed, and a GPU is found before it has a driver.
-  - NVML is asked in a child process with a deadline, so a hanging GPU does not hang the play.
+  - A child process with a deadline calls NVML, so a hanging GPU does not block the play.
 options:
   gather_subset:
     description:
-      - Which parts to gather. Whether there are GPUs at all is always told.
+      - Which parts to gather. Whether there are GPUs is always returned.
       - V(pci) and V(driver) need no NVML and take a few milliseconds.
-      - V(topology) tells how near the GPUs are to one another, and V(details) adds to each GPU its serial number,
-        error counters, what its NVLinks lead to and the number of its processes. Both bring V(devices) along.
-      - V(health) judges the host and its GPUs. Where the agent of the role P(baremetal.gpu.gpu_agent#role) is at work
-        its last report is read, which costs nothing. Elsewhere one look is judged, with what the kernel has logged
-        since it booted; that is what M(baremetal.gpu.gpu_health_info) does, except for the InfoROM.
-      - Details are left out by default, so that the facts of a large fleet stay small in a cache. V(all) takes every
-        part.
-      - The facts contain only the parts that were asked for.
+      - V(topology) adds how near the GPUs are to each other. V(details) adds to each GPU its serial number, error
+        counters, the other ends of its NVLinks and the number of its processes. Both include V(devices).
+      - V(health) adds the verdicts on the host and its GPUs. If the agent of the role P(baremetal.gpu.gpu_agent#role)
+        runs, they are those of its last report, which costs nothing. Otherwise they come from one look and the kernel's
+        log since boot, as with M(baremetal.gpu.gpu_health_info) but without the InfoROM.
+      - Details are left out by default, so that the facts of a large fleet stay small in a cache. V(all) is every part.
+      - The facts contain only the selected parts.
     type: list
     elements: str
     choices: [all, pci, driver, devices, topology, health, details]
     default: [pci, driver, devices, topology, health]
   nvml_timeout:
     description:
-      - How many seconds NVML has for all its answers together. Without persistence mode a GPU takes seconds to
-        wake up.
+      - Seconds that NVML has for all its answers together. Without persistence mode a GPU takes seconds to wake up.
     type: int
     default: 30
   _binding:

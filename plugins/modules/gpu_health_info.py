@@ -7,22 +7,22 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_health_info
-short_description: Judge the health of a host's NVIDIA GPUs by one look
+short_description: Check the health of a host's NVIDIA GPUs once
 version_added: 0.1.0
 description:
   - Looks once at the driver, the GPUs and the kernel's log, and returns a verdict on the host and on every GPU, with
     evidence, the action to take and a remedy.
-  - These are the rules of the agent (role P(baremetal.gpu.gpu_agent#role)). The agent also sees what takes time, such
-    as heat that lasts or errors by the minute, remembers faults over reboots, and knows what an operator cleared.
-  - Where an agent is to watch the host, RV(agent) is its word. What the agent does not find well is V(unknown) at best
-    here, since a look does not know what was there before; and so is everything where its report cannot be used.
-  - A sick GPU does not make the module fail. Use the verdict with C(failed_when) or M(ansible.builtin.assert).
-  - NVML is asked in a child process with a deadline, so a GPU that hangs is a finding and does not hang the play.
+  - These are the rules of the agent (role P(baremetal.gpu.gpu_agent#role)). The agent also detects what takes time,
+    such as lasting heat or errors per minute, remembers faults over reboots, and knows what an operator cleared.
+  - On a host with an agent, RV(agent) has its verdict. What is not V(ok) for the agent is V(unknown) at best here,
+    since one look does not know the history. If the agent's report is unusable, everything is V(unknown) at best.
+  - A fault of a GPU does not make the module fail. Use the verdict with C(failed_when) or M(ansible.builtin.assert).
+  - A child process with a deadline calls NVML, so a hanging GPU is a finding and does not block the play.
 options:
   policy:
     description:
-      - What the site wants otherwise than the collection. Thresholds, how checks are taken, what Xids mean, and what
-        is expected of the host. The page on health has the keys.
+      - Settings of the health policy that differ from the defaults, such as thresholds, checks, the meaning of Xids,
+        and what is expected of the host. The page on health has the keys.
     type: dict
     default: {}
   kernel_log:
@@ -33,8 +33,7 @@ options:
     default: true
   nvml_timeout:
     description:
-      - How many seconds NVML has for all its answers together. Without persistence mode a GPU takes seconds to
-        wake up.
+      - Seconds that NVML has for all its answers together. Without persistence mode a GPU takes seconds to wake up.
     type: int
     default: 60
   _binding:

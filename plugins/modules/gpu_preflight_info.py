@@ -10,26 +10,26 @@ module: gpu_preflight_info
 short_description: Find everything that would keep a host from becoming a GPU node
 version_added: 0.1.0
 description:
-  - Looks at a host once and compares it with what the roles' variables ask for. Returns every problem with its remedy,
-    what deserves caution, and the plan of what would be installed.
-  - Changes nothing. Asks the network only with O(check_network), and then only if something is to be installed.
-  - The module does not fail over a problem; the role P(baremetal.gpu.gpu_preflight#role) does. What deserves caution
-    is shown as a warning.
+  - Examines a host once and compares it with the roles' variables. Returns every problem with its remedy, the cautions,
+    and the plan of what would be installed.
+  - Changes nothing. Uses the network only with O(check_network), and then only if something would be installed.
+  - A problem does not make the module fail; the role P(baremetal.gpu.gpu_preflight#role) fails then. Cautions are shown
+    as warnings.
 options:
   variables:
     description:
       - The variables of the other roles, such as C(nvidia_driver_branch) and C(cuda_versions), by name. Those that are
-        left out have the roles' defaults. A value that means nothing is a problem like any other.
+        left out have the roles' defaults. An invalid value is a problem like any other.
     type: dict
     default: {}
   from_variables:
     description:
-      - Whether what is left out of the other options comes from the host's variables. O(variables), O(urls) and
-        O(runfile) are then those of the other roles; what the role P(baremetal.gpu.gpu_preflight#role) calls
-        C(gpu_preflight_kernels) is O(kernels), and so on.
-      - Whatever is set for the roles that a node goes through is then held against their argument specifications, and
-        what does not suit them is a problem like any other. Ansible itself tells it when a role begins, which for most
-        is after others have changed the host.
+      - Whether unset options come from the host's variables. O(variables), O(urls) and O(runfile) are then those of the
+        other roles; the other options are variables of the role P(baremetal.gpu.gpu_preflight#role), such as
+        C(gpu_preflight_kernels) for O(kernels).
+      - The variables of the roles that a node goes through are then checked against their argument specifications, and
+        a mismatch is a problem like any other. Ansible itself checks only when a role begins, which for most is after
+        others have changed the host.
     type: bool
     default: false
   kernels:
@@ -50,26 +50,26 @@ options:
     default: {}
   runfile:
     description:
-      - Where NVIDIA's installer comes from (C(url), or C(path) on the controller) and its C(sha256). Looked at for the
+      - Where NVIDIA's installer comes from (C(url), or C(path) on the controller) and its C(sha256). Checked for the
         method C(runfile). A file on the controller is read there and its checksum compared.
     type: dict
     default: {}
   check_network:
     description:
-      - Whether to try, if something is to be installed, that the package sources and O(urls) answer, to look into the
-        indices of the package sources for kernel headers if the host has no package lists yet, and to ask the name
-        service for the host's own name if C(/etc/hosts) does not have it.
+      - Whether to check, if something would be installed, that the package sources and O(urls) answer. It also searches
+        the indices of the package sources for kernel headers if the host has no package lists yet, and resolves the
+        host's own name if C(/etc/hosts) does not have it.
     type: bool
     default: false
   accept:
     description:
-      - Codes of problems that are to count as cautions.
+      - Codes of problems that count as cautions.
     type: list
     elements: str
     default: []
   refuse:
     description:
-      - Codes of cautions that are to count as problems.
+      - Codes of cautions that count as problems.
     type: list
     elements: str
     default: []
@@ -84,7 +84,7 @@ options:
     default: false
   nvml_timeout:
     description:
-      - How many seconds NVML has for all its answers together.
+      - Seconds that NVML has for all its answers together.
     type: int
     default: 30
   _binding:
@@ -93,8 +93,8 @@ options:
     type: str
   _unsuitable:
     description:
-      - What of the host's variables does not suit the roles, with O(from_variables). The action plugin sets it;
-        playbooks do not.
+      - The host's variables that do not match the roles' specifications, with O(from_variables). The action plugin sets
+        it; playbooks do not.
     type: list
     elements: dict
     default: []

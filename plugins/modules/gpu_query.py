@@ -7,18 +7,18 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_query
-short_description: Put every NVIDIA GPU of a host through a copy and a kernel
+short_description: Run a copy and a kernel on every NVIDIA GPU of a host
 version_added: 0.1.0
 description:
-  - Asks the CUDA driver library for every GPU's properties, copies memory to the GPU, on it and back while
-    measuring the bandwidth, launches a kernel on it and checks every element of its result.
-  - Needs the driver and no CUDA toolkit. The kernel is PTX text that the driver compiles for the GPU it finds.
-  - Runs in a child process with a deadline, so that a GPU which never answers is a finding and the other GPUs are
-    queried nevertheless.
-  - Also compares the device nodes with what the loaded driver asks for.
-  - Can repeat the query in containers, each of which is given some of the GPUs, and compares what the container
-    sees with what it was given.
-  - Names a cause and a remedy for what is wrong, and does not fail over it. C(ok) tells.
+  - Reads every GPU's properties from the CUDA driver library, copies memory to the GPU, on it and back and measures the
+    bandwidth, launches a kernel and checks every element of its result.
+  - Needs the driver and no CUDA toolkit. The kernel is PTX text that the driver compiles for the GPU.
+  - Runs in a child process with a deadline, so a GPU that never answers is a finding, and the other GPUs are still
+    queried.
+  - Also compares the device nodes with those that the loaded driver requires.
+  - Can repeat the query in containers with some of the GPUs, and compares the GPUs that a container sees with those
+    that it was given.
+  - A fault does not make the module fail. It returns cause and remedy, and C(ok) is false.
 options:
   copy_mib:
     description: Size of each copy in MiB. On a GPU that is nearly full it is a quarter of what is free.
@@ -34,7 +34,7 @@ options:
     default: 262144
   timeout:
     description:
-      - How many seconds one step may take, such as the initialisation or the copies of one GPU.
+      - Seconds that one step may take, such as the initialisation or the copies of one GPU.
       - Without persistence mode the initialisation alone takes seconds per GPU.
     type: int
     default: 60
@@ -45,16 +45,16 @@ options:
   container_engine:
     description:
       - Repeat the query in containers of this engine, one with the first GPU and one with all GPUs.
-      - The container's image is made of empty directories and imported once, which is the only change the module
-        makes for it. The interpreter is mounted from the host.
+      - The image has only empty directories and is imported once, which is the only change. The interpreter is mounted
+        from the host.
     type: str
     choices: [none, docker, podman]
     default: none
   container_mode:
     description:
-      - How the containers are given their GPUs. V(cdi) is C(--device nvidia.com/gpu=0), V(runtime) is
-        C(--gpus) of NVIDIA's container runtime, V(explicit) is a list of device files and mounts.
-      - V(auto) is the first of these that the engine can do.
+      - How the containers get their GPUs. V(cdi) is C(--device nvidia.com/gpu=0), V(runtime) is C(--gpus) of NVIDIA's
+        container runtime, V(explicit) is a list of device files and mounts.
+      - V(auto) is the first of these that the engine supports.
     type: str
     choices: [auto, cdi, runtime, explicit]
     default: auto
@@ -66,7 +66,7 @@ options:
   cuda_runtime:
     description:
       - Repeat the query through the CUDA runtime, with a program that the default toolkit's nvcc compiles for the
-        host's GPUs. It is kept, and compiled again only for another source, toolkit or GPU.
+        host's GPUs. The program is kept, and compiled again only for another source, toolkit or GPU.
       - V(auto) compiles and runs it where a toolkit is installed, V(compile) does not run it, V(run) makes a missing
         toolkit an error.
     type: str

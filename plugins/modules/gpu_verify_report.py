@@ -7,14 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: gpu_verify_report
-short_description: Judge a host by its facts and the query of its GPUs
+short_description: Return a verdict on a host from its facts and the query of its GPUs
 version_added: 0.1.0
 description:
-  - Puts what M(baremetal.gpu.gpu_facts) and M(baremetal.gpu.gpu_query) found together into one report, writes it as
-    JSON on the controller, and fails with every cause and its remedy where a host does not pass.
+  - Combines the results of M(baremetal.gpu.gpu_facts) and M(baremetal.gpu.gpu_query) in one report, writes it as JSON
+    on the controller, and fails with every cause and its remedy if a host does not pass.
   - The numbers of GPUs that the PCI bus, the driver, NVML and CUDA see must be the same. A GPU that one of them does
     not see is named by its PCI address. With MIG on, CUDA's number is left out, because CUDA shows one partition only.
-  - Everything happens on the controller.
+  - Runs on the controller.
 options:
   facts:
     description: The value of C(ansible_facts.gpu).
@@ -25,12 +25,12 @@ options:
     type: dict
     required: true
   expected:
-    description: How many GPUs the host must have. V(0) means that the PCI bus is believed.
+    description: How many GPUs the host must have. V(0) uses the number on the PCI bus.
     type: int
     default: 0
   directory:
     description:
-      - Directory of the controller for the report, which is named after the host. It is made if it is missing.
+      - Directory on the controller for the report, which is named after the host. It is created if it is missing.
       - An empty value means that no file is written.
     type: str
     default: ""

@@ -7,26 +7,26 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_drift_info
-short_description: Tell how a host differs from a desired document
+short_description: Return how a host differs from a desired document
 version_added: 0.1.0
 description:
   - Compares repositories, packages, files, units, kernel modules, alternatives and the initramfs of a host with a
     document that says how they should be, and returns what differs and why.
-  - It changes nothing, asks no network, and reads the status file of dpkg instead of opening apt's cache. Only where
-    a package is missing is C(apt-cache) asked what it would install.
-  - The role P(baremetal.gpu.converge#role) feeds what differs to the modules of ansible.builtin.
+  - It changes nothing, uses no network, and reads dpkg's status file instead of apt's cache. It runs C(apt-cache) only
+    if a package is missing, to find what would be installed.
+  - The role P(baremetal.gpu.converge#role) passes what differs to the modules of ansible.builtin.
 options:
   roles:
     description:
-      - Roles of this collection that the play imports, instead of O(desired). The host is compared with what it is like
-        when none of them has anything left to do on it, in one execution for all.
-      - Each says that in its variable C(__ROLE_finished). Where one of them cannot say it yet, or only its own tasks
-        can tell, nothing is compared, and the host counts as one that differs.
-      - What differs is not returned, because the roles find it out, each for itself.
+      - Roles of this collection that the play imports, instead of O(desired). The host is compared with the state in
+        which none of them has anything left to do, in one execution for all.
+      - Each role declares that state in its variable C(__ROLE_finished). If one of them declares none, nothing is
+        compared, and the host counts as different.
+      - What differs is not returned, because each role finds that itself.
     type: list
     elements: str
   desired:
-    description: How the host should be. Sections and options that are left out are not looked at.
+    description: Desired state of the host. Sections and options that are left out are not checked.
     type: dict
     suboptions:
       repositories:
@@ -60,9 +60,9 @@ options:
             elements: str
           extend:
             description:
-              - Suites of which the host's own sources have the component C(main). The repository is then what its
-                archive offers in addition, O(desired.repositories[].components), from the same addresses and with
-                the same key. What the host has configured already is left out.
+              - Suites of which the host's own sources have the component C(main). The repository then adds
+                O(desired.repositories[].components) from the same addresses and with the same key, except what the host
+                already has.
             type: list
             elements: str
           components:
@@ -74,13 +74,13 @@ options:
             type: list
             elements: str
           signed_by:
-            description: Path of a keyring that the host has already.
+            description: Path of a keyring that the host already has.
             type: path
           key:
             description: The key of the repository. It lies at C(dest), C(/etc/apt/keyrings/NAME.asc) by default.
             type: dict
           options:
-            description: Further fields of the file by their names.
+            description: Further fields of the file by name.
             type: dict
       pins:
         description: Preferences of apt.
@@ -121,32 +121,32 @@ options:
             choices: [present, absent]
             default: present
           version:
-            description: The version, exact or as a shell pattern such as C(550.*). By default any will do.
+            description: The version, exact or as a shell pattern such as C(550.*). By default any version.
             type: str
           hold:
             description: Whether the package should be held at its version. By default it does not matter.
             type: bool
           together:
             description:
-              - Whether the package goes with all others of the document that have this set and a version. Where some of
-                them are installed at a version that will do, the others are wanted at that one, the newest if they
-                differ.
+              - Whether the package must have the same version as all others of the document with this option and a
+                version. If some are installed at a suitable version, that one is desired for the others, the newest if
+                they differ.
             type: bool
             default: false
           kernels:
             description:
-              - Makes one package of every kernel, in whose name C({kernel}) stands for the kernel's release. Either
-                V(installed), V(running) or a list of releases.
+              - Desires one package for every kernel, with the kernel's release in place of C({kernel}) in the name.
+                Either V(installed), V(running) or a list of releases.
             type: raw
           follows:
             description:
-              - Regular expression for names of installed packages. Every match makes one package, in whose name
-                groups such as C(\\1) are filled in. Without a match there is none.
+              - Regular expression for names of installed packages. Every match desires one package, with the match's
+                groups in place of C(\\1) and so on in the name.
             type: str
           purge:
             description:
-              - Whether the configuration files of an absent package should be gone too. Where one of them was edited,
-                all files of that package are kept.
+              - Whether the configuration files of an absent package are removed too. If one of them was edited, all
+                files of that package are kept.
             type: bool
             default: false
       files:
@@ -171,8 +171,8 @@ options:
             type: str
           src:
             description:
-              - Where a link points to.
-              - With O(desired.files[].state=absent) only a link that points there must not be there.
+              - Target of a link.
+              - With O(desired.files[].state=absent) only a link to that target must not exist.
             type: str
           mode:
             description: Mode in octal digits.
@@ -196,16 +196,16 @@ options:
             type: bool
             default: false
           url:
-            description: Where the role downloads the file from. Not looked at here.
+            description: Where the role downloads the file from. Not checked here.
             type: str
           source:
-            description: File of the controller that the role copies. Not looked at here.
+            description: File on the controller that the role copies. Not checked here.
             type: str
           validate:
-            description: Command with which the role has the content checked. Not looked at here.
+            description: Command with which the role has the content checked. Not checked here.
             type: str
           backup:
-            description: Whether the role keeps the file that it replaces. Not looked at here.
+            description: Whether the role keeps the file that it replaces. Not checked here.
             type: bool
       units:
         description: Units of systemd.
@@ -227,7 +227,7 @@ options:
             description: Whether it should be masked. By default it does not matter.
             type: bool
           restart_on:
-            description: Paths and names of packages, or shell patterns of them, whose change asks for a restart.
+            description: Paths and names of packages, or shell patterns of them, whose change requires a restart.
             type: list
             elements: str
       kernel_modules:
@@ -246,12 +246,12 @@ options:
             default: loaded
           current:
             description:
-              - Whether the loaded module must be of the version that is installed. If it is not, it is exchanged, or
-                a reboot is asked for where something holds it.
+              - Whether the loaded module must have the installed version. If not, the module is reloaded, or a reboot
+                is requested if something uses it.
             type: bool
             default: false
           unload_first:
-            description: Modules that have to be unloaded before this one is exchanged, in their order.
+            description: Modules that must be unloaded before this one is reloaded, in this order.
             type: list
             elements: str
           devices:
@@ -259,13 +259,13 @@ options:
             type: list
             elements: str
           units:
-            description: Units that are stopped before the module is exchanged, so that their processes do not count.
+            description: Units that are stopped before the module is reloaded, so that their processes do not count.
             type: list
             elements: str
           packages:
             description:
-              - Names of the packages that bring the module, or shell patterns of them. Where one of them is about to
-                change, a module that must be O(desired.kernel_modules[].current) is exchanged after it.
+              - Names of the module's packages, or shell patterns of them. After a change of one of them, a module with
+                O(desired.kernel_modules[].current) is reloaded.
             type: list
             elements: str
           required:
@@ -274,8 +274,9 @@ options:
             default: true
       dkms:
         description:
-          - Modules of the driver that DKMS has to have installed for kernels. What only has a name of the same pattern,
-            such as nvidia-fs, or another version, is no difference, and is named in RV(notes) where it does not build.
+          - Modules of the driver that DKMS must have installed for kernels. Other modules that match the name's
+            pattern, such as nvidia-fs, and other versions do not count as drift; RV(notes) names them if they do not
+            build.
         type: list
         elements: dict
         suboptions:
@@ -295,7 +296,7 @@ options:
         type: dict
         suboptions:
           rebuild_on:
-            description: Paths, or shell patterns of them, whose change asks for a new initramfs.
+            description: Paths, or shell patterns of them, whose change requires a new initramfs.
             type: list
             elements: str
       alternatives:
@@ -326,7 +327,7 @@ options:
       settings:
         description:
           - Files into which M(baremetal.gpu.config_merge) merges settings with O(ignore:record=true). What differs is
-            that module's to mend, and is in RV(others).
+            in RV(others) and left to that module.
         type: list
         elements: dict
         suboptions:
@@ -340,7 +341,7 @@ options:
             choices: [json, toml]
             default: json
           state:
-            description: Whether the settings should be in the file.
+            description: Whether the file should have the settings.
             type: str
             choices: [present, absent]
             default: present
@@ -362,22 +363,22 @@ options:
             description: Mode of the file in octal digits. By default it does not matter.
             type: str
           withdraw_from:
-            description: Other files, in which no setting of the module should be left.
+            description: Other files, in which no setting of the module should remain.
             type: list
             elements: path
             default: []
           state_dir:
-            description: Where the module remembers its settings.
+            description: Directory in which the module records its settings.
             type: path
             default: /var/lib/baremetal-gpu/config_merge
       cdi:
         description:
-          - The specification of the GPUs that M(baremetal.gpu.nvidia_cdi) writes. What differs is that module's to
-            mend, and is in RV(others).
+          - The specification of the GPUs that M(baremetal.gpu.nvidia_cdi) writes. What differs is in RV(others) and
+            left to that module.
         type: dict
         suboptions:
           state:
-            description: Whether the file should be there.
+            description: Whether the file should exist.
             type: str
             choices: [present, absent]
             default: present
@@ -386,27 +387,27 @@ options:
             type: path
             default: /etc/cdi/nvidia.json
           engine:
-            description: The engine that reads the file. By default it is looked where all of them do.
+            description: The engine that reads the file. By default any engine.
             type: str
             choices: [docker, podman, containerd]
           devices:
-            description: The C(devices) of M(baremetal.gpu.gpu_facts), which know the UUIDs of the GPUs.
+            description: The C(devices) of M(baremetal.gpu.gpu_facts), with the UUIDs of the GPUs.
             type: list
             elements: dict
       proofs:
         description:
-          - What a role proves after a change. A proof is due once something differs, and stays due until whoever
-            proves it clears its record, also if nothing differs any more.
-          - While it is due, the host counts as one that differs, though not as RV(required).
+          - What a role proves after a change. A proof is due once something differs, and stays due until the role that
+            proves it clears its record, even if nothing differs any more.
+          - While it is due, the host counts as different, though not as RV(required).
         type: list
         elements: dict
         suboptions:
           name:
-            description: Name of the proof, in that of its record.
+            description: Name of the proof and of its record.
             type: str
             required: true
           what:
-            description: What is proven, as it follows the word prove.
+            description: What is proven, in words that follow the word prove.
             type: str
           state:
             description: Whether there is still something to prove.
@@ -415,14 +416,14 @@ options:
             default: present
       device_nodes:
         description:
-          - Whether the device nodes that M(baremetal.gpu.gpu_device_nodes) makes are looked at. What differs is that
-            module's to mend, and is in RV(others).
+          - Whether the device nodes that M(baremetal.gpu.gpu_device_nodes) creates are checked. What differs is in
+            RV(others) and left to that module.
         type: bool
         default: false
   keep_drained:
     description:
-      - Whether it is right that work is off the host, because whoever asks took it off. Otherwise a record of it,
-        left behind by a run that was cut, is drift.
+      - Whether the host is drained on purpose. Otherwise the record of a drain, which an interrupted run left, is
+        drift.
     type: bool
     default: false
 requirements:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: host_files
-short_description: Bring files, directories and links of a host into their state
+short_description: Keep files, directories and links of a host
 version_added: 0.1.0
 description:
-  - Writes, makes and removes all of them in one execution, in the order in which they are listed. The role
-    P(baremetal.gpu.converge#role) mends with it what M(baremetal.gpu.host_drift_info) found.
-  - A file is replaced in one step and is never open to others before it has its mode. Where its path is a link of
-    root's, the file behind the link is replaced.
-  - No link is followed that is not root's own, or is in a directory that others than root can change. At the end of
-    a path it is replaced; on the way the module stops and names it. A file with a second name (a hard link) in such a
-    directory is replaced, and is neither read nor given away.
-  - It stops at the first that cannot be brought into its state, and names it. What comes before it stays done.
+  - Writes, creates and removes all of them in one execution, in the listed order. The role
+    P(baremetal.gpu.converge#role) uses it to remove drift that M(baremetal.gpu.host_drift_info) found.
+  - Replaces a file in one step, with its mode from the start. If its path is a link that root owns, the file behind the
+    link is replaced.
+  - Does not follow a link that root does not own, or that is in a directory that others than root can change. It
+    replaces such a link at the end of a path, and stops and names one further up. It replaces a hard link in such a
+    directory, without reading it or changing its owner.
+  - Stops at the first entry that fails, and names it. Earlier entries stay changed.
   - Set C(no_log) on a task that writes secrets.
 options:
   entries:
@@ -31,42 +31,42 @@ options:
         type: path
         required: true
       state:
-        description: What should be at the path. With V(absent) a directory goes with all that is in it.
+        description: What should be at the path. With V(absent) a directory is removed with its content.
         type: str
         choices: [file, directory, link, absent]
         default: file
       content:
-        description: Content of the file. Without it a file that is there keeps its own, and there must be one.
+        description: Content of the file. Without it the file must exist, and keeps its content.
         type: str
       src:
         description:
-          - Where a link points to. A file in the link's place is replaced, a directory is not.
-          - With O(entries[].state=absent) only a link that points there is removed.
+          - Target of a link. A file in the link's place is replaced, a directory is not.
+          - With O(entries[].state=absent) only a link to that target is removed.
         type: str
       mode:
-        description: Mode in octal digits, for a file or directory. Directories above that are missing get it too.
+        description: Mode in octal digits, for a file or directory. Missing directories above it get it too.
         type: str
       owner:
-        description: Owner, by default who owns it, and root for what is new.
+        description: Owner, by default the current one, or root for a new entry.
         type: str
       group:
-        description: Group, by default the one that it has.
+        description: Group, by default the current one.
         type: str
       force:
         description: Whether a file with another content is replaced; otherwise it keeps it.
         type: bool
         default: true
       validate:
-        description: Command that checks the content before it takes its place; C(%s) is the file.
+        description: Command that checks the content before the file is replaced; C(%s) is the file.
         type: str
       backup:
-        description: Whether to keep a copy of a file that is replaced beside it.
+        description: Whether to keep a copy of a replaced file beside it.
         type: bool
         default: false
   no_links:
     description:
-      - Paths that other modules write afterwards. A link there that is not root's own, or is in a directory that others
-        than root can change, is removed. The module stops where the way leads through such a link.
+      - Paths that other modules write afterwards. A link there that root does not own, or that is in a directory that
+        others than root can change, is removed. The module stops if such a link is further up in the path.
     type: list
     elements: path
     default: []

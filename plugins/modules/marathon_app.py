@@ -7,40 +7,39 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: marathon_app
-short_description: Deploy an app to Marathon, or take it away
+short_description: Deploy an app to Marathon, or remove it
 version_added: 0.1.0
 description:
-  - Checks the app as Marathon 1.10 would, compares it with what Marathon has, deploys it where they differ, and waits
+  - Checks the app as Marathon 1.10 would, compares it with what Marathon has, deploys it if they differ, and waits
     until all its instances run and are healthy.
   - An app is replaced as a whole. A field that is left out goes back to Marathon's default, except for C(instances),
-    which stays as others have set it.
+    which keeps its current value.
   - Deprecated fields (C(uris), C(ports), C(ipAddress), C(container.docker.network), C(container.docker.portMappings))
-    are sent as the fields that took their place. Networks, ports and strategies that the app does not name are left to
-    Marathon.
-  - A deployment that cannot end goes on for ever in Marathon. It counts as failed once O(timeout) is over. The module
-    then tells the last task that failed, tasks that are not healthy, and why offers do not fit.
+    are sent as their replacements. Networks, ports and strategies that the app does not name are left to Marathon.
+  - In Marathon a deployment never fails; it only does not end. The module counts it as failed after O(timeout), and
+    then returns the last failed task, the unhealthy tasks, and why offers do not fit.
 options:
   app:
     description:
-      - The app in the shape of Marathon's C(/v2/apps). Needed with O(state=present).
+      - The app in the format of Marathon's C(/v2/apps). Needed with O(state=present).
       - Values of C(env) and C(labels) are text. Quote numbers.
     type: dict
   id:
-    description: Id of the app, such as V(/jobs/smoke), for O(state=absent). Without it the one in O(app) counts.
+    description: Id of the app, such as V(/jobs/smoke), for O(state=absent). By default the one in O(app).
     type: str
   secret_env:
     description:
       - Variables that are added to C(env) of the app. Their values are kept out of logs and diffs.
-      - Marathon itself keeps them in the open and shows them to everybody who may read the app.
+      - Marathon itself stores them in plain text and shows them to everybody who may read the app.
     type: dict
   state:
-    description: Whether the app is there.
+    description: Whether the app exists.
     type: str
     choices: [present, absent]
     default: present
   force:
     description:
-      - Whether a deployment that is under way for the app is cancelled. Without it the module fails and names it.
+      - Whether a running deployment of the app is cancelled. Otherwise the module fails and names it.
     type: bool
     default: false
   wait:
@@ -52,14 +51,13 @@ options:
     type: float
     default: 600
   poll_interval:
-    description: Seconds between two looks at the deployment.
+    description: Seconds between two queries of the deployment.
     type: float
     default: 1
   rollback:
     description:
-      - Whether to undo a deployment that failed. An app that was there before gets its former version, a new one is
-        taken away.
-      - Without it an app that was there before is rolled back, and a new one is left for a look at it.
+      - Whether to undo a failed deployment. An existing app gets its former version, a new one is removed.
+      - By default an existing app is rolled back, and a new one is left for inspection.
     type: bool
 extends_documentation_fragment:
   - baremetal.gpu.marathon

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: marathon_app_info
-short_description: Tell the apps of Marathon with their tasks and deployments
+short_description: Return the apps of Marathon with their tasks and deployments
 version_added: 0.1.0
 description:
-  - Tells one app, those that a label selects, or all, and the deployments that are under way.
+  - Returns one app, those that a label selects, or all, and the running deployments.
 options:
   id:
     description: Id of one app, such as V(/jobs/smoke).
     type: str
   label:
-    description: Label selector, such as V(team==vision) or V(team). Several are joined with commas, and all must fit.
+    description: Label selector, such as V(team==vision) or V(team). Several are joined with commas, and all must match.
     type: str
   show_env:
-    description: Whether values of environment variables are told. Without it they are hidden.
+    description: Whether values of environment variables are returned instead of hidden.
     type: bool
     default: false
 extends_documentation_fragment:

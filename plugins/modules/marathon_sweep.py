@@ -10,12 +10,12 @@ module: marathon_sweep
 short_description: Run Marathon apps to their end, a few at a time
 version_added: 0.1.0
 description:
-  - Marathon starts anew whatever ends, so it runs no batches by itself. This module deploys the apps of a sweep, never
-    more than O(parallel) at a time, until each has ended.
-  - An app has ended well once its task is healthy, so it needs a health check that says when the work is done, and has
-    to wait then. It has ended badly once a task failed. Tasks that were lost are started elsewhere by Marathon.
-  - What has ended is scaled to nothing and keeps its result as the label C(BAREMETAL_GPU_RESULT), so that the next run
-    goes on where this one was cut or ran out of time, and changes nothing once all have ended well.
+  - Marathon restarts every task that ends, so it runs no batches by itself. This module deploys the apps of a sweep,
+    never more than O(parallel) at a time, until each has ended.
+  - An app has succeeded once its task is healthy, so it needs a health check that shows when the work is done, and must
+    wait then. It has failed once a task failed. Marathon starts lost tasks elsewhere.
+  - An ended app is scaled to zero and keeps its result in the label C(BAREMETAL_GPU_RESULT). So the next run continues
+    after an interruption or a timeout, and changes nothing once all have succeeded.
 options:
   name:
     description: Name of the sweep. All apps with it as label C(BAREMETAL_GPU_SWEEP) are its own.
@@ -23,8 +23,8 @@ options:
     required: true
   apps:
     description:
-      - The apps in the shape of Marathon's C(/v2/apps), in the order in which they are begun. Needed with
-        O(state=present). C(instances) is the module's.
+      - The apps in the format of Marathon's C(/v2/apps), in the order in which they start. Needed with
+        O(state=present). The module sets C(instances).
     type: list
     elements: dict
   parallel:
@@ -32,20 +32,20 @@ options:
     type: int
     default: 1
   retry:
-    description: Whether apps that failed in a run before are run again.
+    description: Whether apps that failed in an earlier run are repeated.
     type: bool
     default: true
   state:
-    description: Whether the apps are run, or taken away with their results.
+    description: Whether the apps are run, or removed with their results.
     type: str
     choices: [present, absent]
     default: present
   timeout:
-    description: Seconds that all of it may take. What runs then goes on to run.
+    description: Seconds for the whole sweep. Apps that still run then continue.
     type: float
     default: 86400
   poll_interval:
-    description: Seconds between two looks.
+    description: Seconds between two queries.
     type: float
     default: 5
 extends_documentation_fragment:

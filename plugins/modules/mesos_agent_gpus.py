@@ -7,27 +7,27 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mesos_agent_gpus
-short_description: Have the Mesos agent of a host give out other GPUs
+short_description: Change the GPUs that the Mesos agent of a host offers
 version_added: 0.1.0
 description:
-  - An agent does not come back with fewer GPUs under the id that it has. So it is stopped, given other GPUs, loses its
-    checkpoint and starts under a new id.
-  - Its tasks would be lost with the old id. The agent has to be drained before, and is not touched if it is another one
-    than was drained, or has tasks.
-  - A run that was cut is taken up again by the next one.
+  - An agent does not come back with fewer GPUs under its id. So the module stops it, writes the new list, removes its
+    checkpoint and starts it under a new id.
+  - Its tasks would be lost with the old id. So drain the agent before. The module does not touch an agent with tasks,
+    or another one than the drained one.
+  - The next run continues an interrupted one.
 options:
   uuids:
-    description: The GPUs to give out, at least one.
+    description: UUIDs of the GPUs to offer, at least one.
     type: list
     elements: str
     required: true
   devices:
-    description: The GPUs of the host as RV(baremetal.gpu.gpu_facts#module:ansible_facts.gpu.devices) has them.
+    description: The GPUs of the host as in RV(baremetal.gpu.gpu_facts#module:ansible_facts.gpu.devices).
     type: list
     elements: dict
     required: true
   agent_id:
-    description: The agent that was drained. Needed where an agent with a checkpoint is to be changed.
+    description: The agent that was drained. Needed for an agent with a checkpoint.
     type: str
   unit:
     description: Unit of the agent.
@@ -42,14 +42,14 @@ options:
     type: path
     default: /etc/baremetal-gpu/mesos/agent.env
   url:
-    description: Where the agent answers on the host itself; empty for where its environment has it listen.
+    description: URL of the agent on the host itself; by default from its environment.
     type: str
     default: ""
   ca_file:
-    description: File with the authority that signed the agent's certificate, if not the one that its environment names.
+    description: File with the authority that signed the agent's certificate, by default from its environment.
     type: path
   wait:
-    description: Seconds in which the agent has to register.
+    description: Seconds in which the agent must register.
     type: float
     default: 60
 extends_documentation_fragment: [baremetal.gpu.attributes.changes]

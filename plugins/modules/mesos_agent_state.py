@@ -10,15 +10,16 @@ module: mesos_agent_state
 short_description: Drain, deactivate, reactivate or remove a Mesos agent
 version_added: 0.1.0
 description:
-  - Brings an agent into a state and waits for it. Where the wait is over before, the tasks that block are named.
-  - Mesos does not tell who drained an agent. The module keeps a ledger of the agents that it took out, and brings back
-    only those.
+  - Brings an agent into a state and waits for it. If the wait ends earlier, the tasks that block are named.
+  - Mesos does not record who drained an agent. The module keeps a ledger of the agents that it drained or deactivated,
+    and reactivates only those.
 options:
   state:
     description:
       - V(drained) kills the tasks within the grace and takes no new ones.
-      - V(deactivated) takes no new tasks and lets those that run go on.
-      - V(active) takes tasks again. An agent that still drains is waited for, because a drain cannot be called off.
+      - V(deactivated) takes no new tasks and lets running ones continue.
+      - V(active) takes tasks again. The module waits for an agent that still drains, because a drain cannot be
+        cancelled.
       - V(gone) makes the agent exit. It can never come back under its id.
     type: str
     choices: [active, deactivated, drained, gone]
@@ -38,11 +39,11 @@ options:
     type: float
     default: 900
   ledger:
-    description: File on the host that the module runs on, with the agents that it took out.
+    description: File with the agents that it drained or deactivated, on the host on which the module runs.
     type: path
     default: /var/lib/baremetal-gpu/mesos-ledger.json
   takeover:
-    description: Bring back an agent that somebody else took out.
+    description: Reactivate an agent that somebody else drained or deactivated.
     type: bool
     default: false
 extends_documentation_fragment:

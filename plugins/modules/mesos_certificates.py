@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mesos_certificates
-short_description: Keep the certificates of a Mesos cluster in a directory of the operator
+short_description: Keep the certificates of a Mesos cluster in a directory on the controller
 version_added: 0.1.0
 description:
   - Runs on the controller; nothing is sent to the host.
-  - Makes an authority once, and a certificate with its key for each of O(certificates). The authority's key never
+  - Creates an authority once, and a certificate with its key for each of O(certificates). The authority's key never
     leaves the directory.
-  - A certificate is made again when it is not for its names, ends soon, or is not from the
-    authority. Its key stays the same then. To have another key, remove the file.
-  - The authority is not made where hosts already have certificates, for then it was lost, and nobody would trust
-    another one.
-  - Certificates that the operator gives are checked, and left as they are.
+  - Renews a certificate that is not for its names, ends soon, or is not from the authority. Its key stays. For another
+    key, remove the file.
+  - Does not create the authority if hosts already have certificates. Then it was lost, and nobody would trust another
+    one.
+  - Certificates of your own are checked, and left as they are.
 options:
   path:
     description: The directory, which only its owner can open.
@@ -30,7 +30,7 @@ options:
     default: []
     suboptions:
       name:
-        description: By which it is kept.
+        description: Name under which it is kept.
         type: str
         required: true
       names:
@@ -39,26 +39,24 @@ options:
         elements: str
         required: true
       certificate:
-        description: The file with the certificate, where the operator gives it.
+        description: File with your own certificate.
         type: path
       key:
         description: The file with the key of O(certificates[].certificate).
         type: path
   authority:
-    description: >-
-      The file with the authority's certificate, where the operator gives the certificates. Then all of
-      O(certificates) have to be given.
+    description: File with the certificate of your own authority. Then all of O(certificates) need their files.
     type: path
   days:
     description: How long a new certificate is valid.
     type: int
     default: 365
   renew:
-    description: With how many days left a certificate is made again.
+    description: Days before its end at which a certificate is renewed.
     type: int
     default: 30
   held:
-    description: Hosts that have certificates already.
+    description: Hosts that already have certificates.
     type: list
     elements: str
     default: []

@@ -7,31 +7,32 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mesos_libraries
-short_description: Have the loader of a host find the libraries of Mesos, and say which are missing
+short_description: Make the libraries of Mesos known to a host's loader, and report missing ones
 version_added: 0.1.0
 description:
-  - Asks C(ldd) what the programs of Mesos and those that an agent starts for a task need, in the environment that tasks
-    get, which has no C(LD_LIBRARY_PATH). Fails with the package that has it where a library is missing.
-  - Programs of an archive that have no rpath are helped. A file in C(/etc/ld.so.conf.d) shows the loader a directory
-    with links to libmesos and to those libraries of the archive that the host lacks. None of the host's is replaced.
+  - Runs C(ldd) on the programs of Mesos and on those that an agent starts for a task, in the environment of tasks,
+    which has no C(LD_LIBRARY_PATH). If a library is missing, it fails with the package that has it.
+  - For programs of an archive without an rpath, it writes a file in C(/etc/ld.so.conf.d). That file names a directory
+    with links to libmesos and to those libraries of the archive that the host lacks. None of the host's libraries is
+    replaced.
 options:
   home:
-    description: The directory below which are C(sbin) or C(bin), C(lib) and C(libexec/mesos).
+    description: Directory with C(sbin) or C(bin), C(lib) and C(libexec/mesos).
     type: path
     required: true
   private:
     description:
-      - Whether the directory is an archive's own. Without it, as for packages, nothing is shown to the loader.
+      - Whether the directory is that of an archive. Otherwise, as for packages, the loader is not configured.
     type: bool
     default: true
   started:
     description:
-      - Whether a program from there was started by now. Then nothing is changed, and an executor of a task has to find
-        its libraries as the host is.
+      - Whether a program from there has started. Then nothing is changed, and an executor must find its libraries
+        without a change.
     type: bool
     default: false
   family:
-    description: The family of the operating system, by which packages are named.
+    description: Family of the operating system, which determines the names of packages.
     type: str
     choices: [Debian, RedHat]
     required: true

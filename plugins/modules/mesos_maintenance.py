@@ -10,20 +10,21 @@ module: mesos_maintenance
 short_description: Change the maintenance schedule of a Mesos cluster
 version_added: 0.1.0
 description:
-  - Puts machines into the maintenance schedule or takes them out, and takes them down or up.
-  - Mesos replaces the whole schedule at every change. The module reads it, changes what is asked, and leaves the
-    windows of others as they are.
+  - Adds machines to the maintenance schedule or removes them, and takes them down or up.
+  - Mesos replaces the whole schedule at every change. The module reads it, makes its change, and keeps the windows of
+    others.
   - Use either the schedule or M(baremetal.gpu.mesos_agent_state) for a machine, never both.
 options:
   state:
     description:
       - V(scheduled) and V(unscheduled) say whether the machines are in the schedule.
-      - V(down) tells the agents on machines that are scheduled to exit, V(up) ends that and the window.
+      - V(down) makes the agents on scheduled machines exit, V(up) ends that and the window.
     type: str
     choices: [scheduled, unscheduled, down, up]
     required: true
   machines:
-    description: The machines, with both names as their agents announce them. The case of a hostname is no matter.
+    description: >-
+      The machines, with both names as their agents announce them. Hostnames are compared without regard to case.
     type: list
     elements: dict
     required: true

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mesos_node_info
-short_description: Tell what a host already has of Mesos or Marathon
+short_description: Return what a host already has of Mesos or Marathon
 version_added: 0.1.0
 description:
-  - Reads the settings that a program was given last, what an agent or a master has kept on disk, how cgroups are
-    mounted, what there is to give out, and what a new program would stumble over.
-  - It needs nothing of Mesos and asks no other host.
+  - Reads a program's last settings, what an agent or a master has on disk, how cgroups are mounted, the resources to
+    offer, and what would keep a new program from working.
+  - Works without Mesos on the host, and contacts no other host.
 options:
   environment_file:
     description: The file with the settings of the program.
     type: path
     required: true
   work_dir:
-    description: The program's directory, if it has one. Where its settings name another one, that is looked at.
+    description: The program's directory, if it has one. A directory in its settings takes precedence.
     type: str
     default: ""
   unit:
@@ -40,7 +40,7 @@ options:
     elements: str
     default: []
   files:
-    description: Files of which is told whether they are there.
+    description: Files whose existence is returned.
     type: list
     elements: path
     default: []

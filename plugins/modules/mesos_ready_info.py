@@ -7,20 +7,20 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mesos_ready_info
-short_description: Tell whether masters, an agent or Marathons do their work
+short_description: Check whether masters, an agent or Marathons are ready
 version_added: 0.1.0
 description:
-  - Masters do where each has a replicated log that has caught up and one of them leads, and Marathons where each knows
-    the one that leads, which the leading master has as a connected framework.
-  - An agent does where the leading master has it under its id and connected, deactivated or not, and its O(unit) stays
-    up. What the agent tells of itself is no proof of that.
+  - Masters are ready if each has a replicated log that has caught up and one of them leads. Marathons are ready if each
+    knows their leader, and the leading master has that one as a connected framework.
+  - An agent is ready if the leading master has it under its id and connected, deactivated or not, and its O(unit) stays
+    up. The agent's own metrics do not prove that.
 options:
   unit:
-    description: The unit of this host, which has to have been up for ten seconds. Empty for no look at it.
+    description: Unit of this host, which must have been up for ten seconds; empty to skip that.
     type: str
     default: ""
   wait:
-    description: Seconds that they have.
+    description: Seconds to wait until they are ready.
     type: int
     default: 0
 requirements:

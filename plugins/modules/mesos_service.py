@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mesos_service
-short_description: Start a master, an agent or a Marathon, and restart it only where that is due and the others stand it
+short_description: Start a master, an agent or a Marathon, and restart it only if that is due and safe for the others
 version_added: 0.1.0
 description:
   - Starts the program of this host if it does not run, and restarts it if its files have changed. The notes say when.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mesos_state_info
-short_description: Tell the agents and tasks of a Mesos cluster
+short_description: Return the agents and tasks of a Mesos cluster
 version_added: 0.1.0
 description:
-  - Finds the leading master and tells its agents with their state and the tasks that hold resources.
+  - Finds the leading master and returns its agents with their state, and the tasks that hold resources.
 extends_documentation_fragment:
   - baremetal.gpu.mesos_masters
   - baremetal.gpu.attributes.looks

@@ -10,8 +10,8 @@ module: nvcc_check
 short_description: Prove that CUDA toolkits compile
 version_added: 0.1.0
 description:
-  - Compiles and links a small CUDA program with each compiler, for the GPUs of the host, and runs it if that is asked
-    for. Every compiler is tried, and all that fail are reported together.
+  - Compiles and links a small CUDA program with each compiler, for the GPUs of the host, and runs it with O(run). It
+    tries every compiler, and reports all failures together.
   - Works in a temporary directory and leaves nothing behind.
 options:
   compilers:
@@ -21,11 +21,11 @@ options:
     default: [/usr/local/cuda/bin/nvcc]
   login:
     description:
-      - Compiler that a user gets who logs in and calls C(nvcc), which has to be one of the same version. Something else
-        on the host may have put another one before it.
+      - Compiler that must have the version of the C(nvcc) that a user finds after login. Another one on the host may
+        come before it in the path.
     type: path
   capabilities:
-    description: Compute capabilities of the GPUs, such as V(8.0). Without any the compiler decides.
+    description: Compute capabilities of the GPUs, such as V(8.0). With none the compiler decides.
     type: list
     elements: str
     default: []
@@ -36,7 +36,7 @@ options:
     type: bool
     default: false
   timeout:
-    description: How many seconds a compiler has, and the program.
+    description: Seconds that a compiler has, and the program.
     type: int
     default: 300
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]

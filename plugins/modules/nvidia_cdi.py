@@ -15,27 +15,27 @@ description:
     C(--device nvidia.com/gpu=0).
   - The specification has every GPU by index and by UUID, C(all), the control nodes, and the driver's libraries,
     programs, sockets and firmware.
-  - Where NVIDIA's hook program is installed, the specification has its hooks. Where it is not, every library is
-    mounted under each of its names into a directory that the container's loader searches. For images of another
-    family of distributions see O(library_directories).
+  - With NVIDIA's hook program installed, the specification has its hooks. Without it, every library is mounted under
+    each of its names into a directory that the container's loader searches. For images of another family of
+    distributions see O(library_directories).
   - MIG partitions are not listed.
-  - A YAML file of the same name beside it that an earlier version of this module wrote is removed, because engines take
-    no device that two files name.
-  - Run it after every change of the driver, because the names of the libraries carry its version.
+  - Removes a YAML file of the same name from an earlier version of this module, because engines reject a device that
+    two files name.
+  - Run it after every change of the driver, because the libraries' names have its version.
 options:
   state:
-    description: Whether the specification is there.
+    description: Whether the specification exists.
     type: str
     choices: [present, absent]
     default: present
   path:
-    description: The file. The engines read what ends in .json in /etc/cdi and /var/run/cdi.
+    description: The file. Engines read files that end in .json in /etc/cdi and /var/run/cdi.
     type: path
     default: /etc/cdi/nvidia.json
   devices:
     description:
       - The GPUs as M(baremetal.gpu.gpu_facts) returns them in C(ansible_facts.gpu.devices).
-      - Without it the driver's files are read, which have a GPU's UUID only once something opened the GPU.
+      - By default the driver's files are read, which have a GPU's UUID only after something has opened the GPU.
     type: list
     elements: dict
   library_directories:
@@ -53,14 +53,14 @@ options:
     default: auto
   engine:
     description:
-      - The engine that reads the file. The specification is refused where this engine does not look for it, and where
-        it takes the GPUs from another file which is out of date; a file that goes first and is right is noted.
-      - Without it, it is looked in O(path)'s directory, /etc/cdi and /var/run/cdi.
+      - The engine that reads the file. The module fails if this engine does not read O(path), or if it takes the GPUs
+        from another file that is out of date. A correct file with precedence is noted.
+      - By default O(path)'s directory, /etc/cdi and /var/run/cdi are searched.
     type: str
     choices: [docker, podman, containerd]
   take_over:
     description:
-      - Overwrite or remove a file which this module did not write. If V(false), such a file is an error.
+      - Overwrite or remove a file that this module did not write. With V(false) such a file is an error.
     type: bool
     default: false
   backup:

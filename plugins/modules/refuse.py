@@ -14,7 +14,7 @@ description:
   - Runs on the controller; nothing is sent to the host.
 options:
   problems:
-    description: What is in the way. The task passes if there is none.
+    description: The problems. Without any the task passes.
     type: list
     elements: dict
     required: true
@@ -40,7 +40,7 @@ options:
         type: str
         default: ''
   note:
-    description: A sentence that is true of all problems, such as what was or was not changed.
+    description: A sentence about all problems, such as what was or was not changed.
     type: str
     default: ''
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]

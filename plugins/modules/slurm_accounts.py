@@ -10,10 +10,10 @@ module: slurm_accounts
 short_description: Keep the QOS, accounts and users of a Slurm cluster, and their limits
 version_added: 0.1.0
 description:
-  - Makes what the lists name, and changes what they say otherwise. What they do not name stays as it is, whoever made
-    it; a limit that an entry does not name, too.
-  - Nothing is deleted but the associations of a user with the state V(absent), and only if the user has no jobs.
-  - All that is wrong with the lists is told before anything is changed.
+  - Creates what the lists name, and changes what differs. Everything else stays as it is, also a limit that an entry
+    does not name.
+  - Deletes only the associations of a user with the state V(absent), and only if the user has no jobs.
+  - Reports all problems of the lists before any change.
 options:
   cluster:
     description: Name of the cluster.
@@ -35,8 +35,8 @@ options:
         default: ''
       limits:
         description:
-          - Its limits and other settings by the names that sacctmgr has for them, such as C(MaxTRESPerUser),
-            C(MaxWall), C(Priority) and C(Preempt). V(none) takes one away.
+          - Its limits and other settings by sacctmgr's names, such as C(MaxTRESPerUser), C(MaxWall), C(Priority) and
+            C(Preempt). V(none) removes one.
         type: dict
         default: {}
   accounts:
@@ -50,7 +50,7 @@ options:
         type: str
         required: true
       parent:
-        description: The account above it. A new one is below V(root) by default.
+        description: Parent account. A new account is below V(root) by default.
         type: str
         default: ''
       description:
@@ -58,13 +58,13 @@ options:
         type: str
         default: ''
       organization:
-        description: Whose it is.
+        description: Organization that it belongs to.
         type: str
         default: ''
       limits:
         description:
-          - Its limits and other settings by the names that sacctmgr has for them, such as C(GrpTRES), C(MaxJobs),
-            C(Fairshare) and C(QOS). V(none) takes one away.
+          - Its limits and other settings by sacctmgr's names, such as C(GrpTRES), C(MaxJobs), C(Fairshare) and C(QOS).
+            V(none) removes one.
         type: dict
         default: {}
   users:
@@ -78,7 +78,7 @@ options:
         type: str
         required: true
       state:
-        description: With V(absent) the user's associations with the cluster are removed. What was used stays counted.
+        description: With V(absent) the user's associations with the cluster are removed. The recorded usage stays.
         type: str
         choices: [present, absent]
         default: present
@@ -92,20 +92,21 @@ options:
         type: str
         default: ''
       admin_level:
-        description: What the user may change in Slurm. By default it stays as it is.
+        description: Rights of the user to change Slurm. By default they stay as they are.
         type: str
         choices: ['', 'None', Operator, Administrator]
         default: ''
       limits:
-        description: Limits and other settings of the user in each of O(users[].accounts), as those of an account.
+        description: >-
+          Limits and other settings of the user in each of O(users[].accounts), in the form of an account's limits.
         type: dict
         default: {}
   enforced:
-    description: Whether Slurm is told to hold to limits. If not, the module warns of limits that have no effect.
+    description: Whether Slurm enforces limits. If not, the module warns of limits that have no effect.
     type: bool
     default: true
   wait:
-    description: Seconds to wait until slurmctld has told slurmdbd of the cluster.
+    description: Seconds to wait until slurmctld has registered the cluster with slurmdbd.
     type: int
     default: 30
 requirements:

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_cluster_info
-short_description: Tell nodes, partitions and jobs of a Slurm cluster
+short_description: Return nodes, partitions and jobs of a Slurm cluster
 version_added: 0.1.0
 description:
-  - Asks slurmctld for everything that it knows of nodes, partitions, jobs that have resources, and jobs that wait, and
-    tells what keeps nodes and jobs from their work, each with a remedy.
-  - Run it as root on a host that has the configuration of the cluster. Which GPUs a job has is known where
-    C(/etc/slurm/gres.conf) is, which is the controller.
-  - It fails, with the reason, where slurmctld does not answer.
+  - Queries slurmctld for nodes, partitions, jobs with resources and waiting jobs, and returns the problems of nodes and
+    jobs, each with a remedy.
+  - Run it as root on a host that has the configuration of the cluster. The GPUs of jobs are known only on a host with
+    C(/etc/slurm/gres.conf), which is the controller.
+  - Fails with the reason if slurmctld does not answer.
 options:
   timeout:
-    description: Seconds that each command of Slurm has to answer.
+    description: Seconds in which each command of Slurm must answer.
     type: int
     default: 15
   problems_of:
-    description: Nodes; with some, only their problems are told.
+    description: Nodes whose problems are returned; by default all.
     type: list
     elements: str
     default: []

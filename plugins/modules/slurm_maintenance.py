@@ -7,13 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_maintenance
-short_description: Drain a node of Slurm for maintenance, and have it take jobs again
+short_description: Drain a node of Slurm for maintenance, and resume it
 version_added: 0.1.0
 description:
-  - Drains a node with a reason that begins with C(gpuops drain:), and waits until no job of a user's is on it. Jobs are
-    never cancelled. Those of the partition C(gpuops), which keep GPUs from users, are not waited for.
-  - Slurm keeps the reason, which tells whose a drain is. What somebody else has drained is neither given another reason
-    nor resumed.
+  - Drains a node with a reason that begins with C(gpuops drain:), and waits until it has no job of a user. Jobs are
+    never cancelled. It does not wait for jobs of the partition C(gpuops), which keep GPUs from users.
+  - Slurm keeps the reason, which shows who drained. The drain of somebody else keeps its reason and is not resumed.
 options:
   node:
     description: The node, as Slurm names it.
@@ -21,16 +20,16 @@ options:
     required: true
   state:
     description:
-      - V(drained) lets no new job start on the node. A node that the reconciler has drained is taken over, with its
-        reason behind the new one.
-      - V(active) lets jobs start again, once slurmd has registered with all that C(slurm.conf) claims. A node that has
-        not is refused at once; repeat the task to wait for it. One that was the reconciler's is given back to it,
-        drained as it was.
+      - V(drained) lets no new job start on the node. The drain of the reconciler is taken over, with its reason after
+        the new one.
+      - V(active) lets jobs start again, once slurmd has registered with everything in C(slurm.conf). Until then the
+        module fails at once; repeat the task to wait. A node that was taken over from the reconciler is given back to
+        it, still drained.
     type: str
     choices: [active, drained]
     required: true
   reason:
-    description: Why the node is drained, in a few words. Users read it.
+    description: Short reason of the drain, which users read.
     type: str
     default: maintenance
   timeout:
@@ -41,22 +40,22 @@ options:
     default: 900
   foreign:
     description:
-      - What becomes of a node that somebody else has taken out, when it is to take jobs again. V(left) leaves it,
-        V(refused) fails, V(taken) resumes it.
+      - What O(state=active) does with a node that somebody else drained. V(left) leaves it, V(refused) fails, V(taken)
+        resumes it.
     type: str
     choices: [left, refused, taken]
     default: refused
   unknown:
     description:
-      - What to do where Slurm is not set up on the host that the module runs on, or slurmctld has no such node.
-        V(left) does nothing, V(refused) fails.
+      - What to do if Slurm is not set up on the host on which the module runs, or slurmctld has no such node. V(left)
+        does nothing, V(refused) fails.
     type: str
     choices: [left, refused]
     default: refused
   slurmd_started:
     description:
-      - When the process of slurmd was started on the node, in Unix seconds by the clock of the node. The node takes no
-        jobs before that slurmd has registered. Without it the last one that did will do.
+      - Start of the node's slurmd process in Unix seconds, by the node's clock. The node takes no jobs before that
+        slurmd has registered. By default the last registration counts.
     type: float
 requirements:
   - On the host that it runs on Python 3.9, C(scontrol), C(squeue) and the C(slurm.conf) of the cluster; and root.

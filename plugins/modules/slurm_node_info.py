@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_node_info
-short_description: Tell what a host brings to a Slurm cluster
+short_description: Return what a host brings to a Slurm cluster
 version_added: 0.1.0
 description:
-  - Reads the host's processors, memory and name, which release of Slurm it has or would get from its package
-    sources, and what a cluster would stumble over. It needs nothing of Slurm.
+  - Reads the host's processors, memory and name, which release of Slurm it has or would get from its package sources,
+    and what would keep it from working in a cluster. Works without Slurm on the host.
 options:
   controller_time:
     description: The time of the Ansible controller in seconds since 1970, to compare the host's clock with.

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_nodes_info
-short_description: Tell the state of the nodes of a Slurm cluster
+short_description: Return the state of the nodes of a Slurm cluster
 version_added: 0.1.0
 description:
-  - Asks slurmctld for its nodes. Where it does not answer, the nodes are those of O(config), and each counts as busy,
-    because nobody can tell.
+  - Queries slurmctld for its nodes. If it does not answer, the nodes are those of O(config), and each counts as busy.
 options:
   names:
     description: The nodes to wait for; by default none.

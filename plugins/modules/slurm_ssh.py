@@ -7,16 +7,16 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: slurm_ssh
-short_description: Let users in by SSH only where they have a job
+short_description: Let users log in by SSH only where they have a job
 version_added: 0.1.0
 description:
-  - Puts pam_slurm_adopt into C(/etc/pam.d/sshd). A user without a job on the node is refused. The login of a user
-    with one is put into the newest, and sees the GPUs of that job alone.
-  - Root, the users and groups given, whoever may run everything by sudo, and the account by which Ansible has come in,
-    log in as before. Nothing of Slurm is asked for them.
-  - Before the file takes its place, PAM is asked about root and Ansible's account. If it would refuse one that it lets
-    in now, the file is left as it is and the module fails.
-  - Lines of others stay as they are. V(absent) takes out what V(present) has put in, to the byte.
+  - Puts pam_slurm_adopt into C(/etc/pam.d/sshd). A user without a job on the node is refused. Any other login becomes
+    part of the user's newest job, and sees only the GPUs of that job.
+  - Root, Ansible's account, the given users and groups, and users who may run everything with sudo log in as before,
+    without Slurm.
+  - Before it replaces the file, it tests root and Ansible's account with PAM. If one that can log in now would be
+    refused, the file stays as it is and the module fails.
+  - Lines of others stay as they are. V(absent) removes exactly what V(present) added.
 options:
   state:
     description: Whether logins need a job.
@@ -37,7 +37,7 @@ options:
     elements: str
     default: []
   login:
-    description: The account by which Ansible logs in, where it is known.
+    description: Account with which Ansible logs in, if known.
     type: str
     default: ''
   directory:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: zookeeper_info
-short_description: Tell whether ZooKeeper servers are one complete ensemble
+short_description: Check whether ZooKeeper servers are one complete ensemble
 version_added: 0.1.0
 description:
-  - Asks every server by the words C(srvr) and C(mntr) over TCP, from the host that the module runs on, and tells what
-    each is and what is missing for a complete ensemble.
+  - Queries every server with the words C(srvr) and C(mntr) over TCP, from the host on which the module runs. Returns
+    the role of each and what is missing for a complete ensemble.
   - An ensemble is complete if every server serves, one leads, and the leader has all others in step. A single server
     is complete if it serves as standalone.
   - A missing server does not make the module fail. Use RV(complete) with C(failed_when).
@@ -31,11 +31,11 @@ options:
         type: int
         default: 2181
   wait:
-    description: Seconds to wait until the ensemble is complete. By default there is one look.
+    description: Seconds to wait until the ensemble is complete. By default it checks once.
     type: int
     default: 0
   timeout:
-    description: Seconds that a server has to answer.
+    description: Seconds in which a server must answer.
     type: int
     default: 2
 requirements:

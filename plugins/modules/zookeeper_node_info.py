@@ -7,11 +7,11 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: zookeeper_node_info
-short_description: Tell what a host already has of ZooKeeper
+short_description: Return what a host already has of ZooKeeper
 version_added: 0.1.0
 description:
-  - Reads the id and the data that a host keeps, the configuration that its server has, and what a new server would
-    stumble over. Names that do not resolve, ports that others hold, memory. It needs nothing of ZooKeeper.
+  - Reads a host's id and data, its server's configuration, and what would keep a new server from working, such as names
+    that do not resolve, ports in use, and memory. Works without ZooKeeper on the host.
 options:
   data_dir:
     description: Directory of snapshots and of the id, C(dataDir).
@@ -22,7 +22,7 @@ options:
     type: str
     default: ""
   configs:
-    description: Where the configuration may be; the first that is there counts.
+    description: Possible paths of the configuration; the first that exists counts.
     type: list
     elements: path
     default: []

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: zookeeper_service
-short_description: Start a ZooKeeper server, and restart it only where that is due and the ensemble stands it
+short_description: Start a ZooKeeper server, and restart it only if that is due and safe for the ensemble
 version_added: 0.1.0
 description:
   - Starts the server of this host if it does not run, and restarts it if its files have changed. The notes say when.
-  - The members are O(servers). One that serves nobody counts as one that does not answer, and all do their work while
-    the ensemble is complete.
+  - The members are O(servers). A server that serves no clients counts as one that does not answer. All work while the
+    ensemble is complete.
 options:
   servers:
     description: All servers of the ensemble.

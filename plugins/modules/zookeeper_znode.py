@@ -7,17 +7,17 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: zookeeper_znode
-short_description: Make a node of ZooKeeper that only its owner may change
+short_description: Create a node of ZooKeeper that only its owner may change
 version_added: 0.1.0
 description:
-  - Makes a node without content, such as the chroot of a scheduler, and gives it an ACL. The nodes above it are made
-    too, open to everyone as ZooKeeper's own are.
+  - Creates a node without content, such as the chroot of a scheduler, and sets its ACL. The nodes above it are created
+    too, open to everyone like ZooKeeper's own.
   - What the node holds, and the ACLs of nodes below it, stay as they are.
-  - It speaks ZooKeeper's protocol itself, without TLS, and authenticates by the scheme C(digest), as Mesos and Marathon
+  - Uses ZooKeeper's protocol directly, without TLS, and authenticates with the scheme C(digest), as Mesos and Marathon
     do.
 options:
   servers:
-    description: Servers of the ensemble; the first that gives a session is used.
+    description: Servers of the ensemble; the first that accepts a session is used.
     type: list
     elements: dict
     required: true
@@ -44,7 +44,7 @@ options:
     required: true
   everyone:
     description:
-      - What everyone else may do. Whoever looks for the leading Mesos master has to read C(/mesos).
+      - What everyone else may do. Clients that look for the leading Mesos master must read C(/mesos).
     type: str
     choices: [nothing, read]
     default: nothing
