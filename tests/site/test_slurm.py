@@ -344,7 +344,7 @@ def test_an_upgrade_tells_in_check_mode_that_it_would_drain_the_node(cluster: Cl
 
 def test_the_key_of_munge_is_exchanged_on_all_hosts_while_a_job_runs(cluster: Cluster) -> None:
     def keys() -> set[str]:
-        return {ssh(machine, "sudo sha256sum </etc/munge/munge.key") for machine in MACHINES}
+        return {ssh(machine, "sudo sha256sum /etc/munge/munge.key") for machine in MACHINES}
 
     number = ssh(CONTROLLER, "sbatch --parsable --output=/dev/null --wrap 'sleep 600'").strip()
     until(lambda: ssh(CONTROLLER, f"squeue -h -j {number} -o %T").strip() == "RUNNING", 60, keys)
@@ -360,9 +360,9 @@ def test_the_key_of_munge_is_exchanged_on_all_hosts_while_a_job_runs(cluster: Cl
 
 
 def test_the_key_is_not_exchanged_on_some_hosts_alone(cluster: Cluster) -> None:
-    before = ssh(NODE, "sudo sha256sum </etc/munge/munge.key")
+    before = ssh(NODE, "sudo sha256sum /etc/munge/munge.key")
     play = cluster.rotate_key(NODE)
     assert play.rc != 0
     messages = [message for host in play.failures.values() for message in host]
     assert "hosts of the cluster are not in this run" in " ".join(messages)
-    assert ssh(NODE, "sudo sha256sum </etc/munge/munge.key") == before
+    assert ssh(NODE, "sudo sha256sum /etc/munge/munge.key") == before
