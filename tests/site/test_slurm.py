@@ -342,6 +342,7 @@ def test_an_upgrade_tells_in_check_mode_that_it_would_drain_the_node(cluster: Cl
     assert "gpuops" not in node_state()
 
 
+@pytest.mark.slow
 def test_the_key_of_munge_is_exchanged_on_all_hosts_while_a_job_runs(cluster: Cluster) -> None:
     def keys() -> set[str]:
         return {ssh(machine, "sudo sha256sum /etc/munge/munge.key") for machine in MACHINES}
@@ -359,6 +360,7 @@ def test_the_key_of_munge_is_exchanged_on_all_hosts_while_a_job_runs(cluster: Cl
     assert cluster.converge().changed_tasks == {}
 
 
+@pytest.mark.slow
 def test_the_key_is_not_exchanged_on_some_hosts_alone(cluster: Cluster) -> None:
     before = ssh(NODE, "sudo sha256sum /etc/munge/munge.key")
     play = cluster.rotate_key(NODE)

@@ -14,7 +14,7 @@ import pytest
 from tests.site.plays import Play, run_playbook, services, ssh, until
 from tests.site.test_slurm import CONTROLLER, MACHINES, Cluster
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 # alice has a home, bob is listed for Slurm alone, carol was added by hand, and mallory by nobody.
 UIDS = {"alice": 2101, "bob": 2102, "carol": 2103, "mallory": 2104}
