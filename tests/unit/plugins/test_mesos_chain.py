@@ -44,7 +44,7 @@ class Chain:
             authority.make()
             for name in ("m1", "m2", "m3", "gpu1", "gpu1-executor", "x1", "x2"):
                 authority.sign(name, [HERE], 2)
-                self.certificates[name] = authority.pair(name).told()
+                self.certificates[name] = authority.pair(name).described()
         try:
             self.zookeeper = LocalZooKeeper(base / "zookeeper")
         except NotHere as why:
