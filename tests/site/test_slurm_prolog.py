@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 
 from tests.site.plays import kernel_says, run_playbook, ssh, until
+from tests.site.slurm_faults import ADDRESSES
 from tests.site.test_slurm import CONTROLLER, MACHINES, NODE, Cluster, job
 
 pytestmark = pytest.mark.lab
 
 SCENARIO = "/opt/baremetal-gpu-simulators/scenario.json"
 NOTES = "/run/baremetal-gpu-slurm"
-# By their places in the node's list: minors, addresses on the bus.
-ADDRESSES = ("0000:3b:00", "0000:af:00")
 COMPUTE_MODES = "nvidia-smi --query-gpu=compute_mode,power.limit --format=csv,noheader,nounits"
 CUDA_COUNT = """python3 -c "
 import ctypes
