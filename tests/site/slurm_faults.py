@@ -8,11 +8,13 @@ begins a second or two later, after the Prolog.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,15 +41,16 @@ task='{TASK}'
 if [ "$SLURM_JOB_NUM_NODES" = 1 ]; then exec sh -c "$task" "$1"; fi
 srun --ntasks-per-node=1 --gres=gpu:1 sh -c "$task" "$1"
 """
-# Keeps jobs in the queue until the file is gone: single ones with one GPU or two, arrays, and jobs of two nodes.
+# Keeps jobs in the queue until the file is gone: single ones with one GPU or two, arrays, and jobs of two nodes where
+# there are two.
 LOAD = """#!/bin/bash
 touch /tmp/fault-load
 while [ -e /tmp/fault-load ]; do
-    if [ "$(squeue --noheader --array --user=$(id -un) | wc -l)" -lt 6 ]; then
+    if [ "$(squeue --noheader --array --user=$(id -un) | wc -l)" -lt WAITING ]; then
         case $((RANDOM % 10)) in
             0|1) what=--gres=gpu:2 ;;
             2) what="--gres=gpu:1 --array=1-3" ;;
-            3) what="--gres=gpu:1 --nodes=NODES" ;;
+            3) what="--gres=gpu:1 --nodes=TOGETHER" ;;
             *) what=--gres=gpu:1 ;;
         esac
         sbatch --quiet $what --mem=20 --time=10 --output=/dev/null /tmp/fault-job.sh $((1 + RANDOM % 4)) >/dev/null 2>&1
@@ -85,14 +88,15 @@ class Faults:
         self.controller, self.nodes = controller, tuple(nodes)
         self.fences: list[Fence] = []
         self.killed: dict[str, list[float]] = {}
-        self._dice, self._begun = random.Random(seed), 0.0
+        self._dices = {node: random.Random(f"{seed} {node}") for node in nodes}
+        self._begun = 0.0
 
     def begin(self) -> None:
         """Start the load."""
         self._begun = time.time()
         for node in self.nodes:
             ssh(node, f"sudo rm -f {LOG}; install -m 0666 /dev/null {LOG}")
-        load = LOAD.replace("NODES", str(len(self.nodes)))
+        load = LOAD.replace("TOGETHER", str(min(2, len(self.nodes)))).replace("WAITING", str(4 + 2 * len(self.nodes)))
         ssh(
             self.controller,
             f"cat >/tmp/fault-job.sh <<'SCRIPT'\n{JOB}SCRIPT\ncat >/tmp/fault-load.sh <<'SCRIPT'\n{load}SCRIPT",
@@ -108,11 +112,31 @@ class Faults:
         )
         return self._outcome()
 
-    def one(self, kill: bool = False) -> Fence:
+    def many(self, number: int, kill_every: int = 0) -> None:
+        """So many faults, on all nodes at the same time; at each `kill_every`th a daemon is killed.
+
+        :raises AssertionError: when a fence was not seen. The other nodes end with the fault that they have.
+        """
+        numbers, stopped = itertools.count(1), []
+
+        def on(node: str) -> None:
+            try:
+                while not stopped and (turn := next(numbers)) <= number:
+                    fence = self.one(node, kill=bool(kill_every) and turn % kill_every == 0)
+                    print(f"{turn} on {node}: closed {fence.closed - fence.fault:.3f} s after the fault", flush=True)
+            except BaseException:
+                stopped.append(node)
+                raise
+
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            for done in [pool.submit(on, node) for node in self.nodes]:
+                done.result()
+
+    def one(self, node: str, kill: bool = False) -> Fence:
         """A fault, the fence, and an operator who clears it; with `kill` a daemon is killed meanwhile."""
-        dice = self._dice
+        dice = self._dices[node]
         time.sleep(dice.uniform(0.05, 1.0))
-        node, position = dice.choice(self.nodes), dice.randrange(len(ADDRESSES))
+        position = dice.randrange(len(ADDRESSES))
         if kill:
             self._kill(node)
         fault = self._fails(node, position)
@@ -124,8 +148,9 @@ class Faults:
         cleared = time.time()
         ssh(self.controller, f"for n in $(seq 20); do sudo gpuops-reconciler clear {node} && break; sleep 1; done")
         self._wait(node, cleared, "close")
-        self.fences.append(Fence(node, position, fault, closed, cleared))
-        return self.fences[-1]
+        fence = Fence(node, position, fault, closed, cleared)
+        self.fences.append(fence)
+        return fence
 
     def _until_held(self, node: str) -> None:
         """Wait until an operator's job has the GPU, which is when the job ends that has it now."""
@@ -133,7 +158,7 @@ class Faults:
         until(lambda: ssh(self.controller, holders).strip(), PATIENCE_S, lambda: self._steps(node, 0.0)[-5:])
 
     def _kill(self, node: str) -> None:
-        dice = self._dice
+        dice = self._dices[node]
         machine, unit = dice.choice(
             [
                 (self.controller, "baremetal-gpu-reconciler"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ RECONCILER = "baremetal-gpu-reconciler.service"
 class Site:
     """The nodes and their controller with all that fences a GPU."""
 
-    def __init__(self, base: Path, nodes: Sequence[str] = (NODE,)) -> None:
+    def __init__(self, base: Path, nodes: Sequence[str] = (NODE,), policy: Mapping[str, object] | None = None) -> None:
         self._machines = (*nodes, CONTROLLER)
         groups = {"slurm_nodes": {"hosts": {node: {} for node in nodes}}}
         groups |= {name: {"hosts": {CONTROLLER: {}}} for name in HEADS}
@@ -39,7 +39,7 @@ class Site:
             # On machines that were kept, the nodes of an earlier run are somebody else's.
             "gpu_reconciler_zookeeper_path": f"/fence-{os.getpid()}",
             "gpu_reconciler_mode": "act",
-            "gpu_reconciler_policy": {"settle_s": 2},
+            "gpu_reconciler_policy": {"settle_s": 2, **(policy or {})},
         }
 
         # Those of tests before these go with a file that is gone.
@@ -179,8 +179,7 @@ def test_faults_under_a_load_of_jobs_cost_none_and_no_job_gets_a_fenced_gpu(site
     faults = Faults(CONTROLLER, [NODE])
     faults.begin()
     try:
-        for number in range(6):
-            faults.one(kill=number % 2 == 1)
+        faults.many(6, kill_every=2)
     finally:
         outcome = faults.end()
     assert (outcome.on_fenced, outcome.lost) == ([], [])
