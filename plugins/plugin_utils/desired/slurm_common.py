@@ -20,7 +20,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` is read.
     :return: Parts: `slurm_conf`, `gres_conf` and `cgroup_conf`, the texts of the files, and `gres`, what each node
-        with GPUs has of them.
+        with GPUs has of them, and `notes` on nodes that were not looked at.
     """
     groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
     members = {host for key in GROUPS for host in groups.get(params[key], ())}
@@ -33,5 +33,6 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "gres_conf": conf.gres_conf(cluster),
         "cgroup_conf": conf.cgroup_conf(),
         "gres": {node.name: conf.gres(node.gpus) for node in cluster.nodes},
+        "notes": list(cluster.notes),
     }
     return Plan(parts=parts)

@@ -52,6 +52,16 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 def _gres_problems(desired_gres: Mapping[str, str], nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
     for name, node in nodes.items():
+        if node["busy"] and name not in desired_gres:
+            yield Problem(
+                "node_in_use",
+                name,
+                f"{name} has jobs and is not in the inventory any more, and Slurm kills the jobs of a node that goes",
+                node["state"],
+                f"run 'scontrol update nodename={name} state=drain reason=leaves', wait until it is drained, and run "
+                "it again",
+            )
+            continue
         becomes = desired_gres.get(name, "")
         if node["busy"] and node["gres"] != becomes:
             yield Problem(

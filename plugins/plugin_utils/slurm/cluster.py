@@ -76,6 +76,7 @@ class Cluster:
 
     :ivar controller: host name and address of the host of slurmctld.
     :ivar database: address of the host of slurmdbd; empty without accounting.
+    :ivar notes: on nodes that were not looked at.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Cluster:
     database: str
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
+    notes: tuple[str, ...] = ()
 
 
 def gpu_type(model: str) -> str:
@@ -161,11 +163,16 @@ def describe(
     databases = list(groups.get(params["databases_group"]) or ())
     members = list(groups.get(params["nodes_group"]) or ())
     everyone = list(dict.fromkeys([*controllers, *databases, *members, *(groups.get(params["logins_group"]) or ())]))
+    kept, left_out, unclear = _not_seen(members, controllers, hosts)
+    told = {*kept, *left_out, *(problem.subject for problem in unclear)}
+    everyone = [name for name in everyone if name not in told]
     problems = [
         *_count_problems(params, controllers, databases),
+        *unclear,
         *(problem for name in everyone for problem in _host_problems(name, hosts.get(name) or {})),
         *_common_problems({name: hosts[name]["look"] for name in everyone if (hosts.get(name) or {}).get("look")}),
     ]
+    members = [name for name in members if name not in left_out]
     partitions, wrong = _partitions(params["partitions"], groups, members)
     problems += wrong
     if not WORD.fullmatch(str(params["cluster_name"])):
@@ -191,8 +198,8 @@ def describe(
     nodes: list[Node] = []
     if not problems:
         for name in members:
-            node = _node(name, hosts[name])
-            problems += _size_problems(node, hosts[name])
+            node = kept.get(name) or _node(name, hosts[name])
+            problems += _size_problems(node, hosts.get(name) or {})
             nodes.append(node)
     if problems:
         return None, problems
@@ -204,8 +211,87 @@ def describe(
             str(hosts[databases[0]]["address"]) if databases else "",
             tuple(nodes),
             partitions,
+            tuple(_notes(kept, left_out)),
         ),
         [],
+    )
+
+
+def _not_seen(
+    members: Sequence[str], controllers: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Node], list[str], list[Problem]]:
+    """The nodes that were not looked at: what slurm.conf has of them, the new ones, and those that it does not tell.
+
+    A node that is silent today is no reason to leave the others as they are, nor to take it out of the cluster.
+    """
+    looks = [hosts[name]["look"] for name in controllers if (hosts.get(name) or {}).get("look")]
+    lines: Mapping[str, Any] = looks[0]["node_lines"] if looks else {}
+    away = [name for name in members if not (hosts.get(name) or {}).get("look") and name not in controllers]
+    # Where no node was seen and none is known, it is not the nodes that are at fault.
+    if len(away) == len(members) and not any(name in lines for name in away):
+        return {}, [], []
+    kept, unclear = {}, []
+    for name in away:
+        if name not in lines:
+            continue
+        try:
+            kept[name] = configured_node(name, lines[name]["slurm_conf"], lines[name]["gres_conf"])
+        except ValueError as failure:
+            cause = f"{name} was not looked at in this run, and its lines in the controller's files cannot be read"
+            unclear.append(Problem("not_seen", name, cause, str(failure), f"have {name} answer, and run it again"))
+    left_out = [name for name in away if name not in lines]
+    return kept, left_out, unclear
+
+
+def _notes(kept: Iterable[str], left_out: Iterable[str]) -> Iterable[str]:
+    for name in kept:
+        yield f"{name} was not looked at in this run and stays as slurm.conf has it."
+    for name in left_out:
+        yield f"{name} was not looked at in this run and is not added. Have it answer, and run it again."
+
+
+def _words(line: str) -> dict[str, str]:
+    words = [word.partition("=") for word in line.split()]
+    return {key: value for key, _, value in words}
+
+
+def configured_node(name: str, node_lines: Sequence[str], gres_lines: Sequence[str]) -> Node:
+    """A node from the lines that conf.py has written of it. Raises ValueError where they are others."""
+    if len(node_lines) != 1:
+        raise ValueError(f"slurm.conf has {len(node_lines)} lines of it")
+    words = _words(node_lines[0])
+    try:
+        sizes = {key: int(words[key]) for key in ("Sockets", "CoresPerSocket", "ThreadsPerCore", "RealMemory")}
+        hostname, address = words["NodeHostname"], words["NodeAddr"]
+    except (KeyError, ValueError):
+        raise ValueError(node_lines[0]) from None
+    features = tuple(filter(None, words.get("Feature", "").split(",")))
+    if not WORD.fullmatch(hostname) or not ADDRESS.fullmatch(address) or not all(map(WORD.fullmatch, features)):
+        raise ValueError(node_lines[0])
+    return Node(
+        name,
+        hostname,
+        address,
+        sizes["Sockets"],
+        sizes["CoresPerSocket"],
+        sizes["ThreadsPerCore"],
+        sizes["RealMemory"],
+        tuple(_configured_gpu(line) for line in gres_lines),
+        features,
+    )
+
+
+def _configured_gpu(line: str) -> Gpu:
+    words = _words(line)
+    device = re.fullmatch(r"/dev/nvidia(\d{1,4})", words.get("File", ""))
+    links = words.get("Links", "")
+    if device is None or not WORD.fullmatch(words.get("Type", "")) or not re.fullmatch(r"[-0-9,]*", links):
+        raise ValueError(line)
+    return Gpu(
+        int(device[1]),
+        words["Type"],
+        tuple(cpu_ids(words.get("Cores", ""))),
+        tuple(int(number) for number in filter(None, links.split(","))),
     )
 
 
