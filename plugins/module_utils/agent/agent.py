@@ -27,6 +27,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent.state import S
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml_messages, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import PolicyError
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.boot import boot_id
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.sd_notify import notify, watchdog_interval
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
@@ -65,7 +66,7 @@ class Agent:
         self.publishers = list(publishers)
         self.prober = Prober(make_reader, settings.deadline_s, settings.start_deadline_s)
         self.state = State(os.path.join(settings.state_directory, "state.json"))
-        self.boot_id = snapshot.boot_id(settings.root)
+        self.boot_id = boot_id(settings.root)
         self.last: dict[str, Any] | None = None
         self.report: dict[str, Any] | None = None
         self.probe: dict[str, Any] = {"error": None, "seconds": None, "time": None}

@@ -252,7 +252,7 @@ def _notes(kept: Iterable[str], left_out: Iterable[str]) -> Iterable[str]:
 
 def _words(line: str) -> dict[str, str]:
     words = [word.partition("=") for word in line.split()]
-    return {key: value for key, _, value in words}
+    return {key: value for key, _equals, value in words}
 
 
 def configured_node(name: str, node_lines: Sequence[str], gres_lines: Sequence[str]) -> Node:
