@@ -129,8 +129,12 @@ class Faults:
                 raise
 
         with ThreadPoolExecutor(len(self.nodes)) as pool:
-            for done in [pool.submit(on, node) for node in self.nodes]:
-                done.result()
+            try:
+                for done in [pool.submit(on, node) for node in self.nodes]:
+                    done.result()
+            except KeyboardInterrupt:
+                # Who has waited long enough has the outcome so far.
+                stopped.append("by hand")
 
     def one(self, node: str, kill: bool = False) -> Fence:
         """A fault, the fence, and an operator who clears it; with `kill` a daemon is killed meanwhile."""
