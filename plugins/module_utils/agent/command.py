@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent import node_orders
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm, node_orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import orders as agent_orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeeper as agent_zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.agent import Agent, Settings
@@ -99,6 +99,7 @@ SECTIONS: dict[str, type] = {
 CONFIG: dict[str, Callable[[Any], bool]] = {
     "result": lambda value: _is_text(value) and value.startswith("/"),
     "textfile": lambda value: value is None or _is_text(value),
+    "dcgm_names": lambda value: _is_text(value) and value in dcgm.CHOICES,
     "orders": _are_texts,
     **{key: lambda value: value is None or isinstance(value, dict) for key in SECTIONS},
 }
@@ -134,7 +135,7 @@ def agent(config: dict[str, Any]) -> int:
         return 1
     publishers: list[Any] = [ResultFile(config.get("result", agent_result.RESULT))]
     if config.get("textfile"):
-        publishers.append(Textfile(config["textfile"]))
+        publishers.append(Textfile(config["textfile"], config.get("dcgm_names", "none")))
     if config.get("zookeeper"):
         where = agent_zookeeper.Settings(**config["zookeeper"])
         place = mesos_replace.Place(**config.get("mesos", {}))

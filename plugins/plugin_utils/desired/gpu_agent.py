@@ -189,6 +189,12 @@ def _problems(params: Params, publishing: Publishing) -> Iterator[Problem]:
             f"gpu_agent_orders ({orders}) has reboot, which needs replace",
             "add replace to gpu_agent_orders",
         )
+    if params["dcgm_names"] != "none" and not params["textfile_directory"]:
+        yield problem(
+            "gpu_agent_dcgm_names",
+            f"gpu_agent_dcgm_names ({params['dcgm_names']}) needs gpu_agent_textfile_directory, where the metrics are",
+            "give gpu_agent_textfile_directory, or set gpu_agent_dcgm_names to none",
+        )
     if not re.match(r"/[^\s]+$", params["kernel_log"]):
         yield problem(
             "gpu_agent_kernel_log",
@@ -275,6 +281,8 @@ def _config(params: Params, publishing: Publishing, obeys: bool) -> Document:
         },
         "textfile": _textfile(params),
     }
+    if params["dcgm_names"] != "none":
+        config["dcgm_names"] = params["dcgm_names"]
     if publishing.servers:
         config["zookeeper"] = {
             "servers": publishing.servers,

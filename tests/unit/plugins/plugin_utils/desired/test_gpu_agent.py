@@ -14,6 +14,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.baremetal.gpu.plugins.filter.desired import desired as plan_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import compare as drift
 from ansible_collections.baremetal.gpu.plugins.modules import host_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
@@ -118,6 +119,31 @@ def test_a_reconciler_with_another_zookeeper_is_a_problem_before_anything_is_rea
     ]
     assert not desired(params(peers, state="absent"), {}, peers).problems
     assert not desired(params(peers, zookeeper_servers=["zk1:2181"]), {}, peers).problems
+
+
+def config_of(**given: Any) -> dict[str, Any]:
+    """The agent's settings that the plan writes."""
+    (file,) = (
+        row for row in desired(params(ALONE, **given), {}, ALONE).desired["files"] if row["path"] == gpu_agent.CONFIG
+    )
+    found: dict[str, Any] = json.loads(file["content"])
+    return found
+
+
+def test_the_agent_is_told_which_names_of_the_dcgm_exporter_are_wanted() -> None:
+    assert "dcgm_names" not in config_of()
+    assert config_of(dcgm_names="both")["dcgm_names"] == "both"
+
+
+def test_names_of_the_dcgm_exporter_without_a_place_for_metrics_are_a_problem() -> None:
+    (problem,) = desired(params(ALONE, dcgm_names="classic", textfile_directory=""), {}, ALONE).problems
+    assert (problem.subject, problem.evidence) == ("gpu_agent_dcgm_names", "classic")
+    assert "gpu_agent_textfile_directory" in problem.remedy
+
+
+def test_the_role_has_the_names_that_the_agent_knows() -> None:
+    options = load_yaml("roles/gpu_agent/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert options["gpu_agent_dcgm_names"]["choices"] == list(dcgm.CHOICES)
 
 
 def test_problems_name_the_variable_with_its_value_and_no_secret() -> None:
