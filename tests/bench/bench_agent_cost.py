@@ -44,7 +44,7 @@ def run(quick: bool) -> list[harness.Figure]:
         print(f"agent_cost: not measured: {lacking}")
         return []
     seconds = float(os.environ.get("BENCH_AGENT_SECONDS", "20" if quick else SECONDS))
-    with WatchedHost(EVENT_PAUSE_MS) as host:
+    with WatchedHost(EVENT_PAUSE_MS, {"dcgm_names": "both"}) as host:
         start_s = cpu_s(host.processes())
         begun, before = time.monotonic(), start_s
         memory = []

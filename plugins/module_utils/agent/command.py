@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm, node_orders
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm, metrics_server, node_orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import orders as agent_orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeeper as agent_zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.agent import Agent, Settings
@@ -95,6 +95,7 @@ SECTIONS: dict[str, type] = {
     "settings": Settings,
     "zookeeper": agent_zookeeper.Settings,
     "mesos": mesos_replace.Place,
+    "metrics": metrics_server.Settings,
 }
 CONFIG: dict[str, Callable[[Any], bool]] = {
     "result": lambda value: _is_text(value) and value.startswith("/"),
@@ -107,6 +108,7 @@ CONFIG: dict[str, Callable[[Any], bool]] = {
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "str": _is_text,
     "str | None": lambda value: value is None or _is_text(value),
+    "int": lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 16,
     "float": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e9,
     "list[str]": _are_texts,
     "dict[str, Any]": lambda value: isinstance(value, dict),
@@ -136,6 +138,9 @@ def agent(config: dict[str, Any]) -> int:
     publishers: list[Any] = [ResultFile(config.get("result", agent_result.RESULT))]
     if config.get("textfile"):
         publishers.append(Textfile(config["textfile"], config.get("dcgm_names", "none")))
+    if config.get("metrics"):
+        where_to_listen = metrics_server.Settings(**config["metrics"])
+        publishers.append(metrics_server.MetricsServer(where_to_listen, config.get("dcgm_names", "none")))
     if config.get("zookeeper"):
         where = agent_zookeeper.Settings(**config["zookeeper"])
         place = mesos_replace.Place(**config.get("mesos", {}))

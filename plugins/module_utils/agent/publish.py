@@ -207,6 +207,11 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
     yield "gpu_probe_hung", {}, float(agent["stuck"])
 
 
+def page(result: dict[str, Any], dcgm_names: str) -> str:
+    """The text that Prometheus gets; `dcgm_names` is a key of dcgm.CHOICES."""
+    return exposition(itertools.chain(samples(result), dcgm.samples(result, dcgm_names)))
+
+
 def facts(result: dict[str, Any]) -> dict[str, Any]:
     """The value of `ansible_local.gpu`: what gpu_facts tells, from the last look, with the health of the GPUs."""
     look = result["snapshot"]
@@ -247,15 +252,14 @@ class ResultFile:
 
 
 class Textfile:
-    """Metrics for the textfile collector of Prometheus' node_exporter; `dcgm_names` is one of dcgm.CHOICES."""
+    """Metrics for the textfile collector of Prometheus' node_exporter."""
 
     def __init__(self, path: str, dcgm_names: str = "none") -> None:
         self.path = path
         self.dcgm_names = dcgm_names
 
     def publish(self, result: dict[str, Any]) -> None:
-        told = itertools.chain(samples(result), dcgm.samples(result, self.dcgm_names))
-        host_files.write(self.path, exposition(told), durable=False)
+        host_files.write(self.path, page(result, self.dcgm_names), durable=False)
 
     def close(self) -> None:
         """Without an agent there is nobody to keep the series true, so they end."""

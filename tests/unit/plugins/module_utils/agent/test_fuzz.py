@@ -262,6 +262,7 @@ CONFIG = {
     "settings": {"kernel_log": "/dev/kmsg", "interval_s": 15, "deadline_s": 20.0, "policy": {"checks": {}}},
     "textfile": "/var/lib/x.prom",
     "dcgm_names": "both",
+    "metrics": {"address": "127.0.0.1", "port": 9400},
     "zookeeper": {"servers": ["zk1:2181"], "host": "n1", "credentials": None, "session_s": 10},
     "mesos": {"unit": "mesos-agent.service", "ca_file": None},
     "orders": ["replace"],

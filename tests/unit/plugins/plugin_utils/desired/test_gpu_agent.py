@@ -121,24 +121,45 @@ def test_a_reconciler_with_another_zookeeper_is_a_problem_before_anything_is_rea
     assert not desired(params(peers, zookeeper_servers=["zk1:2181"]), {}, peers).problems
 
 
-def config_of(**given: Any) -> dict[str, Any]:
-    """The agent's settings that the plan writes."""
-    (file,) = (
-        row for row in desired(params(ALONE, **given), {}, ALONE).desired["files"] if row["path"] == gpu_agent.CONFIG
-    )
-    found: dict[str, Any] = json.loads(file["content"])
-    return found
+def file_of(path: str, **given: Any) -> str:
+    """The content of a file of the plan."""
+    (file,) = (row for row in desired(params(ALONE, **given), {}, ALONE).desired["files"] if row["path"] == path)
+    content: str = file["content"]
+    return content
 
 
 def test_the_agent_is_told_which_names_of_the_dcgm_exporter_are_wanted() -> None:
-    assert "dcgm_names" not in config_of()
-    assert config_of(dcgm_names="both")["dcgm_names"] == "both"
+    assert "dcgm_names" not in json.loads(file_of(gpu_agent.CONFIG))
+    assert json.loads(file_of(gpu_agent.CONFIG, dcgm_names="both"))["dcgm_names"] == "both"
 
 
-def test_names_of_the_dcgm_exporter_without_a_place_for_metrics_are_a_problem() -> None:
-    (problem,) = desired(params(ALONE, dcgm_names="classic", textfile_directory=""), {}, ALONE).problems
-    assert (problem.subject, problem.evidence) == ("gpu_agent_dcgm_names", "classic")
-    assert "gpu_agent_textfile_directory" in problem.remedy
+def test_a_port_is_opened_only_where_it_is_asked_for_and_then_on_loopback() -> None:
+    assert "metrics" not in json.loads(file_of(gpu_agent.CONFIG))
+    assert "PrivateNetwork=yes\n" in file_of(gpu_agent.UNIT_PATH)
+    asked = {"metrics_port": 9400, "textfile_directory": "", "dcgm_names": "current"}
+    config = json.loads(file_of(gpu_agent.CONFIG, **asked))
+    assert config["metrics"] == {"address": "127.0.0.1", "port": 9400}
+    unit = file_of(gpu_agent.UNIT_PATH, **asked)
+    assert "PrivateNetwork" not in unit
+    assert "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("given", "subject", "evidence"),
+    [
+        ({"dcgm_names": "classic", "textfile_directory": ""}, "gpu_agent_dcgm_names", "classic"),
+        ({"metrics_port": 80}, "gpu_agent_metrics_port", "80"),
+        ({"metrics_port": 94000}, "gpu_agent_metrics_port", "94000"),
+        ({"metrics_address": "gpu1"}, "gpu_agent_metrics_address", "gpu1"),
+    ],
+)
+def test_settings_of_the_metrics_that_do_not_work_are_problems(
+    given: dict[str, Any], subject: str, evidence: str
+) -> None:
+    (problem,) = desired(params(ALONE, **given), {}, ALONE).problems
+    assert (problem.subject, problem.evidence) == (subject, evidence)
+    assert evidence in problem.cause
+    assert problem.remedy
 
 
 def test_the_role_has_the_names_that_the_agent_knows() -> None:
