@@ -174,14 +174,14 @@ HELP = {
 
 # The labels of a metric, by the set of names. The exporter had `Hostname` before version 4.8.3, and `hostname` since.
 # As 4.8.3 and 4.8.4 have the classic names too, these come with both.
-GPU = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname")
+IDENTITY = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname")
 LABELS = {
-    CLASSIC: (*GPU, "Hostname", "DCGM_FI_DRIVER_VERSION"),
-    CURRENT: (*GPU, "DCGM_FI_SYSTEM_DRIVER_VERSION"),
+    CLASSIC: (*IDENTITY, "Hostname", "DCGM_FI_DRIVER_VERSION"),
+    CURRENT: (*IDENTITY, "DCGM_FI_SYSTEM_DRIVER_VERSION"),
 }
 
 
-def _worn(field: Field, name: str) -> tuple[str, ...]:
+def _labels_of(field: Field, name: str) -> tuple[str, ...]:
     """The labels of a metric; one that has the same name in both sets can have those of both."""
     return tuple(dict.fromkeys(label for names in LABELS if field.name(names) == name for label in LABELS[names]))
 
@@ -190,7 +190,7 @@ def _worn(field: Field, name: str) -> tuple[str, ...]:
 METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     field.name(names): (
         field.kind,
-        _worn(field, field.name(names)),
+        _labels_of(field, field.name(names)),
         f"{HELP[field.reading]} ({field.unit_of(names)}).",
     )
     for field in FIELDS
@@ -271,5 +271,6 @@ def samples(result: dict[str, Any], choice: str) -> Iterator[tuple[str, dict[str
             if value is None:
                 continue
             for name in dict.fromkeys(map(field.name, sets)):
-                of = tuple(names for names in sets if field.name(names) == name)
-                yield name, _labels(device, driver, of), float(converted(value, field.unit, field.unit_of(of[0])))
+                having = tuple(names for names in sets if field.name(names) == name)
+                told = converted(value, field.unit, field.unit_of(having[0]))
+                yield name, _labels(device, driver, having), float(told)
