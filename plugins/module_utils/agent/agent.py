@@ -58,7 +58,7 @@ class Agent:
     """``Agent(settings, make_reader, publishers).run()`` until SIGTERM.
 
     `make_reader` returns a snapshot.Reader in the child; `publishers` are those of agent_publish.py or answer alike.
-    One that hears something too has `pipe`, a socket or None, and `hear()`.
+    One that hears something too has `pipe`, which has a fileno() to wait for, or None, and `hear()`.
     """
 
     def __init__(self, settings: Settings, make_reader: Callable[[], Any], publishers: Iterable[Any]) -> None:
@@ -80,8 +80,8 @@ class Agent:
         self.inbox = Inbox(settings.state_directory, settings.answer)
         self._listens = False
         self._watched_child: int | None = None
-        # Publisher -> its socket, and the number that this had when it was registered.
-        self._watched_pipes: dict[Any, tuple[socket.socket, int]] = {}
+        # Publisher -> its pipe, and the number that this had when it was registered.
+        self._watched_pipes: dict[Any, tuple[Any, int]] = {}
         self._next_look = self._next_slow_look = time.monotonic()
         self._next_watchdog = 0.0
 
@@ -264,7 +264,7 @@ class Agent:
     def _watch_pipes(self) -> None:
         """Keep the selector's list in step with the publishers that hear something, whose sockets come and go."""
         for publisher in self.publishers:
-            pipe: socket.socket | None = getattr(publisher, "pipe", None)
+            pipe = getattr(publisher, "pipe", None)
             watched = self._watched_pipes.get(publisher)
             if watched and watched[0] is not pipe:
                 self.selector.unregister(watched[1])
