@@ -149,6 +149,7 @@ STAGES = (
         ),
         groups=("slurm_controllers", "slurm_databases", "slurm_nodes", "slurm_logins"),
         loss="its part in Slurm, or jobs",
+        further_roles=("slurm_apps",),
     ),
 )
 
