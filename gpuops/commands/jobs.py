@@ -16,9 +16,6 @@ from gpuops.status import document as status
 from gpuops.status import jobs, jobs_text
 from gpuops.status.look import groups_of
 
-# Plays of the playbook that tell nothing of jobs.
-OTHER_PLAYS = "storage,zookeeper"
-
 
 def jobs_command(
     inventory: InventoryOption = None,
@@ -48,7 +45,7 @@ def jobs_command(
     if schema:
         typer.echo(jobs.SCHEMA.read_text(encoding="utf-8"), nl=False)
         return
-    given = [*(words or []), "--skip-tags", OTHER_PLAYS]
+    given = words or []
     try:
         site = find(inventory)
         passwords = passwords_for(given)
@@ -64,7 +61,8 @@ def jobs_command(
     found = repeated_look.show(
         site,
         groups,
-        "",
+        # Hosts of the storage alone tell nothing of jobs.
+        ":".join(name for name in jobs.GROUPS if groups[name]),
         given,
         passwords,
         redact=redactor(site, given, passwords.values()),

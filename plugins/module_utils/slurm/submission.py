@@ -281,7 +281,8 @@ class Submitter:
         ]
 
     def find(self, job: Wanted) -> Found:
-        """Raises Refused where a job of that name is somebody's own."""
+        """Raises Refused where there is no such account, and where a job of that name is the user's own."""
+        self._as_user(job.user)
         found = Found()
         for row in self.rows(job):
             if set(queue.words(row).split()) & ENDED:
