@@ -322,7 +322,8 @@ def main() -> None:
         act = present if given["state"] == "present" else absent
         result = act(module, slurm, job, found)
     except Failed as why:
-        module.fail_json(**failure(given["name"], why.problems), **why.result)
+        told = {key: value for key, value in why.result.items() if key not in ("script", "diff")}
+        module.fail_json(**failure(given["name"], why.problems), **told)
     except Refused as why:
         module.fail_json(**failure(given["name"], [why.problem]))
     module.exit_json(**result)

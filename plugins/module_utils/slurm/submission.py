@@ -362,9 +362,10 @@ def number_of(row: Mapping[str, Any]) -> int:
 def _late(job: Wanted, number: int, rows: Sequence[Mapping[str, Any]], until: str, timeout_s: float) -> Refused:
     waiting = next((one for one in queue.jobs(rows) if one.waits), None)
     why = f": {diagnosis.waits_for(waiting)} ({waiting.reason})" if waiting else ""
+    known = diagnosis.job_problem(waiting) if waiting else None
     return Refused(
         f"job {number} of {job.user} has not {until} within {timeout_s:g} s{why}",
-        "it stays submitted: run this again to wait longer, or remove it",
+        known.remedy if known else "it stays submitted: run this again to wait longer, or remove it",
         code="job_late",
         subject=job.name,
     )

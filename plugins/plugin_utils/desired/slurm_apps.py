@@ -22,6 +22,12 @@ Row = dict[str, Any]
 
 # The end of a document in the shell, which is no line of the query.
 END = "END-OF-QUERY"
+# What failed stands at the end of the output, of which a failure shows the last lines.
+QUERIED = """status=$?
+cat query.json
+test "$status" -eq 0 || { echo 'What failed:'; grep -E '"(call|name|text)": "' query.json; }
+exit "$status"
+"""
 SWEEP_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", re.ASCII)
 LABEL_AT_MOST = 60
 # What is a whole number, whatever a command line made of it.
@@ -108,7 +114,7 @@ def smoke(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
         fits(draft, kind, params["nodes"])
     devices = ",".join(map(str, range(draft.params["gpus"])))
     query = QUERY.read_text(encoding="utf-8").rstrip("\n")
-    command = f"python3 -I - --copy-mib 16 --devices {devices} <<'{END}'\n{query}\n{END}\n"
+    command = f"python3 -I - --copy-mib 16 --devices {devices} >query.json <<'{END}'\n{query}\n{END}\n{QUERIED}"
     return [
         {
             "name": f"smoke-{kind.lower()}" if kind else "smoke",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The plans of ready-made jobs of Slurm, through Ansible as the role has them and by themselves."""
+"""The plans of ready-made jobs of Slurm, as the role's variables give them."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ def jobs(kind: str, **changes: Any) -> list[dict[str, Any]]:
     return list(told["jobs"])
 
 
+def test_the_role_gives_the_plan_all_of_its_variables() -> None:
+    told = yaml.safe_load((ROOT / "roles/slurm_apps/vars/main.yml").read_text())["__slurm_apps_names"]
+    defaults = yaml.safe_load((ROOT / "roles/slurm_apps/defaults/main.yml").read_text())
+    assert {f"slurm_apps_{name}" for name in told} == set(defaults)
+
+
 def test_one_smoke_job_for_each_type_brings_the_query_along() -> None:
     found = jobs("smoke", smoke_gpus="2")
     assert [(job["name"], job["gpu_type"], job["gpus"]) for job in found] == [
@@ -38,7 +44,7 @@ def test_one_smoke_job_for_each_type_brings_the_query_along() -> None:
     ]
     with open(cuda_driver.__file__, encoding="utf-8") as file:
         assert file.read() in found[0]["command"]
-    assert "--devices 0,1 <<" in found[0]["command"]
+    assert "--devices 0,1 >query.json <<" in found[0]["command"]
     assert found[0]["directory"] == "/home/alice/gpuops-jobs/smoke-a100"
 
 
