@@ -62,9 +62,6 @@ def desired(params: Mapping[str, Any], _facts: Mapping[str, Any], peers: Mapping
         draft.refuse(f"slurm_apps_directory is {directory!r}", "give a path of letters, digits and . _ + @ = -")
     draft.limits()
     common = {
-        "user": user,
-        "state": params["state"],
-        **{key: params[key] for key in ("partition", "account", "qos")},
         **{key: own[key] for key in ("gpus", "cpus", "minutes")},
         "memory_mib": own["mem"],
         **DEFAULTS,

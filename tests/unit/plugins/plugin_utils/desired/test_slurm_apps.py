@@ -80,7 +80,7 @@ def test_a_notebook_has_a_socket_and_ends_with_its_job() -> None:
 def test_every_job_is_one_that_the_module_takes(kind: str) -> None:
     for job in jobs(kind, **SWEEP):
         wanted = submission.Wanted(
-            **{key: job[key] for key in ("name", "user", "command", "directory", "gpus", "cpus", "minutes")}
+            user="alice", **{key: job[key] for key in ("name", "command", "directory", "gpus", "cpus", "minutes")}
         )
         assert submission.problems(submission.with_tasks(wanted, job["tasks"])) == []
 
