@@ -28,9 +28,9 @@ options:
     required: true
   directory:
     description:
-      - Directory of the job, the same on all hosts, such as one in the home of the user. It is created as that user.
+      - Directory of the job, the same on all hosts. V(~/) is the home of the user. It is created as that user.
       - With O(tasks) each task has the directory with its name below it.
-    type: path
+    type: str
     required: true
   command:
     description:
@@ -124,7 +124,7 @@ EXAMPLES = r"""
   baremetal.gpu.slurm_job:
     name: rates
     user: alice
-    directory: /home/alice/rates
+    directory: ~/rates
     command: python3 ~/train.py --rate "$LR"
     gpus: 1
     tasks:
@@ -139,7 +139,7 @@ EXAMPLES = r"""
   baremetal.gpu.slurm_job:
     name: rates
     user: alice
-    directory: /home/alice/rates
+    directory: ~/rates
     state: absent
 """
 
@@ -279,7 +279,7 @@ def main() -> None:
         argument_spec={
             "name": {"type": "str", "required": True},
             "user": {"type": "str", "required": True},
-            "directory": {"type": "path", "required": True},
+            "directory": {"type": "str", "required": True},
             "command": {"type": "str"},
             "tasks": {
                 "type": "list",
@@ -310,7 +310,7 @@ def main() -> None:
     )
     given = module.params
     job = Wanted(command=given["command"] or "", **{key: given[key] for key in PLAIN})
-    job = submission.with_tasks(job, given["tasks"])
+    job = submission.with_tasks(submission.at_home(job), given["tasks"])
     wrong = submission.problems(job)
     if given["state"] == "absent":
         wrong = [problem for problem in wrong if problem.cause != "command is empty"]

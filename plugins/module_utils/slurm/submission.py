@@ -447,6 +447,18 @@ def failures(job: Wanted, tasks: Sequence[Mapping[str, Any]], output: Callable[[
     return found
 
 
+def at_home(job: Wanted) -> Wanted:
+    """The job with its directory in the home of its user, where that begins with ~/."""
+    if not job.directory.startswith("~/"):
+        return job
+    try:
+        home = pwd.getpwnam(job.user).pw_dir.rstrip("/")
+    except (KeyError, ValueError):
+        # Who has no account is refused later.
+        home = ""
+    return replace(job, directory=home + job.directory[1:])
+
+
 def with_tasks(job: Wanted, tasks: Sequence[Mapping[str, Any]]) -> Wanted:
     """The job with tasks as a module is given them."""
     return replace(

@@ -57,8 +57,8 @@ def desired(params: Mapping[str, Any], _facts: Mapping[str, Any], peers: Mapping
     user = str(params["user"])
     if not submission.ACCOUNT.fullmatch(user):
         draft.refuse(f"slurm_apps_user is {user!r}", "give the account whose jobs they are")
-    directory = str(params["directory"]) or f"/home/{user}/gpuops-jobs"
-    if not submission.DIRECTORY.fullmatch(directory) and not draft.problems:
+    directory = str(params["directory"]) or "~/gpuops-jobs"
+    if not submission.DIRECTORY.fullmatch(directory.replace("~/", "/", 1)) and not draft.problems:
         draft.refuse(f"slurm_apps_directory is {directory!r}", "give a path of letters, digits and . _ + @ = -")
     draft.limits()
     common = {

@@ -358,6 +358,12 @@ def test_what_is_no_job_is_refused_before_anything_is_asked(
     assert all(row["remedy"] for row in told["problems"])
 
 
+def test_a_directory_may_be_in_the_home_of_the_user(slurm: Slurm, ask: Ask) -> None:
+    told = ask(check=True, directory="~/some/job")
+    assert told["tasks"][0]["directory"] == f"{HOME}/some/job"
+    assert f"#SBATCH --chdir={HOME}/some/job\n" in told["script"]
+
+
 def test_an_account_that_is_not_there_is_named(slurm: Slurm, ask: Ask) -> None:
     assert problem(ask(failed=True, user="nobody-of-that-name"))["code"] == "no_account"
 

@@ -45,7 +45,7 @@ def test_one_smoke_job_for_each_type_brings_the_query_along() -> None:
     with open(cuda_driver.__file__, encoding="utf-8") as file:
         assert file.read() in found[0]["command"]
     assert "--devices 0,1 >query.json <<" in found[0]["command"]
-    assert found[0]["directory"] == "/home/alice/gpuops-jobs/smoke-a100"
+    assert found[0]["directory"] == "~/gpuops-jobs/smoke-a100"
 
 
 def test_gpus_without_a_type_have_one_smoke_job() -> None:
@@ -80,9 +80,9 @@ def test_a_notebook_has_a_socket_and_ends_with_its_job() -> None:
 def test_every_job_is_one_that_the_module_takes(kind: str) -> None:
     for job in jobs(kind, **SWEEP):
         wanted = submission.Wanted(
-            user="alice", **{key: job[key] for key in ("name", "command", "directory", "gpus", "cpus", "minutes")}
+            user="root", **{key: job[key] for key in ("name", "command", "directory", "gpus", "cpus", "minutes")}
         )
-        assert submission.problems(submission.with_tasks(wanted, job["tasks"])) == []
+        assert submission.problems(submission.with_tasks(submission.at_home(wanted), job["tasks"])) == []
 
 
 @pytest.mark.parametrize(
