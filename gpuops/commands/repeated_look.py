@@ -43,10 +43,8 @@ class Quit:
 @contextlib.contextmanager
 def quitting_by_key() -> Iterator[Quit]:
     """At a q on the terminal the process gets what Ctrl-C sends."""
-    found = Quit()
-    terminal = sys.stdin.fileno() if sys.stdin is not None and sys.stdin.isatty() else None
-    # In the background the terminal is somebody else's.
-    if terminal is None or os.tcgetpgrp(terminal) != os.getpgrp():
+    found, terminal = Quit(), _own_terminal()
+    if terminal is None:
         yield found
         return
     before = termios.tcgetattr(terminal)
@@ -73,6 +71,16 @@ def quitting_by_key() -> Iterator[Quit]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
         os.close(wake)
         os.close(waker)
+
+
+def _own_terminal() -> int | None:
+    """The terminal of standard input; None without one, and in the background, where it is somebody else's."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return None
+    try:
+        return sys.stdin.fileno() if os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp() else None
+    except OSError:
+        return None
 
 
 def show(
