@@ -12,15 +12,15 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import cluster as slurm_cluster
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
 
-GROUPS = ("controllers_group", "databases_group", "nodes_group", "logins_group")
+GROUPS = ("controllers_group", "databases_group", "nodes_group", "logins_group", "rests_group")
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the cluster.
 
     :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` is read.
-    :return: Parts: `slurm_conf`, `gres_conf` and `cgroup_conf`, the texts of the files, and `gres`, what each node
-        with GPUs has of them, and `notes` on nodes that were not looked at.
+    :return: Parts: `slurm_conf`, `gres_conf` and `cgroup_conf`, the texts of the files; `gres`, what each node with
+        GPUs has of them; `notes` on nodes that were not looked at; and `has_rest`, whether slurmctld accepts tokens.
     """
     groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
     members = {host for key in GROUPS for host in groups.get(params[key], ())}
@@ -34,5 +34,6 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "cgroup_conf": conf.cgroup_conf(),
         "gres": {node.name: conf.gres(node.gpus) for node in cluster.nodes},
         "notes": list(cluster.notes),
+        "has_rest": cluster.has_rest,
     }
     return Plan(parts=parts)

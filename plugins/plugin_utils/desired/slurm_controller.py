@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import units
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, units
 
 DIRECTORY = "/etc/slurm"
 SLURMCTLD = "slurmctld.service"
@@ -20,22 +20,30 @@ FILES = ("slurm_conf", "gres_conf", "cgroup_conf")
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the controller.
 
+    :param params: ``jwt_key``, the key of tokens, with slurmrestd.
     :param peers: ``cluster``, the plan of slurm_common, and ``nodes``, what slurmctld has now (see the module
         slurm_nodes_info).
     """
     cluster = peers["cluster"]
-    problems = tuple(_gres_problems(cluster["gres"], peers["nodes"]))
+    key = str(params.get("jwt_key", ""))
+    problems = [*_gres_problems(cluster["gres"], peers["nodes"]), *(jwt.problems(key) if cluster["has_rest"] else ())]
     if problems:
-        return Plan(problems=problems)
+        return Plan(problems=tuple(problems))
+    keys = [jwt.key_file("slurmctld", key)] if cluster["has_rest"] else []
     paths = {name: f"{DIRECTORY}/{name.replace('_', '.')}" for name in FILES}
     # Before the packages: what they start at once would wait for it.
     written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
     return Plan(
         {
-            "packages": [{"name": "slurmctld"}, {"name": "slurm-client"}],
+            "packages": [
+                {"name": "slurmctld"},
+                {"name": "slurm-client"},
+                *([{"name": jwt.PACKAGE}] if keys else []),
+            ],
             "files": [
                 {"path": DIRECTORY, "state": "directory", "mode": "0755", "early": True},
                 *({"path": path, "content": cluster[name], **written} for name, path in paths.items()),
+                *keys,
                 *units.drop_in("slurm_controller", SLURMCTLD),
             ],
             "units": [
@@ -43,7 +51,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     "name": SLURMCTLD,
                     "enabled": True,
                     "state": "started",
-                    "restart_on": [*paths.values(), "slurmctld"],
+                    "restart_on": [*paths.values(), *(one["path"] for one in keys), "slurmctld"],
                 }
             ],
         }

@@ -77,6 +77,7 @@ class Cluster:
     :ivar controller: host name and address of the host of slurmctld.
     :ivar database: address of the host of slurmdbd; empty without accounting.
     :ivar notes: on nodes that were not looked at.
+    :ivar has_rest: whether there is a host of slurmrestd, whose clients log in with tokens.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Cluster:
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
     notes: tuple[str, ...] = ()
+    has_rest: bool = False
 
 
 def gpu_type(model: str) -> str:
@@ -162,7 +164,9 @@ def describe(
     controllers = list(groups.get(params["controllers_group"]) or ())
     databases = list(groups.get(params["databases_group"]) or ())
     members = list(groups.get(params["nodes_group"]) or ())
-    everyone = list(dict.fromkeys([*controllers, *databases, *members, *(groups.get(params["logins_group"]) or ())]))
+    logins = list(groups.get(params["logins_group"]) or ())
+    rests = list(groups.get(params["rests_group"]) or ())
+    everyone = list(dict.fromkeys([*controllers, *databases, *members, *logins, *rests]))
     kept, left_out, unclear = _not_seen(members, controllers, hosts)
     told = {*kept, *left_out, *(problem.subject for problem in unclear)}
     everyone = [name for name in everyone if name not in told]
@@ -212,6 +216,7 @@ def describe(
             tuple(nodes),
             partitions,
             tuple(_notes(kept, left_out)),
+            bool(rests),
         ),
         [],
     )

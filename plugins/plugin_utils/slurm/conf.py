@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import Cluster, Gpu, Node, Partition
 
 HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n"
@@ -44,6 +45,9 @@ PRIORITY = {
     "PriorityMaxAge": "7-0",
     "PriorityDecayHalfLife": "7-0",
 }
+
+# A token cannot be taken back, so it ends. A user asks for a new one at any time.
+TOKEN_LIFESPAN = "max_token_lifespan=86400"
 
 CGROUP = """\
 # Jobs are held to their cores, their memory and their devices.
@@ -110,6 +114,8 @@ def settings(
         found |= {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": cluster.database}
         found |= {"AccountingStorageEnforce": ",".join(enforce)} if enforce else {}
         found |= PRIORITY
+    if cluster.has_rest:
+        found |= jwt.settings("slurmctld", TOKEN_LIFESPAN)
     if prolog and any(node.gpus for node in cluster.nodes):
         found |= {"Prolog": PROLOG, "TaskProlog": TASK_PROLOG, "Epilog": EPILOG, "RequeueExit": str(REFUSED)}
     return found | {str(key): str(value) for key, value in options.items()}

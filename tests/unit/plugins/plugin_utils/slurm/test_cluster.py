@@ -16,6 +16,7 @@ PARAMS = {
     "databases_group": "slurm_databases",
     "nodes_group": "slurm_nodes",
     "logins_group": "slurm_logins",
+    "rests_group": "slurm_rests",
     "partitions": [{"name": "all", "groups": ["slurm_nodes"], "default": True}],
     "options": {},
     "prolog": True,
