@@ -14,7 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, un
 
 DIRECTORY = "/etc/slurm"
 SLURMCTLD = "slurmctld.service"
-FILES = ("slurm_conf", "gres_conf", "cgroup_conf")
+FILES = ("slurm_conf", "gres_conf", "cgroup_conf", "topology_conf")
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -30,7 +30,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if problems:
         return Plan(problems=tuple(problems))
     keys = [jwt.key_file("slurmctld", key)] if cluster["has_rest"] else []
-    paths = {name: f"{DIRECTORY}/{name.replace('_', '.')}" for name in FILES}
+    paths = {name: f"{DIRECTORY}/{name.replace('_', '.')}" for name in FILES if cluster[name]}
     # Before the packages: what they start at once would wait for it.
     written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
     return Plan(

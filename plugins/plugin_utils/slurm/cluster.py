@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.node import cpu_ids
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import topology
 
 # Whatever becomes a word of a configuration file: hosts name themselves, and are not trusted with its syntax.
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -78,6 +79,7 @@ class Cluster:
     :ivar database: address of the host of slurmdbd; empty without accounting.
     :ivar notes: on nodes that were not looked at.
     :ivar has_rest: whether there is a host of slurmrestd, whose clients log in with tokens.
+    :ivar switches: of the network; empty where nothing is known of it.
     """
 
     name: str
@@ -87,6 +89,7 @@ class Cluster:
     partitions: tuple[Partition, ...]
     notes: tuple[str, ...] = ()
     has_rest: bool = False
+    switches: tuple[topology.Switch, ...] = ()
 
 
 def gpu_type(model: str) -> str:
@@ -159,7 +162,7 @@ def describe(
     :param params: the variables of the role slurm_common, without the name of the role before them.
     :param groups: hosts by the name of the group, as in the inventory.
     :param hosts: of each host of the cluster `address`, `look` (the answer of slurm_node_info), `gpu` (the facts of
-        its GPUs), `memory_reserve_mib` and `features`.
+        its GPUs), `memory_reserve_mib`, `features` and `switch`.
     """
     controllers = list(groups.get(params["controllers_group"]) or ())
     databases = list(groups.get(params["databases_group"]) or ())
@@ -178,6 +181,9 @@ def describe(
     ]
     members = [name for name in members if name not in left_out]
     partitions, wrong = _partitions(params["partitions"], groups, members)
+    problems += wrong
+    switch_of = {name: str((hosts.get(name) or {}).get("switch") or "") for name in members}
+    switches, wrong = topology.describe(switch_of, params["switches"])
     problems += wrong
     if not WORD.fullmatch(str(params["cluster_name"])):
         problems.append(
@@ -217,6 +223,7 @@ def describe(
             partitions,
             tuple(_notes(kept, left_out)),
             bool(rests),
+            switches,
         ),
         [],
     )

@@ -3,11 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The configuration files of a Slurm cluster, from its description. Pure.
 
-slurm.conf, gres.conf and cgroup.conf are the same on every host; nodes have them from slurmctld.
+slurm.conf, gres.conf, cgroup.conf and topology.conf are the same on every host; nodes have them from slurmctld.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER
@@ -116,6 +117,8 @@ def settings(
         found |= PRIORITY
     if cluster.has_rest:
         found |= jwt.settings("slurmctld", TOKEN_LIFESPAN)
+    if cluster.switches:
+        found |= {"TopologyPlugin": "topology/tree"}
     if prolog and any(node.gpus for node in cluster.nodes):
         found |= {"Prolog": PROLOG, "TaskProlog": TASK_PROLOG, "Epilog": EPILOG, "RequeueExit": str(REFUSED)}
     return found | {str(key): str(value) for key, value in options.items()}
@@ -165,7 +168,10 @@ def slurm_conf(
 ) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
+    # A host whose slurm.conf is this one has the other file, too.
+    digest = hashlib.sha256(topology_conf(cluster).encode()).hexdigest()
     lines = [
+        *([f"# With the topology.conf of SHA-256 {digest}."] if cluster.switches else []),
         *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog, enforce).items()),
         "",
         *(node_line(node) for node in cluster.nodes),
@@ -186,6 +192,15 @@ def gres_conf(cluster: Cluster) -> str:
             words += [f"Links={','.join(map(str, gpu.links))}"] if gpu.links else []
             lines.append(" ".join(words))
     return HEAD.format(role="slurm_controller") + "\n".join(lines) + "\n"
+
+
+def topology_conf(cluster: Cluster) -> str:
+    """The text of topology.conf; empty where nothing is known of the network."""
+    lines = []
+    for switch in cluster.switches:
+        below = f"Switches={','.join(switch.switches)}" if switch.switches else f"Nodes={','.join(switch.nodes)}"
+        lines.append(f"SwitchName={switch.name} {below}")
+    return HEAD.format(role="slurm_controller") + "\n".join(lines) + "\n" if lines else ""
 
 
 def cgroup_conf() -> str:

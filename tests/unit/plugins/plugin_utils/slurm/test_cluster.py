@@ -19,6 +19,7 @@ PARAMS = {
     "rests_group": "slurm_rests",
     "partitions": [{"name": "all", "groups": ["slurm_nodes"], "default": True}],
     "options": {},
+    "switches": [],
     "prolog": True,
     "enforce": [],
 }

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Parts of a Slurm cluster that a site switches on, on the lab's machines: its network.
+
+The tests run in order on one lab, after those of test_slurm.py or by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.site.plays import run_playbook, ssh, until
+from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, MACHINES, NODE, Cluster, job
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+SWITCHES = [{"name": "spine"}, {"name": "leaf1", "parent": "spine"}, {"name": "leaf2", "parent": "spine"}]
+
+
+class Site:
+    """A cluster with variables of its own."""
+
+    def __init__(self, base: Path) -> None:
+        self._inventory = base / "slurm.yml"
+        self.cluster = Cluster(base)
+
+    def set(self, node: dict[str, Any] | None = None, **variables: Any) -> None:
+        """Variables of the node, and of the cluster. Those that were set before are gone."""
+        groups = {name: {"hosts": {CONTROLLER: {}}, "vars": variables} for name in HEAD_GROUPS}
+        nodes = {"slurm_nodes": {"hosts": {NODE: node or {}}, "vars": variables}}
+        self._inventory.write_text(json.dumps({**groups, **nodes}))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    play = run_playbook("site.yml", limit=",".join(MACHINES), options="--tags driver,agent")
+    assert play.rc == 0, play.tail()
+    found = Site(tmp_path_factory.mktemp("slurm"))
+    found.cluster.converge()
+    yield found
+    # What comes after has none of it.
+    found.set()
+    found.cluster.converge()
+
+
+def state(number: str) -> str:
+    return ssh(CONTROLLER, f"squeue -h -j {number} -o %T", check=False).strip()
+
+
+def place() -> str:
+    """Where a job finds itself in the network."""
+    return job("printenv SLURM_TOPOLOGY_ADDR").strip()
+
+
+def test_a_network_that_is_no_tree_is_refused_before_anything_is_changed(site: Site) -> None:
+    site.set({"slurm_common_switch": "leaf1"}, slurm_common_switches=SWITCHES[1:])
+    play = site.cluster.run()
+    assert play.rc != 0
+    assert play.changed_tasks == {}
+    assert "the switch leaf1 is below spine, which is not listed" in play.stdout.replace("\n", " ")
+
+
+def test_a_job_finds_its_place_in_the_network_and_a_change_of_it_costs_no_job(site: Site) -> None:
+    site.set({"slurm_common_switch": "leaf1"}, slurm_common_switches=SWITCHES)
+    site.cluster.converge()
+    assert place() == f"spine.leaf1.{NODE}"
+    number = ssh(CONTROLLER, "sbatch --parsable --mem=50 --output=/dev/null --wrap 'sleep 3600'").strip()
+    until(lambda: state(number) == "RUNNING", 60, lambda: ssh(CONTROLLER, "squeue"))
+    try:
+        site.set({"slurm_common_switch": "leaf2"}, slurm_common_switches=SWITCHES)
+        site.cluster.converge()
+        assert place() == f"spine.leaf2.{NODE}"
+        assert state(number) == "RUNNING"
+        assert site.cluster.converge().changed_tasks == {}
+    finally:
+        ssh(CONTROLLER, f"scancel {number}")
