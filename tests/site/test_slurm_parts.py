@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parts of a Slurm cluster that a site switches on, on the lab's machines: its network.
+"""Parts of a Slurm cluster that a site switches on, on the lab's machines: its network, and the health check of
+slurmd.
 
 The tests run in order on one lab, after those of test_slurm.py or by themselves.
 """
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.site.plays import run_playbook, ssh, until
+from tests.site.plays import kernel_says, run_playbook, ssh, until
+from tests.site.slurm_faults import ADDRESSES
 from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, MACHINES, NODE, Cluster, job
+from tests.site.test_slurm_prolog import mend, verdicts
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -78,3 +81,53 @@ def test_a_job_finds_its_place_in_the_network_and_a_change_of_it_costs_no_job(si
         assert site.cluster.converge().changed_tasks == {}
     finally:
         ssh(CONTROLLER, f"scancel {number}")
+
+
+@pytest.fixture
+def spoiled(site: Site) -> Iterator[None]:
+    """A GPU is fatal and no reconciler runs; the HealthCheckProgram runs every few seconds."""
+    site.set(
+        {"slurm_node_health_grace": 20},
+        slurm_common_health_check=True,
+        slurm_common_options={"HealthCheckInterval": 5},
+    )
+    site.cluster.converge()
+    kernel_says(NODE, f"NVRM: Xid (PCI:{ADDRESSES[1]}): 79, pid=4242, name=python3, GPU has fallen off the bus.")
+    until(lambda: "fatal" in verdicts(), 30, verdicts)
+    yield
+    mend()
+    ssh(CONTROLLER, f"sudo scontrol update nodename={NODE} state=resume", check=False)
+
+
+def node_state() -> str:
+    """State and reason of the node, as Slurm tells its users."""
+    return ssh(CONTROLLER, f"sinfo -h -n {NODE} -o '%T %E'").strip()
+
+
+def health_checks() -> list[dict[str, Any]]:
+    """What the program has logged."""
+    text = ssh(NODE, "sudo journalctl -t baremetal-gpu-slurm -o cat --no-pager")
+    return [row for row in map(json.loads, text.splitlines()) if row["what"] == "health-check"]
+
+
+def test_slurmd_drains_a_node_with_a_fatal_gpu_that_nobody_has_fenced(site: Site, spoiled: None) -> None:
+    # The grace period.
+    assert node_state().startswith("idle")
+    until(lambda: node_state().startswith("drained"), 120, node_state)
+    assert "gpuops: health check: fatal and not fenced: GPU-" in node_state()
+    assert "xid_fatal" in node_state()
+    assert "xid_fatal" in health_checks()[-1]["drained"]
+    (finding,) = site.cluster.doctor(NODE)
+    assert "its health check drained it" in finding["text"]
+    # Who drains it next gives it a reason that stays.
+    ssh(CONTROLLER, f"sudo scontrol update nodename={NODE} state=drain reason='a smell of smoke'")
+    ssh(CONTROLLER, "sleep 15")
+    assert node_state() == "drained a smell of smoke"
+    ssh(CONTROLLER, f"sudo scontrol update nodename={NODE} state=resume")
+    until(lambda: "gpuops: health check" in node_state(), 60, node_state)
+    number = len(health_checks())
+    mend()
+    ssh(CONTROLLER, f"sudo scontrol update nodename={NODE} state=resume")
+    ssh(CONTROLLER, "sleep 15")
+    assert node_state().startswith("idle")
+    assert len(health_checks()) == number

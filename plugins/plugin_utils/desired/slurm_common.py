@@ -30,7 +30,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if cluster is None:
         return Plan(problems=tuple(problems))
     parts = {
-        "slurm_conf": conf.slurm_conf(cluster, params["options"], params["prolog"], params["enforce"]),
+        "slurm_conf": conf.slurm_conf(
+            cluster, params["options"], params["prolog"], params["enforce"], params["health_check"]
+        ),
         "gres_conf": conf.gres_conf(cluster),
         "cgroup_conf": conf.cgroup_conf(),
         "topology_conf": conf.topology_conf(cluster),

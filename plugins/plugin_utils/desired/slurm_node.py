@@ -29,6 +29,7 @@ After=network-online.target munge.service baremetal-gpu-device-nodes.service
 """
 
 
+
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of one node.
 
@@ -72,7 +73,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 
 def programs(params: Mapping[str, Any]) -> Document:
-    """The Prolog, the TaskProlog and the Epilog. They are on every node, because slurm.conf is the same on all."""
+    """The Prolog, the TaskProlog, the Epilog and the HealthCheckProgram.
+
+    They are on every node, because slurm.conf is the same on all.
+    """
     options = "" if params["kill_left"] else " --keep-left"
     options += " --fail-if-unclean" if params["drain_unclean"] else ""
     scripts = {
@@ -80,6 +84,13 @@ def programs(params: Mapping[str, Any]) -> Document:
         conf.TASK_PROLOG: render(ROLE, "slurm-task-prolog.j2", directory=DIRECTORY, exit_code=conf.REFUSED),
         conf.EPILOG: render(
             ROLE, "slurm-epilog.j2", program=conf.PROGRAM, partition=PARTITION, options=options, unclean=UNCLEAN
+        ),
+        conf.HEALTH_CHECK: render(
+            ROLE,
+            "slurm-health-check.j2",
+            program=conf.PROGRAM,
+            node=shlex.quote(str(params["node"])),
+            grace_s=int(params["health_grace"]),
         ),
     }
     owned = {"mode": "0755", "owner": "root", "group": "root"}

@@ -23,6 +23,9 @@ PROGRAM = "/usr/libexec/baremetal-gpu/baremetal-gpu-slurm"
 PROLOG = "/usr/libexec/baremetal-gpu/slurm-prolog"
 TASK_PROLOG = "/usr/libexec/baremetal-gpu/slurm-task-prolog"
 EPILOG = "/usr/libexec/baremetal-gpu/slurm-epilog"
+HEALTH_CHECK = "/usr/libexec/baremetal-gpu/slurm-health-check"
+# How often slurmd runs it, in seconds.
+HEALTH_CHECK_INTERVAL_S = 60
 # The exit code of a TaskProlog that refuses a job: one that programs do not have. sacct takes one above 127 for a
 # signal.
 REFUSED = 119
@@ -58,6 +61,7 @@ ConstrainRAMSpace=yes
 """
 
 
+
 def ranges(numbers: Iterable[int]) -> str:
     """Numbers in the form of 0-3,8."""
     parts: list[list[int]] = []
@@ -76,7 +80,11 @@ def gres(gpus: Sequence[Gpu]) -> str:
 
 
 def settings(
-    cluster: Cluster, options: Mapping[str, object], prolog: bool = True, enforce: Sequence[str] = ()
+    cluster: Cluster,
+    options: Mapping[str, object],
+    prolog: bool = True,
+    enforce: Sequence[str] = (),
+    health_check: bool = False,
 ) -> dict[str, str]:
     """The settings of slurm.conf that are not nodes or partitions; `options` are the operator's and win.
 
@@ -121,6 +129,10 @@ def settings(
         found |= {"TopologyPlugin": "topology/tree"}
     if prolog and any(node.gpus for node in cluster.nodes):
         found |= {"Prolog": PROLOG, "TaskProlog": TASK_PROLOG, "Epilog": EPILOG, "RequeueExit": str(REFUSED)}
+    # The operator's own program has an interval of its own.
+    if health_check and "HealthCheckProgram" not in options and any(node.gpus for node in cluster.nodes):
+        found |= {"HealthCheckProgram": HEALTH_CHECK, "HealthCheckInterval": str(HEALTH_CHECK_INTERVAL_S)}
+        found |= {"HealthCheckNodeState": "ANY"}
     return found | {str(key): str(value) for key, value in options.items()}
 
 
@@ -164,7 +176,11 @@ def holders_line(cluster: Cluster) -> str:
 
 
 def slurm_conf(
-    cluster: Cluster, options: Mapping[str, object] | None = None, prolog: bool = True, enforce: Sequence[str] = ()
+    cluster: Cluster,
+    options: Mapping[str, object] | None = None,
+    prolog: bool = True,
+    enforce: Sequence[str] = (),
+    health_check: bool = False,
 ) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
@@ -172,7 +188,7 @@ def slurm_conf(
     digest = hashlib.sha256(topology_conf(cluster).encode()).hexdigest()
     lines = [
         *([f"# With the topology.conf of SHA-256 {digest}."] if cluster.switches else []),
-        *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog, enforce).items()),
+        *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog, enforce, health_check).items()),
         "",
         *(node_line(node) for node in cluster.nodes),
         "",

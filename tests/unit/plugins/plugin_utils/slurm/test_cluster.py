@@ -21,6 +21,7 @@ PARAMS = {
     "options": {},
     "switches": [],
     "prolog": True,
+    "health_check": False,
     "enforce": [],
 }
 

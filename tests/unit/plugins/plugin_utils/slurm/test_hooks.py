@@ -14,7 +14,14 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
 from tests.unit.plugins.plugin_utils.slurm.test_cluster import plan
 
-PARAMS = {"options": [], "kill_left": True, "drain_unclean": False, "adopt": False}
+PARAMS = {
+    "options": [],
+    "kill_left": True,
+    "drain_unclean": False,
+    "adopt": False,
+    "node": "n1",
+    "health_grace": 300,
+}
 PEERS = {"controller": "ctl", "wanted": "", "has": ""}
 GPUS = {"SLURM_JOB_GPUS": "0", "SLURM_JOB_ID": "17"}
 
@@ -143,3 +150,31 @@ def test_slurm_conf_names_none_where_the_operator_wants_none_and_theirs_where_th
     text = plan({"options": {"Prolog": "/opt/mine"}}).parts["slurm_conf"]
     assert "Prolog=/opt/mine" in text.splitlines()
     assert text.count("\nProlog=") == 1
+
+
+@pytest.mark.parametrize("ends", ["exit 0", "exit 1", "kill -9 $$"])
+def test_a_health_check_never_fails_and_knows_its_node(scripts: Scripts, ends: str) -> None:
+    done = scripts.run(conf.HEALTH_CHECK, ends, environment={}, node="n 1", health_grace=60)
+    assert done.returncode == 0
+    assert scripts.words == "health-check n 1 60"
+
+
+def health_check(**params: Any) -> dict[str, str]:
+    """The settings of slurm.conf that name the HealthCheckProgram."""
+    rows = (line.partition("=") for line in plan(params).parts["slurm_conf"].splitlines())
+    return {key: value for key, _equals, value in rows if key.startswith("HealthCheck")}
+
+
+def test_slurm_conf_names_the_health_check_where_it_is_wanted() -> None:
+    assert health_check() == {}
+    assert health_check(health_check=True) == {
+        "HealthCheckProgram": conf.HEALTH_CHECK,
+        "HealthCheckInterval": "60",
+        "HealthCheckNodeState": "ANY",
+    }
+    assert health_check(health_check=True, options={"HealthCheckInterval": 300})["HealthCheckInterval"] == "300"
+
+
+def test_a_health_check_of_the_operators_own_wins_with_its_own_interval() -> None:
+    own = {"HealthCheckProgram": "/opt/mine", "HealthCheckInterval": "10"}
+    assert health_check(health_check=True, options=own) == own
