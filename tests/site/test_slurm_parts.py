@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Parts of a Slurm cluster that a site switches on, on the lab's machines: its network, and the health check of
-slurmd.
+"""Parts of a Slurm cluster that a site switches on, on the lab's machines: its network, the health check of
+slurmd, and containers.
 
 The tests run in order on one lab, after those of test_slurm.py or by themselves.
 """
@@ -131,3 +131,77 @@ def test_slurmd_drains_a_node_with_a_fatal_gpu_that_nobody_has_fenced(site: Site
     ssh(CONTROLLER, "sleep 15")
     assert node_state().startswith("idle")
     assert len(health_checks()) == number
+
+
+SPECIFY = """---
+- name: The GPUs as container engines know them
+  hosts: all
+  gather_facts: false
+  become: true
+  tasks:
+    - name: Write the CDI specification
+      baremetal.gpu.nvidia_cdi:
+        hooks: never
+"""
+# A root file system with a shell and the libraries that nvidia-smi needs, but nothing of NVIDIA's.
+MAKE_BUNDLE = """set -e
+sudo apt-get install -y -q busybox-static >/dev/null
+rm -rf ~/bundle
+mkdir -p ~/bundle/rootfs/bin ~/bundle/rootfs/usr/lib64 ~/bundle/rootfs/usr/lib/x86_64-linux-gnu
+cd ~/bundle
+cp /bin/busybox rootfs/bin/
+for name in sh ls sleep; do ln -s busybox rootfs/bin/$name; done
+ln -s usr/lib rootfs/lib
+ln -s usr/lib64 rootfs/lib64
+cp -L /lib64/ld-linux-x86-64.so.2 rootfs/usr/lib64/
+for name in c dl m pthread rt; do
+  cp -L /usr/lib/x86_64-linux-gnu/lib$name.so.[0-9] rootfs/usr/lib/x86_64-linux-gnu/
+done
+crun spec --rootless
+python3 - <<'END'
+import json
+found = json.load(open("config.json"))
+found["process"]["terminal"] = False
+stand_ins = "/usr/lib/baremetal-gpu-simulators"
+found["mounts"].append({"source": stand_ins, "destination": stand_ins, "type": "none", "options": ["rbind", "ro"]})
+json.dump(found, open("config.json", "w"))
+END
+"""
+
+
+@pytest.fixture
+def bundle(site: Site, tmp_path: Path) -> str:
+    """The path of an OCI bundle on the node, whose jobs can have containers."""
+    playbook = tmp_path / "specify.yml"
+    playbook.write_text(SPECIFY)
+    play = run_playbook(playbook, limit=NODE)
+    assert play.rc == 0, play.tail()
+    site.set(slurm_common_containers=True)
+    site.cluster.converge()
+    ssh(NODE, MAKE_BUNDLE)
+    return ssh(NODE, "echo ~/bundle").strip()
+
+
+def left_behind() -> str:
+    """Directories of containers that slurmd has on the node."""
+    return ssh(NODE, "sudo find /var/lib/slurm/slurmd -name 'oci-*'").strip()
+
+
+def test_a_container_has_the_gpus_of_its_job(site: Site, bundle: str) -> None:
+    within = f"--container={bundle} --mem=200"
+    assert job("/usr/bin/nvidia-smi -L", "--gres=gpu:1", within).count("GPU ") == 1
+    assert job("/usr/bin/nvidia-smi -L", "--gres=gpu:2", within).count("GPU ") == 2
+    devices = job("/bin/sh -c 'ls /dev'", "--gres=gpu:1", within).split()
+    assert {"nvidia0", "nvidiactl"} <= set(devices)
+    assert "nvidia1" not in devices
+    assert "nvidia0" not in job("/bin/sh -c 'ls /dev'", within).split()
+    # It is the root file system of the bundle, which has no Python.
+    assert "not found" in job("/usr/bin/python3 --version", within)
+    number = ssh(
+        CONTROLLER,
+        f"sbatch --parsable --gres=gpu:1 {within} --output=/dev/null --chdir=/ --wrap 'sleep 1000'",
+    ).strip()
+    until(lambda: state(number) == "RUNNING", 60, lambda: ssh(CONTROLLER, "squeue"))
+    ssh(CONTROLLER, f"scancel {number}")
+    until(lambda: not state(number) and not left_behind(), 60, left_behind)
+    assert site.cluster.converge().changed_tasks == {}

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The program that slurmd's Prolog, Epilog and HealthCheckProgram start, as root.
 
+It also adds the GPUs of a job to its container, as the job's user.
+
 A fault of its own never fails a job: it is logged, and the exit code is 0. UNCLEAN is the exit code of an Epilog that
 has left something and was asked to say so.
 """
@@ -16,8 +18,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import epilog, health_check, prolog
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import (
+    container,
+    epilog,
+    health_check,
+    prolog,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.job import of_environment
 
@@ -51,9 +59,21 @@ def run(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
     return {"job": job.number, **told}
 
 
+def add_gpus(bundle: str) -> int:
+    """The exit code of a container's start: without its GPUs it is not started, and its user reads why."""
+    try:
+        container.add_gpus(bundle)
+    except (Refused, OSError) as failure:
+        sys.stderr.write(f"{one_line(failure, LINE_AT_MOST)}\n")
+        return 1
+    return 0
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    """``prolog``, ``epilog [--keep-left] [--fail-if-unclean]``, or ``health-check NODE SECONDS``."""
+    """``prolog``, ``epilog [--keep-left] [--fail-if-unclean]``, ``health-check NODE SECONDS``, ``container BUNDLE``."""
     given = sys.argv[1:] if words is None else list(words)
+    if given[:1] == ["container"] and len(given) == 2:
+        return add_gpus(given[1])
     if given[:1] not in (["prolog"], ["epilog"], ["health-check"]):
         sys.stderr.write(f"{NAME}: {main.__doc__}\n")
         return 2

@@ -19,8 +19,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of the cluster.
 
     :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` is read.
-    :return: Parts: `slurm_conf`, `gres_conf`, `cgroup_conf` and `topology_conf`, the texts of the files, empty for one
-        that is not needed, and `gres`, what each node with GPUs has of them, and `notes`
+    :return: Parts: `slurm_conf`, `gres_conf`, `cgroup_conf`, `topology_conf` and `oci_conf`, the texts of the files,
+        empty for one that is not needed, and `gres`, what each node with GPUs has of them, and `notes`
         on nodes that were not looked at.
     """
     groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
@@ -36,6 +36,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "gres_conf": conf.gres_conf(cluster),
         "cgroup_conf": conf.cgroup_conf(),
         "topology_conf": conf.topology_conf(cluster),
+        "oci_conf": conf.oci_conf(cluster),
         "gres": {node.name: conf.gres(node.gpus) for node in cluster.nodes},
         "notes": list(cluster.notes),
         "has_rest": cluster.has_rest,

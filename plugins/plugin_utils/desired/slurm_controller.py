@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, units
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, units
 
 DIRECTORY = "/etc/slurm"
 SLURMCTLD = "slurmctld.service"
-FILES = ("slurm_conf", "gres_conf", "cgroup_conf", "topology_conf")
+FILES = ("slurm_conf", "gres_conf", "cgroup_conf", "topology_conf", "oci_conf")
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -23,6 +25,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param params: ``jwt_key``, the key of tokens, with slurmrestd.
     :param peers: ``cluster``, the plan of slurm_common, and ``nodes``, what slurmctld has now (see the module
         slurm_nodes_info).
+    :param peers: ``cluster``, the plan of slurm_common; ``nodes``, what slurmctld has now (see the module
+        slurm_nodes_info); and ``has``, files that may be there: item, content in Base64.
     """
     cluster = peers["cluster"]
     key = str(params.get("jwt_key", ""))
@@ -44,6 +48,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 {"path": DIRECTORY, "state": "directory", "mode": "0755", "early": True},
                 *({"path": path, "content": cluster[name], **written} for name, path in paths.items()),
                 *keys,
+                *({"path": path, "state": "absent"} for path in _former(peers["has"], paths.values())),
                 *units.drop_in("slurm_controller", SLURMCTLD),
             ],
             "units": [
@@ -56,6 +61,13 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             ],
         }
     )
+
+
+def _former(has: Iterable[Mapping[str, Any]], wanted: Iterable[str]) -> list[str]:
+    """The files that this role wrote and that are no longer wanted."""
+    head = conf.HEAD.format(role="slurm_controller").encode()
+    found = [str(row["item"]) for row in has if base64.b64decode(row.get("content") or "").startswith(head)]
+    return sorted(set(found) - set(wanted))
 
 
 def _gres_problems(desired_gres: Mapping[str, str], nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:

@@ -28,6 +28,12 @@ Wants=network-online.target
 After=network-online.target munge.service baremetal-gpu-device-nodes.service
 """
 
+# Where crun keeps what it knows of running containers: a directory for each user, which the user makes.
+CONTAINERS = "/run/baremetal-gpu-containers"
+CONTAINERS_UNIT = f"""\
+[Service]
+ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
+"""
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -51,9 +57,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 {"name": "slurm-client"},
                 # It does nothing without the lines of the module slurm_ssh, so it stays where they go.
                 *([{"name": "libpam-slurm-adopt"}] if params["adopt"] else []),
+                *([{"name": "crun"}] if params["containers"] else []),
             ],
             "files": [
-                *units.drop_in(ROLE, SLURMD, UNIT),
+                *units.drop_in(ROLE, SLURMD, UNIT + (CONTAINERS_UNIT if params["containers"] else "")),
                 {"path": OPTIONS, "content": content, **written},
             ],
             "units": [
@@ -73,7 +80,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 
 def programs(params: Mapping[str, Any]) -> Document:
-    """The Prolog, the TaskProlog, the Epilog and the HealthCheckProgram.
+    """The Prolog, the TaskProlog, the Epilog, the HealthCheckProgram and what starts containers.
 
     They are on every node, because slurm.conf is the same on all.
     """
@@ -85,6 +92,7 @@ def programs(params: Mapping[str, Any]) -> Document:
         conf.EPILOG: render(
             ROLE, "slurm-epilog.j2", program=conf.PROGRAM, partition=PARTITION, options=options, unclean=UNCLEAN
         ),
+        conf.CONTAINER: render(ROLE, "slurm-container.j2", program=conf.PROGRAM, directory=CONTAINERS),
         conf.HEALTH_CHECK: render(
             ROLE,
             "slurm-health-check.j2",

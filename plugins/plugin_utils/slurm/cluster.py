@@ -22,6 +22,8 @@ ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
 _FORM = re.compile(r"-(sxm\d*|pcie|nvl|hbm\w*|\d+gb)(?=-|$)")
 # Debian's packages fix this one. munge does not compare the ids of its own users.
 SAME_ON_EVERY_HOST = "slurm"
+# The release whose containers were not tried.
+OLD = "22.05"
 # munge's credentials live for 300 s, counted from either clock.
 CLOCK_TOLERANCE_S = 60.0
 
@@ -80,6 +82,7 @@ class Cluster:
     :ivar notes: on nodes that were not looked at.
     :ivar has_rest: whether there is a host of slurmrestd, whose clients log in with tokens.
     :ivar switches: of the network; empty where nothing is known of it.
+    :ivar containers: whether jobs can have containers.
     """
 
     name: str
@@ -90,6 +93,7 @@ class Cluster:
     notes: tuple[str, ...] = ()
     has_rest: bool = False
     switches: tuple[topology.Switch, ...] = ()
+    containers: bool = False
 
 
 def gpu_type(model: str) -> str:
@@ -185,6 +189,8 @@ def describe(
     switch_of = {name: str((hosts.get(name) or {}).get("switch") or "") for name in members}
     switches, wrong = topology.describe(switch_of, params["switches"])
     problems += wrong
+    if params["containers"]:
+        problems += _container_problems({name: (hosts.get(name) or {}).get("look") for name in members})
     if not WORD.fullmatch(str(params["cluster_name"])):
         problems.append(
             Problem(
@@ -224,6 +230,7 @@ def describe(
             tuple(_notes(kept, left_out)),
             bool(rests),
             switches,
+            bool(params["containers"]),
         ),
         [],
     )
@@ -429,6 +436,23 @@ def _common_problems(looks: Mapping[str, Mapping[str, Any]]) -> Iterable[Problem
                 hostname,
                 "give each its own",
             )
+
+
+def _container_problems(looks: Mapping[str, Mapping[str, Any] | None]) -> Iterable[Problem]:
+    """Nodes whose release has no containers that were tried."""
+    old = []
+    for name, look in looks.items():
+        version = (look["installed"] or look["candidate"]) if look else None
+        if look and (version.startswith(OLD) if version else look["distribution"] == "debian 12"):
+            old.append(name)
+    if old:
+        yield Problem(
+            "no_containers",
+            "slurm_common_containers",
+            f"jobs are to have containers, and Slurm 22.05 has none that are supported: {', '.join(old)}",
+            ", ".join(old),
+            "leave slurm_common_containers false, or use Debian 13",
+        )
 
 
 def _listed(hosts: Mapping[str, Sequence[str]]) -> str:

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The configuration files of a Slurm cluster, from its description. Pure.
 
-slurm.conf, gres.conf, cgroup.conf and topology.conf are the same on every host; nodes have them from slurmctld.
+slurm.conf, gres.conf, cgroup.conf, topology.conf and oci.conf are the same on every host; nodes have them from
+slurmctld.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ PROLOG = "/usr/libexec/baremetal-gpu/slurm-prolog"
 TASK_PROLOG = "/usr/libexec/baremetal-gpu/slurm-task-prolog"
 EPILOG = "/usr/libexec/baremetal-gpu/slurm-epilog"
 HEALTH_CHECK = "/usr/libexec/baremetal-gpu/slurm-health-check"
-# How often slurmd runs it, in seconds.
+# Starts the container of a task, and answers for it.
+CONTAINER = "/usr/libexec/baremetal-gpu/slurm-container"
+# How often slurmd runs the health check, in seconds.
 HEALTH_CHECK_INTERVAL_S = 60
 # The exit code of a TaskProlog that refuses a job: one that programs do not have. sacct takes one above 127 for a
 # signal.
@@ -60,6 +63,16 @@ ConstrainDevices=yes
 ConstrainRAMSpace=yes
 """
 
+# Every command has to be there, and where containers are run in one step, slurmstepd asks only for the state: of the
+# step, not of a task. A container does not need the configuration of slurmd.
+OCI = f"""\
+EnvExclude="^(SLURM_CONF|SLURM_CONF_SERVER)="
+RunTimeEnvExclude="^(SLURM_CONF|SLURM_CONF_SERVER)="
+RunTimeQuery="{CONTAINER} state %n.%u.%j.%s.%t"
+RunTimeKill="{CONTAINER} kill %n.%u.%j.%s.%t"
+RunTimeDelete="{CONTAINER} delete %n.%u.%j.%s.%t"
+RunTimeRun="{CONTAINER} run %n.%u.%j.%s.%t %b"
+"""
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -184,10 +197,14 @@ def slurm_conf(
 ) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
-    # A host whose slurm.conf is this one has the other file, too.
-    digest = hashlib.sha256(topology_conf(cluster).encode()).hexdigest()
+    # A host whose slurm.conf is this one has the other files, too.
+    others = {"topology.conf": topology_conf(cluster), "oci.conf": oci_conf(cluster)}
     lines = [
-        *([f"# With the topology.conf of SHA-256 {digest}."] if cluster.switches else []),
+        *(
+            f"# With the {name} of SHA-256 {hashlib.sha256(text.encode()).hexdigest()}."
+            for name, text in others.items()
+            if text
+        ),
         *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog, enforce, health_check).items()),
         "",
         *(node_line(node) for node in cluster.nodes),
@@ -217,6 +234,11 @@ def topology_conf(cluster: Cluster) -> str:
         below = f"Switches={','.join(switch.switches)}" if switch.switches else f"Nodes={','.join(switch.nodes)}"
         lines.append(f"SwitchName={switch.name} {below}")
     return HEAD.format(role="slurm_controller") + "\n".join(lines) + "\n" if lines else ""
+
+
+def oci_conf(cluster: Cluster) -> str:
+    """The text of oci.conf; empty where jobs have no containers."""
+    return HEAD.format(role="slurm_controller") + OCI if cluster.containers else ""
 
 
 def cgroup_conf() -> str:

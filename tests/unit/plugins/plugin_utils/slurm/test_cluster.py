@@ -22,6 +22,7 @@ PARAMS = {
     "switches": [],
     "prolog": True,
     "health_check": False,
+    "containers": False,
     "enforce": [],
 }
 
@@ -285,7 +286,7 @@ def test_numbers_are_written_as_ranges() -> None:
 
 def test_the_gpus_of_a_node_with_jobs_are_not_changed() -> None:
     has_three = {"n1": {"gres": "gpu:a100:3", "busy": True, "state": "MIXED"}}
-    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": has_three})
+    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": has_three, "has": []})
     assert not made.desired
     (problem,) = made.problems
     assert (problem.code, problem.subject) == ("gres_in_use", "n1")
@@ -304,7 +305,7 @@ def test_a_node_with_jobs_is_not_removed(gres: str) -> None:
 @pytest.mark.parametrize("node", [{"gres": "gpu:a100:3", "busy": False}, {"gres": "gpu:a100:2", "busy": True}])
 def test_those_of_an_idle_node_are_and_a_busy_node_that_stays_is_no_problem(node: dict[str, Any]) -> None:
     nodes = {"n1": {**node, "state": "IDLE"}}
-    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": nodes})
+    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": nodes, "has": []})
     assert not made.problems
     contents = {row["path"]: row["content"] for row in made.desired["files"] if "content" in row}
     assert {"/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"} <= set(contents)

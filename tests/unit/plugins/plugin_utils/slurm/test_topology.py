@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def tree(made: Any) -> list[str]:
 
 
 def files(made: Any) -> set[str]:
-    document = slurm_controller.desired({}, {}, {"cluster": made.as_dict(), "nodes": {}}).desired
+    document = slurm_controller.desired({}, {}, {"cluster": made.as_dict(), "nodes": {}, "has": []}).desired
     return {row["path"] for row in document["files"]}
 
 
@@ -101,3 +102,20 @@ def test_every_problem_is_told_at_once_with_those_of_the_hosts() -> None:
     )
     assert {problem.code for problem in made.problems} == {"no_switch", "no_parent", "switch_cycle", "clock"}
     assert not made.parts
+
+
+def test_files_of_this_role_go_when_they_are_no_longer_wanted_and_those_of_others_stay() -> None:
+    written = wired("leaf1", "leaf2", [SPINE, *LEAVES]).parts["topology_conf"]
+    has = [
+        {"item": "/etc/slurm/topology.conf", "content": base64.b64encode(written.encode()).decode()},
+        {"item": "/etc/slurm/oci.conf", "content": base64.b64encode(b"RunTimeRun=mine\n").decode()},
+        {"item": "/etc/slurm/nothing.conf", "failed": False},
+    ]
+
+    def absent(made: Any) -> list[str]:
+        peers = {"cluster": made.as_dict(), "nodes": {}, "has": has}
+        rows = slurm_controller.desired({}, {}, peers).desired["files"]
+        return [row["path"] for row in rows if row.get("state") == "absent"]
+
+    assert absent(plan()) == ["/etc/slurm/topology.conf"]
+    assert absent(wired("leaf1", "leaf2", [SPINE, *LEAVES])) == []
