@@ -18,14 +18,22 @@ GROUPS = ("controllers_group", "databases_group", "nodes_group", "logins_group",
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the cluster.
 
-    :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` is read.
+    :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` and
+        ``slurm_common_switch`` are read.
     :return: Parts: `slurm_conf`, `gres_conf`, `cgroup_conf`, `topology_conf` and `oci_conf`, the texts of the files,
-        empty for one that is not needed, and `gres`, what each node with GPUs has of them, and `notes`
-        on nodes that were not looked at.
+        empty for one that is not needed; `gres`, what each node with GPUs has of them; and `notes` on nodes that were
+        not looked at.
     """
     groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
     members = {host for key in GROUPS for host in groups.get(params[key], ())}
-    hosts = {name: peers["hostvars"][name].get("slurm_common_host") or {} for name in members}
+    # A node that was not looked at is at its switch all the same.
+    hosts = {
+        name: {
+            **(peers["hostvars"][name].get("slurm_common_host") or {}),
+            "switch": peers["hostvars"][name].get("slurm_common_switch") or "",
+        }
+        for name in members
+    }
     cluster, problems = slurm_cluster.describe(params, groups, hosts)
     if cluster is None:
         return Plan(problems=tuple(problems))

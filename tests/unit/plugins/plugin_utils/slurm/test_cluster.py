@@ -296,10 +296,10 @@ def test_the_gpus_of_a_node_with_jobs_are_not_changed() -> None:
 @pytest.mark.parametrize("gres", ["", "gpu:a100:2"])
 def test_a_node_with_jobs_is_not_removed(gres: str) -> None:
     gone = {"n3": {"gres": gres, "busy": True, "state": "MIXED"}}
-    (problem,) = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": gone}).problems
+    (problem,) = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": gone, "has": []}).problems
     assert (problem.code, problem.subject) == ("node_in_use", "n3")
     gone["n3"]["busy"] = False
-    assert not slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": gone}).problems
+    assert not slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": gone, "has": []}).problems
 
 
 @pytest.mark.parametrize("node", [{"gres": "gpu:a100:3", "busy": False}, {"gres": "gpu:a100:2", "busy": True}])

@@ -8,20 +8,20 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_controller
-from tests.unit.plugins.plugin_utils.slurm.test_cluster import TWO_GPUS, host, plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_common, slurm_controller
+from tests.unit.plugins.plugin_utils.slurm.test_cluster import PARAMS, host, plan, site, written
 
 SPINE = {"name": "spine"}
 LEAVES = [{"name": "leaf1", "parent": "spine"}, {"name": "leaf2", "parent": "spine"}]
 
 
-def wired(n1: str, n2: str, switches: list[dict[str, Any]]) -> Any:
-    """The plan of two nodes at these switches."""
-    return plan(
-        {"switches": switches},
-        n1={**host("n1", "10.0.0.2", TWO_GPUS), "switch": n1},
-        n2={**host("n2", "10.0.0.3"), "switch": n2},
-    )
+def wired(n1: str, n2: str, switches: list[dict[str, Any]], changes: dict[str, Any] | None = None) -> Any:
+    """The plan of two nodes at these switches; `changes` are other hosts by name."""
+    groups, hosts = site(**(changes or {}))
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    hostvars["n1"]["slurm_common_switch"] = n1
+    hostvars["n2"]["slurm_common_switch"] = n2
+    return slurm_common.desired({**PARAMS, "switches": switches}, {}, {"groups": groups, "hostvars": hostvars})
 
 
 def tree(made: Any) -> list[str]:
@@ -95,11 +95,7 @@ def test_a_network_that_slurm_would_misread_is_refused(n1, n2, switches, expecte
 
 def test_every_problem_is_told_at_once_with_those_of_the_hosts() -> None:
     circle = [{"name": "a", "parent": "b"}, {"name": "b", "parent": "a"}, {"name": "leaf1", "parent": "nowhere"}]
-    made = plan(
-        {"switches": circle},
-        n1={**host("n1", "10.0.0.2"), "switch": "leaf1"},
-        n2=host("n2", "10.0.0.3", clock_ahead_s=600.0),
-    )
+    made = wired("leaf1", "", circle, {"n2": host("n2", "10.0.0.3", clock_ahead_s=600.0)})
     assert {problem.code for problem in made.problems} == {"no_switch", "no_parent", "switch_cycle", "clock"}
     assert not made.parts
 
@@ -119,3 +115,20 @@ def test_files_of_this_role_go_when_they_are_no_longer_wanted_and_those_of_other
 
     assert absent(plan()) == ["/etc/slurm/topology.conf"]
     assert absent(wired("leaf1", "leaf2", [SPINE, *LEAVES])) == []
+
+
+def test_a_node_that_does_not_answer_stays_at_its_switch() -> None:
+    groups, hosts = site()
+    hosts["ctl"]["look"]["node_lines"] = written()
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    hostvars |= {"n2": {}}
+    for name, switch in (("n1", "leaf1"), ("n2", "leaf2")):
+        hostvars[name]["slurm_common_switch"] = switch
+    params = {**PARAMS, "switches": [SPINE, *LEAVES]}
+    made = slurm_common.desired(params, {}, {"groups": groups, "hostvars": hostvars})
+    assert made.parts["topology_conf"] == wired("leaf1", "leaf2", [SPINE, *LEAVES]).parts["topology_conf"]
+    # One that is not added yet needs none.
+    hosts["ctl"]["look"]["node_lines"] = {}
+    hostvars["n2"] = {}
+    made = slurm_common.desired(params, {}, {"groups": groups, "hostvars": hostvars})
+    assert tree(made) == ["SwitchName=spine Switches=leaf1", "SwitchName=leaf1 Nodes=n1"]
