@@ -21,8 +21,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` and
         ``slurm_common_switch`` are read.
     :return: Parts: `slurm_conf`, `gres_conf`, `cgroup_conf`, `topology_conf` and `oci_conf`, the texts of the files,
-        empty for one that is not needed; `gres`, what each node with GPUs has of them; and `notes` on nodes that were
-        not looked at.
+        empty for one that is not needed; `gres`, what each node with GPUs has of them; `notes` on nodes that were not
+        looked at; and `has_rest`, whether slurmctld accepts tokens.
     """
     groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
     members = {host for key in GROUPS for host in groups.get(params[key], ())}

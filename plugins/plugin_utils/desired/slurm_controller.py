@@ -11,8 +11,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, units
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, units
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, jwt, units
 
 DIRECTORY = "/etc/slurm"
 SLURMCTLD = "slurmctld.service"
@@ -23,8 +22,6 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of the controller.
 
     :param params: ``jwt_key``, the key of tokens, with slurmrestd.
-    :param peers: ``cluster``, the plan of slurm_common, and ``nodes``, what slurmctld has now (see the module
-        slurm_nodes_info).
     :param peers: ``cluster``, the plan of slurm_common; ``nodes``, what slurmctld has now (see the module
         slurm_nodes_info); and ``has``, files that may be there: item, content in Base64.
     """

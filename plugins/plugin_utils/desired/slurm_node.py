@@ -30,7 +30,10 @@ After=network-online.target munge.service baremetal-gpu-device-nodes.service
 
 # Where crun keeps what it knows of running containers: a directory for each user, which the user makes.
 CONTAINERS = "/run/baremetal-gpu-containers"
+# A drop-in of its own: it can come and go on a node that is there, so it is not written before the packages.
+CONTAINERS_PATH = "/etc/systemd/system/slurmd.service.d/baremetal-gpu-containers.conf"
 CONTAINERS_UNIT = f"""\
+# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.
 [Service]
 ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
 """
@@ -60,15 +63,18 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 *([{"name": "crun"}] if params["containers"] else []),
             ],
             "files": [
-                *units.drop_in(ROLE, SLURMD, UNIT + (CONTAINERS_UNIT if params["containers"] else "")),
+                *units.drop_in(ROLE, SLURMD, UNIT),
                 {"path": OPTIONS, "content": content, **written},
+                {"path": CONTAINERS_PATH, "content": CONTAINERS_UNIT, "mode": "0644", "owner": "root", "group": "root"}
+                if params["containers"]
+                else {"path": CONTAINERS_PATH, "state": "absent"},
             ],
             "units": [
                 {
                     "name": SLURMD,
                     "enabled": True,
                     "state": "started",
-                    "restart_on": [OPTIONS, units.path(SLURMD), "slurmd"],
+                    "restart_on": [OPTIONS, units.path(SLURMD), CONTAINERS_PATH, "slurmd"],
                 }
             ],
         },

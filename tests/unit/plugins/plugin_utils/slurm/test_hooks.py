@@ -242,17 +242,17 @@ def test_slurmstepd_is_told_that_a_step_has_no_container_of_its_own(scripts: Scr
 
 
 def test_containers_have_a_runtime_a_place_and_a_configuration_only_where_they_are_wanted() -> None:
-    def packages_and_drop_in(containers: bool) -> tuple[set[str], str]:
+    def packages_and_drop_in(containers: bool) -> tuple[set[str], dict[str, Any]]:
         desired = slurm_node.desired({**PARAMS, "containers": containers}, {}, PEERS).desired
-        drop_in = next(row["content"] for row in desired["files"] if row["path"].endswith("baremetal-gpu.conf"))
+        drop_in = next(row for row in desired["files"] if row["path"] == slurm_node.CONTAINERS_PATH)
         return {row["name"] for row in desired["packages"]}, drop_in
 
     without, drop_in = packages_and_drop_in(False)
     assert "crun" not in without
-    assert slurm_node.CONTAINERS not in drop_in
+    assert drop_in["state"] == "absent"
     wanted, drop_in = packages_and_drop_in(True)
     assert wanted - without == {"crun"}
-    assert f"ExecStartPre=/usr/bin/install --directory --mode=1777 {slurm_node.CONTAINERS}\n" in drop_in
+    assert f"ExecStartPre=/usr/bin/install --directory --mode=1777 {slurm_node.CONTAINERS}\n" in drop_in["content"]
     assert plan().parts["oci_conf"] == ""
     made = plan({"containers": True}).parts
     assert f'RunTimeRun="{conf.CONTAINER} run %n.%u.%j.%s.%t %b"' in made["oci_conf"].splitlines()
