@@ -33,7 +33,7 @@ def rest(listen: str = "127.0.0.1:6820") -> Plan:
 
 
 def controller(*rests: str, key: str = KEY) -> Plan:
-    return slurm_controller.desired({"jwt_key": key}, {}, {"cluster": common(*rests).as_dict(), "nodes": {}})
+    return slurm_controller.desired({"jwt_key": key}, {}, {"cluster": common(*rests).as_dict(), "nodes": {}, "has": []})
 
 
 def database(*rests: str, key: str = KEY) -> Plan:
