@@ -162,13 +162,13 @@ class Faults:
         until(lambda: ssh(self.controller, holders).strip(), PATIENCE_S, lambda: self._steps(node, 0.0)[-5:])
 
     def _kill(self, node: str) -> None:
+        # Not slurmd: where it dies in the middle of a Prolog, Slurm itself drains the node and holds the job.
         dice = self._dices[node]
         machine, unit = dice.choice(
             [
                 (self.controller, "baremetal-gpu-reconciler"),
                 (self.controller, "slurmctld"),
                 (self.controller, "slurmdbd"),
-                (node, "slurmd"),
                 (node, "baremetal-gpu-agent"),
             ]
         )
