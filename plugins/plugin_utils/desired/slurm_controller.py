@@ -27,6 +27,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     problems = tuple(_gres_problems(cluster["gres"], peers["nodes"]))
     if problems:
         return Plan(problems=problems)
+    state = cluster["state"]
     paths = {name: f"{DIRECTORY}/{name.replace('_', '.')}" for name in FILES}
     # Before the packages: what they start at once would wait for it.
     written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
@@ -36,7 +37,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             "files": [
                 {"path": DIRECTORY, "state": "directory", "mode": "0755", "early": True},
                 *({"path": path, "content": cluster[name], **written} for name, path in paths.items()),
-                *units.drop_in("slurm_controller", SLURMCTLD),
+                *units.drop_in("slurm_controller", SLURMCTLD, _mounted(state["path"], state["mount"]) if state else ""),
+                *([_state_directory(state["path"])] if state else []),
             ],
             "units": [
                 {
@@ -48,6 +50,16 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             ],
         }
     )
+
+
+def _state_directory(path: str) -> dict[str, Any]:
+    return {"path": path, "state": "directory", "mode": "0700", "owner": "slurm", "group": "slurm"}
+
+
+def _mounted(path: str, mount: str) -> str:
+    """The section of slurmctld's unit with which it does not start without the file system of its state."""
+    is_checked = f"AssertPathIsMountPoint={mount}\n" if mount else ""
+    return f"[Unit]\nRequiresMountsFor={path}\n{is_checked}"
 
 
 def _gres_problems(desired_gres: Mapping[str, str], nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:

@@ -14,7 +14,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import Cluster, Gpu, Node, Partition
 
 HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n"
-STATE = "/var/lib/slurm/slurmctld"
 SPOOL = "/var/lib/slurm/slurmd"
 # On every node, from the role slurm_node.
 PROGRAM = "/usr/libexec/baremetal-gpu/baremetal-gpu-slurm"
@@ -77,7 +76,7 @@ def settings(
 
     :param enforce: what slurmctld refuses by the accounting.
     """
-    name, address = cluster.controller
+    name, address = cluster.controllers[0]
     found = {
         "ClusterName": cluster.name,
         "SlurmctldHost": f"{name}({address})",
@@ -85,7 +84,7 @@ def settings(
         "SlurmUser": "slurm",
         "AuthType": "auth/munge",
         "CredType": "cred/munge",
-        "StateSaveLocation": STATE,
+        "StateSaveLocation": cluster.state_directory,
         "SlurmdSpoolDir": SPOOL,
         "ProctrackType": "proctrack/cgroup",
         "TaskPlugin": "task/cgroup,task/affinity",
@@ -159,8 +158,13 @@ def slurm_conf(
 ) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
-    lines = [
-        *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog, enforce).items()),
+    named = settings(cluster, options or {}, prolog, enforce)
+    # The first is the primary controller, the next one its backup.
+    backups = [f"SlurmctldHost={name}({address})" for name, address in cluster.controllers[1:]]
+    lines = []
+    for key, value in named.items():
+        lines += [f"{key}={value}", *(backups if key == "SlurmctldHost" else [])]
+    lines += [
         "",
         *(node_line(node) for node in cluster.nodes),
         "",

@@ -15,7 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
 from tests.unit.plugins.plugin_utils.slurm.test_cluster import plan
 
 PARAMS = {"options": [], "kill_left": True, "drain_unclean": False, "adopt": False}
-PEERS = {"controller": "ctl", "wanted": "", "has": ""}
+PEERS = {"controllers": ["ctl"], "hostvars": {"ctl": {}}, "wanted": "", "has": ""}
 GPUS = {"SLURM_JOB_GPUS": "0", "SLURM_JOB_ID": "17"}
 
 
