@@ -20,9 +20,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` is read.
     :return: Parts: `slurm_conf`, `gres_conf` and `cgroup_conf`, the texts of the files; `gres`, what each node with
-        GPUs has of them; `restart_order`, the controllers in the order in which they are changed; `state`, the `path`
-        of the state directory and the `mount` point of its file system, empty for that of the package; `notes` on
-        nodes that were not looked at.
+        GPUs has of them; `restart_order`, in which the controllers are changed, as `order` of a play; `state`, the
+        `path` of the state directory and the `mount` point of its file system, empty for that of the package; `notes`
+        on nodes that were not looked at.
     """
     groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
     members = {host for key in GROUPS for host in groups.get(params[key], ())}
@@ -30,8 +30,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     cluster, problems = slurm_cluster.describe(params, groups, hosts)
     if cluster is None:
         return Plan(problems=tuple(problems))
-    state, controllers = {}, groups[params["controllers_group"]]
-    seen = hosts[controllers[0]]["look"].get("state_directory") or {}
+    state = {}
+    seen = hosts[groups[params["controllers_group"]][0]]["look"].get("state_directory") or {}
     if len(cluster.controllers) > 1 or cluster.state_directory != slurm_cluster.STATE_DIRECTORY:
         is_shared = seen["type"] in slurm_cluster.SHARED_FILE_SYSTEMS
         state = {"path": seen["path"], "mount": seen["mount"] if is_shared else ""}
@@ -42,7 +42,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "gres": {node.name: conf.gres(node.gpus) for node in cluster.nodes},
         "notes": list(cluster.notes),
         # The backup first; but one that is new waits for a primary controller that knows of it.
-        "restart_order": controllers[::-1] if seen.get("heartbeat") else controllers,
+        "restart_order": "reverse_inventory" if seen.get("heartbeat") else "inventory",
         "state": state,
     }
     return Plan(parts=parts)

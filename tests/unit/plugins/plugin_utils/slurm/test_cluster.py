@@ -378,10 +378,10 @@ def test_slurmctld_does_not_start_without_the_file_system_of_its_state() -> None
 
 
 def test_the_backup_is_changed_first_once_it_can_answer() -> None:
-    assert plan_of_two().parts["restart_order"] == ["ctl2", "ctl"]
+    assert plan_of_two().parts["restart_order"] == "reverse_inventory"
     # A backup waits for the first heartbeat of a primary controller that knows of it.
-    assert plan_of_two(heartbeat=False).parts["restart_order"] == ["ctl", "ctl2"]
-    assert plan().parts["restart_order"] == ["ctl"]
+    assert plan_of_two(heartbeat=False).parts["restart_order"] == "inventory"
+    assert plan().parts["restart_order"] == "inventory"
 
 
 @pytest.mark.parametrize(
