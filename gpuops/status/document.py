@@ -287,9 +287,15 @@ class Reader:
         listed, partitions = rows(result["nodes"]), rows(result.get("partitions"))
         working = [row for row in listed if row.get("in_service") is True]
         closed = any(row.get("drained") for row in working) or any(row.get("state") != "UP" for row in partitions)
+        problems = list(problems_of(result))
+        lacks_controller = any(problem.code == "controller_down" for problem in problems)
         jobs = _jobs(result)
         return {
-            "state": FATAL if not working else DEGRADED if closed or len(working) < len(listed) else OK,
+            "state": FATAL
+            if not working
+            else DEGRADED
+            if closed or lacks_controller or len(working) < len(listed)
+            else OK,
             "nodes": [_slurm_node(row) for row in listed],
             "partitions": [
                 {
@@ -308,7 +314,7 @@ class Reader:
             "held": [held for job in jobs if job["holder"] for held in self._held(job, nodes)],
             "problems": [
                 {"cause": f"{problem.subject}: {problem.sentence(stop='')}", "remedy": problem.remedy}
-                for problem in problems_of(result)
+                for problem in problems
             ],
             "problem": None,
         }

@@ -117,7 +117,8 @@ waiting_total:
   type: int
 problems:
   description:
-    - Why nodes take no jobs, why partitions are closed, and why jobs do not start by themselves. Each has C(code),
+    - Why nodes take no jobs, why partitions are closed, why jobs do not start by themselves, and which of two
+      controllers does not answer. Each has C(code),
       C(subject), C(cause), C(evidence) and C(remedy). The subject of a node is its name.
   returned: always
   type: list

@@ -19,6 +19,9 @@ options:
   config:
     description: The directory of a C(slurm.conf) and a C(gres.conf) whose lines of nodes are returned.
     type: path
+  state_directory:
+    description: Directory in which slurmctld is to save the state of the cluster. If unset, none is examined.
+    type: path
 requirements:
   - On the host nothing but Python 3.9.
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]
@@ -77,6 +80,45 @@ node_lines:
   type: dict
   sample:
     node1: {slurm_conf: [NodeName=node1 RealMemory=64000 State=UNKNOWN], gres_conf: []}
+state_directory:
+  description: O(state_directory) as this host sees it; null without that.
+  returned: success
+  type: dict
+  contains:
+    path:
+      description: The directory.
+      type: str
+    mount:
+      description: Mount point of its file system.
+      type: str
+    type:
+      description: Type of the file system.
+      type: str
+      sample: nfs4
+    source:
+      description: What is mounted there.
+      type: str
+    inode:
+      description: Inode of the directory, or of C(nearest).
+      type: int
+    nearest:
+      description: The directory, or the nearest one above it that exists.
+      type: str
+    elsewhere:
+      description: Another directory in which C(slurm.conf) has the state now; empty if there is none with state.
+      type: str
+    copied:
+      description: Whether the directory has the state of C(elsewhere), or a later one.
+      type: bool
+    running:
+      description: Whether slurmctld runs.
+      type: bool
+    heartbeat:
+      description: Whether a primary controller with a backup has been there.
+      type: bool
+    error:
+      description: Why the directory could not be examined; empty if it was.
+      type: str
 """
 
 import socket
@@ -86,6 +128,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.memory import memory_mib
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import node as slurm_node
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state_directory
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.release import os_release
 
 
@@ -94,6 +137,7 @@ def main() -> None:
         argument_spec={
             "controller_time": {"type": "float"},
             "config": {"type": "path"},
+            "state_directory": {"type": "path"},
         },
         supports_check_mode=True,
     )
@@ -109,6 +153,7 @@ def main() -> None:
         users={name: slurm_node.user(name) for name in ("slurm", "munge")},
         clock_ahead_s=None if given["controller_time"] is None else round(now - given["controller_time"], 1),
         node_lines=slurm_node.node_lines(given["config"]) if given["config"] else {},
+        state_directory=state_directory.read(given["state_directory"]) if given["state_directory"] else None,
     )
 
 

@@ -210,7 +210,8 @@ def remedy(desired: Item, found: Item) -> Item:
         "files": _by_task(files),
         "alternatives": list(drift.get("alternatives", ())),
         "daemon_reload": any(
-            "/systemd/system/" in item["path"] or item["path"].startswith("/etc/systemd/") for item in files
+            "/systemd/system/" in item["path"] or item["path"].startswith("/etc/systemd/")
+            for item in [*files, *drift.get("early_files", ())]
         )
         or any("read" in item["actions"] for item in units),
         "initramfs": [item["command"] for item in drift.get("initramfs", ())],

@@ -66,7 +66,7 @@ def read(slurm: Slurm, about: Collection[str] = ()) -> dict[str, Any]:
     if about:
         problems = diagnosis.problems([row for name, row in nodes.items() if name in about])
     else:
-        problems = diagnosis.problems(nodes.values(), partitions, theirs)
+        problems = diagnosis.problems(nodes.values(), partitions, theirs, slurm.controllers())
     return {
         "nodes": [nodes[name] for name in sorted(nodes)],
         "partitions": partitions,

@@ -58,6 +58,7 @@ HAS_RESOURCES = {
 _NAME = re.compile(r"gpuops-hold-(\d{1,4}(?:-\d{1,4})*)")
 _AFTER = re.compile(r"after=((?:\d{1,10}(?:,\d{1,10})*)?)")
 _GUARD = re.compile(r"ReservationName=gpuops-(\S+) .*?EndTime=(\S+) .*?Users=slurm ")
+_CONTROLLER = re.compile(r"^Slurmctld\(\w+\) at (\S{1,253}) is (UP|DOWN)$", re.MULTILINE)
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 HOLDER = """\
@@ -131,6 +132,12 @@ class Slurm:
         argv = ["scontrol", "--details", "-o", "show", "node", *([",".join(names)] if names else [])]
         rows = (state.parse(line) for line in self._call(argv).splitlines())
         return {row["name"]: row for row in rows if row}
+
+    def controllers(self) -> dict[str, bool]:
+        """The hosts of slurmctld, the primary controller first, and whether each answers."""
+        # The exit status tells whether any does, and what cannot be asked is told by the other methods.
+        _status, out, _error = self._run(["/usr/bin/scontrol", "ping"], None, self._timeout_s)
+        return {name: state == "UP" for name, state in _CONTROLLER.findall(out)}
 
     def minors(self) -> dict[str, list[int]]:
         """Of each node, the minors of its GPUs' device files by position."""

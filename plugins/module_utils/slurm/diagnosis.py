@@ -271,13 +271,32 @@ def partition_problem(partition: Mapping[str, Any]) -> Problem | None:
     )
 
 
+def controller_problems(controllers: Mapping[str, bool]) -> Iterable[Problem]:
+    """Of controllers that do not answer while another one does.
+
+    :param controllers: whether each answers, by the name of its host.
+    """
+    if any(controllers.values()):
+        for name, answers in controllers.items():
+            if not answers:
+                yield Problem(
+                    "controller_down",
+                    name,
+                    "slurmctld does not answer there, so nothing is left if the other controller fails",
+                    "",
+                    "see `journalctl -u slurmctld` there, then `systemctl start slurmctld`",
+                )
+
+
 def problems(
     nodes: Iterable[Mapping[str, Any]],
     partitions: Iterable[Mapping[str, Any]] = (),
     waiting: Iterable[QueuedJob] = (),
+    controllers: Mapping[str, bool] | None = None,
 ) -> list[Problem]:
-    """What keeps Slurm from its work."""
+    """What keeps Slurm from its work, or will if one more thing fails."""
     found = [
+        *controller_problems(controllers or {}),
         *map(node_problem, nodes),
         *map(partition_problem, partitions),
         *map(job_problem, waiting),

@@ -21,8 +21,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` and
         ``slurm_common_switch`` are read.
     :return: Parts: `slurm_conf`, `gres_conf`, `cgroup_conf`, `topology_conf` and `oci_conf`, the texts of the files,
-        empty for one that is not needed; `gres`, what each node with GPUs has of them; `notes` on nodes that were not
-        looked at; and `has_rest`, whether slurmctld accepts tokens.
+        empty for one that is not needed; `gres`, what each node with GPUs has of them; `restart_order`, in which the
+        controllers are changed, as `order` of a play; `state`, the `path` of the state directory and the `mount` point
+        of its file system, empty for that of the package; `notes` on nodes that were not looked at; and `has_rest`,
+        whether slurmctld accepts tokens.
     """
     groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
     members = {host for key in GROUPS for host in groups.get(params[key], ())}
@@ -37,6 +39,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     cluster, problems = slurm_cluster.describe(params, groups, hosts)
     if cluster is None:
         return Plan(problems=tuple(problems))
+    state = {}
+    seen = hosts[groups[params["controllers_group"]][0]]["look"].get("state_directory") or {}
+    if len(cluster.controllers) > 1 or cluster.state_directory != slurm_cluster.STATE_DIRECTORY:
+        is_shared = seen["type"] in slurm_cluster.SHARED_FILE_SYSTEMS
+        state = {"path": seen["path"], "mount": seen["mount"] if is_shared else ""}
     parts = {
         "slurm_conf": conf.slurm_conf(
             cluster, params["options"], params["prolog"], params["enforce"], params["health_check"]
@@ -48,5 +55,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "gres": {node.name: conf.gres(node.gpus) for node in cluster.nodes},
         "notes": list(cluster.notes),
         "has_rest": cluster.has_rest,
+        # The backup first; but one that is new waits for a primary controller that knows of it.
+        "restart_order": "reverse_inventory" if seen.get("heartbeat") else "inventory",
+        "state": state,
     }
     return Plan(parts=parts)

@@ -31,6 +31,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if problems:
         return Plan(problems=tuple(problems))
     keys = [jwt.key_file("slurmctld", key)] if cluster["has_rest"] else []
+    state = cluster["state"]
     paths = {name: f"{DIRECTORY}/{name.replace('_', '.')}" for name in FILES if cluster[name]}
     # Before the packages: what they start at once would wait for it.
     written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
@@ -46,7 +47,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 *({"path": path, "content": cluster[name], **written} for name, path in paths.items()),
                 *keys,
                 *({"path": path, "state": "absent"} for path in _former(peers["has"], paths.values())),
-                *units.drop_in("slurm_controller", SLURMCTLD),
+                *units.drop_in("slurm_controller", SLURMCTLD, _mounted(state["path"], state["mount"]) if state else ""),
+                *([_state_directory(state["path"])] if state else []),
             ],
             "units": [
                 {
@@ -65,6 +67,16 @@ def _former(has: Iterable[Mapping[str, Any]], wanted: Iterable[str]) -> list[str
     head = conf.HEAD.format(role="slurm_controller").encode()
     found = [str(row["item"]) for row in has if base64.b64decode(row.get("content") or "").startswith(head)]
     return sorted(set(found) - set(wanted))
+
+
+def _state_directory(path: str) -> dict[str, Any]:
+    return {"path": path, "state": "directory", "mode": "0700", "owner": "slurm", "group": "slurm"}
+
+
+def _mounted(path: str, mount: str) -> str:
+    """The section of slurmctld's unit with which it does not start without the file system of its state."""
+    is_checked = f"AssertPathIsMountPoint={mount}\n" if mount else ""
+    return f"[Unit]\nRequiresMountsFor={path}\n{is_checked}"
 
 
 def _gres_problems(desired_gres: Mapping[str, str], nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:

@@ -42,12 +42,13 @@ ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of one node.
 
-    :param peers: ``controller``, the address of the host of slurmctld; of slurm.conf ``wanted``, the text of
+    :param peers: ``controllers``, the hosts of slurmctld, and ``hostvars``; of slurm.conf ``wanted``, the text of
         slurmctld, and ``has``, that of slurmd; empty where it is not known.
     :return: With the part `programs`, the document of what slurm.conf names: it has to be there before slurmd reads it;
         and `is_behind`, whether slurmd runs with an older configuration.
     """
-    options = shlex.join(["--conf-server", str(peers["controller"]), *map(str, params["options"])])
+    controllers = ",".join(_address(name, peers["hostvars"][name]) for name in peers["controllers"])
+    options = shlex.join(["--conf-server", controllers, *map(str, params["options"])])
     content = (
         f"# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.\nSLURMD_OPTIONS='{options}'\n"
     )
@@ -83,6 +84,13 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             "is_behind": bool(peers["wanted"] and peers["has"] and peers["wanted"] != peers["has"]),
         },
     )
+
+
+def _address(name: str, variables: Mapping[str, Any]) -> str:
+    """The address of a controller, which is not part of every run."""
+    published = variables.get("slurm_common_host") or {}
+    given = (published.get("address"), variables.get("slurm_common_address"), variables.get("ansible_host"))
+    return str(next(filter(None, given), name))
 
 
 def programs(params: Mapping[str, Any]) -> Document:

@@ -24,6 +24,25 @@ _FORM = re.compile(r"-(sxm\d*|pcie|nvl|hbm\w*|\d+gb)(?=-|$)")
 SAME_ON_EVERY_HOST = "slurm"
 # The release whose containers were not tried.
 OLD = "22.05"
+# Where slurmctld saves its state by default: a directory of the package.
+STATE_DIRECTORY = "/var/lib/slurm/slurmctld"
+# slurm.conf and a systemd unit have it as a word.
+PATH = re.compile(r"(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)+")
+# File systems that several hosts mount at once, by the types in /proc/self/mountinfo.
+SHARED_FILE_SYSTEMS = (
+    "nfs",
+    "nfs4",
+    "ceph",
+    "fuse.ceph",
+    "fuse.ceph-fuse",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "fuse.glusterfs",
+    "gfs2",
+    "ocfs2",
+    "wekafs",
+)
 # munge's credentials live for 300 s, counted from either clock.
 CLOCK_TOLERANCE_S = 60.0
 
@@ -77,7 +96,8 @@ class Partition:
 class Cluster:
     """What the configuration of a cluster is made of.
 
-    :ivar controller: host name and address of the host of slurmctld.
+    :ivar controllers: host name and address of each host of slurmctld; the first is the primary one.
+    :ivar state_directory: where slurmctld saves its state.
     :ivar database: address of the host of slurmdbd; empty without accounting.
     :ivar notes: on nodes that were not looked at.
     :ivar has_rest: whether there is a host of slurmrestd, whose clients log in with tokens.
@@ -86,7 +106,8 @@ class Cluster:
     """
 
     name: str
-    controller: tuple[str, str]
+    controllers: tuple[tuple[str, str], ...]
+    state_directory: str
     database: str
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
@@ -181,6 +202,7 @@ def describe(
         *_count_problems(params, controllers, databases),
         *unclear,
         *(problem for name in everyone for problem in _host_problems(name, hosts.get(name) or {})),
+        *_state_problems(params, controllers, hosts),
         *_common_problems({name: hosts[name]["look"] for name in everyone if (hosts.get(name) or {}).get("look")}),
     ]
     members = [name for name in members if name not in left_out]
@@ -219,11 +241,11 @@ def describe(
             nodes.append(node)
     if problems:
         return None, problems
-    first = controllers[0]
     return (
         Cluster(
             str(params["cluster_name"]),
-            (hosts[first]["look"]["hostname"], str(hosts[first]["address"])),
+            tuple((hosts[name]["look"]["hostname"], str(hosts[name]["address"])) for name in controllers),
+            str(params["state_directory"]),
             str(hosts[databases[0]]["address"]) if databases else "",
             tuple(nodes),
             partitions,
@@ -333,13 +355,14 @@ def _node(name: str, host: Mapping[str, Any]) -> Node:
 def _count_problems(
     params: Mapping[str, Any], controllers: Sequence[str], databases: Sequence[str]
 ) -> Iterable[Problem]:
-    if len(controllers) != 1:
+    if len(controllers) not in (1, 2):
         yield Problem(
             "controllers",
             params["controllers_group"],
-            f"the group {params['controllers_group']} has {len(controllers)} hosts, and one is to run slurmctld",
+            f"the group {params['controllers_group']} has {len(controllers)} hosts, and one or two are to run "
+            "slurmctld",
             ", ".join(controllers),
-            "leave one host in it",
+            "leave one host in it, or a primary and a backup controller",
         )
     if params["enforce"] and not databases:
         yield Problem(
@@ -388,6 +411,83 @@ def _host_problems(name: str, host: Mapping[str, Any]) -> Iterable[Problem]:
             str(ahead),
             "have chrony or systemd-timesyncd set the clocks",
         )
+
+
+def _state_problems(
+    params: Mapping[str, Any], controllers: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]
+) -> Iterable[Problem]:
+    """Why the state directory cannot be used, or would lose what slurmctld has saved."""
+    directory = str(params["state_directory"])
+    if not PATH.fullmatch(directory):
+        yield Problem(
+            "bad_path",
+            "slurm_common_state_directory",
+            "the state directory is no absolute path of letters, digits, dots, hyphens, underscores and plus signs",
+            directory,
+            "choose another",
+        )
+    seen = {name: (hosts.get(name) or {}).get("look", {}).get("state_directory") or {} for name in controllers}
+    for name, row in seen.items():
+        if row.get("error"):
+            yield Problem(
+                "state_not_read",
+                name,
+                f"the state directory {row['path']} of slurmctld could not be examined on {name}",
+                row["error"],
+                f"see 'stat {row['path']}' and 'findmnt' on it",
+            )
+        elif row.get("elsewhere") and not (row["copied"] and not row["running"]):
+            yield _not_moved(name, row)
+    if len(controllers) == 2 and not any(row.get("error") for row in seen.values()):
+        yield from _sharing_problems({name: row for name, row in seen.items() if row})
+
+
+def _not_moved(name: str, row: Mapping[str, Any]) -> Problem:
+    before, after = row["elsewhere"], row["path"]
+    return Problem(
+        "state_elsewhere",
+        name,
+        f"slurmctld has its state in {before} on {name}; with {after} it would start without its jobs",
+        f"slurmctld {'runs' if row['running'] else 'does not run'}, and {after} "
+        f"{'has that state' if row['copied'] else 'does not have that state'}",
+        f"run on {name}: 'systemctl stop slurmctld && install -d -o slurm -g slurm -m 0700 {after} && "
+        f"runuser -u slurm -- cp -a {before}/. {after}/', and run it again; jobs continue meanwhile",
+    )
+
+
+def _sharing_problems(seen: Mapping[str, Mapping[str, Any]]) -> Iterable[Problem]:
+    local = [name for name, row in seen.items() if row["type"] not in SHARED_FILE_SYSTEMS]
+    evidence = "; ".join(
+        f"{name}: {row['type']} {row['source']} at {row['mount']}, inode {row['inode']} of {row['nearest']}"
+        for name, row in seen.items()
+    )
+    remedy = (
+        "mount one directory of a shared file system, such as NFS or CephFS, at the same path on both and set "
+        "slurm_common_state_directory to a directory in it; or leave one host in the group"
+    )
+    if local:
+        path, kinds = seen[local[0]]["path"], ", ".join(f"{seen[name]['type']} on {name}" for name in local)
+        yield Problem(
+            "state_not_shared",
+            "slurm_common_state_directory",
+            f"two controllers share one state directory, and {path} is not on a shared file system ({kinds})",
+            evidence,
+            remedy,
+        )
+    elif len({(row["type"], _source(row["source"]), row["inode"], row["nearest"]) for row in seen.values()}) > 1:
+        yield Problem(
+            "state_not_the_same",
+            "slurm_common_state_directory",
+            f"{' and '.join(seen)} do not have the same directory at {next(iter(seen.values()))['path']}",
+            evidence,
+            remedy,
+        )
+
+
+def _source(source: str) -> str:
+    """The source of a mount with its servers in one order: monitors of Ceph are listed in any."""
+    servers, colon, path = source.rpartition(":/")
+    return f"{','.join(sorted(servers.split(',')))}{colon}{path}"
 
 
 def release(version: str) -> str:

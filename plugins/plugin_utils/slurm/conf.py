@@ -17,7 +17,6 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import Cluster, Gpu, Node, Partition
 
 HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n"
-STATE = "/var/lib/slurm/slurmctld"
 SPOOL = "/var/lib/slurm/slurmd"
 # On every node, from the role slurm_node.
 PROGRAM = "/usr/libexec/baremetal-gpu/baremetal-gpu-slurm"
@@ -103,7 +102,7 @@ def settings(
 
     :param enforce: what slurmctld refuses by the accounting.
     """
-    name, address = cluster.controller
+    name, address = cluster.controllers[0]
     found = {
         "ClusterName": cluster.name,
         "SlurmctldHost": f"{name}({address})",
@@ -111,7 +110,7 @@ def settings(
         "SlurmUser": "slurm",
         "AuthType": "auth/munge",
         "CredType": "cred/munge",
-        "StateSaveLocation": STATE,
+        "StateSaveLocation": cluster.state_directory,
         "SlurmdSpoolDir": SPOOL,
         "ProctrackType": "proctrack/cgroup",
         "TaskPlugin": "task/cgroup,task/affinity",
@@ -197,15 +196,19 @@ def slurm_conf(
 ) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
+    named = settings(cluster, options or {}, prolog, enforce, health_check)
+    # The first is the primary controller, the next one its backup.
+    backups = [f"SlurmctldHost={name}({address})" for name, address in cluster.controllers[1:]]
     # A host whose slurm.conf is this one has the other files, too.
     others = {"topology.conf": topology_conf(cluster), "oci.conf": oci_conf(cluster)}
     lines = [
-        *(
-            f"# With the {name} of SHA-256 {hashlib.sha256(text.encode()).hexdigest()}."
-            for name, text in others.items()
-            if text
-        ),
-        *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog, enforce, health_check).items()),
+        f"# With the {name} of SHA-256 {hashlib.sha256(text.encode()).hexdigest()}."
+        for name, text in others.items()
+        if text
+    ]
+    for key, value in named.items():
+        lines += [f"{key}={value}", *(backups if key == "SlurmctldHost" else [])]
+    lines += [
         "",
         *(node_line(node) for node in cluster.nodes),
         "",

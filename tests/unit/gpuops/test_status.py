@@ -438,6 +438,19 @@ def test_a_node_of_slurm_that_takes_no_jobs_is_told_with_its_remedy():
     assert "1 of 2 nodes accept jobs" in said
 
 
+def test_a_controller_that_is_down_while_the_other_works_is_told():
+    down = {
+        "code": "controller_down",
+        "subject": "h2",
+        "cause": "slurmctld does not answer there",
+        "remedy": "start it",
+    }
+    document = of_slurm(problems=[down])
+    assert document["slurm"]["state"] == "degraded"
+    assert "h2: slurmctld does not answer there" in text(document)
+    assert of_slurm()["slurm"]["state"] == "ok"
+
+
 def test_a_slurmctld_that_does_not_answer_says_why():
     silent = {"code": "no_answer", "subject": "slurmctld", "cause": "slurmctld does not answer", "remedy": "start it"}
     document = read([ok("h1", "slurm_cluster_info", msg="Slurm: no", problems=[silent])], SLURM_GROUPS)

@@ -42,3 +42,18 @@ def test_nodes_of_slurm_are_drained_there_and_one_that_is_none_yet_keeps_no_run(
     assert "n1 is no node of Slurm" in told
     told = enter(tmp_path, "slurm_operator", "restore", "--limit", "n1")
     assert "changed=0" in told
+
+
+@pytest.mark.skipif(Path("/usr/bin/scontrol").exists(), reason="this host has Slurm, and its nodes are others")
+def test_the_second_controller_is_asked_where_the_first_cannot_be_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nothing listens there.
+    lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 9}
+    monkeypatch.setitem(GROUPS, "slurm_controllers", {"hosts": {"c1": lost, "c2": HERE}})
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    told = enter(tmp_path, "slurm_operator", "drain", "--check", "--limit", "n1")
+    assert "n1 -> c2" in told
+    assert "n1 is no node of Slurm" in told

@@ -209,6 +209,7 @@ def test_a_record_keeps_its_first_reason(host):
     ("desired", "reload"),
     [
         ({"files": [{"path": "/etc/systemd/system/a.service", "content": ""}]}, True),
+        ({"files": [{"path": "/etc/systemd/system/a.service.d/b.conf", "content": "", "early": True}]}, True),
         ({"files": [{"path": "/usr/lib/systemd/system/a.service", "state": "link", "src": "b"}]}, True),
         ({"files": [{"path": "/etc/a", "content": ""}]}, False),
         ({"units": [{"name": "stale", "state": "started"}]}, True),

@@ -37,6 +37,7 @@ class Answers:
 
     def __init__(self, jobs: list[dict[str, Any]]) -> None:
         self.jobs, self.calls = jobs, []
+        self.ping = "Slurmctld(primary) at head1 is UP\n"
 
     def __call__(self, argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
         self.calls.append(argv)
@@ -46,6 +47,8 @@ class Answers:
                 return 0, "".join(f"{job['job_id']}\n" for job in waiting), ""
             ids = argv[-1].removeprefix("--jobs=").split(",")
             return 0, json.dumps({"jobs": [job for job in waiting if str(job["job_id"]) in ids]}), ""
+        if argv[1] == "ping":
+            return 0, self.ping, ""
         if "--json" in argv:
             return 0, json.dumps({"jobs": [job for job in self.jobs if job not in waiting]}), ""
         return 0, PARTITIONS if argv[-1] == "partition" else f"{NODE}\n{INVALID}\n", ""
@@ -90,6 +93,16 @@ def test_what_needs_somebody_is_a_problem(tmp_path: Path) -> None:
     assert problems == {"gpu2": "gpus_missing", "job 15": "job_waits"}
     assert read(tmp_path, about=["gpu1"])["problems"] == []
     assert [row["subject"] for row in read(tmp_path, about=["gpu2"])["problems"]] == ["gpu2"]
+
+
+@pytest.mark.parametrize(
+    ("primary", "backup", "down"), [("UP", "UP", []), ("DOWN", "UP", ["ctl1"]), ("UP", "DOWN", ["ctl2"])]
+)
+def test_a_controller_that_does_not_answer_is_named(primary: str, backup: str, down: list[str]) -> None:
+    answers = Answers([])
+    answers.ping = f"Slurmctld(primary) at ctl1 is {primary}\nSlurmctld(backup) at ctl2 is {backup}\n"
+    problems = cluster.read(Slurm(answers))["problems"]
+    assert [row["subject"] for row in problems if row["code"] == "controller_down"] == down
 
 
 def test_nodes_and_partitions_have_their_sizes(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_common, slurm_controller
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_common, slurm_controller, slurm_node
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import cluster, conf
 
 PARAMS = {
@@ -24,7 +25,12 @@ PARAMS = {
     "health_check": False,
     "containers": False,
     "enforce": [],
+    "state_directory": "/var/lib/slurm/slurmctld",
 }
+
+
+# Of the site of these tests, to the byte.
+SLURM_CONF = (Path(__file__).parent / "slurm.conf").read_text()
 
 
 def look(name: str, **more: Any) -> dict[str, Any]:
@@ -324,3 +330,118 @@ def test_preemption_that_would_end_jobs_for_a_bad_gpu_is_refused() -> None:
     (problem,) = plan({"options": {"PreemptType": "preempt/partition_prio"}}).problems
     assert (problem.code, problem.remedy) == ("preemption", "use preempt/qos")
     assert not plan({"options": {"PreemptType": "preempt/qos"}}).problems
+
+
+# --- two controllers -------------------------------------------------------------------------------------------------
+
+SHARED = {
+    "path": "/shared/slurmctld",
+    "mount": "/shared",
+    "type": "nfs4",
+    "source": "store:/export",
+    "inode": 17,
+    "nearest": "/shared",
+    "elsewhere": "",
+    "copied": False,
+    "running": True,
+    "heartbeat": True,
+    "error": "",
+}
+
+
+def plan_of_two(backup: dict[str, Any] | None = None, **primary: Any) -> Any:
+    """The plan of a cluster with the controllers ctl and ctl2, whose state directories are these."""
+    groups, hosts = site()
+    hosts["ctl"] = host("ctl", "10.0.0.1", state_directory={**SHARED, **primary})
+    hosts["ctl2"] = host("ctl2", "10.0.0.9", state_directory={**SHARED, **primary, **(backup or {})})
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    peers = {"groups": {**groups, "slurm_controllers": ["ctl", "ctl2"]}, "hostvars": hostvars}
+    return slurm_common.desired({**PARAMS, "state_directory": "/shared/slurmctld"}, {}, peers)
+
+
+def test_one_controller_has_the_configuration_that_it_always_had() -> None:
+    assert plan().parts["slurm_conf"] == SLURM_CONF
+    assert plan().parts["state"] == {}
+    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": {}, "has": []})
+    contents = {row["path"]: row.get("content", "") for row in made.desired["files"]}
+    assert "/var/lib/slurm/slurmctld" not in contents
+    assert "[Unit]" not in contents["/etc/systemd/system/slurmctld.service.d/baremetal-gpu.conf"]
+
+
+def test_two_controllers_are_a_primary_one_and_its_backup_with_one_state_directory() -> None:
+    expected = SLURM_CONF.replace("ctl(10.0.0.1)\n", "ctl(10.0.0.1)\nSlurmctldHost=ctl2(10.0.0.9)\n")
+    assert plan_of_two().parts["slurm_conf"] == expected.replace("/var/lib/slurm/slurmctld", "/shared/slurmctld")
+
+
+def test_slurmctld_does_not_start_without_the_file_system_of_its_state() -> None:
+    made = slurm_controller.desired({}, {}, {"cluster": plan_of_two().as_dict(), "nodes": {}, "has": []})
+    files = {row["path"]: row for row in made.desired["files"]}
+    unit = files["/etc/systemd/system/slurmctld.service.d/baremetal-gpu.conf"]["content"]
+    assert "RequiresMountsFor=/shared/slurmctld\nAssertPathIsMountPoint=/shared\n" in unit
+    assert (files["/shared/slurmctld"]["owner"], files["/shared/slurmctld"]["mode"]) == ("slurm", "0700")
+
+
+def test_the_backup_is_changed_first_once_it_can_answer() -> None:
+    assert plan_of_two().parts["restart_order"] == "reverse_inventory"
+    # A backup waits for the first heartbeat of a primary controller that knows of it.
+    assert plan_of_two(heartbeat=False).parts["restart_order"] == "inventory"
+    assert plan().parts["restart_order"] == "inventory"
+
+
+@pytest.mark.parametrize(
+    ("primary", "backup", "code", "told"),
+    [
+        ({"type": "ext4"}, {}, "state_not_shared", "ext4 on ctl, ext4 on ctl2"),
+        ({}, {"type": "overlay", "mount": "/"}, "state_not_shared", "overlay on ctl2"),
+        ({}, {"source": "other:/export"}, "state_not_the_same", "ctl and ctl2 do not have the same directory"),
+        ({}, {"inode": 18}, "state_not_the_same", "ctl and ctl2 do not have the same directory"),
+        ({"error": "no answer within 30 s"}, {}, "state_not_read", "could not be examined on ctl"),
+    ],
+)
+def test_a_state_directory_that_two_controllers_do_not_share_is_refused(
+    primary: dict[str, Any], backup: dict[str, Any], code: str, told: str
+) -> None:
+    problem = plan_of_two(backup, **primary).problems[0]
+    assert problem.code == code
+    assert told in problem.cause
+    assert problem.remedy
+
+
+def test_the_monitors_of_ceph_may_be_listed_in_any_order() -> None:
+    ceph = {"type": "ceph", "source": "10.0.0.5:6789,10.0.0.6:6789:/slurm"}
+    assert not plan_of_two({"source": "10.0.0.6:6789,10.0.0.5:6789:/slurm"}, **ceph).problems
+    assert plan_of_two({"source": "10.0.0.6:6789,10.0.0.5:6789:/other"}, **ceph).problems
+
+
+@pytest.mark.parametrize(("copied", "running"), [(False, True), (False, False), (True, True)])
+def test_state_in_another_directory_is_not_left_behind(copied: bool, running: bool) -> None:
+    moved = {"elsewhere": "/var/lib/slurm/slurmctld", "copied": copied, "running": running}
+    (problem,) = plan_of_two({"elsewhere": ""}, **moved).problems
+    assert (problem.code, problem.subject) == ("state_elsewhere", "ctl")
+    assert "runuser -u slurm -- cp -a /var/lib/slurm/slurmctld/. /shared/slurmctld/" in problem.remedy
+    assert "systemctl stop slurmctld" in problem.remedy
+
+
+def test_state_that_was_copied_while_slurmctld_is_stopped_is_used() -> None:
+    moved = {"elsewhere": "/var/lib/slurm/slurmctld", "copied": True, "running": False}
+    assert not plan_of_two({"elsewhere": ""}, **moved).problems
+
+
+def test_three_controllers_and_a_directory_that_is_no_word_are_refused() -> None:
+    groups, hosts = site(ctl2=host("ctl2", "10.0.0.8"), ctl3=host("ctl3", "10.0.0.9"))
+    hostvars = {name: {"slurm_common_host": one} for name, one in hosts.items()}
+    peers = {"groups": {**groups, "slurm_controllers": ["ctl", "ctl2", "ctl3"]}, "hostvars": hostvars}
+    found = slurm_common.desired({**PARAMS, "state_directory": "/a b"}, {}, peers)
+    assert {problem.code for problem in found.problems} == {"controllers", "bad_path"}
+
+
+def test_nodes_know_both_controllers() -> None:
+    params = {"options": ["-v"], "kill_left": True, "drain_unclean": False, "adopt": False}
+    params |= {"node": "n1", "health_grace": 300, "containers": False}
+    published = {"slurm_common_host": {"address": "10.0.0.1"}, "ansible_host": "ssh.example"}
+    hostvars = {"ctl": published, "ctl2": {"ansible_host": "10.0.0.9"}, "ctl3": {}}
+    for controllers, option in ((["ctl"], "10.0.0.1"), (["ctl", "ctl2"], "10.0.0.1,10.0.0.9"), (["ctl3"], "ctl3")):
+        peers = {"controllers": controllers, "hostvars": hostvars, "wanted": "", "has": ""}
+        files = slurm_node.desired(params, {}, peers).desired["files"]
+        (content,) = (row["content"] for row in files if row["path"] == "/etc/default/slurmd")
+        assert content.splitlines()[1] == f"SLURMD_OPTIONS='--conf-server {option} -v'"

@@ -24,7 +24,7 @@ PARAMS = {
     "health_grace": 300,
     "containers": False,
 }
-PEERS = {"controller": "ctl", "wanted": "", "has": ""}
+PEERS = {"controllers": ["ctl"], "hostvars": {"ctl": {}}, "wanted": "", "has": ""}
 GPUS = {"SLURM_JOB_GPUS": "0", "SLURM_JOB_ID": "17"}
 
 
