@@ -7,17 +7,21 @@ The tests run in order on one lab, with real daemons, after those of test_slurm.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 
 import pytest
 
-from tests.site.plays import lab, run_playbook, ssh, until
+from tests.site.plays import ROOT, lab, run_playbook, ssh, until
 from tests.site.test_slurm import CONTROLLER, MACHINES, NODE, Cluster, job
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 CONF = "/etc/slurm/slurm.conf"
 CUTS = 10
+DOCS = ROOT / "docs" / "slurm.md"
+
+
 STATE = "/var/lib/slurm/slurmctld"
 # With -b slurmd says that its machine has just booted.
 BOOTED = """
@@ -34,6 +38,12 @@ dpkg -l | awk '/^ii +(slurm|munge|libpam-slurm)/ {print $2}' | DEBIAN_FRONTEND=n
 sudo rm -rf /etc/slurm /etc/munge /etc/default/slurmd /etc/systemd/system/slurmd.service.d /var/lib/slurm /run/slurm
 sudo systemctl daemon-reload
 """
+
+
+def commands(heading: str) -> str:
+    """The commands in the section of docs/slurm.md that begins with a bold heading."""
+    (section,) = re.findall(rf"\*\*{heading}\.\*\*.*?```sh\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    return section
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +103,19 @@ def test_jobs_that_ran_while_the_accounting_was_down_are_accounted_afterwards(cl
     finally:
         ssh(CONTROLLER, "sudo systemctl start mariadb slurmdbd")
     until(lambda: accounted(numbers) == dict.fromkeys(numbers, "COMPLETED"), 120, lambda: (accounted(numbers), told()))
+
+
+def test_accounting_comes_back_from_a_backup(cluster: Cluster) -> None:
+    """By the commands of docs/slurm.md."""
+    before = batch("true", "--gres=gpu:1")
+    until(lambda: accounted([before]) == {before: "COMPLETED"}, 120, told)
+    ssh(CONTROLLER, commands("Back up"))
+    ssh(CONTROLLER, "sudo mariadb -e 'DROP DATABASE slurm_acct_db'")
+    ssh(CONTROLLER, commands("Restore"))
+    until(lambda: accounted([before]) == {before: "COMPLETED"}, 120, told)
+    after = batch("true", "--gres=gpu:1")
+    until(lambda: accounted([before, after]) == dict.fromkeys((before, after), "COMPLETED"), 120, told)
+    assert cluster.converge().changed_tasks == {}
 
 
 def test_a_configuration_spoilt_by_hand_is_shown_and_repaired(cluster: Cluster) -> None:
