@@ -221,20 +221,17 @@ def small_state(cluster: Cluster) -> Iterator[None]:
     )
 
 
-def test_a_full_state_directory_costs_no_job_and_is_recovered_from(cluster: Cluster, small_state: None) -> None:
+def test_with_a_full_state_directory_jobs_go_on_and_it_is_named(cluster: Cluster, small_state: None) -> None:
     number = batch("sleep 3600", "--gres=gpu:1")
     runs(number)
     ssh(CONTROLLER, f"sudo dd if=/dev/zero of={STATE}/fill bs=4k 2>/dev/null", check=False)
-    # What changes has to be saved, and cannot be.
-    later = batch("true")
-    until(
-        lambda: "No space left" in ssh(CONTROLLER, "sudo journalctl -u slurmctld --since=-3min -o cat"),
-        120,
-        told,
-    )
+    refused = ssh(CONTROLLER, "sbatch --mem=50 --output=/dev/null --wrap true 2>&1", check=False)
+    assert "I/O error writing script/environment to file" in refused
     assert state(number) == "RUNNING"
-    until(lambda: state(later) == "COMPLETED", 120, told)
+    (finding,) = (row for row in cluster.doctor(CONTROLLER) if STATE in row["text"])
+    assert "full" in finding["text"]
     ssh(CONTROLLER, f"sudo rm {STATE}/fill")
+    assert not [row for row in cluster.doctor(CONTROLLER) if STATE in row["text"]]
     waiting = batch("sleep 3600", "--begin=now+1hour")
     # With room again it is saved, which shows where slurmctld reads it anew.
     ssh(CONTROLLER, "sleep 15; sudo systemctl restart slurmctld")
