@@ -20,6 +20,7 @@ COMMANDS = {
     "plan": "gpuops.commands.plan:plan_command",
     "up": "gpuops.commands.up:up",
     "status": "gpuops.commands.status:status_command",
+    "jobs": "gpuops.commands.jobs:jobs_command",
     "doctor": "gpuops.commands.doctor:doctor_command",
     "report": "gpuops.commands.report:report",
     "manifest": "gpuops.commands.fetch:manifest",

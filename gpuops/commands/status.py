@@ -3,27 +3,25 @@
 
 from __future__ import annotations
 
-import json
-import time
 from typing import Annotated
 
 import typer
-from rich.console import Console, Group
-from rich.live import Live
 
+from gpuops.commands import repeated_look
 from gpuops.commands.options import LimitOption, WordsArgument, passwords_for
-from gpuops.run import screen, session
+from gpuops.commands.repeated_look import IntervalOption, WatchOption
+from gpuops.run import session
 from gpuops.site import InventoryOption, SiteError, find, redactor
 from gpuops.status import document as status
 from gpuops.status import text as status_text
-from gpuops.status.look import groups_of, look
+from gpuops.status.look import groups_of
 
 
 def status_command(
     inventory: InventoryOption = None,
     limit: LimitOption = "",
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again and again, until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=1.0, help="Seconds between two looks with --watch.")] = 15.0,
+    watch: WatchOption = False,
+    interval: IntervalOption = 15.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the state as JSON; with --watch a line each.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of --json, and do no more.")] = False,
     words: WordsArgument = None,
@@ -54,42 +52,17 @@ def status_command(
     except SiteError as wrong:
         typer.echo(f"gpuops status: {wrong}", err=True)
         raise typer.Exit(session.USAGE) from wrong
-    redact = redactor(site, given, passwords.values())
-    console = Console(highlight=False, emoji=False, markup=False)
-    shown = screen.Quiet(redact, console)
-    with (
-        Live(console=console, auto_refresh=False, vertical_overflow="crop")
-        if _repaints(watch, as_json, console)
-        else _Nothing() as live
-    ):
-        while True:
-            state_of_site, stopper = look(site, groups, limit, given, passwords, redact=redact)
-            if stopper.count:
-                raise typer.Exit(session.INTERRUPTED)
-            if as_json:
-                print(json.dumps(redact.document(state_of_site), indent=None if watch else 2), flush=True)
-            elif isinstance(live, Live):
-                rows = status_text.lines(state_of_site, console.width)
-                live.update(Group(*(screen.text(row, shown.ascii_only) for row in rows)), refresh=True)
-            else:
-                shown.lines(status_text.lines(state_of_site, shown.width))
-            if not watch:
-                raise typer.Exit(status.EXIT[state_of_site["state"]])
-            try:
-                time.sleep(interval)
-            except KeyboardInterrupt:
-                raise typer.Exit(session.INTERRUPTED) from None
-
-
-def _repaints(watch: bool, as_json: bool, console: Console) -> bool:
-    return watch and not as_json and console.is_terminal and not console.is_dumb_terminal
-
-
-class _Nothing:
-    """In the place of a picture that is painted again."""
-
-    def __enter__(self) -> _Nothing:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        """Nothing to take away."""
+    found = repeated_look.show(
+        site,
+        groups,
+        limit,
+        given,
+        passwords,
+        redact=redactor(site, given, passwords.values()),
+        view=lambda state_of_site: state_of_site,
+        lines=lambda state_of_site, width, _height: status_text.lines(state_of_site, width),
+        interval=interval if watch else None,
+        as_json=as_json,
+    )
+    if found is not None:
+        raise typer.Exit(status.EXIT[found["state"]])

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
 from gpuops.status.document import DEGRADED, FATAL, NO_GPU, OK, UNKNOWN, UNREACHABLE
+from gpuops.status.table import table
 
-# The longest cell of a table that is not its last column, and the jobs that wait and are shown.
-CELL_AT_MOST = 20
+# The jobs that wait and are shown.
 WAITING_SHOWN = 20
 STYLES = {OK: "good", NO_GPU: "faint", DEGRADED: "changed", FATAL: "bad", UNKNOWN: "changed", UNREACHABLE: "bad"}
 
@@ -211,7 +211,7 @@ def _waiting_lines(waiting: list[Mapping[str, Any]], total: int, width: int) -> 
         (job["id"], job["user"], job["partition"] or "-", str(job["gpus"]), f"{job['waits_for']} ({job['reason']})")
         for job in waiting[:WAITING_SHOWN]
     ]
-    out = _table(("WAITS", "USER", "PARTITION", "GPUS", "WHY"), rows, width)
+    out = table(("WAITS", "USER", "PARTITION", "GPUS", "WHY"), rows, width)
     more = total - len(rows)
     return [*out, [("faint", f"    and {more} more")]] if more > 0 else out
 
@@ -220,7 +220,7 @@ def _lease_lines(leases: Iterable[Mapping[str, Any]], now: float, width: int) ->
     rows = [
         (
             lease["host"],
-            _lease_gpus(lease["gpus"]),
+            gpu_indices(lease["gpus"]),
             lease["user"] or "-",
             lease["job"],
             _when(lease["started"], now),
@@ -229,10 +229,10 @@ def _lease_lines(leases: Iterable[Mapping[str, Any]], now: float, width: int) ->
         )
         for lease in leases
     ]
-    return _table(("HOST", "GPUS", "USER", "JOB", "SINCE", "UNTIL", "NAME"), rows, width, indent="")
+    return table(("HOST", "GPUS", "USER", "JOB", "SINCE", "UNTIL", "NAME"), rows, width, indent="")
 
 
-def _lease_gpus(gpus: Iterable[Mapping[str, Any]]) -> str:
+def gpu_indices(gpus: Iterable[Mapping[str, Any]]) -> str:
     """The indices, with a question mark for each that is not known."""
     rows = list(gpus)
     if all(gpu["index"] is None for gpu in rows):
@@ -246,25 +246,6 @@ def _when(seconds: float | None, now: float) -> str:
         return "-"
     then, today = time.localtime(seconds), time.localtime(now)
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
-
-
-def _cut(cell: str) -> str:
-    return cell if len(cell) <= CELL_AT_MOST else f"{cell[: CELL_AT_MOST - 1]}…"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], width: int, indent: str = "    ") -> list[Line]:
-    """Columns beside each other. The last one is wrapped within the width, the others are cut where they are long."""
-    cells = [[_cut(cell) for cell in row[:-1]] for row in rows]
-    widths = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(head[:-1])]
-
-    def start(row: Sequence[str]) -> str:
-        return indent + "".join(f"{cell:<{size}}  " for cell, size in zip(row, widths, strict=False))
-
-    out: list[Line] = [[("faint", start(head) + head[-1])]]
-    for row, told in zip(cells, rows, strict=True):
-        for (_style, before), last in progress_text.wrapped(start(row), told[-1], width):
-            out.append([("plain", before), last])
-    return out
 
 
 _PARTS = {"storage": _storage_lines, "zookeeper": _zookeeper_lines, "mesos": _mesos_lines, "slurm": _slurm_lines}

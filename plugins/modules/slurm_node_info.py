@@ -16,6 +16,9 @@ options:
   controller_time:
     description: The time of the Ansible controller in seconds since 1970, to compare the host's clock with.
     type: float
+  config:
+    description: The directory of a C(slurm.conf) and a C(gres.conf) whose lines of nodes are returned.
+    type: path
 requirements:
   - On the host nothing but Python 3.9.
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]
@@ -67,6 +70,13 @@ clock_ahead_s:
   description: Seconds by which the host's clock is ahead of O(controller_time); null without that.
   returned: success
   type: float
+node_lines:
+  description:
+    - Of each node the lines of C(slurm.conf) and C(gres.conf) that begin with its name alone; empty without O(config).
+  returned: success
+  type: dict
+  sample:
+    node1: {slurm_conf: [NodeName=node1 RealMemory=64000 State=UNKNOWN], gres_conf: []}
 """
 
 import socket
@@ -83,6 +93,7 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "controller_time": {"type": "float"},
+            "config": {"type": "path"},
         },
         supports_check_mode=True,
     )
@@ -97,6 +108,7 @@ def main() -> None:
         distribution=f"{release.get('ID', '')} {release.get('VERSION_ID', '')}".strip(),
         users={name: slurm_node.user(name) for name in ("slurm", "munge")},
         clock_ahead_s=None if given["controller_time"] is None else round(now - given["controller_time"], 1),
+        node_lines=slurm_node.node_lines(given["config"]) if given["config"] else {},
     )
 
 

@@ -48,12 +48,12 @@ _NEVER = 1000000
 class Draft:
     """Collects the problems of an app."""
 
-    def __init__(self, params: Mapping[str, Any], kind: str) -> None:
-        self.params, self.kind, self.host = params, kind, str(params["host"])
+    def __init__(self, params: Mapping[str, Any], kind: str, role: str = "marathon_apps") -> None:
+        self.params, self.kind, self.role, self.host = params, kind, role, str(params["host"])
         self.problems: list[Problem] = []
 
     def name(self, key: str) -> str:
-        return f"marathon_apps_{self.kind}_{key}"
+        return f"{self.role}_{self.kind}_{key}"
 
     def refuse(self, cause: str, remedy: str) -> None:
         self.problems.append(Problem("invalid_app", self.host, cause, "", remedy))
@@ -295,7 +295,7 @@ def sweep(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row
         draft.must("model", MODEL, "a model as the attribute gpu_model has it")
     if params["parallel"] < 1:
         draft.refuse(f"{draft.name('parallel')} is {params['parallel']}", "give at least 1")
-    parameters = _parameters(draft)
+    parameters = parameters_of(draft)
     for name, value in params["env"].items():
         if not VARIABLE.fullmatch(str(name)) or name in parameters or not isinstance(value, str):
             draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is no parameter, and quote text")
@@ -307,7 +307,7 @@ def sweep(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row
     )
 
 
-def _parameters(draft: Draft) -> dict[str, list[str]]:
+def parameters_of(draft: Draft) -> dict[str, list[str]]:
     """Name -> values as text. Refuses what is no grid."""
     given, found = draft.params["parameters"], {}
     if not given:

@@ -146,9 +146,11 @@ STAGES = (
             "slurm_accounts",
             "slurm_node",
             "slurm_login",
+            "slurm_rest",
         ),
-        groups=("slurm_controllers", "slurm_databases", "slurm_nodes", "slurm_logins"),
+        groups=("slurm_controllers", "slurm_databases", "slurm_nodes", "slurm_logins", "slurm_rests"),
         loss="its part in Slurm, or jobs",
+        further_roles=("slurm_apps",),
     ),
 )
 

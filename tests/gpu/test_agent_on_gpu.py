@@ -17,6 +17,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import bundle
 from tests.simulators.cuda_contract import broken
+from tests.unit.plugins.exposition import parse
 
 PATIENCE_S = 120
 
@@ -31,6 +32,7 @@ class Node:
         self.config = place / "agent.json"
         settings = {"state_directory": str(place), "socket": str(place / "agent.sock"), "interval_s": 1.0}
         told = {"settings": settings, "result": str(self.published), "textfile": str(place / "gpu.prom")}
+        told["dcgm_names"] = "both"
         self.config.write_text(json.dumps(told), encoding="utf-8")
         self.process = subprocess.Popen(self.command("agent"), stderr=subprocess.PIPE, text=True)
 
@@ -95,6 +97,26 @@ def test_metrics_name_every_gpu(node, facts):
         (status,) = [line for line in lines if line.startswith("gpu_health_status{") and gpu["uuid"] in line]
         assert status.rsplit(" ", 1)[1] in ("0", "1", "2", "3")
         assert any(line.startswith("gpu_temperature_celsius{") and gpu["uuid"] in line for line in lines)
+
+
+def test_the_names_of_the_dcgm_exporter_have_their_own_units(node, facts):
+    node.looked_at()
+    found = parse((node.published.parent / "gpu.prom").read_text(encoding="utf-8"))
+
+    def value(metric: str, uuid: str) -> float:
+        (series,) = [labels for labels in found[f"DCGM_FI_DEV_{metric}"].series if ("UUID", uuid) in labels]
+        return found[f"DCGM_FI_DEV_{metric}"].series[series]
+
+    for gpu in facts["devices"]:
+        uuid = gpu["uuid"]
+        assert value("FB_TOTAL", uuid) == gpu["memory_mib"]
+        assert value("FB_CAPACITY_BYTES", uuid) // (1 << 20) == gpu["memory_mib"]
+        assert value("FB_USED", uuid) + value("FB_FREE", uuid) <= gpu["memory_mib"]
+        assert 100 <= value("SM_CLOCK", uuid) <= 5000
+        assert value("SM_CLOCK_HERTZ", uuid) == value("SM_CLOCK", uuid) * 1e6
+        assert 0 <= value("GPU_UTIL_RATIO", uuid) == value("GPU_UTIL", uuid) / 100 <= 1
+        assert value("GPU_ENERGY_JOULES_TOTAL", uuid) == value("TOTAL_ENERGY_CONSUMPTION", uuid) / 1000 > 0
+        assert 1 < value("POWER_USAGE", uuid) == value("BOARD_POWER_WATTS", uuid) < 3000
 
 
 def test_an_operator_reads_the_verdict(node, facts):

@@ -193,6 +193,7 @@ def test_the_inventory_of_a_cluster_of_slurm_has_its_groups(lab: state.Lab) -> N
         "slurm_controllers": ["head1"],
         "slurm_databases": ["head1"],
         "slurm_logins": ["head1"],
+        "slurm_rests": ["head1"],
         "slurm_nodes": ["node1", "node2"],
     }
     assert found["gpu_nodes"] == {"hosts": ["node1", "node2"]}

@@ -238,6 +238,26 @@ def test_what_would_change_is_announced_and_nothing_is_done(role: Role) -> None:
     assert running() == pid
 
 
+def test_prometheus_scrapes_the_agent_where_a_port_is_asked_for(role: Role) -> None:
+    scrape = (
+        "python3 -c 'import urllib.request as u; print(u.urlopen(\"http://127.0.0.1:9400/metrics\").read().decode())'"
+    )
+    served = {**WANTED, "gpu_agent_dcgm_names": "both", "gpu_agent_metrics_port": 9400}
+    role.converge(served)
+    until(lambda: verdicts() == ["ok", "ok"])
+    text = on_host(scrape)
+    assert text.count("\ngpu_health_status{") == 2
+    assert text.count("\nDCGM_FI_DEV_FB_TOTAL{") == text.count("\nDCGM_FI_DEV_FB_CAPACITY_BYTES{") == 2
+    assert f'Hostname="{on_host("uname -n")}"' in text
+    assert on_host("ss -Hltn 'sport = :9400' | awk '{print $4}'") == "127.0.0.1:9400"
+    assert status()["agent"]["problems"] == []
+    role.is_converged(served)
+    role.converge(WANTED)
+    until(lambda: verdicts() == ["ok", "ok"])
+    assert on_host("ss -Hltn 'sport = :9400'") == ""
+    assert "DCGM" not in on_host("cat /var/lib/prometheus/node-exporter/baremetal_gpu.prom")
+
+
 def test_absent_leaves_nothing(role: Role) -> None:
     gone = {**WANTED, "gpu_agent_state": "absent"}
     role.converge(gone)

@@ -129,8 +129,12 @@ class Faults:
                 raise
 
         with ThreadPoolExecutor(len(self.nodes)) as pool:
-            for done in [pool.submit(on, node) for node in self.nodes]:
-                done.result()
+            try:
+                for done in [pool.submit(on, node) for node in self.nodes]:
+                    done.result()
+            except KeyboardInterrupt:
+                # Who has waited long enough has the outcome so far.
+                stopped.append("by hand")
 
     def one(self, node: str, kill: bool = False) -> Fence:
         """A fault, the fence, and an operator who clears it; with `kill` a daemon is killed meanwhile."""
@@ -172,7 +176,9 @@ class Faults:
         # where the kernel's own would still have it. So an agent is killed before the fault.
         delay = 0.0 if unit == "baremetal-gpu-agent" else dice.uniform(0.0, 4.0)
         self.killed.setdefault(unit, []).append(time.time() + delay)
-        ssh(machine, f"(sleep {delay:.2f}; sudo systemctl kill -s KILL {unit}) >/dev/null 2>&1 </dev/null &")
+        # The daemon alone: what runs jobs is in the same control group.
+        kill = f"sudo systemctl kill --kill-who=main -s KILL {unit}"
+        ssh(machine, f"(sleep {delay:.2f}; {kill}) >/dev/null 2>&1 </dev/null &")
 
     def _fails(self, node: str, position: int) -> float:
         line = f"NVRM: Xid (PCI:{ADDRESSES[position]}): 79, pid=4242, name=python3, GPU has fallen off the bus."

@@ -62,10 +62,10 @@ class Cluster:
         self._options = f"-i {INVENTORY} -i {base / 'slurm.yml'}"
         self._variables: dict[str, Any] = {"slurm_common_secrets_path": secrets_path(base, node)}
 
-    def run(self, options: str = "") -> Play:
+    def run(self, options: str = "", limit: str = "") -> Play:
         return run_playbook(
             "slurm.yml",
-            limit=",".join(self.machines),
+            limit=limit or ",".join(self.machines),
             extra_vars=self._variables,
             options=f"{self._options} {options}",
         )
@@ -187,6 +187,13 @@ def test_a_second_run_changes_nothing_and_restarts_no_daemon(cluster: Cluster) -
     before = {machine: services(machine) for machine in MACHINES}
     assert cluster.converge().changed_tasks == {}
     assert {machine: services(machine) for machine in MACHINES} == before
+
+
+def test_a_run_without_the_nodes_leaves_them_as_they_are(cluster: Cluster) -> None:
+    play = cluster.run(limit=CONTROLLER)
+    assert play.rc == 0, play.tail()
+    assert play.changed_tasks == {}
+    assert f"{NODE} was not looked at in this run and stays as slurm.conf has it." in play.stdout
 
 
 def test_a_job_survives_a_configuration_that_was_broken_by_hand_and_mended(cluster: Cluster) -> None:

@@ -40,11 +40,11 @@ ENFORCED = {"slurm_common_enforce": ["associations", "limits", "qos"]}
 class Site(Cluster):
     """The cluster with lists of users and limits."""
 
-    def run(self, options: str = "", **variables: Any) -> Play:
+    def run(self, options: str = "", limit: str = "", **variables: Any) -> Play:
         before = dict(self._variables)
         self._variables |= variables
         try:
-            return super().run(options)
+            return super().run(options, limit)
         finally:
             self._variables = before
 

@@ -44,6 +44,7 @@ def test_no_job_is_lost_and_none_gets_a_fenced_gpu(site: Site) -> None:
         outcome = faults.end()
     print(f"{len(faults.fences)} faults, {outcome}; killed { ({unit: len(at) for unit, at in faults.killed.items()}) }")
     assert (outcome.on_fenced, outcome.lost) == ([], [])
+    assert len(faults.fences) == FAULTS
     assert outcome.jobs > FAULTS / 2
 
 

@@ -27,6 +27,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent.state import S
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import nvml_messages, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import evaluate as health
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.policy import PolicyError
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.boot import boot_id
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.sd_notify import notify, watchdog_interval
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
@@ -57,7 +58,7 @@ class Agent:
     """``Agent(settings, make_reader, publishers).run()`` until SIGTERM.
 
     `make_reader` returns a snapshot.Reader in the child; `publishers` are those of agent_publish.py or answer alike.
-    One that hears something too has `pipe`, a socket or None, and `hear()`.
+    One that hears something too has `pipe`, which has a fileno() to wait for, or None, and `hear()`.
     """
 
     def __init__(self, settings: Settings, make_reader: Callable[[], Any], publishers: Iterable[Any]) -> None:
@@ -65,7 +66,7 @@ class Agent:
         self.publishers = list(publishers)
         self.prober = Prober(make_reader, settings.deadline_s, settings.start_deadline_s)
         self.state = State(os.path.join(settings.state_directory, "state.json"))
-        self.boot_id = snapshot.boot_id(settings.root)
+        self.boot_id = boot_id(settings.root)
         self.last: dict[str, Any] | None = None
         self.report: dict[str, Any] | None = None
         self.probe: dict[str, Any] = {"error": None, "seconds": None, "time": None}
@@ -79,8 +80,8 @@ class Agent:
         self.inbox = Inbox(settings.state_directory, settings.answer)
         self._listens = False
         self._watched_child: int | None = None
-        # Publisher -> its socket, and the number that this had when it was registered.
-        self._watched_pipes: dict[Any, tuple[socket.socket, int]] = {}
+        # Publisher -> its pipe, and the number that this had when it was registered.
+        self._watched_pipes: dict[Any, tuple[Any, int]] = {}
         self._next_look = self._next_slow_look = time.monotonic()
         self._next_watchdog = 0.0
 
@@ -263,7 +264,7 @@ class Agent:
     def _watch_pipes(self) -> None:
         """Keep the selector's list in step with the publishers that hear something, whose sockets come and go."""
         for publisher in self.publishers:
-            pipe: socket.socket | None = getattr(publisher, "pipe", None)
+            pipe = getattr(publisher, "pipe", None)
             watched = self._watched_pipes.get(publisher)
             if watched and watched[0] is not pipe:
                 self.selector.unregister(watched[1])

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.agent import node_orders
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm, metrics_server, node_orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import orders as agent_orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import zookeeper as agent_zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.agent import Agent, Settings
@@ -95,10 +95,12 @@ SECTIONS: dict[str, type] = {
     "settings": Settings,
     "zookeeper": agent_zookeeper.Settings,
     "mesos": mesos_replace.Place,
+    "metrics": metrics_server.Settings,
 }
 CONFIG: dict[str, Callable[[Any], bool]] = {
     "result": lambda value: _is_text(value) and value.startswith("/"),
     "textfile": lambda value: value is None or _is_text(value),
+    "dcgm_names": lambda value: _is_text(value) and value in dcgm.CHOICES,
     "orders": _are_texts,
     **{key: lambda value: value is None or isinstance(value, dict) for key in SECTIONS},
 }
@@ -106,6 +108,7 @@ CONFIG: dict[str, Callable[[Any], bool]] = {
 _KINDS: dict[str, Callable[[Any], bool]] = {
     "str": _is_text,
     "str | None": lambda value: value is None or _is_text(value),
+    "int": lambda value: isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 16,
     "float": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e9,
     "list[str]": _are_texts,
     "dict[str, Any]": lambda value: isinstance(value, dict),
@@ -134,7 +137,10 @@ def agent(config: dict[str, Any]) -> int:
         return 1
     publishers: list[Any] = [ResultFile(config.get("result", agent_result.RESULT))]
     if config.get("textfile"):
-        publishers.append(Textfile(config["textfile"]))
+        publishers.append(Textfile(config["textfile"], config.get("dcgm_names", "none")))
+    if config.get("metrics"):
+        where_to_listen = metrics_server.Settings(**config["metrics"])
+        publishers.append(metrics_server.MetricsServer(where_to_listen, config.get("dcgm_names", "none")))
     if config.get("zookeeper"):
         where = agent_zookeeper.Settings(**config["zookeeper"])
         place = mesos_replace.Place(**config.get("mesos", {}))

@@ -24,9 +24,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent.orders import 
     read,
     read_strictly,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.boot import boot_id
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place, Replacement
 
@@ -83,7 +83,7 @@ def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: host_
         return before
     if before.get("id") == order["id"] and before.get("state") != "running":
         return before
-    boot = snapshot.boot_id(settings.root)
+    boot = boot_id(settings.root)
     notes = False
     answer: dict[str, Any] = {"id": order["id"], "state": "running", "boot_id": before.get("boot_id", boot)}
     try:
@@ -114,7 +114,7 @@ def obey(settings: Settings, devices: Iterable[Mapping[str, Any]], runner: host_
 
 def _refuse(settings: Settings, order: Mapping[str, Any], why: str) -> dict[str, Any]:
     host_files.put_aside(settings.answer)
-    boot = snapshot.boot_id(settings.root)
+    boot = boot_id(settings.root)
     error = f"{why}, so it is not known whether this was done before. To do: look at the host, and decide again"
     answer = {"id": order.get("id"), "state": "failed", "error": error, "boot_id": boot, "end_boot_id": boot}
     _leave(settings, answer)

@@ -11,11 +11,13 @@ snapshot.py), health (see health.py)}.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts_schema, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
@@ -26,40 +28,57 @@ SIZE_AT_MOST = 16 << 20
 VERDICTS = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
 NVLINK_ERRORS = {"crc_errors": "crc", "replay_errors": "replay", "recovery_errors": "recovery"}
 
-# name -> (type, help). Names and units as Prometheus' conventions want them: base units, counters end in _total.
-METRICS: dict[str, tuple[str, str]] = {
-    "gpu_info": ("gauge", "Identity of a GPU; the value is always 1."),
-    "gpu_count": ("gauge", "GPUs by who counts them."),
-    "gpu_node_health_status": ("gauge", "Verdict on the node: 0 ok, 1 degraded, 2 fatal, 3 unknown."),
-    "gpu_health_status": ("gauge", "Verdict on a GPU: 0 ok, 1 degraded, 2 fatal, 3 unknown."),
-    "gpu_health_reason": ("gauge", "A reason for a verdict that is not ok; the value is the reason's own verdict."),
-    "gpu_xid_errors_total": ("counter", "Xids of a GPU since the host booted."),
-    "gpu_xid_last_timestamp_seconds": ("gauge", "When a GPU had an Xid last."),
-    "gpu_temperature_celsius": ("gauge", "Temperature."),
-    "gpu_power_watts": ("gauge", "Power draw."),
-    "gpu_power_limit_watts": ("gauge", "Power limit that is enforced."),
-    "gpu_utilization_ratio": ("gauge", "Share of time in which the unit was busy."),
-    "gpu_ecc_errors_total": ("counter", "Memory errors that error correction has counted."),
-    "gpu_ecc_sram_threshold_exceeded": ("gauge", "Whether the SRAM has had too many errors."),
-    "gpu_remapped_rows": ("gauge", "Rows of memory that were remapped."),
-    "gpu_row_remap_pending": ("gauge", "Whether a remapping waits for a reset."),
-    "gpu_row_remap_failed": ("gauge", "Whether a row could not be remapped."),
-    "gpu_retired_pages": ("gauge", "Pages of memory that were retired."),
-    "gpu_retired_pages_pending": ("gauge", "Whether a retirement waits for a reboot."),
-    "gpu_pcie_link_generation": ("gauge", "Generation of the PCIe link."),
-    "gpu_pcie_link_width": ("gauge", "Lanes of the PCIe link."),
-    "gpu_pcie_replay_total": ("counter", "PCIe packets that were sent again."),
-    "gpu_nvlink_up": ("gauge", "Whether an NVLink is up."),
-    "gpu_nvlink_errors_total": ("counter", "Errors of an NVLink."),
-    "gpu_persistence_mode": ("gauge", "Whether persistence mode is on."),
-    "gpu_ecc_mode": ("gauge", "Whether error correction is on."),
-    "gpu_mig_mode": ("gauge", "Whether MIG is on."),
-    "gpu_inforom_valid": ("gauge", "Whether the InfoROM is intact."),
-    "gpu_compute_processes": ("gauge", "Processes that compute on a GPU."),
-    "gpu_probe_success": ("gauge", "Whether the last look at the GPUs succeeded."),
-    "gpu_probe_duration_seconds": ("gauge", "How long the last look took that succeeded."),
-    "gpu_probe_last_success_timestamp_seconds": ("gauge", "When a look succeeded last."),
-    "gpu_probe_hung": ("gauge", "Processes that hang in a call to the driver."),
+GPU = ("uuid", "gpu")
+# name -> (type, labels, help). Names and units are as Prometheus' conventions want them: base units; counters end in
+# _total.
+METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "gpu_info": (
+        "gauge",
+        ("uuid", "gpu", "minor", "pci_address", "model", "architecture", "driver_version", "cuda_version"),
+        "Identity of a GPU; the value is always 1.",
+    ),
+    "gpu_devices": ("gauge", ("source",), "GPUs by who counts them."),
+    "gpu_node_health_status": ("gauge", (), "Verdict on the node: 0 ok, 1 degraded, 2 fatal, 3 unknown."),
+    "gpu_health_status": (
+        "gauge",
+        (*GPU, "pci_address"),
+        "Verdict on a GPU: 0 ok, 1 degraded, 2 fatal, 3 unknown.",
+    ),
+    "gpu_health_reason": (
+        "gauge",
+        (*GPU, "pci_address", "code"),
+        "A reason for a verdict that is not ok; the value is the reason's own verdict.",
+    ),
+    "gpu_xid_errors_total": ("counter", ("uuid", "pci_address", "xid"), "Xids of a GPU that the agent knows of."),
+    "gpu_xid_last_timestamp_seconds": ("gauge", ("uuid", "pci_address", "xid"), "When a GPU had an Xid last."),
+    "gpu_temperature_celsius": ("gauge", (*GPU, "sensor"), "Temperature."),
+    "gpu_power_watts": ("gauge", GPU, "Power draw."),
+    "gpu_power_limit_watts": ("gauge", GPU, "Power limit that is enforced."),
+    "gpu_energy_joules_total": ("counter", GPU, "Energy since the driver was loaded."),
+    "gpu_clock_hertz": ("gauge", (*GPU, "domain"), "Clock."),
+    "gpu_utilization_ratio": ("gauge", (*GPU, "unit"), "Share of time in which the unit was busy."),
+    "gpu_memory_bytes": ("gauge", (*GPU, "state"), "Memory by what it is used for."),
+    "gpu_ecc_errors_total": ("counter", (*GPU, "type", "scope"), "Memory errors that error correction has counted."),
+    "gpu_ecc_sram_threshold_exceeded": ("gauge", GPU, "Whether the SRAM has had too many errors."),
+    "gpu_remapped_rows": ("gauge", (*GPU, "cause"), "Rows of memory that were remapped."),
+    "gpu_row_remap_pending": ("gauge", GPU, "Whether a remapping waits for a reset."),
+    "gpu_row_remap_failed": ("gauge", GPU, "Whether a row could not be remapped."),
+    "gpu_retired_pages": ("gauge", (*GPU, "cause"), "Pages of memory that were retired."),
+    "gpu_retired_pages_pending": ("gauge", GPU, "Whether a retirement waits for a reboot."),
+    "gpu_pcie_link_generation": ("gauge", (*GPU, "which"), "Generation of the PCIe link."),
+    "gpu_pcie_link_width": ("gauge", (*GPU, "which"), "Lanes of the PCIe link."),
+    "gpu_pcie_replay_total": ("counter", GPU, "PCIe packets that were sent again."),
+    "gpu_nvlink_up": ("gauge", (*GPU, "link"), "Whether an NVLink is up."),
+    "gpu_nvlink_errors_total": ("counter", (*GPU, "link", "type"), "Errors of an NVLink."),
+    "gpu_persistence_mode": ("gauge", GPU, "Whether persistence mode is on."),
+    "gpu_ecc_mode": ("gauge", GPU, "Whether error correction is on."),
+    "gpu_mig_mode": ("gauge", GPU, "Whether MIG is on."),
+    "gpu_inforom_valid": ("gauge", GPU, "Whether the InfoROM is intact; only after a slow look."),
+    "gpu_compute_processes": ("gauge", GPU, "Processes that compute on a GPU."),
+    "gpu_probe_success": ("gauge", (), "Whether the last look at the GPUs succeeded."),
+    "gpu_probe_duration_seconds": ("gauge", (), "How long the last look took that succeeded."),
+    "gpu_probe_last_success_timestamp_seconds": ("gauge", (), "When a look succeeded last."),
+    "gpu_probe_hung": ("gauge", (), "Processes that hang in a call to the driver."),
 }
 
 Sample = tuple[str, dict[str, Any], float]
@@ -78,7 +97,7 @@ def exposition(samples: Iterable[Sample]) -> str:
         by_name.setdefault(name, []).append(f"{name}{{{inner}}} {number}\n" if inner else f"{name} {number}\n")
     return "".join(
         f"# HELP {name} {text}\n# TYPE {name} {kind}\n{''.join(by_name[name])}"
-        for name, (kind, text) in METRICS.items()
+        for name, (kind, _labels, text) in {**METRICS, **dcgm.METRICS}.items()
         if name in by_name
     )
 
@@ -102,7 +121,14 @@ def _device_samples(device: dict[str, Any]) -> Iterator[Sample]:
     yield from one("gpu_temperature_celsius", "memory_temperature_c", sensor="memory")
     yield from one("gpu_power_watts", "power_w")
     yield from one("gpu_power_limit_watts", "power_limit_w")
+    if "energy_mj" in values:
+        yield "gpu_energy_joules_total", dict(labels), values["energy_mj"] / 1000
+    yield from each("gpu_clock_hertz", "clocks_mhz", "domain", {"sm": "sm", "memory": "memory"}, 1e6)
     yield from each("gpu_utilization_ratio", "utilization_percent", "unit", {"gpu": "gpu", "memory": "memory"}, 0.01)
+    engines = {"encoder": "encoder", "decoder": "decoder"}
+    yield from each("gpu_utilization_ratio", "engine_utilization_percent", "unit", engines, 0.01)
+    states = {"used": "used", "free": "free", "reserved": "reserved"}
+    yield from each("gpu_memory_bytes", "memory_bytes", "state", states)
     for scope in ("volatile", "aggregate"):
         for kind in ("corrected", "uncorrected"):
             value = values.get(f"ecc_{scope}", {}).get(kind)
@@ -159,8 +185,8 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
         )
         yield from _device_samples(device)
     if look.get("pci") is not None:
-        yield "gpu_count", {"source": "pci"}, float(len(pci.gpus(look["pci"])))
-    yield "gpu_count", {"source": "nvml"}, float(sum(not row.get("error") for row in look.get("devices", ())))
+        yield "gpu_devices", {"source": "pci"}, float(len(pci.gpus(look["pci"])))
+    yield "gpu_devices", {"source": "nvml"}, float(sum(not row.get("error") for row in look.get("devices", ())))
     if health:
         yield "gpu_node_health_status", {}, float(VERDICTS[health["verdict"]])
         for reason in health.get("reasons", ()):
@@ -179,6 +205,11 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
         yield "gpu_probe_duration_seconds", {}, float(agent["probe_seconds"])
         yield "gpu_probe_last_success_timestamp_seconds", {}, float(agent["probe_time"])
     yield "gpu_probe_hung", {}, float(agent["stuck"])
+
+
+def page(result: dict[str, Any], dcgm_names: str) -> str:
+    """The text that Prometheus gets; `dcgm_names` is a key of dcgm.CHOICES."""
+    return exposition(itertools.chain(samples(result), dcgm.samples(result, dcgm_names)))
 
 
 def facts(result: dict[str, Any]) -> dict[str, Any]:
@@ -223,11 +254,12 @@ class ResultFile:
 class Textfile:
     """Metrics for the textfile collector of Prometheus' node_exporter."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, dcgm_names: str = "none") -> None:
         self.path = path
+        self.dcgm_names = dcgm_names
 
     def publish(self, result: dict[str, Any]) -> None:
-        host_files.write(self.path, exposition(samples(result)), durable=False)
+        host_files.write(self.path, page(result, self.dcgm_names), durable=False)
 
     def close(self) -> None:
         """Without an agent there is nobody to keep the series true, so they end."""

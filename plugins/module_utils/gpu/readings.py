@@ -40,6 +40,8 @@ FUNCTION_NOT_FOUND, VERSION_MISMATCH = 13, 25
 # The kernel's greatest PID_MAX_LIMIT.
 PID_MOST = 1 << 22
 MEMORY_MOST_MIB = 1 << 24
+MEMORY_MOST_BYTES = MEMORY_MOST_MIB << 20
+CLOCK_MOST_MHZ = 100000
 COUNT_MOST = 1 << 48
 
 
@@ -197,6 +199,44 @@ def _utilization(lib: Any, gpu: Gpu) -> dict[str, int]:
     return {"gpu": int(within(int(rates.gpu), 100)), "memory": int(within(int(rates.memory), 100))}
 
 
+def _engine_utilization(lib: Any, gpu: Gpu) -> dict[str, int | None]:
+    questions = {"encoder": lib.nvmlDeviceGetEncoderUtilization, "decoder": lib.nvmlDeviceGetDecoderUtilization}
+    found: dict[str, int | None] = {}
+    for name, ask in questions.items():
+        # The load, and the time over which it was measured.
+        answer = optional(lib, partial(ask, gpu.handle))
+        found[name] = None if answer is None else int(within(int(answer[0]), 100))
+    return _some(lib, found)
+
+
+def _clocks(lib: Any, gpu: Gpu) -> dict[str, int | None]:
+    kinds = {"sm": lib.NVML_CLOCK_SM, "memory": lib.NVML_CLOCK_MEM}
+    found: dict[str, int | None] = {}
+    for name, kind in kinds.items():
+        value = optional(lib, partial(lib.nvmlDeviceGetClockInfo, gpu.handle, kind))
+        found[name] = None if value is None else int(within(int(value), CLOCK_MOST_MHZ))
+    return _some(lib, found)
+
+
+def _memory(lib: Any, gpu: Gpu) -> dict[str, int | None]:
+    """What the driver keeps for itself is told from driver 510 on; before, it counts as used."""
+    info = _of_two_names(
+        lib,
+        lambda: lib.nvmlDeviceGetMemoryInfo(gpu.handle, version=lib.nvmlMemory_v2),
+        lambda: lib.nvmlDeviceGetMemoryInfo(gpu.handle),
+    )
+    reserved = getattr(info, "reserved", None)
+    parts = {"total": info.total, "used": info.used, "free": info.free, "reserved": reserved}
+    return {
+        name: None if value is None else int(within(int(value), MEMORY_MOST_BYTES)) for name, value in parts.items()
+    }
+
+
+def _energy(lib: Any, gpu: Gpu) -> int:
+    """Since the driver was loaded."""
+    return count(lib.nvmlDeviceGetTotalEnergyConsumption(gpu.handle))
+
+
 def _application_clocks(lib: Any, gpu: Gpu) -> dict[str, int | None]:
     kinds = {"graphics": lib.NVML_CLOCK_GRAPHICS, "memory": lib.NVML_CLOCK_MEM}
     found: dict[str, int | None] = {}
@@ -205,7 +245,7 @@ def _application_clocks(lib: Any, gpu: Gpu) -> dict[str, int | None]:
         ("default_", lib.nvmlDeviceGetDefaultApplicationsClock),
     ):
         for name, kind in kinds.items():
-            found[prefix + name] = int(within(int(ask(gpu.handle, kind)), 100000))
+            found[prefix + name] = int(within(int(ask(gpu.handle, kind)), CLOCK_MOST_MHZ))
     return found
 
 
@@ -490,7 +530,11 @@ QUICK: dict[str, Question] = {
     "clocks_event_reasons": _clocks_event_reasons,
     "power_w": _power,
     "power_limit_w": _power_limit,
+    "energy_mj": _energy,
+    "clocks_mhz": _clocks,
     "utilization_percent": _utilization,
+    "engine_utilization_percent": _engine_utilization,
+    "memory_bytes": _memory,
     "ecc_mode": ecc_mode,
     "ecc_volatile": ecc_volatile,
     "ecc_aggregate": ecc_aggregate,

@@ -23,7 +23,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import compatibility, device_nodes, driver, nvml, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.readings import QUICK, SLOW, Question
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu.session import Session
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.boot import boot_id as boot_id
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.boot import boot_id
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 
 SCHEMA = 1

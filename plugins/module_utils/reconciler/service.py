@@ -197,9 +197,11 @@ class Service:
                     self.hosts |= driver.soon
                     due = min(due, time.monotonic() + SOON_S)
             except CallFailed as why:
-                # The scheduler is away for a while; what is to be done is still there afterwards.
+                # The scheduler is away for a while; what is to be done is still there afterwards. Not by `due`: what an
+                # operator asked is not waited for.
                 self._complain(str(why))
-                due = time.monotonic() + min(PAUSE_S, self.settings.poll_s)
+                self.stopping.wait(min(PAUSE_S, self.settings.poll_s))
+                due = 0.0
 
     def _take_logins(self, driver: Driver) -> None:
         """Hosts come and get other logins while the reconciler runs."""

@@ -1,7 +1,9 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program that slurmd's Prolog and Epilog start, as root.
+"""The program that slurmd's Prolog, Epilog and HealthCheckProgram start, as root.
+
+It also adds the GPUs of a job to its container, as the job's user.
 
 A fault of its own never fails a job: it is logged, and the exit code is 0. UNCLEAN is the exit code of an Epilog that
 has left something and was asked to say so.
@@ -16,8 +18,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import epilog, prolog
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import (
+    container,
+    epilog,
+    health_check,
+    prolog,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.job import of_environment
 
 NAME = "baremetal-gpu-slurm"
@@ -43,21 +52,37 @@ def log(told: Mapping[str, Any], is_warning: bool, path: str = LOG) -> None:
 
 
 def run(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    if words[0] == "health-check":
+        return health_check.check(words[1], float(words[2]), Slurm())
     job = of_environment(environment)
     told = prolog.prolog(job) if words[0] == "prolog" else epilog.epilog(job, kill="--keep-left" not in words)
     return {"job": job.number, **told}
 
 
+def add_gpus(bundle: str) -> int:
+    """The exit code of a container's start: without its GPUs it is not started, and its user reads why."""
+    try:
+        container.add_gpus(bundle)
+    except (Refused, OSError) as failure:
+        sys.stderr.write(f"{one_line(failure, LINE_AT_MOST)}\n")
+        return 1
+    return 0
+
+
 def main(words: Sequence[str] | None = None) -> int:
-    """``prolog``, or ``epilog [--keep-left] [--fail-if-unclean]``."""
+    """``prolog``, ``epilog [--keep-left] [--fail-if-unclean]``, ``health-check NODE SECONDS``, ``container BUNDLE``."""
     given = sys.argv[1:] if words is None else list(words)
-    if given[:1] not in (["prolog"], ["epilog"]):
+    if given[:1] == ["container"] and len(given) == 2:
+        return add_gpus(given[1])
+    if given[:1] not in (["prolog"], ["epilog"], ["health-check"]):
         sys.stderr.write(f"{NAME}: {main.__doc__}\n")
         return 2
     try:
         told = run(given, os.environ)
     except Exception as failure:
         told = {"why": f"{type(failure).__name__}: {one_line(failure, 300)}"}
-    worth_a_look = {"refused", "why", "left", "changed", "unclean", "settings"}
+    if given[0] == "health-check" and not told:
+        return 0
+    worth_a_look = {"refused", "drained", "why", "left", "changed", "unclean", "settings"}
     log({"what": given[0], **told}, bool(worth_a_look & told.keys()))
     return UNCLEAN if told.get("unclean") and "--fail-if-unclean" in given else 0

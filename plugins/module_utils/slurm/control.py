@@ -40,6 +40,8 @@ WAITING_AT_MOST = 500
 # Before the reason of a drain of the reconciler's, and before that of an operator's.
 FENCE_MARK = "gpuops: "
 OPERATOR_MARK = "gpuops drain: "
+# Of the HealthCheckProgram, which acts in the place of the reconciler: its drains are the reconciler's.
+HEALTH_CHECK_MARK = f"{FENCE_MARK}health check: "
 
 # States and flags of a job that has resources. squeue --json of 22.05 lists those that ended lately, too.
 HAS_RESOURCES = {
@@ -124,9 +126,10 @@ class Slurm:
             raise CallFailed(f"{argv[0]} {argv[1]}: {why}", "see 'scontrol ping' and 'journalctl -u slurmctld'")
         return out
 
-    def nodes(self) -> dict[str, dict[str, Any]]:
-        """The nodes by name; see `state.parse`."""
-        rows = (state.parse(line) for line in self._call(["scontrol", "--details", "-o", "show", "node"]).splitlines())
+    def nodes(self, *names: str) -> dict[str, dict[str, Any]]:
+        """The nodes by name, or some of them; see `state.parse`."""
+        argv = ["scontrol", "--details", "-o", "show", "node", *([",".join(names)] if names else [])]
+        rows = (state.parse(line) for line in self._call(argv).splitlines())
         return {row["name"]: row for row in rows if row}
 
     def minors(self) -> dict[str, list[int]]:

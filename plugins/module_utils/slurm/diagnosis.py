@@ -10,7 +10,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import FENCE_MARK, OPERATOR_MARK
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import (
+    FENCE_MARK,
+    HEALTH_CHECK_MARK,
+    OPERATOR_MARK,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.queue import QueuedJob
 
 RESUME = "`scontrol update nodename={node} state=resume`"
@@ -109,6 +113,15 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
     if node["in_service"] and not node["drained"]:
         return None
     evidence = f"{node['state']}: {told}" if told else node["state"]
+    if told.startswith(HEALTH_CHECK_MARK):
+        return Problem(
+            "not_fenced",
+            name,
+            f"its health check drained it: {told[len(HEALTH_CHECK_MARK) :]}",
+            node["state"],
+            "see whether the reconciler runs, with `gpuops-reconciler status` on its host: it takes the node over. "
+            f"Without one, mend the GPU (`gpuops doctor {name}` has the remedy), then {RESUME.format(node=name)}",
+        )
     # What the reconciler has drained it puts back by itself.
     if told.startswith(FENCE_MARK):
         return Problem(

@@ -87,15 +87,18 @@ def listed_minors(text: str, node: str) -> list[int]:
     return found
 
 
-def minors(job_gpus: str, node: str, root: str = "/") -> list[int]:
-    """The minors of a job's GPUs. Raises Unclear."""
+def node_minors(node: str, root: str = "/") -> list[int]:
+    """The minors of a node's GPUs by position. Raises Unclear."""
     for path in GRES_FILES:
         text = read_text(below(root, path), GRES_AT_MOST)
         if text:
-            listed = listed_minors(text, node)
-            break
-    else:
-        raise Unclear("the node has no gres.conf")
+            return listed_minors(text, node)
+    raise Unclear("the node has no gres.conf")
+
+
+def minors(job_gpus: str, node: str, root: str = "/") -> list[int]:
+    """The minors of a job's GPUs. Raises Unclear."""
+    listed = node_minors(node, root)
     positions = numbers(job_gpus)
     if max(positions) >= len(listed):
         raise Unclear(f"the job has the GPUs {one_line(job_gpus, 60)}, and gres.conf lists {len(listed)}")
@@ -134,6 +137,12 @@ def _matching(report: Mapping[str, Any], facts: Any, minor: int, addresses: Mapp
     return {}
 
 
+def parts(result: Mapping[str, Any], minors: Sequence[int], root: str = "/") -> list[Mapping[str, Any]]:
+    """What a result of the agent says of the GPUs of these minors; empty for one that it does not know."""
+    addresses = _addresses(root)
+    return [_matching(result["health"], result.get("facts"), minor, addresses) for minor in minors]
+
+
 def judged(job_minors: Sequence[int], root: str = "/") -> tuple[list[Gpu], str]:
     """The GPUs with the agent's verdicts, and why there are none: empty where they can be relied on.
 
@@ -143,11 +152,9 @@ def judged(job_minors: Sequence[int], root: str = "/") -> tuple[list[Gpu], str]:
         result = agent_result.read(root)
     except agent_result.Unusable as failure:
         return [Gpu(minor, f"/dev/nvidia{minor}", "unknown") for minor in job_minors], one_line(failure, 200)
-    report, addresses = result["health"], _addresses(root)
-    of_node = _reasons(report)
+    of_node = _reasons(result["health"])
     found = []
-    for minor in job_minors:
-        part = _matching(report, result.get("facts"), minor, addresses)
+    for minor, part in zip(job_minors, parts(result, job_minors, root)):
         name = one_line(part.get("uuid") or f"/dev/nvidia{minor}", 60)
         reasons = (*(_reasons(part) if part else ()), *of_node)
         verdict = "fatal" if reasons else part.get("verdict", "unknown")

@@ -87,7 +87,7 @@ def tres(value: Any) -> str:
     """Amounts of trackable resources, sorted: cpu=8,gres/gpu=4,mem=65536. Memory is in MiB."""
     found = {}
     for part in str(value).split(","):
-        kind, _, amount = part.strip().partition("=")
+        kind, _equals, amount = part.strip().partition("=")
         size = re.fullmatch(r"(\d{1,16})([KMGTP]?)", amount.strip())
         if not TRES.fullmatch(kind) or size is None or kind in found:
             raise ValueError("amounts of resources such as cpu=8,mem=64G,gres/gpu=4")

@@ -21,6 +21,8 @@ WITHOUT_CACHE = ("-o", "Dir::Cache::pkgcache=", "-o", "Dir::Cache::srcpkgcache="
 # Every role of a cluster installs packages of this source, so the version of one is that of all.
 PACKAGE = "slurm-wlm-basic-plugins"
 CPUS = "sys/devices/system/cpu"
+# Of a thousand nodes with eight GPUs each, gres.conf has less than 1 MiB.
+CONFIG_AT_MOST = 8 << 20
 
 
 def cpu_ids(text: str) -> list[int]:
@@ -85,3 +87,15 @@ def candidate_version(root: str = "/", run: Call = ask) -> str | None:
     if found and found[1] != "(none)":
         return found[1]
     return "" if glob.glob(below(root, "var/lib/apt/lists/*_Packages*")) else None
+
+
+def node_lines(directory: str) -> dict[str, dict[str, list[str]]]:
+    """Node -> file (`slurm_conf`, `gres_conf`) -> its lines. Lines of several nodes, as in n[1-8], are left out."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for file in ("slurm_conf", "gres_conf"):
+        path = os.path.join(directory, file.replace("_", "."))
+        for line in read_text(path, CONFIG_AT_MOST).splitlines():
+            name = re.match(r"NodeName=([A-Za-z0-9._-]+)(?=\s)", line)
+            if name:
+                found.setdefault(name[1], {"slurm_conf": [], "gres_conf": []})[file].append(line.strip())
+    return found

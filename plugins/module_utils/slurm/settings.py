@@ -77,7 +77,7 @@ class _Library:
         return int(function(*arguments))
 
     def numbers(self, name: str, gpu: Any, count: int = 1, *arguments: Any) -> list[int] | None:
-        values = [ctypes.c_uint() for _ in range(count)]
+        values = [ctypes.c_uint() for _number in range(count)]
         code = self.call(name, gpu, *arguments, *map(ctypes.byref, values))
         return [value.value for value in values] if code == SUCCESS else None
 

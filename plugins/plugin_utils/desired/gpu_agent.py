@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -189,6 +190,7 @@ def _problems(params: Params, publishing: Publishing) -> Iterator[Problem]:
             f"gpu_agent_orders ({orders}) has reboot, which needs replace",
             "add replace to gpu_agent_orders",
         )
+    yield from _metrics_problems(params)
     if not re.match(r"/[^\s]+$", params["kernel_log"]):
         yield problem(
             "gpu_agent_kernel_log",
@@ -199,6 +201,36 @@ def _problems(params: Params, publishing: Publishing) -> Iterator[Problem]:
         policy.merge(params["policy"])
     except policy.PolicyError as error:
         yield problem("gpu_agent_policy", f"gpu_agent_policy: {error}", "correct gpu_agent_policy")
+
+
+def _metrics_problems(params: Params) -> Iterator[Problem]:
+    port, address, names = params["metrics_port"], params["metrics_address"], params["dcgm_names"]
+    if port and not 1024 <= port <= 65535:
+        yield Problem(
+            "wrong_setting",
+            "gpu_agent_metrics_port",
+            f"gpu_agent_metrics_port ({port}) is 0 for no port, or from 1024 to 65535",
+            str(port),
+            "give a port such as 9400, or 0",
+        )
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        yield Problem(
+            "wrong_setting",
+            "gpu_agent_metrics_address",
+            f"gpu_agent_metrics_address ({address}) is an IP address of the host",
+            address,
+            "give an address such as 127.0.0.1, or 0.0.0.0 for all of the host's",
+        )
+    if names != "none" and not params["textfile_directory"] and not port:
+        yield Problem(
+            "wrong_setting",
+            "gpu_agent_dcgm_names",
+            f"gpu_agent_dcgm_names ({names}) needs gpu_agent_textfile_directory or gpu_agent_metrics_port",
+            names,
+            "give one of the two, or set gpu_agent_dcgm_names to none",
+        )
 
 
 def _present(params: Params, publishing: Publishing) -> Document:
@@ -246,7 +278,7 @@ def _program_files(params: Params, publishing: Publishing, obeys: bool) -> list[
         program=PROGRAM,
         textfile_directory=params["textfile_directory"],
         textfile=_textfile(params),
-        publishes=bool(publishing.servers),
+        networked=bool(publishing.servers or params["metrics_port"]),
         kernel_log=params["kernel_log"],
     )
     return [
@@ -275,6 +307,10 @@ def _config(params: Params, publishing: Publishing, obeys: bool) -> Document:
         },
         "textfile": _textfile(params),
     }
+    if params["dcgm_names"] != "none":
+        config["dcgm_names"] = params["dcgm_names"]
+    if params["metrics_port"]:
+        config["metrics"] = {"address": params["metrics_address"], "port": params["metrics_port"]}
     if publishing.servers:
         config["zookeeper"] = {
             "servers": publishing.servers,

@@ -91,7 +91,7 @@ def _of_homes(params: Mapping[str, Any], groups: Sequence[str]) -> dict[str, dic
     """Who has a home, with the accounts of the groups that give one, or with the default account."""
     accounts: dict[str, list[str]] = {}
     for line in groups:
-        group, _, members = line.strip().partition(":")
+        group, _colon, members = line.strip().partition(":")
         for name in members.rpartition(":")[2].split(","):
             if name:
                 accounts.setdefault(name, []).append(group.lower())

@@ -12,26 +12,41 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import cluster as slurm_cluster
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
 
-GROUPS = ("controllers_group", "databases_group", "nodes_group", "logins_group")
+GROUPS = ("controllers_group", "databases_group", "nodes_group", "logins_group", "rests_group")
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the cluster.
 
-    :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` is read.
-    :return: Parts: `slurm_conf`, `gres_conf` and `cgroup_conf`, the texts of the files, and `gres`, what each node
-        with GPUs has of them.
+    :param peers: ``groups`` and ``hostvars``; of the hosts of the cluster ``slurm_common_host`` and
+        ``slurm_common_switch`` are read.
+    :return: Parts: `slurm_conf`, `gres_conf`, `cgroup_conf`, `topology_conf` and `oci_conf`, the texts of the files,
+        empty for one that is not needed; `gres`, what each node with GPUs has of them; `notes` on nodes that were not
+        looked at; and `has_rest`, whether slurmctld accepts tokens.
     """
     groups = {name: list(hosts) for name, hosts in peers["groups"].items()}
     members = {host for key in GROUPS for host in groups.get(params[key], ())}
-    hosts = {name: peers["hostvars"][name].get("slurm_common_host") or {} for name in members}
+    # A node that was not looked at is at its switch all the same.
+    hosts = {
+        name: {
+            **(peers["hostvars"][name].get("slurm_common_host") or {}),
+            "switch": peers["hostvars"][name].get("slurm_common_switch") or "",
+        }
+        for name in members
+    }
     cluster, problems = slurm_cluster.describe(params, groups, hosts)
     if cluster is None:
         return Plan(problems=tuple(problems))
     parts = {
-        "slurm_conf": conf.slurm_conf(cluster, params["options"], params["prolog"], params["enforce"]),
+        "slurm_conf": conf.slurm_conf(
+            cluster, params["options"], params["prolog"], params["enforce"], params["health_check"]
+        ),
         "gres_conf": conf.gres_conf(cluster),
         "cgroup_conf": conf.cgroup_conf(),
+        "topology_conf": conf.topology_conf(cluster),
+        "oci_conf": conf.oci_conf(cluster),
         "gres": {node.name: conf.gres(node.gpus) for node in cluster.nodes},
+        "notes": list(cluster.notes),
+        "has_rest": cluster.has_rest,
     }
     return Plan(parts=parts)

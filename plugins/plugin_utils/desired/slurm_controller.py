@@ -5,37 +5,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import units
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, jwt, units
 
 DIRECTORY = "/etc/slurm"
 SLURMCTLD = "slurmctld.service"
-FILES = ("slurm_conf", "gres_conf", "cgroup_conf")
+FILES = ("slurm_conf", "gres_conf", "cgroup_conf", "topology_conf", "oci_conf")
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the controller.
 
-    :param peers: ``cluster``, the plan of slurm_common, and ``nodes``, what slurmctld has now (see the module
-        slurm_nodes_info).
+    :param params: ``jwt_key``, the key of tokens, with slurmrestd.
+    :param peers: ``cluster``, the plan of slurm_common; ``nodes``, what slurmctld has now (see the module
+        slurm_nodes_info); and ``has``, files that may be there: item, content in Base64.
     """
     cluster = peers["cluster"]
-    problems = tuple(_gres_problems(cluster["gres"], peers["nodes"]))
+    key = str(params.get("jwt_key", ""))
+    problems = [*_gres_problems(cluster["gres"], peers["nodes"]), *(jwt.problems(key) if cluster["has_rest"] else ())]
     if problems:
-        return Plan(problems=problems)
-    paths = {name: f"{DIRECTORY}/{name.replace('_', '.')}" for name in FILES}
+        return Plan(problems=tuple(problems))
+    keys = [jwt.key_file("slurmctld", key)] if cluster["has_rest"] else []
+    paths = {name: f"{DIRECTORY}/{name.replace('_', '.')}" for name in FILES if cluster[name]}
     # Before the packages: what they start at once would wait for it.
     written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
     return Plan(
         {
-            "packages": [{"name": "slurmctld"}, {"name": "slurm-client"}],
+            "packages": [
+                {"name": "slurmctld"},
+                {"name": "slurm-client"},
+                *([{"name": jwt.PACKAGE}] if keys else []),
+            ],
             "files": [
                 {"path": DIRECTORY, "state": "directory", "mode": "0755", "early": True},
                 *({"path": path, "content": cluster[name], **written} for name, path in paths.items()),
+                *keys,
+                *({"path": path, "state": "absent"} for path in _former(peers["has"], paths.values())),
                 *units.drop_in("slurm_controller", SLURMCTLD),
             ],
             "units": [
@@ -43,15 +53,32 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     "name": SLURMCTLD,
                     "enabled": True,
                     "state": "started",
-                    "restart_on": [*paths.values(), "slurmctld"],
+                    "restart_on": [*paths.values(), *(one["path"] for one in keys), "slurmctld"],
                 }
             ],
         }
     )
 
 
+def _former(has: Iterable[Mapping[str, Any]], wanted: Iterable[str]) -> list[str]:
+    """The files that this role wrote and that are no longer wanted."""
+    head = conf.HEAD.format(role="slurm_controller").encode()
+    found = [str(row["item"]) for row in has if base64.b64decode(row.get("content") or "").startswith(head)]
+    return sorted(set(found) - set(wanted))
+
+
 def _gres_problems(desired_gres: Mapping[str, str], nodes: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
     for name, node in nodes.items():
+        if node["busy"] and name not in desired_gres:
+            yield Problem(
+                "node_in_use",
+                name,
+                f"{name} has jobs and is not in the inventory any more, and Slurm kills the jobs of a node that goes",
+                node["state"],
+                f"run 'scontrol update nodename={name} state=drain reason=leaves', wait until it is drained, and run "
+                "it again",
+            )
+            continue
         becomes = desired_gres.get(name, "")
         if node["busy"] and node["gres"] != becomes:
             yield Problem(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import units
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt, units
 
 SLURMDBD = "slurmdbd.service"
 CONFIG = "/etc/slurm/slurmdbd.conf"
@@ -29,12 +29,24 @@ DATABASE: Document = {
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
-    """The plan of the host. The part `database` is the document of MariaDB, which comes first."""
-    settings = {**SETTINGS, **{str(key): str(value) for key, value in params["options"].items()}}
+    """The plan of the host.
+
+    :param params: ``options`` of slurmdbd.conf, and ``jwt_key``, the key of tokens, which a cluster with slurmrestd
+        has.
+    :param peers: ``rests``, the hosts of slurmrestd.
+    :return: With the part `database`, the document of MariaDB, which comes first.
+    """
+    jwt_key, has_rest = str(params["jwt_key"]), bool(peers["rests"])
+    problems = tuple(jwt.problems(jwt_key)) if has_rest else ()
+    if problems:
+        return Plan(problems=problems)
+    keys = [jwt.key_file("slurmdbd", jwt_key)] if has_rest else []
+    settings = {**SETTINGS, **(jwt.settings("slurmdbd") if has_rest else {})}
+    settings |= {str(key): str(value) for key, value in params["options"].items()}
     lines = ["# Written by Ansible (baremetal.gpu.slurm_database). Changes made here are lost."]
     lines += [f"{key}={value}" for key, value in settings.items()]
     document = {
-        "packages": [{"name": "slurmdbd"}],
+        "packages": [{"name": "slurmdbd"}, *([{"name": jwt.PACKAGE}] if keys else [])],
         "files": [
             {"path": "/etc/slurm", "state": "directory", "mode": "0755"},
             # slurmdbd refuses one that others may read.
@@ -45,8 +57,16 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 "owner": "slurm",
                 "group": "slurm",
             },
+            *keys,
             *units.drop_in("slurm_database", SLURMDBD),
         ],
-        "units": [{"name": SLURMDBD, "enabled": True, "state": "started", "restart_on": [CONFIG, "slurmdbd"]}],
+        "units": [
+            {
+                "name": SLURMDBD,
+                "enabled": True,
+                "state": "started",
+                "restart_on": [CONFIG, *(one["path"] for one in keys), "slurmdbd"],
+            }
+        ],
     }
     return Plan(document, parts={"database": DATABASE})

@@ -28,6 +28,16 @@ Wants=network-online.target
 After=network-online.target munge.service baremetal-gpu-device-nodes.service
 """
 
+# Where crun keeps what it knows of running containers: a directory for each user, which the user makes.
+CONTAINERS = "/run/baremetal-gpu-containers"
+# A drop-in of its own: it can come and go on a node that is there, so it is not written before the packages.
+CONTAINERS_PATH = "/etc/systemd/system/slurmd.service.d/baremetal-gpu-containers.conf"
+CONTAINERS_UNIT = f"""\
+# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.
+[Service]
+ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
+"""
+
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of one node.
@@ -50,17 +60,21 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 {"name": "slurm-client"},
                 # It does nothing without the lines of the module slurm_ssh, so it stays where they go.
                 *([{"name": "libpam-slurm-adopt"}] if params["adopt"] else []),
+                *([{"name": "crun"}] if params["containers"] else []),
             ],
             "files": [
                 *units.drop_in(ROLE, SLURMD, UNIT),
                 {"path": OPTIONS, "content": content, **written},
+                {"path": CONTAINERS_PATH, "content": CONTAINERS_UNIT, "mode": "0644", "owner": "root", "group": "root"}
+                if params["containers"]
+                else {"path": CONTAINERS_PATH, "state": "absent"},
             ],
             "units": [
                 {
                     "name": SLURMD,
                     "enabled": True,
                     "state": "started",
-                    "restart_on": [OPTIONS, units.path(SLURMD), "slurmd"],
+                    "restart_on": [OPTIONS, units.path(SLURMD), CONTAINERS_PATH, "slurmd"],
                 }
             ],
         },
@@ -72,7 +86,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 
 def programs(params: Mapping[str, Any]) -> Document:
-    """The Prolog, the TaskProlog and the Epilog. They are on every node, because slurm.conf is the same on all."""
+    """The Prolog, the TaskProlog, the Epilog, the HealthCheckProgram and what starts containers.
+
+    They are on every node, because slurm.conf is the same on all.
+    """
     options = "" if params["kill_left"] else " --keep-left"
     options += " --fail-if-unclean" if params["drain_unclean"] else ""
     scripts = {
@@ -80,6 +97,14 @@ def programs(params: Mapping[str, Any]) -> Document:
         conf.TASK_PROLOG: render(ROLE, "slurm-task-prolog.j2", directory=DIRECTORY, exit_code=conf.REFUSED),
         conf.EPILOG: render(
             ROLE, "slurm-epilog.j2", program=conf.PROGRAM, partition=PARTITION, options=options, unclean=UNCLEAN
+        ),
+        conf.CONTAINER: render(ROLE, "slurm-container.j2", program=conf.PROGRAM, directory=CONTAINERS),
+        conf.HEALTH_CHECK: render(
+            ROLE,
+            "slurm-health-check.j2",
+            program=conf.PROGRAM,
+            node=shlex.quote(str(params["node"])),
+            grace_s=int(params["health_grace"]),
         ),
     }
     owned = {"mode": "0755", "owner": "root", "group": "root"}

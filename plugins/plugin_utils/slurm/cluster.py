@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.node import cpu_ids
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import topology
 
 # Whatever becomes a word of a configuration file: hosts name themselves, and are not trusted with its syntax.
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -21,6 +22,8 @@ ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,252}")
 _FORM = re.compile(r"-(sxm\d*|pcie|nvl|hbm\w*|\d+gb)(?=-|$)")
 # Debian's packages fix this one. munge does not compare the ids of its own users.
 SAME_ON_EVERY_HOST = "slurm"
+# The release whose containers were not tried.
+OLD = "22.05"
 # munge's credentials live for 300 s, counted from either clock.
 CLOCK_TOLERANCE_S = 60.0
 
@@ -76,6 +79,10 @@ class Cluster:
 
     :ivar controller: host name and address of the host of slurmctld.
     :ivar database: address of the host of slurmdbd; empty without accounting.
+    :ivar notes: on nodes that were not looked at.
+    :ivar has_rest: whether there is a host of slurmrestd, whose clients log in with tokens.
+    :ivar switches: of the network; empty where nothing is known of it.
+    :ivar containers: whether jobs can have containers.
     """
 
     name: str
@@ -83,6 +90,10 @@ class Cluster:
     database: str
     nodes: tuple[Node, ...]
     partitions: tuple[Partition, ...]
+    notes: tuple[str, ...] = ()
+    has_rest: bool = False
+    switches: tuple[topology.Switch, ...] = ()
+    containers: bool = False
 
 
 def gpu_type(model: str) -> str:
@@ -155,19 +166,31 @@ def describe(
     :param params: the variables of the role slurm_common, without the name of the role before them.
     :param groups: hosts by the name of the group, as in the inventory.
     :param hosts: of each host of the cluster `address`, `look` (the answer of slurm_node_info), `gpu` (the facts of
-        its GPUs), `memory_reserve_mib` and `features`.
+        its GPUs), `memory_reserve_mib`, `features` and `switch`.
     """
     controllers = list(groups.get(params["controllers_group"]) or ())
     databases = list(groups.get(params["databases_group"]) or ())
     members = list(groups.get(params["nodes_group"]) or ())
-    everyone = list(dict.fromkeys([*controllers, *databases, *members, *(groups.get(params["logins_group"]) or ())]))
+    logins = list(groups.get(params["logins_group"]) or ())
+    rests = list(groups.get(params["rests_group"]) or ())
+    everyone = list(dict.fromkeys([*controllers, *databases, *members, *logins, *rests]))
+    kept, left_out, unclear = _not_seen(members, controllers, hosts)
+    told = {*kept, *left_out, *(problem.subject for problem in unclear)}
+    everyone = [name for name in everyone if name not in told]
     problems = [
         *_count_problems(params, controllers, databases),
+        *unclear,
         *(problem for name in everyone for problem in _host_problems(name, hosts.get(name) or {})),
         *_common_problems({name: hosts[name]["look"] for name in everyone if (hosts.get(name) or {}).get("look")}),
     ]
+    members = [name for name in members if name not in left_out]
     partitions, wrong = _partitions(params["partitions"], groups, members)
     problems += wrong
+    switch_of = {name: str((hosts.get(name) or {}).get("switch") or "") for name in members}
+    switches, wrong = topology.describe(switch_of, params["switches"])
+    problems += wrong
+    if params["containers"]:
+        problems += _container_problems({name: (hosts.get(name) or {}).get("look") for name in members})
     if not WORD.fullmatch(str(params["cluster_name"])):
         problems.append(
             Problem(
@@ -191,8 +214,8 @@ def describe(
     nodes: list[Node] = []
     if not problems:
         for name in members:
-            node = _node(name, hosts[name])
-            problems += _size_problems(node, hosts[name])
+            node = kept.get(name) or _node(name, hosts[name])
+            problems += _size_problems(node, hosts.get(name) or {})
             nodes.append(node)
     if problems:
         return None, problems
@@ -204,8 +227,90 @@ def describe(
             str(hosts[databases[0]]["address"]) if databases else "",
             tuple(nodes),
             partitions,
+            tuple(_notes(kept, left_out)),
+            bool(rests),
+            switches,
+            bool(params["containers"]),
         ),
         [],
+    )
+
+
+def _not_seen(
+    members: Sequence[str], controllers: Sequence[str], hosts: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, Node], list[str], list[Problem]]:
+    """The nodes that were not looked at: what slurm.conf has of them, the new ones, and those that it does not tell.
+
+    A node that is silent today is no reason to leave the others as they are, nor to take it out of the cluster.
+    """
+    looks = [hosts[name]["look"] for name in controllers if (hosts.get(name) or {}).get("look")]
+    lines: Mapping[str, Any] = looks[0]["node_lines"] if looks else {}
+    away = [name for name in members if not (hosts.get(name) or {}).get("look") and name not in controllers]
+    # Where no node was seen and none is known, it is not the nodes that are at fault.
+    if len(away) == len(members) and not any(name in lines for name in away):
+        return {}, [], []
+    kept, unclear = {}, []
+    for name in away:
+        if name not in lines:
+            continue
+        try:
+            kept[name] = configured_node(name, lines[name]["slurm_conf"], lines[name]["gres_conf"])
+        except ValueError as failure:
+            cause = f"{name} was not looked at in this run, and its lines in the controller's files cannot be read"
+            unclear.append(Problem("not_seen", name, cause, str(failure), f"have {name} answer, and run it again"))
+    left_out = [name for name in away if name not in lines]
+    return kept, left_out, unclear
+
+
+def _notes(kept: Iterable[str], left_out: Iterable[str]) -> Iterable[str]:
+    for name in kept:
+        yield f"{name} was not looked at in this run and stays as slurm.conf has it."
+    for name in left_out:
+        yield f"{name} was not looked at in this run and is not added. Have it answer, and run it again."
+
+
+def _words(line: str) -> dict[str, str]:
+    words = [word.partition("=") for word in line.split()]
+    return {key: value for key, _equals, value in words}
+
+
+def configured_node(name: str, node_lines: Sequence[str], gres_lines: Sequence[str]) -> Node:
+    """A node from the lines that conf.py has written of it. Raises ValueError where they are others."""
+    if len(node_lines) != 1:
+        raise ValueError(f"slurm.conf has {len(node_lines)} lines of it")
+    words = _words(node_lines[0])
+    try:
+        sizes = {key: int(words[key]) for key in ("Sockets", "CoresPerSocket", "ThreadsPerCore", "RealMemory")}
+        hostname, address = words["NodeHostname"], words["NodeAddr"]
+    except (KeyError, ValueError):
+        raise ValueError(node_lines[0]) from None
+    features = tuple(filter(None, words.get("Feature", "").split(",")))
+    if not WORD.fullmatch(hostname) or not ADDRESS.fullmatch(address) or not all(map(WORD.fullmatch, features)):
+        raise ValueError(node_lines[0])
+    return Node(
+        name,
+        hostname,
+        address,
+        sizes["Sockets"],
+        sizes["CoresPerSocket"],
+        sizes["ThreadsPerCore"],
+        sizes["RealMemory"],
+        tuple(_configured_gpu(line) for line in gres_lines),
+        features,
+    )
+
+
+def _configured_gpu(line: str) -> Gpu:
+    words = _words(line)
+    device = re.fullmatch(r"/dev/nvidia(\d{1,4})", words.get("File", ""))
+    links = words.get("Links", "")
+    if device is None or not WORD.fullmatch(words.get("Type", "")) or not re.fullmatch(r"[-0-9,]*", links):
+        raise ValueError(line)
+    return Gpu(
+        int(device[1]),
+        words["Type"],
+        tuple(cpu_ids(words.get("Cores", ""))),
+        tuple(int(number) for number in filter(None, links.split(","))),
     )
 
 
@@ -331,6 +436,23 @@ def _common_problems(looks: Mapping[str, Mapping[str, Any]]) -> Iterable[Problem
                 hostname,
                 "give each its own",
             )
+
+
+def _container_problems(looks: Mapping[str, Mapping[str, Any] | None]) -> Iterable[Problem]:
+    """Nodes whose release has no containers that were tried."""
+    old = []
+    for name, look in looks.items():
+        version = (look["installed"] or look["candidate"]) if look else None
+        if look and (version.startswith(OLD) if version else look["distribution"] == "debian 12"):
+            old.append(name)
+    if old:
+        yield Problem(
+            "no_containers",
+            "slurm_common_containers",
+            f"jobs are to have containers, and Slurm 22.05 has none that are supported: {', '.join(old)}",
+            ", ".join(old),
+            "leave slurm_common_containers false, or use Debian 13",
+        )
 
 
 def _listed(hosts: Mapping[str, Sequence[str]]) -> str:

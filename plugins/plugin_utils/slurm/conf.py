@@ -3,14 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The configuration files of a Slurm cluster, from its description. Pure.
 
-slurm.conf, gres.conf and cgroup.conf are the same on every host; nodes have them from slurmctld.
+slurm.conf, gres.conf, cgroup.conf, topology.conf and oci.conf are the same on every host; nodes have them from
+slurmctld.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import Cluster, Gpu, Node, Partition
 
 HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n"
@@ -21,6 +24,11 @@ PROGRAM = "/usr/libexec/baremetal-gpu/baremetal-gpu-slurm"
 PROLOG = "/usr/libexec/baremetal-gpu/slurm-prolog"
 TASK_PROLOG = "/usr/libexec/baremetal-gpu/slurm-task-prolog"
 EPILOG = "/usr/libexec/baremetal-gpu/slurm-epilog"
+HEALTH_CHECK = "/usr/libexec/baremetal-gpu/slurm-health-check"
+# Starts the container of a task, and answers for it.
+CONTAINER = "/usr/libexec/baremetal-gpu/slurm-container"
+# How often slurmd runs the health check, in seconds.
+HEALTH_CHECK_INTERVAL_S = 60
 # The exit code of a TaskProlog that refuses a job: one that programs do not have. sacct takes one above 127 for a
 # signal.
 REFUSED = 119
@@ -45,11 +53,25 @@ PRIORITY = {
     "PriorityDecayHalfLife": "7-0",
 }
 
+# A token cannot be taken back, so it ends. A user asks for a new one at any time.
+TOKEN_LIFESPAN = "max_token_lifespan=86400"
+
 CGROUP = """\
 # Jobs are held to their cores, their memory and their devices.
 ConstrainCores=yes
 ConstrainDevices=yes
 ConstrainRAMSpace=yes
+"""
+
+# Every command has to be there, and where containers are run in one step, slurmstepd asks only for the state: of the
+# step, not of a task. A container does not need the configuration of slurmd.
+OCI = f"""\
+EnvExclude="^(SLURM_CONF|SLURM_CONF_SERVER)="
+RunTimeEnvExclude="^(SLURM_CONF|SLURM_CONF_SERVER)="
+RunTimeQuery="{CONTAINER} state %n.%u.%j.%s.%t"
+RunTimeKill="{CONTAINER} kill %n.%u.%j.%s.%t"
+RunTimeDelete="{CONTAINER} delete %n.%u.%j.%s.%t"
+RunTimeRun="{CONTAINER} run %n.%u.%j.%s.%t %b"
 """
 
 
@@ -71,7 +93,11 @@ def gres(gpus: Sequence[Gpu]) -> str:
 
 
 def settings(
-    cluster: Cluster, options: Mapping[str, object], prolog: bool = True, enforce: Sequence[str] = ()
+    cluster: Cluster,
+    options: Mapping[str, object],
+    prolog: bool = True,
+    enforce: Sequence[str] = (),
+    health_check: bool = False,
 ) -> dict[str, str]:
     """The settings of slurm.conf that are not nodes or partitions; `options` are the operator's and win.
 
@@ -111,8 +137,16 @@ def settings(
         found |= {"AccountingStorageType": "accounting_storage/slurmdbd", "AccountingStorageHost": cluster.database}
         found |= {"AccountingStorageEnforce": ",".join(enforce)} if enforce else {}
         found |= PRIORITY
+    if cluster.has_rest:
+        found |= jwt.settings("slurmctld", TOKEN_LIFESPAN)
+    if cluster.switches:
+        found |= {"TopologyPlugin": "topology/tree"}
     if prolog and any(node.gpus for node in cluster.nodes):
         found |= {"Prolog": PROLOG, "TaskProlog": TASK_PROLOG, "Epilog": EPILOG, "RequeueExit": str(REFUSED)}
+    # The operator's own program has an interval of its own.
+    if health_check and "HealthCheckProgram" not in options and any(node.gpus for node in cluster.nodes):
+        found |= {"HealthCheckProgram": HEALTH_CHECK, "HealthCheckInterval": str(HEALTH_CHECK_INTERVAL_S)}
+        found |= {"HealthCheckNodeState": "ANY"}
     return found | {str(key): str(value) for key, value in options.items()}
 
 
@@ -156,12 +190,23 @@ def holders_line(cluster: Cluster) -> str:
 
 
 def slurm_conf(
-    cluster: Cluster, options: Mapping[str, object] | None = None, prolog: bool = True, enforce: Sequence[str] = ()
+    cluster: Cluster,
+    options: Mapping[str, object] | None = None,
+    prolog: bool = True,
+    enforce: Sequence[str] = (),
+    health_check: bool = False,
 ) -> str:
     """The text of slurm.conf."""
     nodes = {node.name: node for node in cluster.nodes}
+    # A host whose slurm.conf is this one has the other files, too.
+    others = {"topology.conf": topology_conf(cluster), "oci.conf": oci_conf(cluster)}
     lines = [
-        *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog, enforce).items()),
+        *(
+            f"# With the {name} of SHA-256 {hashlib.sha256(text.encode()).hexdigest()}."
+            for name, text in others.items()
+            if text
+        ),
+        *(f"{key}={value}" for key, value in settings(cluster, options or {}, prolog, enforce, health_check).items()),
         "",
         *(node_line(node) for node in cluster.nodes),
         "",
@@ -181,6 +226,20 @@ def gres_conf(cluster: Cluster) -> str:
             words += [f"Links={','.join(map(str, gpu.links))}"] if gpu.links else []
             lines.append(" ".join(words))
     return HEAD.format(role="slurm_controller") + "\n".join(lines) + "\n"
+
+
+def topology_conf(cluster: Cluster) -> str:
+    """The text of topology.conf; empty where nothing is known of the network."""
+    lines = []
+    for switch in cluster.switches:
+        below = f"Switches={','.join(switch.switches)}" if switch.switches else f"Nodes={','.join(switch.nodes)}"
+        lines.append(f"SwitchName={switch.name} {below}")
+    return HEAD.format(role="slurm_controller") + "\n".join(lines) + "\n" if lines else ""
+
+
+def oci_conf(cluster: Cluster) -> str:
+    """The text of oci.conf; empty where jobs have no containers."""
+    return HEAD.format(role="slurm_controller") + OCI if cluster.containers else ""
 
 
 def cgroup_conf() -> str:

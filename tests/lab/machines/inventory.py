@@ -13,6 +13,8 @@ from .system import say
 
 # A machine with disks is a host of the storage cluster, with everything that such a cluster has. All machines mount it.
 CEPH_GROUPS = ("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss")
+# The first machine without GPUs is a host of all of these.
+SLURM_HEAD_GROUPS = ("slurm_controllers", "slurm_databases", "slurm_logins", "slurm_rests")
 GROUPS = ("controllers", "gpu_nodes", "storage_nodes", "cpu_nodes")
 
 
@@ -38,7 +40,7 @@ def slurm_inventory(lab: Lab) -> dict[str, Any]:
         return found
     return {
         **found,
-        **{group: {"hosts": heads} for group in ("slurm_controllers", "slurm_databases", "slurm_logins")},
+        **{group: {"hosts": heads} for group in SLURM_HEAD_GROUPS},
         "slurm_nodes": {"hosts": nodes},
     }
 

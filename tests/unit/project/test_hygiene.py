@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -49,6 +50,15 @@ def test_every_silenced_check_is_named(path: Path):
         assert re.match(r":?\s*[\w-]", silenced["rest"]), f"line {number} names no rule"
         above = lines[number - 2].strip() if number > 1 else ""
         assert "#" in silenced["rest"] or above.startswith("#"), f"line {number} gives no reason"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in TEXT if path.parts[0] == "plugins" and path.suffix == ".py"], ids=str
+)
+def test_names_of_the_collection_are_those_that_ansible_test_allows(path: Path):
+    """Its pylint takes minutes and is part of `make sanity` alone."""
+    names = [node for node in ast.walk(ast.parse(text_of(path))) if isinstance(node, ast.Name)]
+    assert not [f"line {name.lineno}" for name in names if name.id == "_"], "pylint disallows the name _"
 
 
 def test_no_file_is_large():

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -117,3 +120,25 @@ def test_a_full_disk_stops_no_reconciler_and_it_tells_what_was_lost(site: Make, 
             assert log.count('"kind":"drain"') >= 2
     finally:
         subprocess.run(["umount", "-l", disk], check=False)
+
+
+class NoMaster(socketserver.BaseRequestHandler):
+    """Ends every connection, and counts them."""
+
+    calls: ClassVar[list[float]] = []
+
+    def handle(self) -> None:
+        self.calls.append(time.monotonic())
+
+
+def test_without_a_scheduler_it_asks_now_and_then(site: Make) -> None:
+    """Since its start, when nothing is known of the nodes yet."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), NoMaster) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        one = site(masters=[f"http://127.0.0.1:{server.server_address[1]}"])
+        one.leading()
+        until(lambda: len(NoMaster.calls) >= 6)
+        server.shutdown()
+    calls = NoMaster.calls[:6]
+    # With no pause it is hundreds a second. A look that fails is one call, and the pause here is 0.3 s.
+    assert calls[-1] - calls[0] > 0.3 * 4, calls

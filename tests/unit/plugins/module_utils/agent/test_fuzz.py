@@ -261,6 +261,8 @@ def test_what_the_reconciler_says_changed_at_random_often(told, cleared, answer)
 CONFIG = {
     "settings": {"kernel_log": "/dev/kmsg", "interval_s": 15, "deadline_s": 20.0, "policy": {"checks": {}}},
     "textfile": "/var/lib/x.prom",
+    "dcgm_names": "both",
+    "metrics": {"address": "127.0.0.1", "port": 9400},
     "zookeeper": {"servers": ["zk1:2181"], "host": "n1", "credentials": None, "session_s": 10},
     "mesos": {"unit": "mesos-agent.service", "ca_file": None},
     "orders": ["replace"],

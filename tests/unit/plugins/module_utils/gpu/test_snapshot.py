@@ -62,7 +62,16 @@ def test_a_healthy_a100(look):
         "clocks_event_reasons": 1,
         "power_w": 54.0,
         "power_limit_w": 400.0,
+        "energy_mj": 1_000_000,
+        "clocks_mhz": {"sm": 210, "memory": 1215},
         "utilization_percent": {"gpu": 0, "memory": 0},
+        "engine_utilization_percent": {"encoder": 0, "decoder": 0},
+        "memory_bytes": {
+            "total": 40960 << 20,
+            "used": 0,
+            "free": (40960 - 571) << 20,
+            "reserved": 571 << 20,
+        },
         "ecc_mode": {"enabled": True, "pending": True},
         "ecc_volatile": {"corrected": 0, "uncorrected": 0},
         "ecc_aggregate": {"corrected": 0, "uncorrected": 0},
@@ -111,13 +120,13 @@ def test_a_quick_look_leaves_the_slow_questions_out(look):
         (
             "k20c-x1",
             {
-                *("memory_temperature_c", "ecc_sram", "remapped_rows", "nvlinks", "fabric", "mig"),
+                *("memory_temperature_c", "energy_mj", "ecc_sram", "remapped_rows", "nvlinks", "fabric", "mig"),
             },
         ),
         (
             "gtx1080-x2",
             {
-                *("memory_temperature_c", "ecc_mode", "ecc_volatile", "ecc_aggregate", "ecc_sram"),
+                *("memory_temperature_c", "energy_mj", "ecc_mode", "ecc_volatile", "ecc_aggregate", "ecc_sram"),
                 *("remapped_rows", "retired_pages", "nvlinks", "fabric", "application_clocks_mhz", "mig"),
             },
         ),
@@ -150,7 +159,7 @@ def test_what_drivers_from_570_and_580_on_tell_of_a_gpu(look):
     assert (told["memory_repair"], told["memory_unrepairable"]) == ("not_applicable", "not_applicable")
 
 
-def test_a_driver_before_510_lists_processes_and_memory_errors_by_older_names(look):
+def test_a_driver_before_510_has_older_names_and_tells_no_reserved_memory(look):
     def change(scenario):
         gpu = scenario["devices"][0]
         gpu["ecc"]["absent"].remove("cbu")
@@ -166,6 +175,12 @@ def test_a_driver_before_510_lists_processes_and_memory_errors_by_older_names(lo
         "threshold_exceeded": None,
     }
     assert first["readings"]["clocks_event_reasons"]["value"] == 1
+    assert first["readings"]["memory_bytes"]["value"] == {
+        "total": 40960 << 20,
+        "used": 571 << 20,
+        "free": (40960 - 571) << 20,
+        "reserved": None,
+    }
 
 
 def test_mig_hides_some_readings_and_shows_its_instances(look):

@@ -352,3 +352,31 @@ def test_a_drain_that_an_operator_took_over_and_gave_back_ends_when_the_fault_is
     one.drain_reason = reason_before(one.drain_reason)
     one.turn(5)
     assert one.drain_reason is None
+
+
+HEALTH_CHECK = "gpuops: health check: fatal and not fenced: GPU-1 (xid_79) for 320 s"
+
+
+def test_a_node_that_its_health_check_drained_is_opened_when_the_gpu_is_held() -> None:
+    one = world()
+    one.fault(1)
+    one.drain_reason = HEALTH_CHECK
+    one.settle()
+    assert one.drain_reason is None
+    assert one.held() == {1}
+    assert one.guards() == {}
+    late = [one.submit(1) for _number in range(4)]
+    one.schedule()
+    assert {job.id: job.positions for job in one.users()} == {
+        late[0]: (0,),
+        late[1]: (2,),
+        late[2]: (3,),
+        late[3]: None,
+    }
+
+
+def test_a_node_that_its_health_check_drained_is_resumed_when_the_fault_is_over() -> None:
+    one = world()
+    one.drain_reason = HEALTH_CHECK
+    one.settle()
+    assert (one.drain_reason, one.calls) == (None, ["resume"])

@@ -14,6 +14,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.baremetal.gpu.plugins.filter.desired import desired as plan_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm
 from ansible_collections.baremetal.gpu.plugins.module_utils.drift import compare as drift
 from ansible_collections.baremetal.gpu.plugins.modules import host_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
@@ -118,6 +119,52 @@ def test_a_reconciler_with_another_zookeeper_is_a_problem_before_anything_is_rea
     ]
     assert not desired(params(peers, state="absent"), {}, peers).problems
     assert not desired(params(peers, zookeeper_servers=["zk1:2181"]), {}, peers).problems
+
+
+def file_of(path: str, **given: Any) -> str:
+    """The content of a file of the plan."""
+    (file,) = (row for row in desired(params(ALONE, **given), {}, ALONE).desired["files"] if row["path"] == path)
+    content: str = file["content"]
+    return content
+
+
+def test_the_agent_is_told_which_names_of_the_dcgm_exporter_are_wanted() -> None:
+    assert "dcgm_names" not in json.loads(file_of(gpu_agent.CONFIG))
+    assert json.loads(file_of(gpu_agent.CONFIG, dcgm_names="both"))["dcgm_names"] == "both"
+
+
+def test_a_port_is_opened_only_where_it_is_asked_for_and_then_on_loopback() -> None:
+    assert "metrics" not in json.loads(file_of(gpu_agent.CONFIG))
+    assert "PrivateNetwork=yes\n" in file_of(gpu_agent.UNIT_PATH)
+    asked = {"metrics_port": 9400, "textfile_directory": "", "dcgm_names": "current"}
+    config = json.loads(file_of(gpu_agent.CONFIG, **asked))
+    assert config["metrics"] == {"address": "127.0.0.1", "port": 9400}
+    unit = file_of(gpu_agent.UNIT_PATH, **asked)
+    assert "PrivateNetwork" not in unit
+    assert "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6\n" in unit
+
+
+@pytest.mark.parametrize(
+    ("given", "subject", "evidence"),
+    [
+        ({"dcgm_names": "classic", "textfile_directory": ""}, "gpu_agent_dcgm_names", "classic"),
+        ({"metrics_port": 80}, "gpu_agent_metrics_port", "80"),
+        ({"metrics_port": 94000}, "gpu_agent_metrics_port", "94000"),
+        ({"metrics_address": "gpu1"}, "gpu_agent_metrics_address", "gpu1"),
+    ],
+)
+def test_settings_of_the_metrics_that_do_not_work_are_problems(
+    given: dict[str, Any], subject: str, evidence: str
+) -> None:
+    (problem,) = desired(params(ALONE, **given), {}, ALONE).problems
+    assert (problem.subject, problem.evidence) == (subject, evidence)
+    assert evidence in problem.cause
+    assert problem.remedy
+
+
+def test_the_role_has_the_names_that_the_agent_knows() -> None:
+    options = load_yaml("roles/gpu_agent/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    assert options["gpu_agent_dcgm_names"]["choices"] == list(dcgm.CHOICES)
 
 
 def test_problems_name_the_variable_with_its_value_and_no_secret() -> None:

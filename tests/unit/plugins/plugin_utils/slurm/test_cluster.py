@@ -16,9 +16,13 @@ PARAMS = {
     "databases_group": "slurm_databases",
     "nodes_group": "slurm_nodes",
     "logins_group": "slurm_logins",
+    "rests_group": "slurm_rests",
     "partitions": [{"name": "all", "groups": ["slurm_nodes"], "default": True}],
     "options": {},
+    "switches": [],
     "prolog": True,
+    "health_check": False,
+    "containers": False,
     "enforce": [],
 }
 
@@ -39,6 +43,7 @@ def look(name: str, **more: Any) -> dict[str, Any]:
         "distribution": "debian 13",
         "users": {"slurm": None, "munge": None},
         "clock_ahead_s": 0.4,
+        "node_lines": {},
         **more,
     }
 
@@ -198,11 +203,67 @@ def test_different_ids_of_the_user_slurm_are_refused() -> None:
     )
 
 
-def test_a_host_that_was_not_looked_at_is_named() -> None:
+def away(*absent: str, lines: dict[str, Any] | None = None) -> Any:
+    """The plan of a run that did not look at some hosts; `lines` are those that the controller's files have."""
     groups, hosts = site()
-    hostvars = {name: {"slurm_common_host": hosts[name]} for name in ("ctl", "n1")} | {"n2": {}}
-    found = slurm_common.desired(PARAMS, {}, {"groups": groups, "hostvars": hostvars})
-    assert [(problem.code, problem.subject) for problem in found.problems] == [("not_seen", "n2")]
+    hosts["ctl"]["look"]["node_lines"] = lines or {}
+    hostvars = {name: {} if name in absent else {"slurm_common_host": hosts[name]} for name in hosts}
+    return slurm_common.desired(PARAMS, {}, {"groups": groups, "hostvars": hostvars})
+
+
+def written() -> dict[str, Any]:
+    """The lines of the nodes as the role has written them."""
+    parts = plan().parts
+    return {
+        name: {
+            file: [line for line in parts[file].splitlines() if line.startswith(f"NodeName={name} ")]
+            for file in ("slurm_conf", "gres_conf")
+        }
+        for name in ("n1", "n2")
+    }
+
+
+@pytest.mark.parametrize("absent", [["n1"], ["n2"], ["n1", "n2"]])
+def test_a_node_that_was_not_looked_at_stays_as_it_is_configured(absent: list[str]) -> None:
+    found = away(*absent, lines=written())
+    assert not found.problems
+    for file in ("slurm_conf", "gres_conf", "gres"):
+        assert found.parts[file] == plan().parts[file]
+    assert found.parts["notes"] == [
+        f"{name} was not looked at in this run and stays as slurm.conf has it." for name in absent
+    ]
+
+
+def test_a_new_node_that_was_not_looked_at_is_not_added_and_does_not_keep_others_out() -> None:
+    found = away("n2")
+    assert not found.problems
+    assert "NodeName=n1 " in found.parts["slurm_conf"]
+    assert "n2" not in found.parts["slurm_conf"]
+    assert found.parts["notes"] == [
+        "n2 was not looked at in this run and is not added. Have it answer, and run it again."
+    ]
+
+
+@pytest.mark.parametrize("absent", [["ctl"], ["n1", "n2"], ["ctl", "n1", "n2"]])
+def test_without_the_controller_or_any_node_the_hosts_are_named(absent: list[str]) -> None:
+    found = away(*absent)
+    assert {(problem.code, problem.subject) for problem in found.problems} == {("not_seen", name) for name in absent}
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("slurm_conf", "NodeName=n1 RealMemory=much"),
+        ("slurm_conf", "NodeName=n1 CPUs=8"),
+        ("gres_conf", "NodeName=n1 Name=gpu File=/dev/nvidia[0-7] Type=a100"),
+    ],
+)
+def test_a_node_that_was_not_looked_at_and_has_lines_of_others_is_named(file: str, line: str) -> None:
+    lines = written()
+    lines["n1"][file] = [line]
+    (problem,) = away("n1", lines=lines).problems
+    assert (problem.code, problem.subject) == ("not_seen", "n1")
+    assert line in problem.evidence
 
 
 @pytest.mark.parametrize(
@@ -225,17 +286,26 @@ def test_numbers_are_written_as_ranges() -> None:
 
 def test_the_gpus_of_a_node_with_jobs_are_not_changed() -> None:
     has_three = {"n1": {"gres": "gpu:a100:3", "busy": True, "state": "MIXED"}}
-    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": has_three})
+    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": has_three, "has": []})
     assert not made.desired
     (problem,) = made.problems
     assert (problem.code, problem.subject) == ("gres_in_use", "n1")
     assert "from gpu:a100:3 to gpu:a100:2" in problem.cause
 
 
+@pytest.mark.parametrize("gres", ["", "gpu:a100:2"])
+def test_a_node_with_jobs_is_not_removed(gres: str) -> None:
+    gone = {"n3": {"gres": gres, "busy": True, "state": "MIXED"}}
+    (problem,) = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": gone, "has": []}).problems
+    assert (problem.code, problem.subject) == ("node_in_use", "n3")
+    gone["n3"]["busy"] = False
+    assert not slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": gone, "has": []}).problems
+
+
 @pytest.mark.parametrize("node", [{"gres": "gpu:a100:3", "busy": False}, {"gres": "gpu:a100:2", "busy": True}])
 def test_those_of_an_idle_node_are_and_a_busy_node_that_stays_is_no_problem(node: dict[str, Any]) -> None:
     nodes = {"n1": {**node, "state": "IDLE"}}
-    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": nodes})
+    made = slurm_controller.desired({}, {}, {"cluster": plan().as_dict(), "nodes": nodes, "has": []})
     assert not made.problems
     contents = {row["path"]: row["content"] for row in made.desired["files"] if "content" in row}
     assert {"/etc/slurm/slurm.conf", "/etc/slurm/gres.conf", "/etc/slurm/cgroup.conf"} <= set(contents)

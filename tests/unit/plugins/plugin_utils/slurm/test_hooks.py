@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,17 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_node
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf
-from tests.unit.plugins.plugin_utils.slurm.test_cluster import plan
+from tests.unit.plugins.plugin_utils.slurm.test_cluster import host, plan
 
-PARAMS = {"options": [], "kill_left": True, "drain_unclean": False, "adopt": False}
+PARAMS = {
+    "options": [],
+    "kill_left": True,
+    "drain_unclean": False,
+    "adopt": False,
+    "node": "n1",
+    "health_grace": 300,
+    "containers": False,
+}
 PEERS = {"controller": "ctl", "wanted": "", "has": ""}
 GPUS = {"SLURM_JOB_GPUS": "0", "SLURM_JOB_ID": "17"}
 
@@ -143,3 +152,117 @@ def test_slurm_conf_names_none_where_the_operator_wants_none_and_theirs_where_th
     text = plan({"options": {"Prolog": "/opt/mine"}}).parts["slurm_conf"]
     assert "Prolog=/opt/mine" in text.splitlines()
     assert text.count("\nProlog=") == 1
+
+
+@pytest.mark.parametrize("ends", ["exit 0", "exit 1", "kill -9 $$"])
+def test_a_health_check_never_fails_and_knows_its_node(scripts: Scripts, ends: str) -> None:
+    done = scripts.run(conf.HEALTH_CHECK, ends, environment={}, node="n 1", health_grace=60)
+    assert done.returncode == 0
+    assert scripts.words == "health-check n 1 60"
+
+
+def health_check(**params: Any) -> dict[str, str]:
+    """The settings of slurm.conf that name the HealthCheckProgram."""
+    rows = (line.partition("=") for line in plan(params).parts["slurm_conf"].splitlines())
+    return {key: value for key, _equals, value in rows if key.startswith("HealthCheck")}
+
+
+def test_slurm_conf_names_the_health_check_where_it_is_wanted() -> None:
+    assert health_check() == {}
+    assert health_check(health_check=True) == {
+        "HealthCheckProgram": conf.HEALTH_CHECK,
+        "HealthCheckInterval": "60",
+        "HealthCheckNodeState": "ANY",
+    }
+    assert health_check(health_check=True, options={"HealthCheckInterval": 300})["HealthCheckInterval"] == "300"
+
+
+def test_a_health_check_of_the_operators_own_wins_with_its_own_interval() -> None:
+    own = {"HealthCheckProgram": "/opt/mine", "HealthCheckInterval": "10"}
+    assert health_check(health_check=True, options=own) == own
+
+
+def start(scripts: Scripts, *words: str, crun: str = "") -> Any:
+    """The container of a task, as slurmstepd starts it; crun says how it was called."""
+    runtime = scripts.directory / "crun"
+    runtime.write_text(
+        f'#!/bin/sh\ncase $* in *list*) {crun or ":"} ;; *) echo "$@" >>{scripts.directory}/crun.log ;; esac\n'
+    )
+    runtime.chmod(0o755)
+    scripts.program.write_text(f'#!/bin/sh\necho "$@" >{scripts.called}\ncat\n[ "$2" != /bad ]\n')
+    scripts.program.chmod(0o755)
+    text = files()[conf.CONTAINER]["content"].replace(conf.PROGRAM, str(scripts.program))
+    text = text.replace("/usr/bin/crun", str(runtime)).replace(slurm_node.CONTAINERS, str(scripts.directory))
+    script = scripts.directory / "script"
+    script.write_text(text)
+    script.chmod(0o755)
+    return subprocess.run([script, *words], env={}, input="the job's", capture_output=True, text=True, check=False)
+
+
+def crun_calls(scripts: Scripts) -> list[str]:
+    log = scripts.directory / "crun.log"
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def test_a_container_is_started_after_its_gpus_were_added_and_has_the_jobs_input(scripts: Scripts) -> None:
+    assert start(scripts, "run", "n1.alice.7.0.0", "/spool/task-0/").returncode == 0
+    assert scripts.words == "container /spool/task-0/"
+    state = scripts.directory / str(os.getuid())
+    assert crun_calls(scripts) == [
+        f"--rootless=true --cgroup-manager=disabled --root={state} run --bundle /spool/task-0/ n1.alice.7.0.0"
+    ]
+    assert state.stat().st_mode & 0o777 == 0o700
+
+
+def test_without_its_gpus_a_container_is_not_started(scripts: Scripts) -> None:
+    assert start(scripts, "run", "n1.alice.7.0.0", "/bad").returncode == 1
+    assert crun_calls(scripts) == []
+
+
+def test_what_a_container_that_was_killed_has_left_is_removed(scripts: Scripts) -> None:
+    listed = "printf 'NAME PID STATUS\\nold 7 stopped /b\\nother 8 running /b\\n'"
+    start(scripts, "run", "new", "/spool", crun=listed)
+    assert [line.split()[3:] for line in crun_calls(scripts)] == [
+        ["delete", "old"],
+        ["run", "--bundle", "/spool", "new"],
+    ]
+
+
+def test_a_directory_that_somebody_else_made_is_not_used(scripts: Scripts, tmp_path_factory: Any) -> None:
+    (scripts.directory / str(os.getuid())).symlink_to(tmp_path_factory.mktemp("theirs"))
+    done = start(scripts, "run", "new", "/spool")
+    assert done.returncode == 1
+    assert "is not this user's" in done.stderr
+    assert crun_calls(scripts) == []
+
+
+def test_slurmstepd_is_told_that_a_step_has_no_container_of_its_own(scripts: Scripts) -> None:
+    assert json.loads(start(scripts, "state", "n1.alice.7.0.-1").stdout)["status"] == "stopped"
+    assert crun_calls(scripts) == []
+
+
+def test_containers_have_a_runtime_a_place_and_a_configuration_only_where_they_are_wanted() -> None:
+    def packages_and_drop_in(containers: bool) -> tuple[set[str], dict[str, Any]]:
+        desired = slurm_node.desired({**PARAMS, "containers": containers}, {}, PEERS).desired
+        drop_in = next(row for row in desired["files"] if row["path"] == slurm_node.CONTAINERS_PATH)
+        return {row["name"] for row in desired["packages"]}, drop_in
+
+    without, drop_in = packages_and_drop_in(False)
+    assert "crun" not in without
+    assert drop_in["state"] == "absent"
+    wanted, drop_in = packages_and_drop_in(True)
+    assert wanted - without == {"crun"}
+    assert f"ExecStartPre=/usr/bin/install --directory --mode=1777 {slurm_node.CONTAINERS}\n" in drop_in["content"]
+    assert plan().parts["oci_conf"] == ""
+    made = plan({"containers": True}).parts
+    assert f'RunTimeRun="{conf.CONTAINER} run %n.%u.%j.%s.%t %b"' in made["oci_conf"].splitlines()
+    # A slurmd without it is seen to be behind.
+    assert "# With the oci.conf of SHA-256 " in made["slurm_conf"]
+
+
+def test_containers_are_refused_where_slurm_is_too_old_for_them() -> None:
+    old = {"candidate": "22.05.8-4+deb12u3"}
+    hosts = {name: host(name, f"10.0.0.{number}", **old) for number, name in enumerate(("ctl", "n1", "n2"), 1)}
+    (problem,) = plan({"containers": True}, **hosts).problems
+    assert (problem.code, problem.evidence) == ("no_containers", "n1, n2")
+    assert not plan({"containers": False}, **hosts).problems

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Jobs and the GPUs that are free, from the document of a site's state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import MESOS, SLURM
+from gpuops.status.document import FATAL, NODES, UNKNOWN, UNREACHABLE
+from gpuops.status.document import MESOS as MESOS_GROUP
+from gpuops.status.document import SLURM as SLURM_GROUP
+
+SCHEMA = Path(__file__).with_name("jobs.schema.json")
+VERSION = 1
+# The groups of the inventory that it is about.
+GROUPS = (NODES, SLURM_GROUP, MESOS_GROUP)
+# With these words of Slurm a job only waits for its turn; with others it waits for something else, such as a limit.
+TURN = ("", "None", "Priority", "Resources", "ReqNodeNotAvail")
+JOB_KEYS = ("id", "name", "user", "partition", "account", "qos", "state", "cpus", "submitted", "started", "ends")
+WAITING_KEYS = ("id", "name", "user", "partition", "account", "qos", "cpus", "gpus", "submitted", "reason", "waits_for")
+
+Row = Mapping[str, Any]
+
+
+def document(site: Row, user: str = "") -> dict[str, Any]:
+    """The jobs by their schema.
+
+    :param site: the document of `gpuops status`.
+    :param user: only jobs of this user are listed. Places and GPUs count those of all.
+    """
+    slurm, mesos = site["slurm"], site["mesos"]
+    running = (_slurm_jobs(site) if slurm else []) + (_mesos_tasks(site) if mesos else [])
+    waiting = _waiting(slurm["jobs"]) if slurm else []
+    return {
+        "version": VERSION,
+        "time": site["time"],
+        "user": user or None,
+        "schedulers": [
+            {"name": name, "state": part["state"], "problem": part["problem"]}
+            for name, part in ((SLURM, slurm), (MESOS, mesos))
+            if part
+        ],
+        "running": [job for job in running if user in ("", job["user"])],
+        "running_total": len(running),
+        "waiting": [job for job in waiting if user in ("", job["user"])],
+        "waiting_total": slurm["waiting_total"] if slurm else 0,
+        "held": slurm["held"] if slurm else [],
+        "gpus": _gpus(site),
+    }
+
+
+def is_seen(jobs: Row) -> bool:
+    """Whether every scheduler of the site has answered."""
+    return all(row["state"] not in (UNREACHABLE, UNKNOWN) for row in jobs["schedulers"])
+
+
+def _slurm_jobs(site: Row) -> list[dict[str, Any]]:
+    """Jobs with resources, those first that are to end first."""
+    leases: dict[str, list[Row]] = {}
+    for lease in site["leases"]:
+        if lease["scheduler"] == SLURM:
+            leases.setdefault(lease["job"], []).append(lease)
+    found = [
+        {
+            "scheduler": SLURM,
+            **{key: job[key] for key in JOB_KEYS},
+            "hosts": job["hosts"],
+            "gpus": [_placed(lease, site["nodes"]) for lease in leases.get(job["id"], [])],
+            "gpus_total": job["gpus"],
+            "processes": _processes(leases.get(job["id"], [])),
+        }
+        for job in site["slurm"]["jobs"]
+        if not job["waits"]
+    ]
+    return sorted(found, key=lambda job: (job["ends"] is None, job["ends"] or 0.0))
+
+
+def _mesos_tasks(site: Row) -> list[dict[str, Any]]:
+    """Tasks with GPUs. Of the others Mesos' own pages tell."""
+    nothing = dict.fromkeys((*JOB_KEYS, "cpus"))
+    return [
+        {
+            "scheduler": MESOS,
+            **nothing,
+            "id": lease["job"],
+            "name": lease["name"],
+            "hosts": [lease["host"]],
+            "gpus": [_placed(lease, site["nodes"])],
+            "gpus_total": len(lease["gpus"]),
+            "processes": lease["processes"],
+        }
+        for lease in site["leases"]
+        if lease["scheduler"] == MESOS
+    ]
+
+
+def _placed(lease: Row, nodes: Iterable[Row]) -> dict[str, Any]:
+    """A job's GPUs on a host, and those of them that are out of order."""
+    known = {gpu["uuid"]: gpu for node in nodes if node["name"] == lease["host"] for gpu in node["gpus"]}
+    bad = []
+    for gpu in lease["gpus"]:
+        row = known.get(gpu["uuid"])
+        if gpu["uuid"] and row and row["verdict"] == FATAL:
+            codes = [reason["code"] for reason in row["reasons"] if reason["verdict"] == FATAL]
+            bad.append({"index": row["index"], "code": codes[0] if codes else None})
+    return {"host": lease["host"], "gpus": lease["gpus"], "bad": bad}
+
+
+def _processes(leases: Iterable[Row]) -> int | None:
+    counts = [lease["processes"] for lease in leases]
+    known = [count for count in counts if count is not None]
+    return sum(known) if counts and len(known) == len(counts) else None
+
+
+def _waiting(jobs: Iterable[Row]) -> list[dict[str, Any]]:
+    """Jobs that wait, in the order of Slurm, with the place of those that only wait for their turn."""
+    places: Counter[str | None] = Counter()
+    found = []
+    for job in jobs:
+        if not job["waits"]:
+            continue
+        word = (job["reason"] or "").split(",")[0].split(" ")[0]
+        place = None
+        if word in TURN:
+            places[job["partition"]] += 1
+            place = places[job["partition"]]
+        found.append({"place": place, **{key: job[key] for key in WAITING_KEYS}})
+    return found
+
+
+# --- GPUs by model -------------------------------------------------------------------------------------------------
+
+
+def _gpus(site: Row) -> list[dict[str, Any]]:
+    """For each scheduler and model: how many GPUs it has, and how many of them are free."""
+    slurm, mesos = site["slurm"], site["mesos"]
+    found = []
+    if slurm:
+        rows = [
+            (row["name"], row["gpus"], row["gpus_used"], row["in_service"] and not row["drained"])
+            for row in slurm["nodes"]
+        ]
+        found += _by_model(SLURM, rows, site, slurm["held"])
+    if mesos:
+        agents = [
+            (row["host"], int(row["gpus"]), int(row["gpus_used"]), row["state"] == "active") for row in mesos["agents"]
+        ]
+        found += _by_model(MESOS, agents, site, [])
+    return found
+
+
+def _by_model(
+    scheduler: str, nodes: Iterable[tuple[str | None, int, int, bool]], site: Row, held: Iterable[Row]
+) -> list[dict[str, Any]]:
+    counts: dict[str | None, Counter[str]] = {}
+    for host, total, in_use, is_open in nodes:
+        of_host = [row for row in held if row["host"] == host]
+        models = {gpu["uuid"]: gpu["model"] for node in site["nodes"] if node["name"] == host for gpu in node["gpus"]}
+        kinds = set(models.values())
+        if len(kinds) > 1:
+            leased = Counter(
+                models.get(gpu["uuid"])
+                for lease in site["leases"]
+                if lease["scheduler"] == scheduler and lease["host"] == host
+                for gpu in lease["gpus"]
+            )
+            out = Counter(models.get(row["uuid"]) for row in of_host)
+            parts = [(kind, list(models.values()).count(kind), leased[kind], out[kind]) for kind in kinds]
+        else:
+            # Holders have their GPUs as jobs have theirs.
+            parts = [(next(iter(kinds), None), total, max(in_use - len(of_host), 0), len(of_host))]
+        for model, has, used, out_of_service in parts:
+            if not has:
+                continue
+            left = max(has - used - out_of_service, 0)
+            row = counts.setdefault(model, Counter())
+            row.update(total=has, used=used, held=out_of_service, free=left if is_open else 0)
+            row.update(closed=0 if is_open else left)
+            row["free_on_one_host"] = max(row["free_on_one_host"], left if is_open else 0)
+    keys = ("total", "free", "used", "held", "closed", "free_on_one_host")
+    return [
+        {"scheduler": scheduler, "model": model, **{key: row[key] for key in keys}}
+        for model, row in sorted(counts.items(), key=lambda item: (item[0] is None, item[0] or ""))
+    ]

@@ -1,0 +1,90 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The HealthCheckProgram of slurmd: a node with a bad GPU that nobody has fenced is drained.
+
+To fence a GPU is the reconciler's. Where none runs, the node is drained with a reason like the reconciler's, so that
+one that runs again takes the node over. Nothing is asked of the GPUs: the verdicts are those that the agent has
+published.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import gpus
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import HEALTH_CHECK_MARK, Slurm
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is fatal.
+
+    :ivar position: of the GPU, in the order of gres.conf; None for a fault of the whole host.
+    :ivar age_s: seconds for which it has been, since the boot at most.
+    """
+
+    text: str
+    position: int | None
+    age_s: float
+
+
+def _fault(name: str, part: Mapping[str, Any], position: int | None) -> Fault | None:
+    fatal = [row for row in part.get("reasons", ()) if row.get("verdict") == "fatal"]
+    evidence = [row.get("evidence") for row in fatal]
+    since = [agent_result.number(row.get("since")) for row in evidence if isinstance(row, dict)]
+    known = [at for at in since if at is not None]
+    if not known:
+        return None
+    codes = ", ".join(dict.fromkeys(one_line(row.get("code", ""), 60) for row in fatal[: gpus.REASONS_AT_MOST]))
+    return Fault(f"{name} ({codes})", position, min(time.time() - min(known), agent_result.uptime()))
+
+
+def faults(node: str, root: str = "/") -> list[Fault]:
+    """Those of a node and of its GPUs. Raises gpus.Unclear and agent_result.Unusable."""
+    minors = gpus.node_minors(node, root)
+    if not minors:
+        return []
+    result = agent_result.read(root)
+    found = [_fault(node, result["health"], None)]
+    for position, part in enumerate(gpus.parts(result, minors, root)):
+        name = one_line(part.get("uuid") or f"/dev/nvidia{minors[position]}", 60)
+        found.append(_fault(name, part, position))
+    return [fault for fault in found if fault is not None]
+
+
+def check(node: str, grace_s: float, slurm: Slurm, root: str = "/") -> dict[str, Any]:
+    """Drains the node where it has to be, and answers what is logged: nothing where nothing was done.
+
+    A node that is drained or down, or has a reason of somebody's, stays as it is. Raises CallFailed.
+
+    :param grace_s: seconds that a fault has to last.
+    """
+    try:
+        found = [fault for fault in faults(node, root) if fault.age_s > grace_s]
+    except (gpus.Unclear, agent_result.Unusable):
+        # Without verdicts nothing is known, which the agent's own service tells.
+        return {}
+    if not found:
+        return {}
+    row = slurm.nodes(node).get(node)
+    if row is None or row["drained"] or row["down"] or node in slurm.guards():
+        return {}
+    fenced: set[int] = set()
+    for one in slurm.holders():
+        if one.node == node:
+            # Those that wait for the job on a bad GPU get it before anybody else.
+            fenced.update(one.targets if one.position is None else [one.position])
+    still = [fault for fault in found if fault.position is None or fault.position not in fenced]
+    if not still:
+        return {}
+    texts = "; ".join(f"{fault.text} for {fault.age_s:.0f} s" for fault in still)
+    if row["reason"]:
+        return {"why": f"not drained, because it has a reason: {row['reason']}", "fatal": texts}
+    slurm.drain(node, f"{HEALTH_CHECK_MARK}fatal and not fenced: {texts}")
+    return {"drained": texts}

@@ -1,0 +1,190 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ready-made jobs of Slurm: a smoke job on every type of GPU, a notebook, and the points of a sweep."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.marathon_apps import QUERY
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.marathon_apps import VARIABLE, Draft, parameters_of
+
+Row = dict[str, Any]
+
+# The end of a document in the shell, which is no line of the query.
+END = "END-OF-QUERY"
+# What failed stands at the end of the output, of which a failure shows the last lines.
+QUERIED = """status=$?
+cat query.json
+test "$status" -eq 0 || { echo 'What failed:'; grep -E '"(call|name|text)": "' query.json; }
+exit "$status"
+"""
+SWEEP_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", re.ASCII)
+LABEL_AT_MOST = 60
+# What is a whole number, whatever a command line made of it.
+NUMBERS = ("gpus", "cpus", "mem", "minutes", "parallel", "timeout")
+# What a job does not have of its own.
+DEFAULTS = {"gpu_type": "", "tasks": [], "parallel": 0, "again": False}
+
+# The socket is in the user's directory, which only the user opens: what listens on a port of the host is open to
+# everybody there.
+NOTEBOOK = """umask 077
+export NOTEBOOK_SOCKET="$PWD/notebook.sock"
+rm -f "$NOTEBOOK_SOCKET"
+cd "$HOME" || exit 1
+"""
+
+
+def desired(params: Mapping[str, Any], _facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The jobs of one kind as arguments of the module slurm_job, as the part ``jobs``.
+
+    :param params: beside the variables ``kind`` (smoke, notebook or sweep) and ``nodes``, those of the cluster.
+    :param peers: ``host``.
+    """
+    prefix = f"{params['kind']}_"
+    own = {name.removeprefix(prefix): value for name, value in params.items() if name.startswith(prefix)}
+    own.update({name: int(own[name]) for name in NUMBERS if name in own})
+    draft = Draft({"host": peers["host"], **own}, params["kind"], "slurm_apps")
+    user = str(params["user"])
+    if not submission.ACCOUNT.fullmatch(user):
+        draft.refuse(f"slurm_apps_user is {user!r}", "give the account whose jobs they are")
+    directory = str(params["directory"]) or "~/gpuops-jobs"
+    if not submission.DIRECTORY.fullmatch(directory.replace("~/", "/", 1)) and not draft.problems:
+        draft.refuse(f"slurm_apps_directory is {directory!r}", "give a path of letters, digits and . _ + @ = -")
+    draft.limits()
+    common = {
+        **{key: own[key] for key in ("gpus", "cpus", "minutes")},
+        "memory_mib": own["mem"],
+        **DEFAULTS,
+    }
+    made = KINDS[params["kind"]](draft, params) if not draft.problems else []
+    jobs = [{**common, "directory": f"{directory}/{job['name']}", **job} for job in made]
+    return Plan(problems=tuple(draft.problems), parts={"jobs": [] if draft.problems else jobs})
+
+
+def types(nodes: list[Mapping[str, Any]]) -> dict[str, int]:
+    """Type of GPU -> the most that a node has of it. GPUs without a type have the empty one."""
+    found: dict[str, int] = {}
+    for node in nodes:
+        for one in slurm_state.gpus(str(node.get("gres") or "")):
+            words = one.split("(")[0].split(":")
+            kind = words[1] if len(words) > 1 and not words[1].isdigit() else ""
+            found[kind] = max(found.get(kind, 0), slurm_state.count(one))
+    return found
+
+
+def fits(draft: Draft, kind: str, nodes: list[Mapping[str, Any]]) -> None:
+    """Refuses what no node could ever give."""
+    known = types(nodes)
+    if not draft.params["gpus"]:
+        return
+    if kind and kind not in known:
+        names = ", ".join(sorted(filter(None, known))) or "none"
+        draft.refuse(f"no node has GPUs of the type {kind!r}", f"choose among {names}")
+        return
+    most = known[kind] if kind else max(known.values(), default=0)
+    if draft.params["gpus"] > most:
+        of_type = f" of the type {kind}" if kind else ""
+        draft.refuse(
+            f"{draft.name('gpus')} is {draft.params['gpus']}, and no node has more than {most} GPUs{of_type}",
+            "ask for less",
+        )
+
+
+def smoke(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
+    """One job for each type: it queries its GPUs, and its exit status is that of the query."""
+    if draft.params["gpus"] < 1:
+        draft.refuse(f"{draft.name('gpus')} is {draft.params['gpus']}", "give at least 1")
+    kinds = [str(kind) for kind in draft.params["types"]] or sorted(types(params["nodes"]))
+    if not kinds:
+        draft.refuse("no node has GPUs", "see `sinfo -o '%N %G'`, and what playbooks/slurm.yml says of the hosts")
+    for kind in kinds:
+        fits(draft, kind, params["nodes"])
+    devices = ",".join(map(str, range(draft.params["gpus"])))
+    query = QUERY.read_text(encoding="utf-8").rstrip("\n")
+    command = f"python3 -I - --copy-mib 16 --devices {devices} >query.json <<'{END}'\n{query}\n{END}\n{QUERIED}"
+    return [
+        {
+            "name": f"smoke-{kind.lower()}" if kind else "smoke",
+            "command": command,
+            "gpu_type": kind,
+            "again": True,
+            "wait": "ended",
+            "timeout": int(params["timeout"]),
+        }
+        for kind in kinds
+    ]
+
+
+def notebook(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
+    """A job that serves a notebook until its time is over."""
+    program = str(draft.params["program"]).strip()
+    if not program:
+        draft.refuse(f"{draft.name('program')} is empty", "give the command that serves the notebook")
+    if params["user"] == "root":
+        draft.refuse("slurm_apps_user is 'root'", "give the account of a person")
+    fits(draft, draft.params["type"], params["nodes"])
+    return [
+        {
+            "name": "notebook",
+            "command": f"{NOTEBOOK}{program}\n",
+            "gpu_type": draft.params["type"],
+            # One that has ended is begun anew.
+            "again": True,
+            "wait": "started",
+            "timeout": int(params["timeout"]),
+        }
+    ]
+
+
+def sweep(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
+    """An array with a task for each point of the grid."""
+    given = draft.params
+    draft.must("name", SWEEP_NAME, "lowercase letters, digits and -")
+    if not str(given["command"]).strip():
+        draft.refuse(f"{draft.name('command')} is empty", "give what is run for each point")
+    parameters = parameters_of(draft)
+    for name, value in given["env"].items():
+        if not VARIABLE.fullmatch(str(name)) or name in parameters or not isinstance(value, str):
+            draft.refuse(f"{draft.name('env')} has {name!r}", "name a variable that is no parameter, and quote text")
+    fits(draft, given["type"], params["nodes"])
+    if draft.problems:
+        return []
+    points = [dict(zip(parameters, row, strict=True)) for row in itertools.product(*parameters.values())]
+    if len(points) > submission.TASKS_AT_MOST:
+        draft.refuse(
+            f"{draft.name('parameters')} has {len(points)} combinations",
+            f"divide it into sweeps of {submission.TASKS_AT_MOST} at most",
+        )
+    return [
+        {
+            "name": f"sweep-{given['name']}",
+            "command": given["command"],
+            "gpu_type": given["type"],
+            "parallel": given["parallel"],
+            "tasks": [{"name": label(point), "environment": {**given["env"], **point}} for point in points],
+            "wait": "ended",
+            "timeout": given["timeout"],
+        }
+    ]
+
+
+def label(point: Mapping[str, str]) -> str:
+    """The name of a point and of its directory, such as BATCH=32,LR=0.1."""
+    told = ",".join(f"{name}={value}" for name, value in sorted(point.items()))
+    plain = re.sub(r"[^A-Za-z0-9._=,-]", "_", told)[:LABEL_AT_MOST].lstrip("_")
+    if plain == told:
+        return told
+    return f"{plain}-{sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:8]}"
+
+
+KINDS = {"smoke": smoke, "notebook": notebook, "sweep": sweep}

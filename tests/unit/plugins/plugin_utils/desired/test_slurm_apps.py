@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plans of ready-made jobs of Slurm, as the role's variables give them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
+from ansible_collections.baremetal.gpu.plugins.module_utils.verify import cuda_driver
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.slurm_apps import desired, label
+from tests.unit.project.tree import ROOT
+
+NODES = [{"gres": "gpu:a100:8"}, {"gres": "gpu:a100:4(S:0-1),gpu:t4:2"}, {"gres": ""}]
+SWEEP = {"sweep_name": "rates", "sweep_command": "true", "sweep_parameters": {"LR": [0.1, 0.01], "BATCH": [32]}}
+
+
+def plan(kind: str, nodes: list[dict[str, str]] | None = None, **changes: Any) -> dict[str, Any]:
+    defaults = yaml.safe_load((ROOT / "roles/slurm_apps/defaults/main.yml").read_text())
+    params = {name.removeprefix("slurm_apps_"): value for name, value in defaults.items()}
+    given = {**params, "user": "alice", "kind": kind, "nodes": NODES if nodes is None else nodes, **changes}
+    return desired(given, {}, {"host": "login1"}).as_dict()
+
+
+def jobs(kind: str, **changes: Any) -> list[dict[str, Any]]:
+    told = plan(kind, **changes)
+    assert told["problems"] == []
+    return list(told["jobs"])
+
+
+def test_the_role_gives_the_plan_all_of_its_variables() -> None:
+    told = yaml.safe_load((ROOT / "roles/slurm_apps/vars/main.yml").read_text())["__slurm_apps_names"]
+    defaults = yaml.safe_load((ROOT / "roles/slurm_apps/defaults/main.yml").read_text())
+    assert {f"slurm_apps_{name}" for name in told} == set(defaults)
+
+
+def test_one_smoke_job_for_each_type_brings_the_query_along() -> None:
+    found = jobs("smoke", smoke_gpus="2")
+    assert [(job["name"], job["gpu_type"], job["gpus"]) for job in found] == [
+        ("smoke-a100", "a100", 2),
+        ("smoke-t4", "t4", 2),
+    ]
+    with open(cuda_driver.__file__, encoding="utf-8") as file:
+        assert file.read() in found[0]["command"]
+    assert "--devices 0,1 >query.json <<" in found[0]["command"]
+    assert found[0]["directory"] == "~/gpuops-jobs/smoke-a100"
+
+
+def test_gpus_without_a_type_have_one_smoke_job() -> None:
+    assert [(job["name"], job["gpu_type"]) for job in jobs("smoke", nodes=[{"gres": "gpu:4"}])] == [("smoke", "")]
+
+
+def test_a_sweep_is_an_array_with_a_task_for_each_point() -> None:
+    (job,) = jobs("sweep", **SWEEP, sweep_env={"SEED": "7"}, sweep_parallel=1)
+    assert job["tasks"] == [
+        {"name": "BATCH=32,LR=0.1", "environment": {"SEED": "7", "LR": "0.1", "BATCH": "32"}},
+        {"name": "BATCH=32,LR=0.01", "environment": {"SEED": "7", "LR": "0.01", "BATCH": "32"}},
+    ]
+    assert (job["name"], job["parallel"], job["memory_mib"]) == ("sweep-rates", 1, 4096)
+
+
+def test_points_have_names_of_their_own_that_a_directory_may_have() -> None:
+    values = ["a/b", "a_b", "a b", "x" * 200, "../..", "$(id)"]
+    names = [label({"P": value}) for value in values]
+    assert len(set(names)) == len(values)
+    assert all(submission.TASK.fullmatch(name) for name in names)
+    assert names[1] == "P=a_b"
+
+
+def test_a_notebook_has_a_socket_and_ends_with_its_job() -> None:
+    (job,) = jobs("notebook")
+    assert "umask 077" in job["command"]
+    assert '--ServerApp.sock="$NOTEBOOK_SOCKET"' in job["command"]
+    assert (job["wait"], job["minutes"]) == ("started", 480)
+
+
+@pytest.mark.parametrize("kind", ["smoke", "sweep", "notebook"])
+def test_every_job_is_one_that_the_module_takes(kind: str) -> None:
+    for job in jobs(kind, **SWEEP):
+        wanted = submission.Wanted(
+            user="root", **{key: job[key] for key in ("name", "command", "directory", "gpus", "cpus", "minutes")}
+        )
+        assert submission.problems(submission.with_tasks(submission.at_home(wanted), job["tasks"])) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "cause"),
+    [
+        ("smoke", {"user": ""}, "slurm_apps_user is ''"),
+        ("smoke", {"directory": "jobs"}, "slurm_apps_directory is 'jobs'"),
+        ("smoke", {"nodes": []}, "no node has GPUs"),
+        ("smoke", {"smoke_types": ["h100"]}, "no node has GPUs of the type 'h100'"),
+        ("smoke", {"smoke_types": ["t4"], "smoke_gpus": 3}, "smoke_gpus is 3, and no node has more than 2 GPUs"),
+        ("smoke", {"smoke_mem": 1}, "slurm_apps_smoke_mem is 1"),
+        ("notebook", {"user": "root"}, "slurm_apps_user is 'root'"),
+        ("notebook", {"notebook_program": " "}, "slurm_apps_notebook_program is empty"),
+        ("sweep", {**SWEEP, "sweep_name": "A"}, "slurm_apps_sweep_name is 'A'"),
+        ("sweep", {**SWEEP, "sweep_command": ""}, "slurm_apps_sweep_command is empty"),
+        ("sweep", {**SWEEP, "sweep_parameters": {}}, "slurm_apps_sweep_parameters is empty"),
+        ("sweep", {**SWEEP, "sweep_env": {"LR": "1"}}, "slurm_apps_sweep_env has 'LR'"),
+        ("sweep", {**SWEEP, "sweep_parameters": {"N": list(range(1001))}}, "has 1001 combinations"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(kind: str, changes: dict[str, Any], cause: str) -> None:
+    told = plan(kind, **changes)
+    assert told["jobs"] == []
+    assert any(cause in row["cause"] for row in told["problems"])
+    assert all(row["subject"] == "login1" and row["remedy"] for row in told["problems"])
