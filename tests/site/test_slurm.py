@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, services, ssh, until
+from tests.site.plays import INVENTORY, ROOT, Play, lab, run_and_cut, run_playbook, services, ssh, until
 
 pytestmark = pytest.mark.lab
 
@@ -69,6 +69,13 @@ class Cluster:
             extra_vars=self._variables,
             options=f"{self._options} {options}",
         )
+
+    def run_and_cut(self, task: int, seconds: float) -> str | None:
+        """Cut a run `seconds` after its `task`-th task began: its name; None if the run ended before."""
+        variables = self.inventory.parent / "variables.json"
+        variables.write_text(json.dumps(self._variables))
+        words = [*self._options.split(), "-l", ",".join(self.machines), "-e", f"@{variables}"]
+        return run_and_cut([*words, ROOT / "playbooks" / "slurm.yml"], task, seconds)
 
     def rotate_key(self, limit: str = "") -> Play:
         return run_playbook(

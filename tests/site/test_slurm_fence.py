@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ class Site:
         groups |= {name: {"hosts": {CONTROLLER: {}}} for name in HEADS}
         (base / "site.yml").write_text(json.dumps(groups))
         self._options = f"-i {INVENTORY} -i {base / 'site.yml'} --tags driver,agent,scheduler,slurm"
-        self._variables = {
+        self._variables: dict[str, Any] = {
             "slurm_common_secrets_path": secrets_path(base, NODE),
             "gpu_reconciler_secrets_path": str(base / ".secrets" / "reconciler.json"),
             # On machines that were kept, the nodes of an earlier run are somebody else's.
@@ -46,7 +47,9 @@ class Site:
         for machine in self._machines:
             ssh(machine, "sudo rm -f /etc/baremetal-gpu/agent-zookeeper.json /etc/baremetal-gpu/reconciler-*.json")
 
-    def converge(self) -> Play:
+    def converge(self, policy: Mapping[str, object] | None = None) -> Play:
+        """Run site.yml; settings of a policy hold from then on."""
+        self._variables["gpu_reconciler_policy"].update(policy or {})
         play = run_playbook(
             "site.yml", limit=",".join(self._machines), extra_vars=self._variables, options=self._options
         )

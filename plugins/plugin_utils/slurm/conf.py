@@ -124,8 +124,9 @@ def settings(
         # have a GPU that became free this moment and that an operator's job waits for.
         "SchedulerParameters": "defer",
         "PriorityType": "priority/multifactor",
-        # A node that was silent comes back by itself; one that was set down by somebody does not.
-        "ReturnToService": "1",
+        # A node comes back by itself after silence and after a boot that nobody asked for, such as a loss of power. One
+        # that somebody drained does not.
+        "ReturnToService": "2",
         "MpiDefault": "none",
         "GresTypes": "gpu",
         "AccountingStorageTRES": "gres/gpu",
