@@ -117,9 +117,9 @@ waiting_total:
   type: int
 problems:
   description:
-    - Why nodes take no jobs, why partitions are closed, why jobs do not start by themselves, and which of two
-      controllers does not answer. Each has C(code),
-      C(subject), C(cause), C(evidence) and C(remedy). The subject of a node is its name.
+    - Why nodes take no jobs, why partitions are closed, why jobs do not start by themselves, which of two controllers
+      does not answer, and whether the state directory of slurmctld is full. Each has C(code), C(subject), C(cause),
+      C(evidence) and C(remedy). The subject of a node is its name.
   returned: always
   type: list
   elements: dict
@@ -129,7 +129,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, failure
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, diagnosis
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, diagnosis, state_directory
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
 
 
@@ -141,10 +141,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
+    about = module.params["problems_of"]
+    here = [] if about else state_directory.problems()
     try:
-        found = cluster.read(Slurm(run, float(module.params["timeout"])), module.params["problems_of"])
+        found = cluster.read(Slurm(run, float(module.params["timeout"])), about)
     except CallFailed as why:
-        module.fail_json(**failure("Slurm", [diagnosis.no_answer(why.problem.cause)]))
+        module.fail_json(**failure("Slurm", [diagnosis.no_answer(why.problem.cause), *here]))
+    found["problems"] = [*(problem.as_dict() for problem in here), *found["problems"]]
     module.exit_json(changed=False, **found)
 
 

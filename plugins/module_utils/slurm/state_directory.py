@@ -11,6 +11,7 @@ import re
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import child
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.paths import below
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Call, ask
@@ -20,6 +21,8 @@ SLURM_CONF = "etc/slurm/slurm.conf"
 DEADLINE_S = 30.0
 # Of a primary controller that has a backup. A backup does not answer before there is one.
 HEARTBEAT = "heartbeat"
+# slurmctld writes each file anew beside the old one. Even a cluster with few jobs has some MiB of them.
+FREE_AT_LEAST = 64 << 20
 # What slurmctld writes at every save.
 STATE_FILES = ("job_state", "node_state", "part_state", "resv_state")
 
@@ -83,6 +86,42 @@ def _read(directory: str, root: str) -> dict[str, Any]:
         "nearest": nearest,
         "heartbeat": os.path.exists(below(root, os.path.join(directory, HEARTBEAT))),
         **_saved(directory, root),
+    }
+
+
+def problems(root: str = "/", deadline_s: float = DEADLINE_S) -> list[Problem]:
+    """Whether the file system of the present state directory is full; nothing on a host without one."""
+    named = re.findall(r"^StateSaveLocation=(\S+)", read_text(below(root, SLURM_CONF)), re.MULTILINE)
+    if not named:
+        return []
+    try:
+        room = child.answer(lambda: _room(below(root, named[-1])), deadline_s)
+    except child.Failed:
+        # A login has slurm.conf, and no state.
+        return []
+    bytes_free, inodes_free, inodes = (int(room[key]) for key in ("bytes_free", "inodes_free", "inodes"))
+    # Some file systems do not count inodes.
+    if bytes_free >= FREE_AT_LEAST and (inodes_free or not inodes):
+        return []
+    free = f"{bytes_free >> 20} MiB and {inodes_free} inodes are free"
+    return [
+        Problem(
+            "state_directory_full",
+            named[-1],
+            f"the file system of slurmctld's state directory {named[-1]} is full ({free}), so slurmctld refuses new "
+            "jobs and forgets at its next start what it could not save",
+            free,
+            f"free some space there, see 'df {named[-1]}'; jobs go on meanwhile",
+        )
+    ]
+
+
+def _room(path: str) -> dict[str, int]:
+    found = os.statvfs(path)
+    return {
+        "bytes_free": found.f_bavail * found.f_frsize,
+        "inodes_free": found.f_favail,
+        "inodes": found.f_files,
     }
 
 

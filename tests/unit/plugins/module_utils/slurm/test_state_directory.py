@@ -111,3 +111,35 @@ def test_a_file_system_that_does_not_answer_is_an_error(host: Host, monkeypatch:
 
     monkeypatch.setattr(state_directory, "_read", hang)
     assert host.look()["error"]
+
+
+def statvfs(free_mib: int, inodes: int = 1000, known: int = 2000) -> os.statvfs_result:
+    return os.statvfs_result((4096, 4096, 1 << 20, 0, free_mib << 8, known, 0, inodes, 0, 255))
+
+
+@pytest.mark.parametrize(
+    ("there", "count"),
+    [
+        (statvfs(64), 0),
+        (statvfs(63), 1),
+        (statvfs(4096, inodes=0), 1),
+        # btrfs counts none.
+        (statvfs(4096, inodes=0, known=0), 0),
+    ],
+)
+def test_a_full_state_directory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: os.statvfs_result, count: int
+) -> None:
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    (tmp_path / "etc/slurm/slurm.conf").write_text("ClusterName=slurm\nStateSaveLocation=/shared/state\n")
+    monkeypatch.setattr(os, "statvfs", lambda _path: there)
+    found = state_directory.problems(str(tmp_path))
+    assert [problem.code for problem in found] == ["state_directory_full"] * count
+    assert all("/shared/state" in problem.cause for problem in found)
+
+
+def test_a_host_without_state_has_no_full_directory(tmp_path: Path) -> None:
+    assert state_directory.problems(str(tmp_path)) == []
+    (tmp_path / "etc/slurm").mkdir(parents=True)
+    (tmp_path / "etc/slurm/slurm.conf").write_text("StateSaveLocation=/shared/state\n")
+    assert state_directory.problems(str(tmp_path)) == []
