@@ -38,13 +38,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import fleet as reconcile_fleet
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import KINDS
 
 # A journal has 20 entries with their evidence.
 BYTES_AT_MOST = 1 << 20
 
 
-SLURM_KINDS = ("guard", "hold", "cancel", "unguard", "drain_node", "resume")
-_kind = one_of("deactivate", "drain", "reactivate", "order", "withdraw", "settle", "close", *SLURM_KINDS)
+_kind = one_of(*KINDS)
 _seconds = number(0)
 gpu_text = text(NAME_OF_GPU, 100, "a GPU")
 

@@ -17,6 +17,12 @@ GPU_FENCES = ("hold", "drain")
 # What becomes of the job of Slurm that has a fatal GPU.
 FATAL_JOBS = ("leave", "signal", "requeue")
 REPAIRS = ("reset_gpu", "reboot")
+# The kinds of steps: on Mesos, on Slurm, and on both.
+KINDS = (
+    *("deactivate", "drain", "reactivate", "order", "withdraw", "settle"),
+    *("guard", "hold", "cancel", "unguard", "signal", "requeue", "drain_node", "resume"),
+    "close",
+)
 # Kinds of steps after which a node takes no job, or none for a GPU: of Mesos, and of Slurm.
 FENCES = ("deactivate", "guard", "drain_node")
 
@@ -101,8 +107,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do: `kind` is deactivate, drain, reactivate, order, withdraw, settle or close on Mesos, and guard,
-    hold, cancel, unguard, drain_node, resume or close on Slurm."""
+    """One thing to do: `kind` is one of KINDS."""
 
     kind: str
     why: str
@@ -116,6 +121,11 @@ class Step:
     unregistered: bool = False
     # Of a step on Slurm: jobs, positions of GPUs and how many holders.
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # What a later reconciler reads again it takes for damaged where it does not know the kind.
+        if self.kind not in KINDS:
+            raise ValueError(f"no kind of step: {self.kind}")
 
     def told(self) -> dict[str, Any]:
         """As the journal and the log have it."""

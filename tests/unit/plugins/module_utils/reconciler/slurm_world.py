@@ -8,12 +8,14 @@ Like slurmctld with `SchedulerParameters=defer`, it starts jobs in one pass, tho
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import memory as reconcile_memory
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import rows
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Node, Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm_backend import SlurmBackend
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import SIGNALLED, Holder, Job
@@ -37,6 +39,12 @@ class Queued:
     note: str = ""
 
 
+def kept(memory: dict[str, Any]) -> dict[str, Any]:
+    """A memory as the next reconciler reads it."""
+    found: dict[str, Any] = rows.node(NODE, json.dumps({"memory": memory, "last": []}).encode())["memory"]
+    return found
+
+
 @dataclass
 class SlurmWorld:
     """One node with `gpus` GPUs and `cores` cores; `cut` is after how many calls the next one is cut, if any."""
@@ -44,7 +52,7 @@ class SlurmWorld:
     gpus: int = 4
     cores: int = 8
     policy: Policy = field(default_factory=lambda: Policy(mode="act"))
-    now: float = 1_000_000.0
+    now: float = 1_800_000_000.0
 
     def __post_init__(self) -> None:
         self.uuids = [f"GPU-{number}" for number in range(self.gpus)]
@@ -262,13 +270,13 @@ class SlurmWorld:
         decision = self.backend.decide(self.memory, node, self.policy, held, self.now)
         if decision.step is None:
             return f"({decision.why})"
-        self.memory = reconcile_memory.begin(self.memory, decision.step, self.now)
+        self.memory = kept(reconcile_memory.begin(self.memory, decision.step, self.now))
         error = None
         try:
             self.backend.perform(NODE, decision.step)
         except CallFailed as why:
             error = str(why)
-        self.memory = reconcile_memory.end(self.memory, error, self.now)
+        self.memory = kept(reconcile_memory.end(self.memory, error, self.now))
         return decision.step.kind
 
     def turn(self, steps: int = 6) -> list[str]:
