@@ -32,7 +32,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     found = Site(tmp_path_factory.mktemp("faults"), nodes=NODES, policy={"breaker_share": 1.0})
     found.converge()
     yield found
-    lab("down", *(word for node in MORE for word in ("--machine", node)))
+    if not os.environ.get("GPUOPS_KEEP_LAB"):
+        lab("down", *(word for node in MORE for word in ("--machine", node)))
 
 
 def test_no_job_is_lost_and_none_gets_a_fenced_gpu(site: Site) -> None:
