@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of docs/metrics.md from the metrics that the agent publishes.
+"""Write the tables of docs/metrics.md from the metrics that the agent and the exporter of Slurm publish.
 
 .venv/bin/python tools/metric_tables.py [--check]
 
@@ -15,14 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm, publish
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition import Metrics
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import metrics as slurm_metrics
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 OWN = "| metric | type | labels | |"
+SLURM = "| metric of Slurm | type | labels | |"
 DCGM = "| before 4.9 | unit | since 4.9 | unit | type | |"
 
 
-def own_rows() -> Iterator[str]:
-    for name, (kind, labels, text) in publish.METRICS.items():
+def rows(metrics: Metrics) -> Iterator[str]:
+    for name, (kind, labels, text) in metrics.items():
         yield f"| `{name}` | {kind} | {', '.join(f'`{label}`' for label in labels)} | {text.removesuffix('.')} |"
 
 
@@ -34,7 +37,7 @@ def dcgm_rows() -> Iterator[str]:
         yield f"| {' | '.join(cells)} | {field.kind} | {dcgm.HELP[field.reading]} |"
 
 
-TABLES = {OWN: own_rows, DCGM: dcgm_rows}
+TABLES = {OWN: lambda: rows(publish.METRICS), SLURM: lambda: rows(slurm_metrics.METRICS), DCGM: dcgm_rows}
 
 
 def rewritten(page: str) -> str:

@@ -22,15 +22,15 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as 
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts_schema, pci
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import exposition as host_exposition
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition import Sample
 
 SIZE_AT_MOST = 16 << 20
 VERDICTS = {"ok": 0, "degraded": 1, "fatal": 2, "unknown": 3}
 NVLINK_ERRORS = {"crc_errors": "crc", "replay_errors": "replay", "recovery_errors": "recovery"}
 
 GPU = ("uuid", "gpu")
-# name -> (type, labels, help). Names and units are as Prometheus' conventions want them: base units; counters end in
-# _total.
 METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "gpu_info": (
         "gauge",
@@ -81,25 +81,10 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "gpu_probe_hung": ("gauge", (), "Processes that hang in a call to the driver."),
 }
 
-Sample = tuple[str, dict[str, Any], float]
-
-
-def _escaped(value: Any) -> str:
-    return str(value).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
-
 
 def exposition(samples: Iterable[Sample]) -> str:
-    """The text format of Prometheus, grouped by metric as it wants it."""
-    by_name: dict[str, list[str]] = {}
-    for name, labels, value in samples:
-        inner = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items() if text is not None)
-        number = int(value) if float(value).is_integer() else value
-        by_name.setdefault(name, []).append(f"{name}{{{inner}}} {number}\n" if inner else f"{name} {number}\n")
-    return "".join(
-        f"# HELP {name} {text}\n# TYPE {name} {kind}\n{''.join(by_name[name])}"
-        for name, (kind, _labels, text) in {**METRICS, **dcgm.METRICS}.items()
-        if name in by_name
-    )
+    """The text of samples of the agent's."""
+    return host_exposition.exposition(samples, {**METRICS, **dcgm.METRICS})
 
 
 def _device_samples(device: dict[str, Any]) -> Iterator[Sample]:

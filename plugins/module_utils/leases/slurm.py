@@ -9,10 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import SLURM, Lease, Uuids
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster
 
 
 def leases(jobs: Iterable[Mapping[str, Any]], uuids: Uuids) -> list[Lease]:
-    """A lease for each host on which a job has GPUs. Holders keep GPUs out of service, so nobody has those."""
+    """A lease for each host on which a job has GPUs."""
     return [
         Lease(
             SLURM,
@@ -24,10 +25,7 @@ def leases(jobs: Iterable[Mapping[str, Any]], uuids: Uuids) -> list[Lease]:
             job["started"],
             job["ends"],
         )
-        for job in jobs
-        if not job["waits"] and not job["holder"]
-        for node in job["nodes"]
-        if node["minors"]
+        for job, node in cluster.holdings(jobs)
     ]
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import diagnosis
@@ -52,14 +52,41 @@ def job_row(job: QueuedJob, listed: Mapping[str, Sequence[int]]) -> dict[str, An
     }
 
 
+def holdings(jobs: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Each job of a document with each of its nodes where it has GPUs. Those of holders nobody has."""
+    for job in jobs:
+        if not job["waits"] and not job["holder"]:
+            for node in job["nodes"]:
+                if node["minors"]:
+                    yield job, node
+
+
+def count(slurm: Slurm) -> dict[str, Any]:
+    """The document of `read` for who looks every few seconds. Raises CallFailed.
+
+    Jobs that wait are not read, however many they are: `waiting` has their number by partition and reason.
+    """
+    nodes, jobs, listed = slurm.nodes(), slurm.jobs(), slurm.minors()
+    return {
+        "nodes": [nodes[name] for name in sorted(nodes)],
+        "partitions": users_partitions(slurm),
+        "jobs": [job_row(one, listed) for one in jobs],
+        "waiting": slurm.count_waiting(),
+    }
+
+
+def users_partitions(slurm: Slurm) -> list[dict[str, Any]]:
+    """The partitions without that of the holders, which is nobody's to submit to."""
+    return [row for name, row in slurm.partitions().items() if name != PARTITION]
+
+
 def read(slurm: Slurm, about: Collection[str] = ()) -> dict[str, Any]:
     """The document. Raises CallFailed.
 
     :param about: nodes; with some, only their problems are told.
     """
     nodes, jobs = slurm.nodes(), slurm.jobs()
-    # That of the holders is nobody's to submit to.
-    partitions = [row for name, row in slurm.partitions().items() if name != PARTITION]
+    partitions = users_partitions(slurm)
     waiting, total = slurm.waiting()
     theirs = [one for one in waiting if not is_holder(one)]
     listed = slurm.minors()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -208,6 +209,19 @@ class Slurm:
         argv = ["squeue", "--json", "--all", "--states=PENDING", f"--jobs={','.join(map(str, wanted))}"]
         found = {one.number: one for one in queue.jobs(self._jobs(argv, tolerated="Invalid job id"))}
         return [found[one] for one in wanted if one in found and found[one].waits], len(ids)
+
+    def count_waiting(self) -> Counter[tuple[str, str]]:
+        """How many jobs of users wait, by partition and by what squeue prints as the reason. Takes a line of each job.
+
+        A job that may start in one of several partitions counts in the first that it names.
+        """
+        told = self._call(["squeue", "--noheader", "--all", "--states=PENDING", "--format=%P|%u|%r"])
+        rows = (line.split("|") for line in told.splitlines())
+        return Counter(
+            (row[0].split(",")[0], row[2].strip())
+            for row in rows
+            if len(row) == 3 and (row[0], row[1]) != (PARTITION, USER)
+        )
 
     def _jobs(self, argv: Sequence[str], tolerated: str | None = None) -> list[dict[str, Any]]:
         told = self._call(argv, tolerated=tolerated)

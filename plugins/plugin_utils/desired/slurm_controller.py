@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, jwt, units
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, jwt, metrics, units
 
 DIRECTORY = "/etc/slurm"
 SLURMCTLD = "slurmctld.service"
@@ -21,13 +21,17 @@ FILES = ("slurm_conf", "gres_conf", "cgroup_conf", "topology_conf", "oci_conf")
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the controller.
 
-    :param params: ``jwt_key``, the key of tokens, with slurmrestd.
+    :param params: ``jwt_key``, the key of tokens, with slurmrestd; ``metrics_directory`` and ``metrics_interval``.
     :param peers: ``cluster``, the plan of slurm_common; ``nodes``, what slurmctld has now (see the module
         slurm_nodes_info); and ``has``, files that may be there: item, content in Base64.
     """
     cluster = peers["cluster"]
     key = str(params.get("jwt_key", ""))
-    problems = [*_gres_problems(cluster["gres"], peers["nodes"]), *(jwt.problems(key) if cluster["has_rest"] else ())]
+    problems = [
+        *_gres_problems(cluster["gres"], peers["nodes"]),
+        *(jwt.problems(key) if cluster["has_rest"] else ()),
+        *metrics.problems(params),
+    ]
     if problems:
         return Plan(problems=tuple(problems))
     keys = [jwt.key_file("slurmctld", key)] if cluster["has_rest"] else []
@@ -49,6 +53,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 *({"path": path, "state": "absent"} for path in _former(peers["has"], paths.values())),
                 *units.drop_in("slurm_controller", SLURMCTLD, _mounted(state["path"], state["mount"]) if state else ""),
                 *([_state_directory(state["path"])] if state else []),
+                *metrics.files(params),
             ],
             "units": [
                 {
@@ -56,7 +61,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     "enabled": True,
                     "state": "started",
                     "restart_on": [*paths.values(), *(one["path"] for one in keys), "slurmctld"],
-                }
+                },
+                metrics.unit(params),
             ],
         }
     )

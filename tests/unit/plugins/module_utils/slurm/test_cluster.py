@@ -1,10 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The state of a cluster, from answers of Slurm 24.11.5 that were captured on the lab. Of jobs only the fields that are
-read were kept."""
+"""The state of a cluster, from answers of Slurm that were captured."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,51 +11,11 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, queue
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
-
-JOBS = json.loads(Path(__file__).with_name("squeue_24.11.5.json").read_text())["jobs"]
-NODE = (
-    "NodeName=gpu1 Arch=x86_64 CoresPerSocket=2  CPUAlloc=1 CPUEfctv=2 CPUTot=2 CPULoad=9.36 AvailableFeatures=nvlink "
-    "ActiveFeatures=nvlink Gres=gpu:a100:2 GresDrain=N/A GresUsed=gpu:a100:1(IDX:0) NodeAddr=192.0.2.10 "
-    "NodeHostName=gpu1 Version=24.11.5 RealMemory=22057 AllocMem=50 FreeMem=11887 Sockets=1 Boards=1 State=MIXED "
-    "ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A Partitions=all  BootTime=2026-11-26T23:05:00 "
-    "CfgTRES=cpu=2,mem=22057M,billing=2,gres/gpu=2 AllocTRES=cpu=1,mem=50M,gres/gpu=1 CurrentWatts=0 AveWatts=0 "
-)
-INVALID = NODE.replace("State=MIXED", "State=IDLE+DRAIN+INVALID_REG").replace("gpu1", "gpu2") + (
-    " Reason=gres/gpu count reported lower than configured (1 < 2) [slurm@2026-11-27T18:43:02]"
-)
-PARTITIONS = (
-    "PartitionName=all AllowGroups=ALL Default=YES QoS=N/A DefaultTime=NONE Hidden=NO MaxNodes=UNLIMITED "
-    "MaxTime=1-00:00:00 MinNodes=0 Nodes=gpu1 State=UP TotalCPUs=2 TotalNodes=1\n"
-    "PartitionName=gpuops AllowGroups=slurm Default=NO Hidden=YES MaxTime=UNLIMITED Nodes=gpu1 State=UP TotalNodes=1\n"
-)
-
-
-class Answers:
-    """In the place of Slurm's commands."""
-
-    def __init__(self, jobs: list[dict[str, Any]]) -> None:
-        self.jobs, self.calls = jobs, []
-        self.ping = "Slurmctld(primary) at head1 is UP\n"
-
-    def __call__(self, argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
-        self.calls.append(argv)
-        waiting = [job for job in self.jobs if "PENDING" in job["job_state"]]
-        if "--states=PENDING" in argv:
-            if "--json" not in argv:
-                return 0, "".join(f"{job['job_id']}\n" for job in waiting), ""
-            ids = argv[-1].removeprefix("--jobs=").split(",")
-            return 0, json.dumps({"jobs": [job for job in waiting if str(job["job_id"]) in ids]}), ""
-        if argv[1] == "ping":
-            return 0, self.ping, ""
-        if "--json" in argv:
-            return 0, json.dumps({"jobs": [job for job in self.jobs if job not in waiting]}), ""
-        return 0, PARTITIONS if argv[-1] == "partition" else f"{NODE}\n{INVALID}\n", ""
+from tests.unit.plugins.slurm_answers import JOBS, Answers, gres_conf
 
 
 def read(tmp_path: Path, jobs: list[dict[str, Any]] = JOBS, **more: Any) -> dict[str, Any]:
-    conf = tmp_path / "gres.conf"
-    conf.write_text("".join(f"NodeName=gpu1 Name=gpu Type=a100 File=/dev/nvidia{minor}\n" for minor in (3, 1)))
-    return cluster.read(Slurm(Answers(jobs), gres_conf=str(conf)), **more)
+    return cluster.read(Slurm(Answers(jobs), gres_conf=gres_conf(tmp_path)), **more)
 
 
 def test_jobs_have_their_gpus_times_and_names(tmp_path: Path) -> None:

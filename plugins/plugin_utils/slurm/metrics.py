@@ -1,0 +1,82 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The part of the controller's plan that is the program which writes metrics (module_utils/slurm/exporter.py)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+
+ROLE = "slurm_controller"
+UNIT = "baremetal-gpu-slurm-metrics.service"
+UNIT_PATH = f"/etc/systemd/system/{UNIT}"
+PROGRAM = "/usr/libexec/baremetal-gpu/slurm-metrics"
+COMMAND = "/usr/local/bin/baremetal-gpu-slurm-metrics"
+INTERVAL_S = 15
+FILE = "baremetal_gpu_slurm.prom"
+ROOT_OWNS = {"owner": "root", "group": "root"}
+# What is a word in a unit file, without quotes.
+_DIRECTORY = re.compile(r"(?:/[A-Za-z0-9._-]+)+")
+
+
+def problems(params: Mapping[str, Any]) -> Iterator[Problem]:
+    """What of the variables is wrong: `metrics_directory`, empty for no metrics, and `metrics_interval` in seconds."""
+    directory, interval = str(params.get("metrics_directory", "")), params.get("metrics_interval", INTERVAL_S)
+    if directory and not _DIRECTORY.fullmatch(directory):
+        yield Problem(
+            "wrong_setting",
+            "slurm_controller_metrics_directory",
+            "it is no absolute path of letters, digits, dots, hyphens and underscores",
+            directory,
+            "give the directory of the textfile collector, such as /var/lib/prometheus/node-exporter",
+        )
+    if not 5 <= interval <= 3600:
+        yield Problem(
+            "wrong_setting",
+            "slurm_controller_metrics_interval",
+            "it is not from 5 to 3600 seconds",
+            str(interval),
+            "give seconds such as 15",
+        )
+
+
+def files(params: Mapping[str, Any]) -> list[Document]:
+    """The files of the program and of its service."""
+    directory = params.get("metrics_directory", "")
+    if not directory:
+        return [{"path": path, "state": "absent"} for path in (UNIT_PATH, COMMAND, PROGRAM)]
+    text = render(
+        ROLE,
+        f"{UNIT}.j2",
+        program=PROGRAM,
+        directory=directory,
+        textfile=f"{directory}/{FILE}",
+        interval=params.get("metrics_interval", INTERVAL_S),
+    )
+    return [
+        {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
+        # The directory is the exporter's, which may have made it its own.
+        {"path": directory, "state": "directory"},
+        {"path": PROGRAM, "content": bundle("slurm.exporter"), "mode": "0755", **ROOT_OWNS},
+        {"path": COMMAND, "state": "link", "src": PROGRAM},
+        {"path": UNIT_PATH, "content": text, "mode": "0644", **ROOT_OWNS},
+    ]
+
+
+def unit(params: Mapping[str, Any]) -> Document:
+    """The service."""
+    if not params.get("metrics_directory", ""):
+        return {"name": UNIT, "enabled": False, "state": "stopped"}
+    return {
+        "name": UNIT,
+        "enabled": True,
+        "state": "started",
+        "restart_on": [PROGRAM, UNIT_PATH],
+    }
