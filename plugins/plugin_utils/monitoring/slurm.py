@@ -1,0 +1,76 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules on Slurm. States are in Slurm's own words in lower case, with flags after a plus: `idle+drain`."""
+
+from __future__ import annotations
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert
+
+_DOWN = r"(down|error|unknown)([+].*)?|.*[+](not_responding|fail)([+].*)?"
+_DRAINED = r"(.*[+])?(drain|drained|draining)([+].*)?"
+_STATE = (
+    "{{ range query (printf `slurm_node_info{node=%q}` $labels.node) }}State {{ .Labels.state }}"
+    "{{ with .Labels.reason }}, reason {{ . }}{{ end }}. {{ end }}"
+)
+
+
+def _nodes(state: str) -> str:
+    by_node = f'max by (node) (slurm_node_info{{state=~"{state}"}}) == 1'
+    return f'label_replace({by_node}, "host", "$1", "node", "(.+)")'
+
+
+ALERTS = (
+    Alert(
+        "SlurmControllerDown",
+        'max(slurm_controller_up) == 0 or count(up{job="slurm"}) unless on () slurm_controller_up',
+        "page",
+        "No slurmctld answers, on no host. Jobs that run go on; none starts or ends properly.",
+        "slurm: no slurmctld answers",
+        "slurm_controller_up is 0 on all hosts, or has no series.",
+        "Start slurmctld on its host; its journal and `scontrol ping` say why it does not answer.",
+        "3m",
+    ),
+    Alert(
+        "SlurmDatabaseDown",
+        "max(slurm_database_up) == 0",
+        "ticket",
+        "slurmdbd does not answer. slurmctld keeps the records meanwhile, and loses them when its queue is full.",
+        "slurm: slurmdbd does not answer",
+        "slurm_database_up is {{ $value }}.",
+        "Start slurmdbd and MariaDB on their host; the journals say why they ended.",
+        "10m",
+    ),
+    Alert(
+        "SlurmExporterFailing",
+        "slurm_up == 0",
+        "ticket",
+        "The exporter answers, and cannot read Slurm: its metrics are missing.",
+        "{{ $labels.host }}: the exporter cannot read Slurm",
+        "slurm_up is {{ $value }}.",
+        "See the journal of the exporter on {{ $labels.host }}, and whether `sinfo` works there as its user.",
+        "10m",
+    ),
+    Alert(
+        "SlurmNodeDown",
+        _nodes(_DOWN),
+        "ticket",
+        "Slurm gives no job to a node because it is down or does not answer. A node that is powered down to save "
+        "energy does not count.",
+        "{{ $labels.node }}: down for Slurm",
+        _STATE,
+        "See slurmd's journal on {{ $labels.node }}; when it runs, `scontrol update nodename={{ $labels.node }} "
+        "state=resume`.",
+        "10m",
+    ),
+    Alert(
+        "SlurmNodeDrainedLong",
+        _nodes(_DRAINED),
+        "ticket",
+        "A node has been drained for more than a day: a repair that was forgotten, or a restore.",
+        "{{ $labels.node }}: drained for more than a day",
+        _STATE,
+        "Repair what the reason names, then run `gpuops restore {{ $labels.node }}`.",
+        "1d",
+    ),
+)
