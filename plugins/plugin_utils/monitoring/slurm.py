@@ -10,8 +10,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule impo
 _DOWN = r"(down|error|unknown)([+].*)?|.*[+](not_responding|fail)([+].*)?"
 _DRAINED = r"(.*[+])?(drain|drained|draining)([+].*)?"
 _STATE = (
-    "{{ range query (printf `slurm_node_info{node=%q}` $labels.node) }}State {{ .Labels.state }}"
-    "{{ with .Labels.reason }}, reason {{ . }}{{ end }}. {{ end }}"
+    "State {{ range $number, $_ := query (printf `slurm_node_info{node=%q}` $labels.node) }}{{ if $number }}; {{ end }}"
+    "{{ .Labels.state }}{{ with .Labels.reason }}, reason {{ . }}{{ end }}{{ end }}."
 )
 
 
