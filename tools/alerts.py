@@ -44,8 +44,8 @@ Prometheus 2.42 or later, `rules.inhibit_rules()` the part of Alertmanager's con
 
 | severity | means | example |
 | --- | --- | --- |
-| `page` | Somebody acts now, at night too: the site or a large part of it does not work, will stop with the next fault, or \
-cannot tell that it does. | no slurmctld answers |
+| `page` | Somebody acts now, at night too: the site or a large part of it does not work, will stop with the next \
+fault, or cannot tell that it does. | no slurmctld answers |
 | `ticket` | Somebody acts within a working day. Redundancy or a fence covers the fault until then. | a fatal GPU |
 | `info` | It is on a dashboard. Nobody is called. | a job does not use its GPU |
 
@@ -68,8 +68,8 @@ is missing, its alerts do not fire.
 INHIBITED = """\
 ## Which alert hides which
 
-While the alert on the left fires, Alertmanager sends none of those on the right that have the same labels. No alert
-hides a more urgent one.
+While the alert on the left fires, Alertmanager sends none of those after the colon; with labels in brackets, only
+those that have the same values of them. No alert hides a more urgent one.
 """
 
 RECORDED = """\
@@ -85,8 +85,8 @@ def filled(text: str, indent: str = "") -> str:
 
 
 def plain(template: str) -> str:
-    """A template for readers: labels by their names."""
-    return re.sub(r"{{ \$labels\.(\w+) }}", r"\1", template)
+    """A template for readers: each label as a word in capitals."""
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: found[1].upper(), template)
 
 
 def section(alert: Alert) -> Iterator[str]:
@@ -120,11 +120,9 @@ def needs() -> Iterator[str]:
 
 
 def inhibition() -> Iterator[str]:
-    yield "| alert | hides | same | because |"
-    yield "| --- | --- | --- | --- |"
     for row in rules.INHIBITIONS:
-        targets = ", ".join(f"[{name}](#{name.lower()})" for name in row.targets)
-        yield f"| [{row.source}](#{row.source.lower()}) | {targets} | {', '.join(row.equal)} | {row.why} |"
+        labels = f" ({', '.join(f'`{label}`' for label in row.equal)})" if row.equal else ""
+        yield filled(f"- **{row.source}**{labels}: {', '.join(row.targets)}. Why: {row.why}.", "  ")
     yield ""
 
 

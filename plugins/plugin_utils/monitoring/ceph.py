@@ -14,7 +14,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule impo
 _USED = "max(ceph_cluster_total_used_raw_bytes) / max(ceph_cluster_total_bytes)"
 _IN_QUORUM = "count(max by (ceph_daemon) (ceph_mon_quorum_status) == 1)"
 _MONITORS = "count(max by (ceph_daemon) (ceph_mon_quorum_status))"
-_CHECKS = "{{ range query `max by (name) (ceph_health_detail) == 1` }} {{ .Labels.name }}{{ end }}"
+_CHECKS = "{{ range query `max by (name) (ceph_health_detail) == 1` | sortByLabel `name` }} {{ .Labels.name }}{{ end }}"
 _TIB = "%.1f TiB"
 
 

@@ -32,7 +32,7 @@ ALERTS = (
         "page",
         "More than a tenth of the hosts do not answer, two at least: a switch, a rack's power, or the network.",
         "fleet: {{ $value | humanizePercentage }} of the hosts are silent",
-        'Silent: {{ range $number, $_ := query `up{job="node"} == 0` }}{{ if $number }}, {{ end }}'
+        'Silent: {{ range $number, $_ := query `up{job="node"} == 0` | sortByLabel `host` }}{{ if $number }}, {{ end }}'
         "{{ .Labels.host }}{{ end }}.",
         "Find the switch or power supply that the silent hosts share.",
         "3m",

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Rules on the ensemble of ZooKeeper.
 
-ZooKeeper's own provider of metrics is not in Debian's package, so these are names of this project.
+ZooKeeper's own PrometheusMetricsProvider is not in the package of Debian 12, so these are names of this project.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ALERTS = (
         "ticket",
         "A server of the ensemble does not serve. The others go on while they are more than half.",
         "zookeeper: only {{ $value }} servers serve",
-        _EVIDENCE + "{{ range query `zookeeper_serving == 0` }} Not {{ .Labels.host }}.{{ end }}",
+        _EVIDENCE + "{{ range query `zookeeper_serving == 0` | sortByLabel `host` }} Not {{ .Labels.host }}.{{ end }}",
         "Start zookeeper on the hosts that do not serve; the journal of the unit says why it ended.",
         "5m",
     ),
