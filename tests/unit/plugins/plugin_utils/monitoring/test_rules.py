@@ -69,6 +69,24 @@ def test_every_metric_that_an_annotation_asks_for_is_one_that_somebody_gives(ale
             assert metrics_of(query) <= KNOWN, query
 
 
+LABELS = {
+    **{name: set(labels) for name, (_kind, labels, _help) in AGENT_METRICS.items()},
+    **{metric.name: set(metric.labels) for metric in needed_metrics.METRICS},
+}
+
+
+def test_a_rule_selects_by_labels_that_the_metric_has():
+    seen = set()
+    for rule in (*ALL, *RECORDS):
+        for text in (rule.expr, *(queries_of(rule.evidence) if rule in ALL else ())):
+            for name, inner in re.findall(r"(\w+)\{([^}]*)\}", text):
+                if name in LABELS:
+                    labels = set(re.findall(r"(\w+)(?:=~|!~|!=|=)", inner))
+                    assert labels <= LABELS[name] | {"host"}, f"{rule.name}: {name}"
+                    seen.add(name)
+    assert {"gpu_health_reason", "gpu_devices", "slurm_node_info"} <= seen
+
+
 def test_no_list_of_metrics_has_one_that_no_rule_uses():
     asked = {query for alert in ALL for query in queries_of(alert.evidence)}
     used = set().union(*(metrics_of(text) for text in (*asked, *(rule.expr for rule in (*ALL, *RECORDS)))))
