@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
+from ansible.module_utils.common.yaml import yaml_dump
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import (
     ceph,
@@ -118,6 +118,6 @@ def inhibit_rules() -> list[dict[str, Any]]:
 def rule_files(docs_url: str = "") -> dict[str, str]:
     """The text of each file of rules, by its name."""
     return {
-        name: yaml.safe_dump({"groups": groups}, sort_keys=False, allow_unicode=True, width=10_000)
+        name: str(yaml_dump({"groups": groups}, sort_keys=False, allow_unicode=True, width=10_000))
         for name, groups in rules(docs_url).items()
     }
