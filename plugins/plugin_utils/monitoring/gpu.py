@@ -63,10 +63,14 @@ RECORDS = (
     ),
     Record(
         "fleet:gpu_lease_info:gpus",
-        "count(count by (uuid) (gpu_lease_info)) or vector(0)",
+        "count(count by (host, minor) (gpu_lease_info)) or vector(0)",
         "GPUs that a scheduler has given out",
     ),
-    Record("user:gpu_lease_info:gpus", "count by (scheduler, user) (gpu_lease_info)", "GPUs that a user has"),
+    Record(
+        "user:gpu_lease_info:gpus",
+        "count by (scheduler, user) (count by (scheduler, user, host, minor) (gpu_lease_info))",
+        "GPUs that a user has",
+    ),
     Record(
         "fleet:gpu_utilization_ratio:avg",
         'avg(gpu_utilization_ratio{unit="gpu"})',
@@ -283,13 +287,15 @@ ALERTS = (
     Alert(
         "GpuAllocatedUnused",
         'max by (host, gpu, uuid) (max_over_time(gpu_utilization_ratio{unit="gpu"}[15m])) '
-        "* on (uuid) group_right (host, gpu) max by (scheduler, job, user, uuid) (gpu_lease_info) < 0.01",
+        "* on (host, uuid) group_left (minor) max by (host, uuid, minor) (gpu_info) "
+        "* on (host, minor) group_right (gpu, uuid) "
+        "max by (scheduler, host, minor, job_id, user) (gpu_lease_info) < 0.01",
         "info",
         "A job has had a GPU for two hours and has not used it. GPUs in MIG mode tell no utilisation and are left out.",
-        "{{ $labels.host }}: GPU {{ $labels.gpu }} is unused in job {{ $labels.job }} of {{ $labels.user }}",
+        "{{ $labels.host }}: GPU {{ $labels.gpu }} is unused in job {{ $labels.job_id }} of {{ $labels.user }}",
         "It was busy for {{ $value | humanizePercentage }} of the time at most, within 15 minutes "
         "({{ $labels.scheduler }}, {{ $labels.uuid }}).",
-        "Ask {{ $labels.user }} whether job {{ $labels.job }} still needs the GPU, and end it if not.",
+        "Ask {{ $labels.user }} whether job {{ $labels.job_id }} still needs the GPU, and end it if not.",
         "2h",
     ),
 )

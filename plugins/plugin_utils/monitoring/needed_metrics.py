@@ -19,8 +19,8 @@ class Metric(NamedTuple):
 METRICS = (
     Metric(
         "gpu_lease_info",
-        ("scheduler", "job", "user", "uuid"),
-        "1 for each GPU that a job has; scraped with `honor_labels: true`, because `job` is a label of Prometheus too",
+        ("scheduler", "host", "minor", "job_id", "user"),
+        "1 for each GPU that a job has; `host` is where the GPU is, and `host` and `minor` are those of `gpu_info`",
     ),
     Metric(
         "baremetal_gpu_certificate_expiry_timestamp_seconds",
@@ -34,10 +34,9 @@ METRICS = (
     Metric(
         "slurm_node_info",
         ("node", "state", "reason"),
-        "1 for each node; `state` is Slurm's base state in lower case, with each flag after a plus (`idle+drain`); "
-        "`reason` may be missing",
+        "1 for each node; `state` is Slurm's word, with each flag after a plus (`IDLE+DRAIN`); `reason` may be missing",
     ),
-    Metric("slurm_up", (), "Whether the exporter could read Slurm: 0 or 1"),
+    Metric("slurm_last_success_timestamp_seconds", (), "When slurmctld answered last, in Unix seconds"),
     Metric("slurm_controller_up", (), "Whether a slurmctld answers: 0 or 1"),
     Metric("slurm_database_up", (), "Whether slurmdbd answers: 0 or 1; missing on a site without accounting"),
     Metric("gpuops_reconciler_leader", (), "Whether this reconciler leads: 0 or 1"),

@@ -17,7 +17,8 @@ def _on_host(expr: str) -> str:
 ALERTS = (
     Alert(
         "ReconcilerNoLeader",
-        'sum(gpuops_reconciler_leader) == 0 or count(up{job="reconciler"}) unless on () gpuops_reconciler_leader',
+        "sum(gpuops_reconciler_leader) == 0 "
+        'or count(up{job="node",reconciler="yes"}) unless on () gpuops_reconciler_leader',
         "ticket",
         "No reconciler leads, so no GPU is fenced and none comes back.",
         "reconciler: none leads",

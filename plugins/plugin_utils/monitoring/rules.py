@@ -4,8 +4,8 @@
 """The rules of Prometheus and the inhibition of Alertmanager, as what their files have in them.
 
 What the scrape configuration must give: every target has the label `host`, the name of the host in the inventory; the
-jobs are called `node` (node_exporter), `ceph`, `slurm`, `reconciler`, and targets of `node` on hosts with GPUs have
-`gpu_node="yes"`. docs/alerts.md, printed by tools/alerts.py, explains each rule.
+jobs are called `node` (node_exporter) and `ceph`, and targets of `node` have labels for what is on the host, such as
+`gpu_node="yes"`. docs/alerts.md, printed by tools/alerts.py, says more and explains each rule.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ INHIBITIONS = (
             "CephMonDown",
             "SlurmNodeDown",
             "SlurmNodeDrainedLong",
-            "SlurmExporterFailing",
+            "SlurmMetricsOld",
             "TargetDown",
             "TextfileUnreadable",
         ),
@@ -88,7 +88,7 @@ INHIBITIONS = (
     Inhibition("CephCapacityCritical", ("CephCapacityLow",), (), "the more urgent of the two"),
     Inhibition("CephFilesystemWithoutMds", ("CephNoMdsOnStandby",), (), "the more urgent of the two"),
     Inhibition("ZookeeperQuorumLost", ("ZookeeperServerMissing", "ReconcilerNoLeader"), (), "the quorum is the cause"),
-    Inhibition("SlurmControllerDown", ("SlurmExporterFailing",), (), "the controller is the cause"),
+    Inhibition("SlurmControllerDown", ("SlurmMetricsOld",), (), "the controller is the cause"),
 )
 
 

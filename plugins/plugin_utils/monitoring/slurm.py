@@ -1,14 +1,14 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Rules on Slurm. States are in Slurm's own words in lower case, with flags after a plus: `idle+drain`."""
+"""Rules on Slurm. States are Slurm's own words, with each flag after a plus: `IDLE+DRAIN`."""
 
 from __future__ import annotations
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert
 
-_DOWN = r"(down|error|unknown)([+].*)?|.*[+](not_responding|fail)([+].*)?"
-_DRAINED = r"(.*[+])?(drain|drained|draining)([+].*)?"
+_DOWN = r"(DOWN|ERROR|UNKNOWN)[*]?([+].*)?|.*[+](NOT_RESPONDING|FAIL)([+].*)?"
+_DRAINED = r"(.*[+])?(DRAIN|DRAINED|DRAINING)([+].*)?"
 _STATE = (
     "State {{ range $number, $_ := query (printf `slurm_node_info{node=%q}` $labels.node) }}{{ if $number }}; {{ end }}"
     "{{ .Labels.state }}{{ with .Labels.reason }}, reason {{ . }}{{ end }}{{ end }}."
@@ -23,7 +23,8 @@ def _nodes(state: str) -> str:
 ALERTS = (
     Alert(
         "SlurmControllerDown",
-        'max(slurm_controller_up) == 0 or count(up{job="slurm"}) unless on () slurm_controller_up',
+        "max(slurm_controller_up) == 0 "
+        'or count(up{job="node",slurm_controller="yes"}) unless on () slurm_controller_up',
         "page",
         "No slurmctld answers, on no host. Jobs that run go on; none starts or ends properly.",
         "slurm: no slurmctld answers",
@@ -42,14 +43,15 @@ ALERTS = (
         "10m",
     ),
     Alert(
-        "SlurmExporterFailing",
-        "slurm_up == 0",
+        "SlurmMetricsOld",
+        "time() - slurm_last_success_timestamp_seconds > 300 and on (host) slurm_controller_up == 1",
         "ticket",
-        "The exporter answers, and cannot read Slurm: its metrics are missing.",
-        "{{ $labels.host }}: the exporter cannot read Slurm",
-        "slurm_up is {{ $value }}.",
-        "See the journal of the exporter on {{ $labels.host }}, and whether `sinfo` works there as its user.",
-        "10m",
+        "Nobody writes the file of Slurm's metrics any more, so that all numbers in it are old. A program that was "
+        "killed, or a full disk, leaves it so.",
+        "{{ $labels.host }}: the metrics of Slurm are old",
+        "They are {{ $value | humanizeDuration }} old.",
+        "See the journal of the unit that writes them on {{ $labels.host }}, and whether its disk is full.",
+        "5m",
     ),
     Alert(
         "SlurmNodeDown",

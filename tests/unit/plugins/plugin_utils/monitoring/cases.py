@@ -50,8 +50,8 @@ MEMORY_FS = {**NODE, "device": "tmpfs", "fstype": "tmpfs", "mountpoint": "/run"}
 CEPH = {"host": "stor1", "instance": "stor1:9283", "job": "ceph"}
 PROMETHEUS = {"host": "mon1", "instance": "mon1:9090", "job": "prometheus"}
 ALERTMANAGER = {"host": "mon1", "instance": "mon1:9093", "job": "alertmanager"}
-SLURM = {"host": "head1", "instance": "head1:9341", "job": "slurm"}
-RECONCILER = {"host": "head1", "instance": "head1:9342", "job": "reconciler"}
+SLURM = {"host": "head1", "instance": "head1:9100", "job": "node"}
+RECONCILER = SLURM
 GIB, TIB = 2**30, 2**40
 
 RESET = "Drain the GPU and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset."
@@ -130,7 +130,12 @@ def up(host: str, job: str, value: str, **labels: str) -> Series:
 FILE = "/var/lib/prometheus/node-exporter/baremetal_gpu.prom"
 FLEET = {named("gpu_health_status", host=f"gpu{number}", gpu="0"): "0x60" for number in range(3, 11)}
 FS = {named("ceph_fs_metadata", **CEPH, fs_id="1", name="cephfs"): "1x60"}
-LEASE = {named("gpu_lease_info", **{**SLURM, "job": "42"}, scheduler="slurm", user="alice", uuid="GPU-1"): "1x40"}
+LEASE = {
+    named("gpu_info", **GPU, minor="3"): "1x40",
+    named("gpu_lease_info", **{**SLURM, "host": "gpu1"}, scheduler="slurm", user="alice", job_id="42", minor="3"): (
+        "1x40"
+    ),
+}
 DAY = 24 * 60 * 60
 CERTIFICATE = {**NODE, "path": "/etc/ssl/portal.pem"}
 
@@ -424,7 +429,15 @@ CASES = (
         LEASE | {named("gpu_utilization_ratio", **GPU, unit="gpu"): "0x40"},
         (
             Firing(
-                {"host": "gpu1", "gpu": "0", "uuid": "GPU-1", "job": "42", "scheduler": "slurm", "user": "alice"},
+                {
+                    "host": "gpu1",
+                    "gpu": "0",
+                    "uuid": "GPU-1",
+                    "minor": "3",
+                    "job_id": "42",
+                    "scheduler": "slurm",
+                    "user": "alice",
+                },
                 "gpu1: GPU 0 is unused in job 42 of alice",
                 "It was busy for 0% of the time at most, within 15 minutes (slurm, GPU-1).",
                 "Ask alice whether job 42 still needs the GPU, and end it if not.",
@@ -772,7 +785,7 @@ CASES = (
     Case(
         "SlurmControllerDown",
         "10m",
-        up("head1", "slurm", "1x20") | {named("slurm_controller_up", **SLURM): "0x20"},
+        up("head1", "node", "1x20", slurm_controller="yes") | {named("slurm_controller_up", **SLURM): "0x20"},
         (
             Firing(
                 {},
@@ -791,7 +804,7 @@ CASES = (
     Case(
         "SlurmControllerDown",
         "10m",
-        up("head1", "slurm", "0x20"),
+        up("head1", "node", "0x20", slurm_controller="yes"),
         (
             Firing(
                 {},
@@ -808,47 +821,59 @@ CASES = (
         {"it answers": {named("slurm_database_up", **SLURM): "1x30"}},
     ),
     Case(
-        "SlurmExporterFailing",
+        "SlurmMetricsOld",
         "20m",
-        {named("slurm_up", **SLURM): "0x30"},
+        {
+            named("slurm_last_success_timestamp_seconds", **SLURM): "300x30",
+            named("slurm_controller_up", **SLURM): "1x30",
+        },
         (
             Firing(
                 SLURM,
-                "head1: the exporter cannot read Slurm",
-                "slurm_up is 0.",
-                "See the journal of the exporter on head1, and whether `sinfo` works there as its user.",
-            ),
-        ),
-        {"it reads": {named("slurm_up", **SLURM): "1x30"}},
-    ),
-    Case(
-        "SlurmNodeDown",
-        "20m",
-        slurm_node("down+drain", reason="Not responding"),
-        (
-            Firing(
-                {"node": "gpu1", "host": "gpu1"},
-                "gpu1: down for Slurm",
-                "State down+drain, reason Not responding.",
-                "See slurmd's journal on gpu1; when it runs, `scontrol update nodename=gpu1 state=resume`.",
+                "head1: the metrics of Slurm are old",
+                "They are 15m 0s old.",
+                "See the journal of the unit that writes them on head1, and whether its disk is full.",
             ),
         ),
         {
-            "idle": slurm_node("idle"),
-            "drained": slurm_node("idle+drain"),
-            "down to save energy": slurm_node("idle+powered_down"),
-            "powering down": slurm_node("idle+powering_down"),
+            "fresh": {
+                named("slurm_last_success_timestamp_seconds", **SLURM): "0+60x30",
+                named("slurm_controller_up", **SLURM): "1x30",
+            },
+            "slurmctld does not answer, which has an alert": {
+                named("slurm_last_success_timestamp_seconds", **SLURM): "300x30",
+                named("slurm_controller_up", **SLURM): "0x30",
+            },
         },
     ),
     Case(
         "SlurmNodeDown",
         "20m",
-        slurm_node("idle+not_responding"),
+        slurm_node("DOWN+DRAIN", reason="Not responding"),
         (
             Firing(
                 {"node": "gpu1", "host": "gpu1"},
                 "gpu1: down for Slurm",
-                "State idle+not_responding.",
+                "State DOWN+DRAIN, reason Not responding.",
+                "See slurmd's journal on gpu1; when it runs, `scontrol update nodename=gpu1 state=resume`.",
+            ),
+        ),
+        {
+            "idle": slurm_node("IDLE"),
+            "drained": slurm_node("IDLE+DRAIN"),
+            "down to save energy": slurm_node("IDLE+POWERED_DOWN"),
+            "powering down": slurm_node("IDLE+POWERING_DOWN"),
+        },
+    ),
+    Case(
+        "SlurmNodeDown",
+        "20m",
+        slurm_node("IDLE+NOT_RESPONDING"),
+        (
+            Firing(
+                {"node": "gpu1", "host": "gpu1"},
+                "gpu1: down for Slurm",
+                "State IDLE+NOT_RESPONDING.",
                 "See slurmd's journal on gpu1; when it runs, `scontrol update nodename=gpu1 state=resume`.",
             ),
         ),
@@ -856,16 +881,16 @@ CASES = (
     Case(
         "SlurmNodeDrainedLong",
         "1500m",
-        slurm_node("idle+drain", "1x320", reason="disk"),
+        slurm_node("IDLE+DRAIN", "1x320", reason="disk"),
         (
             Firing(
                 {"node": "gpu1", "host": "gpu1"},
                 "gpu1: drained for more than a day",
-                "State idle+drain, reason disk.",
+                "State IDLE+DRAIN, reason disk.",
                 "Repair what the reason names, then run `gpuops restore gpu1`.",
             ),
         ),
-        {"since an hour": slurm_node("idle+drain", "_x288 1x32"), "mixed": slurm_node("mixed", "1x320")},
+        {"since an hour": slurm_node("IDLE+DRAIN", "_x288 1x32"), "mixed": slurm_node("MIXED", "1x320")},
         "5m",
     ),
     Case(
