@@ -29,7 +29,7 @@ class Alert:
     @property
     def page(self) -> str:
         """Where docs/alerts.md explains it."""
-        return f"alerts/#{self.name.lower()}"
+        return f"alerts.html#{self.name.lower()}"
 
     def rule(self, docs_url: str = "") -> dict[str, Any]:
         """An entry of a rule group. `docs_url` is where the docs are, with a slash at its end."""

@@ -22,7 +22,7 @@ def test_every_alert_has_a_section_with_its_meaning_and_what_to_do():
     assert set(sections) == set(rules.BY_NAME)
     for name, text in sections.items():
         alert = rules.BY_NAME[name]
-        assert alert.page == f"alerts/#{name.lower()}"
+        assert alert.page == f"alerts.html#{name.lower()}"
         assert alert.meaning.split()[0] in text.split("- Severity")[0], name
         assert f"- Severity: {alert.severity}," in text
         assert re.search(r"^- What to do: \S", text, re.MULTILINE), name

@@ -124,7 +124,7 @@ def test_files_are_yaml_with_a_group_of_the_files_name():
         assert f"{groups[-1]['name']}.yml" == name
         for rule in groups[-1]["rules"]:
             anchor = rule["alert"].lower()
-            assert rule["annotations"]["runbook_url"] == f"https://docs.example/alerts/#{anchor}"
+            assert rule["annotations"]["runbook_url"] == f"https://docs.example/alerts.html#{anchor}"
 
 
 def matching(code: str) -> list[str]:
