@@ -478,7 +478,7 @@ def _sharing_problems(seen: Mapping[str, Mapping[str, Any]]) -> Iterable[Problem
         yield Problem(
             "state_not_the_same",
             "slurm_common_state_directory",
-            f"{' and '.join(seen)} do not have the same directory at {next(iter(seen.values()))['path']}",
+            f"{' and '.join(seen)} do not have the same directory at {seen[min(seen)]['path']}",
             evidence,
             remedy,
         )

@@ -1,0 +1,152 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules on Ceph: the module prometheus of the mgr, and the homes on CephFS.
+
+The mgr that is active tells of the whole cluster, so its own host is no part of an alert. Ceph's `hostname` becomes
+`host` where a daemon is the subject: a silent host then hides its daemons.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert, looked_up
+
+_USED = "max(ceph_cluster_total_used_raw_bytes) / max(ceph_cluster_total_bytes)"
+_IN_QUORUM = "count(max by (ceph_daemon) (ceph_mon_quorum_status) == 1)"
+_MONITORS = "count(max by (ceph_daemon) (ceph_mon_quorum_status))"
+_CHECKS = "{{ range query `max by (name) (ceph_health_detail) == 1` | sortByLabel `name` }} {{ .Labels.name }}{{ end }}"
+_TIB = "%.1f TiB"
+
+
+def _on_host(state: str, metadata: str) -> str:
+    """`state` by daemon, with the label `host` from the metadata of the daemons."""
+    joined = f"({state}) + on (ceph_daemon) group_left (hostname) 0 * max by (ceph_daemon, hostname) ({metadata})"
+    return f'label_replace({joined}, "host", "$1", "hostname", "(.+)")'
+
+
+def _value(query: str, show: str) -> str:
+    return looked_up(query, (), show)
+
+
+ALERTS = (
+    Alert(
+        "CephSilent",
+        'count(up{job="ceph"}) unless on () ceph_health_status',
+        "page",
+        "No mgr tells of the cluster. Without a quorum of monitors, or without any mgr, the metrics end.",
+        "ceph: no mgr tells how the cluster is",
+        "ceph_health_status has no series from {{ $value }} mgrs.",
+        "Ask `ceph status` on a monitor's host; if it does not answer, start the monitors, otherwise the mgrs.",
+        "5m",
+    ),
+    Alert(
+        "CephHealthError",
+        "max(ceph_health_status) == 2",
+        "page",
+        "Ceph says HEALTH_ERR: data cannot be reached, or are in danger.",
+        "ceph: HEALTH_ERR",
+        "ceph_health_status is {{ $value }} (error):" + _CHECKS + ".",
+        "Do what `ceph health detail` says.",
+        "2m",
+    ),
+    Alert(
+        "CephHealthWarning",
+        "max(ceph_health_status) == 1",
+        "ticket",
+        "Ceph has said HEALTH_WARN for a quarter of an hour.",
+        "ceph: HEALTH_WARN",
+        "ceph_health_status is {{ $value }} (warning):" + _CHECKS + ".",
+        "Do what `ceph health detail` says.",
+        "15m",
+    ),
+    Alert(
+        "CephOsdDown",
+        _on_host("max by (ceph_daemon) (ceph_osd_up) == 0", "ceph_osd_metadata"),
+        "ticket",
+        "An OSD is down. Ceph copies its data to the others after ten minutes.",
+        "{{ $labels.hostname }}: {{ $labels.ceph_daemon }} is down",
+        "ceph_osd_up of {{ $labels.ceph_daemon }} is {{ $value }}.",
+        "See the journal of the unit of {{ $labels.ceph_daemon }} on {{ $labels.hostname }}; the page on "
+        "storage operations says how to replace a disk.",
+        "5m",
+    ),
+    Alert(
+        "CephMonDown",
+        _on_host("max by (ceph_daemon) (ceph_mon_quorum_status) == 0", "ceph_mon_metadata"),
+        "ticket",
+        "A monitor is not in the quorum.",
+        "{{ $labels.hostname }}: {{ $labels.ceph_daemon }} is not in the quorum",
+        "ceph_mon_quorum_status of {{ $labels.ceph_daemon }} is {{ $value }}.",
+        "Start the monitor on {{ $labels.hostname }}; its journal says why it ended.",
+        "10m",
+    ),
+    Alert(
+        "CephMonQuorumAtRisk",
+        f"{_IN_QUORUM} <= floor({_MONITORS} / 2) + 1 and {_IN_QUORUM} < {_MONITORS}",
+        "page",
+        "Monitors are out of the quorum, and if one more is lost, the storage stops.",
+        "ceph: one more lost monitor stops the storage",
+        "{{ $value }} monitors of " + _value(_MONITORS, "%.0f") + " are in the quorum.",
+        "Start the monitors that `ceph quorum_status` does not list, and reboot no host of a monitor.",
+        "15m",
+    ),
+    Alert(
+        "CephFilesystemWithoutMds",
+        'max by (fs_id, name) (ceph_fs_metadata) unless on (fs_id) ceph_mds_metadata{rank!="-1"}',
+        "page",
+        "No metadata server serves a file system: every access to the homes waits.",
+        "ceph: no MDS serves the file system {{ $labels.name }}",
+        "ceph_mds_metadata has no MDS with a rank for {{ $labels.name }} (id {{ $labels.fs_id }}).",
+        "Start the metadata servers; `ceph fs status` says which ranks have none.",
+        "2m",
+    ),
+    Alert(
+        "CephNoMdsOnStandby",
+        'count(ceph_fs_metadata) unless on () ceph_mds_metadata{rank="-1"}',
+        "ticket",
+        "No metadata server is on standby, so the loss of the active one stops the homes.",
+        "ceph: no MDS is on standby",
+        "ceph_mds_metadata has no MDS without a rank, for {{ $value }} file systems.",
+        "Start the metadata servers that `ceph fs status` does not list.",
+        "15m",
+    ),
+    Alert(
+        "CephCapacityLow",
+        f"{_USED} > 0.75",
+        "ticket",
+        "Three quarters of the raw capacity are used. New disks take time, and a failed host needs space for its data.",
+        "ceph: {{ $value | humanizePercentage }} of the capacity are used",
+        _value("max(ceph_cluster_total_used_raw_bytes) / 2^40", "%.1f")
+        + " of "
+        + _value("max(ceph_cluster_total_bytes) / 2^40", _TIB)
+        + " are used (raw).",
+        "Add OSDs, or have data removed; `ceph df` says which pool is large.",
+        "1h",
+    ),
+    Alert(
+        "CephCapacityCritical",
+        f"{_USED} > 0.85",
+        "page",
+        "More than 85 % of the raw capacity are used. At 95 % of any OSD, Ceph refuses every write.",
+        "ceph: {{ $value | humanizePercentage }} of the capacity are used",
+        _value("max(ceph_cluster_total_used_raw_bytes) / 2^40", "%.1f")
+        + " of "
+        + _value("max(ceph_cluster_total_bytes) / 2^40", _TIB)
+        + " are used (raw).",
+        "Have data removed now; `ceph df` and `ceph osd df` say where it is.",
+        "10m",
+    ),
+    Alert(
+        "HomeNearQuota",
+        "max by (user) (cephfs_home_used_bytes) / (max by (user) (cephfs_home_quota_bytes) > 0) > 0.9",
+        "info",
+        "The home of a user is almost at its quota. At the quota the user's programs cannot write.",
+        "home of {{ $labels.user }}: {{ $value | humanizePercentage }} of the quota are used",
+        looked_up("max(cephfs_home_used_bytes{user=%q}) / 2^30", ("user",), "%.1f")
+        + " of "
+        + looked_up("max(cephfs_home_quota_bytes{user=%q}) / 2^30", ("user",), "%.1f GiB")
+        + " are used.",
+        "Ask {{ $labels.user }} to remove data, or raise the quota in the list of homes.",
+        "1h",
+    ),
+)

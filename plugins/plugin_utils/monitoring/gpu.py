@@ -1,0 +1,301 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules on GPUs: the agent's verdicts and readings, and who has which GPU.
+
+The agent debounces its findings and knows the site's policy. So a fault of a GPU is one of its reasons, by code, and no
+rule repeats the agent's thresholds on the readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import CODES, DEVICE_CODES, NODE_CODES
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert, Record, looked_up
+
+# Codes of degraded GPUs that have an alert of their own. All others are GpuDegraded.
+HOT = ("thermal_slowdown", "temperature_limit")
+POWER = ("power_brake",)
+PCIE = ("pcie_width", "pcie_generation", "pcie_replays")
+NVLINK = ("nvlink_down", "nvlink_errors", "fabric_unhealthy")
+MEMORY = ("ecc_sram_uncorrected", "row_remap_pending", "retired_pages_pending", "memory_repair_pending")
+SETTINGS = ("persistence_mode", "clocks_locked", "mig_mode")
+FAMILIES = (*HOT, *POWER, *PCIE, *NVLINK, *MEMORY, *SETTINGS)
+
+_GPU = "GPU {{ or $labels.gpu $labels.pci_address }}"
+_WHICH = "{{ with $labels.uuid }}, {{ . }}{{ end }}, {{ $labels.pci_address }}"
+_HOST_AND_GPU = ("host", "gpu")
+
+
+def _remedy(codes: Iterable[str]) -> str:
+    """A template with the remedy of the alert's code."""
+    by_text: dict[str, list[str]] = {}
+    for code in codes:
+        by_text.setdefault(CODES[code].remedy, []).append(code)
+    texts = list(by_text)
+    if len(texts) == 1:
+        return _sentence(texts[0])
+    parts = [
+        f"{'else if' if number else 'if'} match `^({'|'.join(by_text[text])})$` $labels.code }}}}{_sentence(text)}"
+        for number, text in enumerate(texts)
+    ]
+    known = "".join("{{ " + part for part in parts)
+    return known + "{{ else }}See what `gpu-agent status` says on the host.{{ end }}"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:] + "."
+
+
+def _degraded(codes: tuple[str, ...]) -> str:
+    return f'gpu_health_reason{{code=~"{"|".join(codes)}"}} == 1'
+
+
+def _reading(query: str, show: str) -> str:
+    return looked_up(query, _HOST_AND_GPU, show)
+
+
+RECORDS = (
+    Record("fleet:gpu_health_status:count", "count(gpu_health_status) or vector(0)", "GPUs with a verdict"),
+    Record(
+        "fleet:gpu_health_status:fatal", "count(gpu_health_status == 2) or vector(0)", "GPUs whose verdict is fatal"
+    ),
+    Record(
+        "fleet:gpu_lease_info:gpus",
+        "count(count by (host, minor) (gpu_lease_info)) or vector(0)",
+        "GPUs that a scheduler has given out",
+    ),
+    Record(
+        "user:gpu_lease_info:gpus",
+        "count by (scheduler, user) (count by (scheduler, user, host, minor) (gpu_lease_info))",
+        "GPUs that a user has",
+    ),
+    Record(
+        "fleet:gpu_utilization_ratio:avg",
+        'avg(gpu_utilization_ratio{unit="gpu"})',
+        "Share of time in which kernels ran, over all GPUs",
+    ),
+    Record(
+        "host:gpu_utilization_ratio:avg",
+        'avg by (host) (gpu_utilization_ratio{unit="gpu"})',
+        "The same for the GPUs of a host",
+    ),
+    Record("fleet:gpu_power_watts:sum", "sum(gpu_power_watts)", "Power draw of all GPUs"),
+    Record("host:gpu_power_watts:sum", "sum by (host) (gpu_power_watts)", "Power draw of the GPUs of a host"),
+)
+
+ALERTS = (
+    Alert(
+        "GpuFatal",
+        'gpu_health_reason{pci_address!=""} == 2',
+        "ticket",
+        "A GPU cannot be trusted with work. `code` is the [health code](health-codes.md); the agent has made sure of "
+        "it already, so the alert does not wait. The reconciler keeps new jobs off the GPU where it acts.",
+        "{{ $labels.host }}: " + _GPU + " is fatal: {{ $labels.code }}",
+        "The verdict of {{ $labels.code }} is {{ $value }} (fatal)" + _WHICH + ".",
+        _remedy(DEVICE_CODES),
+    ),
+    Alert(
+        "HostGpusFatal",
+        'gpu_health_reason{pci_address=""} == 2',
+        "ticket",
+        "A fault of the whole host, such as a driver that is not loaded: none of its GPUs can be trusted with work.",
+        "{{ $labels.host }}: the GPUs of the host are fatal: {{ $labels.code }}",
+        "The verdict of {{ $labels.code }} is {{ $value }} (fatal) for the host.",
+        _remedy(NODE_CODES),
+    ),
+    Alert(
+        "FleetGpusFatal",
+        "fleet:gpu_health_status:fatal / fleet:gpu_health_status:count > 0.1 and fleet:gpu_health_status:fatal >= 2",
+        "page",
+        "So many GPUs are fatal at the same time that they have a cause in common: cooling, power, a driver that was "
+        "rolled out.",
+        "fleet: {{ $value | humanizePercentage }} of all GPUs are fatal",
+        "{{ with query `fleet:gpu_health_status:fatal` }}{{ . | first | value }}{{ end }} GPUs of "
+        "{{ with query `fleet:gpu_health_status:count` }}{{ . | first | value }}{{ end }} have the verdict fatal.",
+        "Find what the hosts of GpuFatal have in common (rack, room, driver, last change) before you repair any.",
+        "5m",
+    ),
+    Alert(
+        "GpuHot",
+        _degraded(HOT),
+        "ticket",
+        "A GPU is so hot that it slows down, for most of ten minutes.",
+        "{{ $labels.host }}: " + _GPU + " is too hot: {{ $labels.code }}",
+        "It has " + _reading('gpu_temperature_celsius{host=%q,gpu=%q,sensor="gpu"}', "%.0f °C") + _WHICH + ".",
+        _remedy(HOT),
+        "5m",
+    ),
+    Alert(
+        "GpuPowerBrake",
+        _degraded(POWER),
+        "ticket",
+        "The machine's power supply slows a GPU down, for most of ten minutes. The driver's own power cap is normal "
+        "and does not count.",
+        "{{ $labels.host }}: " + _GPU + " is slowed down by the power supply",
+        "It draws "
+        + _reading("gpu_power_watts{host=%q,gpu=%q}", "%.0f W")
+        + " of "
+        + _reading("gpu_power_limit_watts{host=%q,gpu=%q}", "%.0f W")
+        + _WHICH
+        + ".",
+        _remedy(POWER),
+        "5m",
+    ),
+    Alert(
+        "GpuPcieSlow",
+        _degraded(PCIE),
+        "ticket",
+        "The PCIe link of a GPU has fewer lanes than it can have, is slower under load than it can be, or repeats many "
+        "packets.",
+        "{{ $labels.host }}: " + _GPU + " has a slow PCIe link: {{ $labels.code }}",
+        "The link has "
+        + _reading('gpu_pcie_link_width{host=%q,gpu=%q,which="current"}', "%.0f")
+        + " of "
+        + _reading('gpu_pcie_link_width{host=%q,gpu=%q,which="max"}', "%.0f lanes")
+        + " and generation "
+        + _reading('gpu_pcie_link_generation{host=%q,gpu=%q,which="current"}', "%.0f")
+        + " of "
+        + _reading('gpu_pcie_link_generation{host=%q,gpu=%q,which="max"}', "%.0f")
+        + _WHICH
+        + ".",
+        _remedy(PCIE),
+        "5m",
+    ),
+    Alert(
+        "GpuNvlinkFault",
+        _degraded(NVLINK),
+        "ticket",
+        "An NVLink of a GPU is down or makes errors, or the NVSwitch fabric reports a fault. Jobs on several GPUs "
+        "become slow.",
+        "{{ $labels.host }}: " + _GPU + " has a faulty NVLink: {{ $labels.code }}",
+        _reading("count(gpu_nvlink_up{host=%q,gpu=%q} == 1) or vector(0)", "%.0f")
+        + " of "
+        + _reading("count(gpu_nvlink_up{host=%q,gpu=%q}) or vector(0)", "%.0f links are up")
+        + _WHICH
+        + ".",
+        _remedy(NVLINK),
+        "5m",
+    ),
+    Alert(
+        "GpuMemoryRepairPending",
+        _degraded(MEMORY),
+        "ticket",
+        "Memory of a GPU had errors, and the next reset repairs it. The GPU works until then.",
+        "{{ $labels.host }}: " + _GPU + " needs a reset: {{ $labels.code }}",
+        "It has had "
+        + _reading(
+            'gpu_ecc_errors_total{host=%q,gpu=%q,type="uncorrected",scope="volatile"}',
+            "%.0f uncorrected errors since the driver was loaded",
+        )
+        + _WHICH
+        + ".",
+        _remedy(MEMORY),
+        "5m",
+    ),
+    Alert(
+        "GpuSettingWrong",
+        _degraded(SETTINGS),
+        "info",
+        "A setting of a GPU is not what the site wants: persistence mode, clocks or MIG.",
+        "{{ $labels.host }}: " + _GPU + " has a wrong setting: {{ $labels.code }}",
+        "The verdict of {{ $labels.code }} is {{ $value }} (degraded)" + _WHICH + ".",
+        _remedy(SETTINGS),
+        "15m",
+    ),
+    Alert(
+        "GpuDegraded",
+        f'gpu_health_reason{{code!~"{"|".join(FAMILIES)}"}} == 1',
+        "ticket",
+        "A GPU or a host works, and needs care. All codes that have no alert of their own are here, also those that "
+        "the site's policy has made degraded.",
+        "{{ $labels.host }}: {{ with or $labels.gpu $labels.pci_address }}GPU {{ . }} is{{ else }}the GPUs of the host "
+        "are{{ end }} degraded: {{ $labels.code }}",
+        "The verdict of {{ $labels.code }} is {{ $value }} (degraded){{ with $labels.uuid }}, {{ . }}{{ end }}"
+        "{{ with $labels.pci_address }}, {{ . }}{{ end }}.",
+        _remedy(code for code in CODES if code not in FAMILIES),
+        "5m",
+    ),
+    Alert(
+        "GpuHealthUnknown",
+        "gpu_health_status == 3",
+        "ticket",
+        "The agent runs and cannot tell whether a GPU is well.",
+        "{{ $labels.host }}: the health of " + _GPU + " is unknown",
+        "The verdict is {{ $value }} (unknown)" + _WHICH + ".",
+        "See with `gpu-agent status` on the host which checks are unknown, and look into `dmesg` for NVRM lines.",
+        "15m",
+    ),
+    Alert(
+        "GpusFewerThanBefore",
+        'gpu_devices{source="nvml"} < on (host) group_left () '
+        'max by (host) (max_over_time(gpu_devices{source="pci"}[1d]))',
+        "ticket",
+        "Fewer GPUs answer than were on the PCI bus within the last day, and no health code says why. A GPU that was "
+        "taken out or given to a virtual machine counts for a day.",
+        "{{ $labels.host }}: only {{ $value }} GPUs answer",
+        "{{ $value }} GPUs answer, and "
+        + looked_up('max(max_over_time(gpu_devices{host=%q,source="pci"}[1d]))', ("host",), "%.0f")
+        + " were on the PCI bus.",
+        "Compare `lspci -d 10de:` with `nvidia-smi -L` on the host; drain it and reboot it if one is gone.",
+        "10m",
+    ),
+    Alert(
+        "GpuAgentSilent",
+        'up{job="node",gpu_node="yes"} == 1 unless on (host) gpu_probe_success',
+        "ticket",
+        "A host that has GPUs answers, and has no metrics of the GPU agent. When the agent stops, its series end.",
+        "{{ $labels.host }}: the GPU agent is silent",
+        "The host answers (up is {{ $value }}), and gpu_probe_success has no series.",
+        "See `systemctl status baremetal-gpu-agent` on the host, and run agent.yml for it.",
+        "10m",
+    ),
+    Alert(
+        "GpuAgentStale",
+        'time() - node_textfile_mtime_seconds{file=~".*baremetal_gpu[.]prom"} > 300',
+        "ticket",
+        "The agent's file is there and nobody writes it, so that all numbers in it are old. An agent that was killed, "
+        "or a full disk, leaves it so.",
+        "{{ $labels.host }}: the metrics of the GPU agent are old",
+        "The agent's file was written {{ $value | humanizeDuration }} ago.",
+        "See `systemctl status baremetal-gpu-agent` on the host, and whether its disk is full.",
+        "5m",
+    ),
+    Alert(
+        "GpuProbeFailing",
+        "gpu_probe_success == 0",
+        "ticket",
+        "The agent runs, and its looks at the GPUs fail: NVML gives no usable answer.",
+        "{{ $labels.host }}: the GPU agent cannot look at the GPUs",
+        "gpu_probe_success is {{ $value }}; the last look that succeeded was "
+        + looked_up("(time() - gpu_probe_last_success_timestamp_seconds{host=%q}) / 60", ("host",), "%.0f minutes ago")
+        + ".",
+        "See the error with `gpu-agent status` on the host, and look into `dmesg` for Xid and NVRM lines.",
+        "10m",
+    ),
+    Alert(
+        "GpuProbeHung",
+        "gpu_probe_hung > 0",
+        "ticket",
+        "Processes of the agent hang in a call to the driver and cannot be ended.",
+        "{{ $labels.host }}: looks at the GPUs hang in the driver",
+        "{{ $value }} processes hang.",
+        "Look for an Xid in `dmesg`, drain the host and reboot it.",
+        "5m",
+    ),
+    Alert(
+        "GpuAllocatedUnused",
+        'max by (host, gpu, uuid) (max_over_time(gpu_utilization_ratio{unit="gpu"}[15m])) '
+        "* on (host, uuid) group_left (minor) max by (host, uuid, minor) (gpu_info) "
+        "* on (host, minor) group_right (gpu, uuid) "
+        "max by (scheduler, host, minor, job_id, user) (gpu_lease_info) < 0.01",
+        "info",
+        "A job has had a GPU for two hours and has not used it. GPUs in MIG mode tell no utilisation and are left out.",
+        "{{ $labels.host }}: GPU {{ $labels.gpu }} is unused in job {{ $labels.job_id }} of {{ $labels.user }}",
+        "It was busy for {{ $value | humanizePercentage }} of the time at most, within 15 minutes "
+        "({{ $labels.scheduler }}, {{ $labels.uuid }}).",
+        "Ask {{ $labels.user }} whether job {{ $labels.job_id }} still needs the GPU, and end it if not.",
+        "2h",
+    ),
+)

@@ -1,0 +1,138 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules on hosts: node_exporter, and the certificates that its textfile collector tells of."""
+
+from __future__ import annotations
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert, looked_up
+
+# File systems on disks of the host. The rest is memory, images that are always full, or somebody else's storage.
+_DISKS = 'fstype!~"tmpfs|ramfs|overlay|squashfs|iso9660|erofs|nfs.*|ceph|fuse.*"'
+_FREE = f"node_filesystem_avail_bytes{{{_DISKS}}} / node_filesystem_size_bytes{{{_DISKS}}}"
+_MOUNT = ("host", "mountpoint")
+_CERTIFICATE = "baremetal_gpu_certificate_expiry_timestamp_seconds - time()"
+_DAY = 24 * 60 * 60
+
+ALERTS = (
+    Alert(
+        "HostSilent",
+        'up{job="node"} == 0',
+        "ticket",
+        "A host does not answer Prometheus. Most alerts of the host are hidden meanwhile. Services that the site "
+        "cannot do without, such as slurmctld, have alerts of their own that page.",
+        "{{ $labels.host }}: the host is silent",
+        "up of {{ $labels.instance }} is {{ $value }} for 3 minutes.",
+        "Log in; if that fails, look at its console and power by its BMC, then restart it.",
+        "3m",
+    ),
+    Alert(
+        "ManyHostsSilent",
+        'count(up{job="node"} == 0) / count(up{job="node"}) > 0.1 and count(up{job="node"} == 0) >= 2',
+        "page",
+        "More than a tenth of the hosts do not answer, two at least: a switch, a rack's power, or the network.",
+        "fleet: {{ $value | humanizePercentage }} of the hosts are silent",
+        'Silent: {{ range $number, $_ := query `up{job="node"} == 0` | sortByLabel `host` }}{{ if $number }}, {{ end }}'
+        "{{ .Labels.host }}{{ end }}.",
+        "Find the switch or power supply that the silent hosts share.",
+        "3m",
+    ),
+    Alert(
+        "HostDiskFull",
+        f"{_FREE} < 0.05",
+        "ticket",
+        "A file system on a disk has less than a twentieth left.",
+        "{{ $labels.host }}: {{ $labels.mountpoint }} is full",
+        "{{ $value | humanizePercentage }} are free, "
+        + looked_up("node_filesystem_avail_bytes{host=%q,mountpoint=%q} / 2^30", _MOUNT, "%.1f GiB")
+        + " on {{ $labels.device }}.",
+        "Find with `du -x` on {{ $labels.mountpoint }} what is large, and remove it or add space.",
+        "10m",
+    ),
+    Alert(
+        "HostDiskFillsUp",
+        f"{_FREE} < 0.3 and predict_linear(node_filesystem_avail_bytes{{{_DISKS}}}[6h], {_DAY}) < 0",
+        "ticket",
+        "A file system on a disk is full within a day if it grows on as in the last six hours.",
+        "{{ $labels.host }}: {{ $labels.mountpoint }} will be full within a day",
+        "{{ $value | humanizePercentage }} are free, "
+        + looked_up("node_filesystem_avail_bytes{host=%q,mountpoint=%q} / 2^30", _MOUNT, "%.1f GiB")
+        + " on {{ $labels.device }}.",
+        "Find with `du -x` on {{ $labels.mountpoint }} what grows, and end it, remove files or add space.",
+        "1h",
+    ),
+    Alert(
+        "HostInodesLow",
+        f"node_filesystem_files_free{{{_DISKS}}} / node_filesystem_files{{{_DISKS}}} < 0.05",
+        "ticket",
+        "A file system can hold few more files, however much space is left.",
+        "{{ $labels.host }}: {{ $labels.mountpoint }} has few inodes left",
+        "{{ $value | humanizePercentage }} of the inodes are free on {{ $labels.device }}.",
+        "Find directories with many files with `du -x --inodes` on {{ $labels.mountpoint }}, and remove files.",
+        "10m",
+    ),
+    Alert(
+        "HostFilesystemReadOnly",
+        f'node_filesystem_readonly{{{_DISKS},mountpoint=~"/|/var|/var/lib|/home"}} == 1',
+        "ticket",
+        "A file system that the host writes to is read-only. The kernel does that after an error of the disk.",
+        "{{ $labels.host }}: {{ $labels.mountpoint }} is read-only",
+        "node_filesystem_readonly of {{ $labels.device }} is {{ $value }}.",
+        "Look into `dmesg` for errors of {{ $labels.device }}, drain the host, and check or replace the disk.",
+        "5m",
+    ),
+    Alert(
+        "HostClockWrong",
+        "abs(node_time_seconds - timestamp(node_time_seconds)) > 5",
+        "ticket",
+        "The clock of a host differs from that of Prometheus by more than 5 seconds. munge, Ceph and certificates "
+        "depend on it.",
+        "{{ $labels.host }}: the clock is wrong",
+        "It differs by {{ $value | humanizeDuration }} from the clock of Prometheus.",
+        "See `timedatectl` and the time service on the host; if all hosts have this alert, on the host of Prometheus.",
+        "10m",
+    ),
+    Alert(
+        "HostClockUnsynchronized",
+        "node_timex_sync_status == 0 and node_timex_maxerror_seconds >= 16",
+        "ticket",
+        "No time service keeps the clock of a host, so it drifts.",
+        "{{ $labels.host }}: nothing keeps the clock",
+        "node_timex_sync_status is {{ $value }}, and the error may be "
+        + looked_up("node_timex_maxerror_seconds{host=%q}", ("host",), "%.0f s")
+        + " or more.",
+        "Start chrony or systemd-timesyncd on the host, and see whether it reaches its servers.",
+        "30m",
+    ),
+    Alert(
+        "HostMemoryLow",
+        "node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes < 0.03",
+        "ticket",
+        "A host has almost no memory left, and the kernel is about to kill processes.",
+        "{{ $labels.host }}: almost no memory is left",
+        "{{ $value | humanizePercentage }} are available, "
+        + looked_up("node_memory_MemAvailable_bytes{host=%q} / 2^30", ("host",), "%.1f GiB")
+        + ".",
+        "See with `ps -eo rss,user,args --sort=-rss` which processes hold it; check the memory limits of jobs.",
+        "10m",
+    ),
+    Alert(
+        "CertificateExpiresSoon",
+        f"{_CERTIFICATE} < {21 * _DAY}",
+        "ticket",
+        "A certificate ends within three weeks.",
+        "{{ $labels.host }}: {{ $labels.path }} ends soon",
+        "It ends in {{ $value | humanizeDuration }}.",
+        "Renew {{ $labels.path }} and reload the service that uses it.",
+        "1h",
+    ),
+    Alert(
+        "CertificateExpiresNow",
+        f"{_CERTIFICATE} < {2 * _DAY}",
+        "page",
+        "A certificate ends within two days or has ended. Clients refuse the service then.",
+        "{{ $labels.host }}: {{ $labels.path }} ends within two days or has ended",
+        "It ends in {{ $value | humanizeDuration }}.",
+        "Renew {{ $labels.path }} now and reload the service that uses it.",
+    ),
+)

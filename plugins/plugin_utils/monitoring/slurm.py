@@ -1,0 +1,78 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules on Slurm. States are Slurm's own words, with each flag after a plus: `IDLE+DRAIN`."""
+
+from __future__ import annotations
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert
+
+_DOWN = r"(DOWN|ERROR|UNKNOWN)[*]?([+].*)?|.*[+](NOT_RESPONDING|FAIL)([+].*)?"
+_DRAINED = r"(.*[+])?(DRAIN|DRAINED|DRAINING)([+].*)?"
+_STATE = (
+    "State {{ range $number, $_ := query (printf `slurm_node_info{node=%q}` $labels.node) }}{{ if $number }}; {{ end }}"
+    "{{ .Labels.state }}{{ with .Labels.reason }}, reason {{ . }}{{ end }}{{ end }}."
+)
+
+
+def _nodes(state: str) -> str:
+    by_node = f'max by (node) (slurm_node_info{{state=~"{state}"}}) == 1'
+    return f'label_replace({by_node}, "host", "$1", "node", "(.+)")'
+
+
+ALERTS = (
+    Alert(
+        "SlurmControllerDown",
+        "max(slurm_controller_up) == 0 "
+        'or count(up{job="node",slurm_controller="yes"}) unless on () slurm_controller_up',
+        "page",
+        "No slurmctld answers, on no host. Jobs that run go on; none starts or ends properly.",
+        "slurm: no slurmctld answers",
+        "slurm_controller_up is 0 on all hosts, or has no series.",
+        "Start slurmctld on its host; its journal and `scontrol ping` say why it does not answer.",
+        "3m",
+    ),
+    Alert(
+        "SlurmDatabaseDown",
+        "max(slurm_database_up) == 0",
+        "ticket",
+        "slurmdbd does not answer. slurmctld keeps the records meanwhile, and loses them when its queue is full.",
+        "slurm: slurmdbd does not answer",
+        "slurm_database_up is {{ $value }}.",
+        "Start slurmdbd and MariaDB on their host; the journals say why they ended.",
+        "10m",
+    ),
+    Alert(
+        "SlurmMetricsOld",
+        "time() - slurm_last_success_timestamp_seconds > 300 and on (host) slurm_controller_up == 1",
+        "ticket",
+        "Nobody writes the file of Slurm's metrics any more, so that all numbers in it are old. A program that was "
+        "killed, or a full disk, leaves it so.",
+        "{{ $labels.host }}: the metrics of Slurm are old",
+        "They are {{ $value | humanizeDuration }} old.",
+        "See the journal of the unit that writes them on {{ $labels.host }}, and whether its disk is full.",
+        "5m",
+    ),
+    Alert(
+        "SlurmNodeDown",
+        _nodes(_DOWN),
+        "ticket",
+        "Slurm gives no job to a node because it is down or does not answer. A node that is powered down to save "
+        "energy does not count.",
+        "{{ $labels.node }}: down for Slurm",
+        _STATE,
+        "See slurmd's journal on {{ $labels.node }}; when it runs, `scontrol update nodename={{ $labels.node }} "
+        "state=resume`.",
+        "10m",
+    ),
+    Alert(
+        "SlurmNodeDrainedLong",
+        _nodes(_DRAINED),
+        "ticket",
+        "A node has been drained for more than a day: a repair that was forgotten, or a restore.",
+        "{{ $labels.node }}: drained for more than a day",
+        _STATE,
+        "Repair what the reason names, then run `gpuops restore {{ $labels.node }}`.",
+        "1d",
+    ),
+)

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Print docs/alerts.md from the rules.
+
+.venv/bin/python tools/alerts.py > docs/alerts.md
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import gpu, needed_metrics, rules
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert
+
+TITLES = {
+    "gpu": "GPUs",
+    "host": "Hosts",
+    "ceph": "Ceph",
+    "zookeeper": "ZooKeeper",
+    "slurm": "Slurm",
+    "reconciler": "Reconciler",
+    "monitoring": "The monitoring itself",
+}
+
+INTRODUCTION = """\
+# Alerts
+
+What each alert means and what to do about it. An alert has these annotations:
+
+| annotation | content |
+| --- | --- |
+| `summary` | the host first, then what is wrong |
+| `evidence` | the value, with its unit |
+| `remedy` | what to do |
+| `runbook_url` | the section on this page |
+
+The rules are data in `plugins/plugin_utils/monitoring`. `rules.rule_files(docs_url)` gives the files of rules for
+Prometheus 2.42 or later, `rules.inhibit_rules()` the part of Alertmanager's configuration. This page is printed by
+`tools/alerts.py` from the same data.
+
+## How urgent
+
+| severity | means | example |
+| --- | --- | --- |
+| `page` | Somebody acts now, at night too: the site or a large part of it does not work, will stop with the next \
+fault, or cannot tell that it does. | no slurmctld answers |
+| `ticket` | Somebody acts within a working day. Redundancy or a fence covers the fault until then. | a fatal GPU |
+| `info` | It is on a dashboard. Nobody is called. | a job does not use its GPU |
+
+A single fatal GPU or silent host is a ticket, because the other hosts go on; many at the same time are a page.
+
+## What the rules need
+
+- Every target has the label `host` with the host's name in the inventory. It is the first word of the summaries, and
+  alerts hide each other by it. Nodes of Slurm and hosts of Ceph must have the same names.
+- The jobs that rules name are `node` (node_exporter with the textfile collector) and `ceph` (the mgrs' module
+  `prometheus`). Each job is scraped at least once in two minutes.
+- `honor_labels: true` for the job `node`: a scheduler's host tells of GPUs on other hosts, whose `host` must stay.
+- Targets of the job `node` have labels for what writes metrics there: `gpu_node="yes"` (the GPU agent),
+  `slurm_controller="yes"` (Slurm) and `reconciler="yes"`. Without them, nobody learns that these are silent.
+- The GPU agent's metrics come once, from the textfile or from its [port](metrics.md#a-port-of-the-agent).
+
+These metrics come from neither the [agent](metrics.md), nor node_exporter, Ceph, Prometheus or Alertmanager. Where one
+is missing, its alerts do not fire.
+"""
+
+INHIBITED = """\
+## Which alert hides which
+
+While the alert on the left fires, Alertmanager sends none of those after the colon; with labels in brackets, only
+those that have the same values of them. No alert hides a more urgent one.
+"""
+
+RECORDED = """\
+## Recording rules
+
+| name | content |
+| --- | --- |
+"""
+
+
+def filled(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
+
+
+def plain(template: str) -> str:
+    """A template for readers: each label as a word in capitals."""
+    return re.sub(r"{{ \$labels\.(\w+) }}", lambda found: found[1].upper(), template)
+
+
+def section(alert: Alert) -> Iterator[str]:
+    yield f"### {alert.name}\n"
+    yield filled(alert.meaning) + "\n"
+    yield filled(f"- Severity: {alert.severity}{f', after {alert.for_}' if alert.for_ else ', at once'}", "  ")
+    codes = re.findall(r'code=~"([^"]*)"', alert.expr)
+    if codes:
+        links = ", ".join(f"[{code}](health-codes.md#{code})" for code in codes[0].split("|"))
+        yield filled(f"- Codes: {links}", "  ")
+    if "{{ if match" in alert.remedy:
+        yield "- What to do: what [Health codes](health-codes.md) says of the code; the alert has the same words"
+    else:
+        yield filled(f"- What to do: {plain(alert.remedy)}", "  ")
+    yield "- Rule:\n"
+    yield f"    ```text\n    {expression(alert)}\n    ```\n"
+
+
+def expression(alert: Alert) -> str:
+    """PromQL, with the list of all other codes cut short."""
+    return alert.expr.replace("|".join(gpu.FAMILIES), "CODES OF THE ALERTS ABOVE")
+
+
+def needs() -> Iterator[str]:
+    yield "| metric | labels | value |"
+    yield "| --- | --- | --- |"
+    for metric in needed_metrics.METRICS:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {labels} | {metric.meaning} |"
+    yield ""
+
+
+def inhibition() -> Iterator[str]:
+    for row in rules.INHIBITIONS:
+        labels = f" ({', '.join(f'`{label}`' for label in row.equal)})" if row.equal else ""
+        yield filled(f"- **{row.source}**{labels}: {', '.join(row.targets)}. Why: {row.why}.", "  ")
+    yield ""
+
+
+def page() -> str:
+    lines = [INTRODUCTION, *needs(), INHIBITED, *inhibition()]
+    for name, alerts in rules.ALERTS.items():
+        lines.append(f"## {TITLES[name]}\n")
+        for alert in alerts:
+            lines.extend(section(alert))
+    records = [f"| `{record.name}` | {record.meaning} |" for rows in rules.RECORDS.values() for record in rows]
+    return "\n".join([*lines, RECORDED + "\n".join(records)])
+
+
+if __name__ == "__main__":
+    print(page())
