@@ -187,16 +187,14 @@ def until(wanted: Callable[[], Any], seconds: float, told: Callable[[], Any]) ->
 
 
 def services(machine: str) -> dict[str, str]:
-    """Main PID and start time of every running service but the ones that come and go with a login."""
-    listing = ssh(
-        machine,
-        "systemctl show --type=service --state=running '*' -p Id,MainPID,ExecMainStartTimestampMonotonic",
-    )
+    """The invocation of every running service, which a restart makes another and a reload does not, but of the ones
+    that come and go with a login."""
+    listing = ssh(machine, "systemctl show --type=service --state=running '*' -p Id,InvocationID")
     found = {}
     for block in listing.strip().split("\n\n"):
         values = dict(line.split("=", 1) for line in block.splitlines())
         if not values["Id"].startswith(("user@", "ssh", "systemd-", "session-")):
-            found[values["Id"]] = f"{values['MainPID']} since {values['ExecMainStartTimestampMonotonic']}"
+            found[values["Id"]] = values["InvocationID"]
     return found
 
 

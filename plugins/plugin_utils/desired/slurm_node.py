@@ -38,6 +38,36 @@ CONTAINERS_UNIT = f"""\
 ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
 """
 
+# slurmctld looks for jobs that a node no longer has when slurmd registers, and spares those that it has itself learned
+# of in the 20 seconds before: after a loss of power of all machines, every one. The next registration may be half an
+# hour away. The second time is for a slurmctld that is later than its nodes.
+REGISTER = "baremetal-gpu-slurm-register"
+REGISTER_PATHS = {kind: f"/etc/systemd/system/{REGISTER}.{kind}" for kind in ("service", "timer")}
+REGISTER_UNITS = {
+    "service": """\
+# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.
+[Unit]
+Description=Registers the node of Slurm again, so that jobs which ended with the last boot are missed
+After=slurmd.service
+
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/systemctl reload slurmd.service
+""",
+    "timer": """\
+# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.
+[Unit]
+Description=Registers the node of Slurm again some time after a boot
+
+[Timer]
+OnBootSec=2min
+OnBootSec=10min
+
+[Install]
+WantedBy=timers.target
+""",
+}
+
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of one node.
@@ -69,6 +99,10 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 {"path": CONTAINERS_PATH, "content": CONTAINERS_UNIT, "mode": "0644", "owner": "root", "group": "root"}
                 if params["containers"]
                 else {"path": CONTAINERS_PATH, "state": "absent"},
+                *(
+                    {"path": path, "content": REGISTER_UNITS[kind], "mode": "0644", "owner": "root", "group": "root"}
+                    for kind, path in REGISTER_PATHS.items()
+                ),
             ],
             "units": [
                 {
@@ -76,7 +110,13 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     "enabled": True,
                     "state": "started",
                     "restart_on": [OPTIONS, units.path(SLURMD), CONTAINERS_PATH, "slurmd"],
-                }
+                },
+                {
+                    "name": f"{REGISTER}.timer",
+                    "enabled": True,
+                    "state": "started",
+                    "restart_on": [REGISTER_PATHS["timer"]],
+                },
             ],
         },
         parts={

@@ -266,3 +266,16 @@ def test_containers_are_refused_where_slurm_is_too_old_for_them() -> None:
     (problem,) = plan({"containers": True}, **hosts).problems
     assert (problem.code, problem.evidence) == ("no_containers", "n1, n2")
     assert not plan({"containers": False}, **hosts).problems
+
+
+def test_a_node_registers_again_after_a_boot() -> None:
+    """So that slurmctld misses the jobs that ended with the boot, and queues them again."""
+    document = slurm_node.desired(PARAMS, {}, PEERS).desired
+    contents = {row["path"]: row.get("content", "") for row in document["files"]}
+    assert "OnBootSec=2min\n" in contents["/etc/systemd/system/baremetal-gpu-slurm-register.timer"]
+    assert (
+        "ExecStart=/usr/bin/systemctl reload slurmd.service\n"
+        in contents["/etc/systemd/system/baremetal-gpu-slurm-register.service"]
+    )
+    (timer,) = (row for row in document["units"] if row["name"].endswith(".timer"))
+    assert (timer["enabled"], timer["state"]) == (True, "started")
