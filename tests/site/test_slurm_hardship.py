@@ -204,11 +204,11 @@ def test_after_a_loss_of_power_jobs_and_daemons_come_back_by_themselves(cluster:
 
 @pytest.fixture
 def small_state(cluster: Cluster) -> Iterator[None]:
-    """A file system of 2 MiB for what slurmctld saves, until the test is over."""
+    """A file system of 128 MiB for what slurmctld saves, until the test is over."""
     ssh(
         CONTROLLER,
         f"sudo systemctl stop slurmctld; sudo cp -a {STATE} {STATE}.kept; "
-        f"sudo mount -t tmpfs -o size=2m,mode=0700,uid=slurm,gid=slurm tmpfs {STATE}; "
+        f"sudo mount -t tmpfs -o size=128m,mode=0700,uid=slurm,gid=slurm tmpfs {STATE}; "
         f"sudo cp -a {STATE}.kept/. {STATE}/; sudo systemctl start slurmctld",
     )
     yield
@@ -223,7 +223,7 @@ def small_state(cluster: Cluster) -> Iterator[None]:
 def test_with_a_full_state_directory_jobs_go_on_and_it_is_named(cluster: Cluster, small_state: None) -> None:
     number = batch("sleep 3600", "--gres=gpu:1")
     runs(number)
-    ssh(CONTROLLER, f"sudo dd if=/dev/zero of={STATE}/fill bs=4k 2>/dev/null", check=False)
+    ssh(CONTROLLER, f"sudo dd if=/dev/zero of={STATE}/fill bs=64k 2>/dev/null", check=False)
     refused = ssh(CONTROLLER, "sbatch --mem=50 --output=/dev/null --wrap true 2>&1", check=False)
     assert "I/O error writing script/environment to file" in refused
     assert state(number) == "RUNNING"

@@ -44,7 +44,7 @@ cd "$HOME" || exit 1
 """
 
 
-def desired(params: Mapping[str, Any], _facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The jobs of one kind as arguments of the module slurm_job, as the part ``jobs``.
 
     :param params: beside the variables ``kind`` (smoke, notebook or sweep) and ``nodes``, those of the cluster.
