@@ -51,11 +51,11 @@ def count(value: Any) -> str:
 
 
 def number(value: Any) -> str:
-    """A decimal number."""
+    """A decimal number, with six decimals at most: sacctmgr prints no more."""
     text = str(value).strip()
     if isinstance(value, bool) or not re.fullmatch(r"\d{1,9}(?:\.\d{1,9})?", text):
         raise ValueError("a number such as 0.5")
-    return f"{float(text):g}"
+    return f"{float(text):.6f}".rstrip("0").rstrip(".")
 
 
 def _seconds(value: Any) -> int:
