@@ -70,6 +70,13 @@ class Cluster:
             options=f"{self._options} {options}",
         )
 
+    def announce(self) -> Play:
+        """What a run would do; it changes nothing."""
+        before = {machine: lab("changes", machine) for machine in self.machines}
+        play = self.run("--check --diff")
+        assert {machine: lab("changes", machine) for machine in self.machines} == before, "check mode changed files"
+        return play
+
     def run_and_cut(self, task: int, seconds: float) -> str | None:
         """Cut a run `seconds` after its `task`-th task began: its name; None if the run ended before."""
         variables = self.inventory.parent / "variables.json"
@@ -131,10 +138,7 @@ def driven_node() -> None:
 @pytest.fixture(scope="module")
 def announced(driven_node: None, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cluster, Play]:
     cluster = Cluster(tmp_path_factory.mktemp("slurm"))
-    before = {machine: lab("changes", machine) for machine in MACHINES}
-    play = cluster.run("--check --diff")
-    assert {machine: lab("changes", machine) for machine in MACHINES} == before, "check mode changed files"
-    return cluster, play
+    return cluster, cluster.announce()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import glob
 import os
 import pwd
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
@@ -34,6 +35,17 @@ def cpu_ids(text: str) -> list[int]:
             first = int(first_last[1])
             found += range(first, int(first_last[2] or first) + 1)
     return found
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers in the form of 0-3,8."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def processors(root: str = "/") -> dict[str, Any]:

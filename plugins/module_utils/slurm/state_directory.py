@@ -89,13 +89,19 @@ def _read(directory: str, root: str) -> dict[str, Any]:
     }
 
 
+def _configured(root: str) -> str:
+    """The state directory of the present slurm.conf; empty without one."""
+    named = re.findall(r"^StateSaveLocation=(\S+)", read_text(below(root, SLURM_CONF)), re.MULTILINE)
+    return named[-1] if named else ""
+
+
 def problems(root: str = "/", deadline_s: float = DEADLINE_S) -> list[Problem]:
     """Whether the file system of the present state directory is full; nothing on a host without one."""
-    named = re.findall(r"^StateSaveLocation=(\S+)", read_text(below(root, SLURM_CONF)), re.MULTILINE)
-    if not named:
+    directory = _configured(root)
+    if not directory:
         return []
     try:
-        room = child.answer(lambda: _room(below(root, named[-1])), deadline_s)
+        room = child.answer(lambda: _room(below(root, directory)), deadline_s)
     except child.Failed:
         # A login has slurm.conf, and no state.
         return []
@@ -107,11 +113,11 @@ def problems(root: str = "/", deadline_s: float = DEADLINE_S) -> list[Problem]:
     return [
         Problem(
             "state_directory_full",
-            named[-1],
-            f"the file system of slurmctld's state directory {named[-1]} is full ({free}), so slurmctld refuses new "
+            directory,
+            f"the file system of slurmctld's state directory {directory} is full ({free}), so slurmctld refuses new "
             "jobs and forgets at its next start what it could not save",
             free,
-            f"free some space there, see 'df {named[-1]}'; jobs go on meanwhile",
+            f"free some space there, see 'df {directory}'; jobs go on meanwhile",
         )
     ]
 
@@ -127,8 +133,7 @@ def _room(path: str) -> dict[str, int]:
 
 def _saved(directory: str, root: str) -> dict[str, Any]:
     """Whether the state is in another directory now, and whether it was copied."""
-    named = re.findall(r"^StateSaveLocation=(\S+)", read_text(below(root, SLURM_CONF)), re.MULTILINE)
-    before = named[-1] if named else ""
+    before = _configured(root)
     is_other = before and os.path.realpath(below(root, before)) != os.path.realpath(below(root, directory))
     if not is_other or not _times(below(root, before)):
         return {"elsewhere": "", "copied": False}

@@ -30,6 +30,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import C
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line, several_lines
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import diagnosis, queue
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.node import ranges
 
 MARK = "gpuops-job:"
 TASKS_AT_MOST = 1000
@@ -206,20 +207,6 @@ def script(job: Wanted, numbers: Sequence[int] = ()) -> str:
     lines += ["rm -f result", "(", job.command.rstrip("\n"), ")", "status=$?"]
     lines += ['cd "$directory" && echo "$content $status" >result.new && mv result.new result', 'exit "$status"']
     return "\n".join(lines) + "\n"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Numbers as sbatch writes them, such as 0-3,6."""
-    words: list[str] = []
-    first = last = None
-    for number in sorted(numbers):
-        if last is not None and number == last + 1:
-            last = number
-            words[-1] = f"{first}-{last}"
-        else:
-            first = last = number
-            words.append(str(number))
-    return ",".join(words)
 
 
 # --- on the host -----------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates im
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, units
 
 ROLE = "slurm_node"
+HEAD = conf.HEAD.format(role=ROLE)
 OPTIONS = "/etc/default/slurmd"
 SLURMD = "slurmd.service"
 # Debian 12's unit starts only where there is a slurm.conf, which here there never is.
@@ -33,8 +34,7 @@ CONTAINERS = "/run/baremetal-gpu-containers"
 # A drop-in of its own: it can come and go on a node that is there, so it is not written before the packages.
 CONTAINERS_PATH = "/etc/systemd/system/slurmd.service.d/baremetal-gpu-containers.conf"
 CONTAINERS_UNIT = f"""\
-# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.
-[Service]
+{HEAD}[Service]
 ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
 """
 
@@ -44,9 +44,8 @@ ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
 REGISTER = "baremetal-gpu-slurm-register"
 REGISTER_PATHS = {kind: f"/etc/systemd/system/{REGISTER}.{kind}" for kind in ("service", "timer")}
 REGISTER_UNITS = {
-    "service": """\
-# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.
-[Unit]
+    "service": f"""\
+{HEAD}[Unit]
 Description=Registers the node of Slurm again, so that jobs which ended with the last boot are missed
 After=slurmd.service
 
@@ -54,9 +53,8 @@ After=slurmd.service
 Type=oneshot
 ExecStart=/usr/bin/systemctl reload slurmd.service
 """,
-    "timer": """\
-# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.
-[Unit]
+    "timer": f"""\
+{HEAD}[Unit]
 Description=Registers the node of Slurm again some time after a boot
 
 [Timer]
@@ -79,9 +77,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     controllers = ",".join(_address(name, peers["hostvars"][name]) for name in peers["controllers"])
     options = shlex.join(["--conf-server", controllers, *map(str, params["options"])])
-    content = (
-        f"# Written by Ansible (baremetal.gpu.slurm_node). Changes made here are lost.\nSLURMD_OPTIONS='{options}'\n"
-    )
+    content = f"{HEAD}SLURMD_OPTIONS='{options}'\n"
     # Before the package, which starts slurmd at once.
     written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
     return Plan(

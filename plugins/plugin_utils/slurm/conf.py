@@ -10,9 +10,10 @@ slurmctld.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.node import ranges
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import Cluster, Gpu, Node, Partition
 
@@ -72,17 +73,6 @@ RunTimeKill="{CONTAINER} kill %n.%u.%j.%s.%t"
 RunTimeDelete="{CONTAINER} delete %n.%u.%j.%s.%t"
 RunTimeRun="{CONTAINER} run %n.%u.%j.%s.%t %b"
 """
-
-
-def ranges(numbers: Iterable[int]) -> str:
-    """Numbers in the form of 0-3,8."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
 
 
 def gres(gpus: Sequence[Gpu]) -> str:
