@@ -207,7 +207,7 @@ KNOWN = {
     # On the controller.
     "action/gpu_preflight_info.py",
     "action/gpu_verify_report.py",
-    "plugin_utils/mesos/certificates.py",
+    "plugin_utils/certificates.py",
     "plugin_utils/fleet/file.py",
     "module_utils/mesos/agent_state.py",
     "modules/ceph_secrets.py",

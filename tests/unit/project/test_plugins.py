@@ -104,7 +104,7 @@ def test_plugins_need_nothing_but_ansible_and_the_standard_library(path: Path):
         "reconciler/store.py": {"kazoo"},
         "ceph/library.py": {"ceph_argparse", "rados"},
         "desired/templates.py": {"jinja2"},
-        "mesos/certificates.py": {"cryptography"},
+        "plugin_utils/certificates.py": {"cryptography"},
     }
     assert not roots - sys.stdlib_module_names - had.get(f"{path.parent.name}/{path.name}", set()), path
 

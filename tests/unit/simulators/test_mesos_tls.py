@@ -21,8 +21,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.arguments import members
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import http_transport, tls_first
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import tasks_of_agent
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.certificates import Authority
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import tls as mesos_tls
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.certificates import Authority
 from tests.unit.simulators.mesos_cluster import Program, free_port, until
 
 HERE = "127.0.0.1"

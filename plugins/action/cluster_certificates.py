@@ -9,7 +9,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos import certificates
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificates
 
 ROW = {
     "name": {"type": "str", "required": True},

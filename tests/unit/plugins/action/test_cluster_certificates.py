@@ -15,7 +15,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.action.mesos_certificates import ActionModule
+from ansible_collections.baremetal.gpu.plugins.action.cluster_certificates import ActionModule
 
 HOST = {"name": "gpu1", "names": ["gpu1", "gpu1.example.com", "10.0.0.7", "fd00::7"]}
 
@@ -26,7 +26,7 @@ class Kept:
 
     def __call__(self, check: bool = False, **arguments: Any) -> dict[str, Any]:
         params = {"path": str(self.place), "certificates": [HOST], **arguments}
-        task = SimpleNamespace(args=params, check_mode=check, async_val=0, action="mesos_certificates")
+        task = SimpleNamespace(args=params, check_mode=check, async_val=0, action="cluster_certificates")
         return ActionModule(task, Mock(), Mock(), Mock(), Mock(), Mock()).run()
 
 

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: mesos_certificates
-short_description: Keep the certificates of a Mesos cluster in a directory on the controller
+module: cluster_certificates
+short_description: Keep the certificates of a cluster in a directory on the controller
 version_added: 0.1.0
 description:
   - Runs on the controller; nothing is sent to the host.
@@ -76,7 +76,7 @@ seealso:
 
 EXAMPLES = r"""
 - name: Have a certificate for a host
-  baremetal.gpu.mesos_certificates:
+  baremetal.gpu.cluster_certificates:
     path: "{{ inventory_dir }}/.secrets/mesos-tls"
     certificates:
       - name: master1

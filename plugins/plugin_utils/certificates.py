@@ -334,7 +334,7 @@ def check_mode_of(path: str) -> None:
 
 
 def keep(params: Mapping[str, Any], check: bool, warn: Callable[[str], object]) -> dict[str, Any]:
-    """The result of the module mesos_certificates.
+    """The result of the module cluster_certificates.
 
     :raises Refused: if certificates of the operator will not do, or ours cannot be made.
     """
@@ -347,7 +347,7 @@ def keep(params: Mapping[str, Any], check: bool, warn: Callable[[str], object]) 
         )
     if params["authority"]:
         if not os.path.exists(params["authority"]):
-            raise Refused(f"{params['authority']} is not there", "correct mesos_common_tls_files")
+            raise Refused(f"{params['authority']} is not there", "correct the files that the inventory names")
         pairs = _of_the_operator(rows, params["authority"], params["renew"] * DAY_S, warn)
     else:
         pairs, reasons = _of_our_authority(own, params, check)
@@ -373,7 +373,7 @@ def _of_the_operator(
         pair = pairs[row["name"]] = Pair(row["certificate"], row["key"])
         why = pair.problem(authority, row["names"], 0)
         if why:
-            raise Refused(f"{why}", "correct mesos_common_tls_files")
+            raise Refused(f"{why}", "correct the files that the inventory names")
         soon = pair.problem(authority, row["names"], renew_s)
         if soon:
             warn(soon)
@@ -387,8 +387,8 @@ def _of_our_authority(own: Authority, params: Mapping[str, Any], check: bool) ->
         if params["held"]:
             raise Refused(
                 f"{own.directory} has no authority, but {', '.join(params['held'])} have certificates",
-                "bring the directory back from where it is kept, or go back to mesos_common_tls: off by way of "
-                "downgrade, and begin anew",
+                "bring the directory back from where it is kept, or turn TLS off, as the page of the service tells, and "
+                "begin anew",
             )
         reasons.append(f"{own.certificate} is not there")
         if not check:
