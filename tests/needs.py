@@ -10,6 +10,7 @@ import os
 import sys
 
 from gpuops.fetch import debian
+from tests import debian_programs
 from tests.lab.machines import needs
 from tests.lab.machines.system import LabError
 
@@ -26,6 +27,8 @@ PROGRAMS = {
 
 def main() -> int:
     """The exit status. Who is not root gets no package, and tests that skip and say why."""
+    if fault := debian_programs.fetch():
+        sys.stderr.write(f"tests: without them some are skipped: {fault}\n")
     gaps = needs.absent(PROGRAMS)
     if not gaps:
         return 0

@@ -152,6 +152,14 @@ STAGES = (
         loss="its part in Slurm, or jobs",
         further_roles=("slurm_apps",),
     ),
+    Stage(
+        name="monitoring",
+        short_title="watch",
+        tag="monitoring",
+        roles=("node_exporter", "alertmanager", "prometheus"),
+        groups=("node_exporters", "prometheus_servers"),
+        loss="its metrics and alerts",
+    ),
 )
 
 # They work for other roles, so what they do belongs to the stage that is under way.

@@ -243,9 +243,10 @@ ALERTS = (
     ),
     Alert(
         "GpuAgentSilent",
-        'up{job="node",gpu_node="yes"} == 1 unless on (host) gpu_probe_success',
+        'up{job="node"} == 1 and on (host) max_over_time(gpu_probe_success[7d]) unless on (host) gpu_probe_success',
         "ticket",
-        "A host that has GPUs answers, and has no metrics of the GPU agent. When the agent stops, its series end.",
+        "A host answers, and has no metrics of the GPU agent, which it had within the last seven days. When the agent "
+        "stops, its series end. Where it was taken out on purpose, the alert ends after seven days; silence it.",
         "{{ $labels.host }}: the GPU agent is silent",
         "The host answers (up is {{ $value }}), and gpu_probe_success has no series.",
         "See `systemctl status baremetal-gpu-agent` on the host, and run agent.yml for it.",

@@ -5,7 +5,7 @@
 
 What the scrape configuration must give: every target has the label `host`, the name of the host in the inventory; the
 jobs are called `node` (node_exporter) and `ceph`, and targets of `node` have labels for what is on the host, such as
-`gpu_node="yes"`. docs/alerts.md, printed by tools/alerts.py, says more and explains each rule.
+`reconciler="yes"`. docs/alerts.md, printed by tools/alerts.py, says more and explains each rule.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import command, dcgm
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.publish import METRICS, Textfile, exposition, samples
+from tests import debian_programs
 from tests.unit.plugins.exposition import Family, parse, style_faults
 from tests.unit.plugins.health_host import Host, address, uuid
 
@@ -414,9 +414,10 @@ def test_a_gpu_with_a_strange_name_does_not_break_the_text():
 
 
 def promtool(text: str) -> list[str]:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed: apt-get install prometheus")
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, check=False, capture_output=True, text=True)
+    program = debian_programs.path_of("promtool")
+    if program is None:
+        pytest.skip("promtool is not here: python -m tests.needs fetches it")
+    done = subprocess.run([program, "check", "metrics"], input=text, check=False, capture_output=True, text=True)
     assert done.returncode in (0, 3), done.stderr
     return (done.stdout + done.stderr).splitlines()
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition impo
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, exporter, metrics
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, Slurm
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.exporter import Exporter
+from tests import debian_programs
 from tests.unit.plugins.exposition import Family, parse, style_faults
 from tests.unit.plugins.health_host import Host
 from tests.unit.plugins.slurm_answers import JOBS, Answers, gres_conf
@@ -228,9 +228,8 @@ def test_every_metric_is_in_the_table_with_its_labels_and_follows_the_convention
 
 # --- the page ---------------------------------------------------------------------------------------------------------
 
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus"
-)
+PROMTOOL = debian_programs.path_of("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not here: python -m tests.needs fetches it")
 
 
 def of_page(language: str, word: str) -> str:
@@ -251,7 +250,7 @@ def scraped(labels: dict[str, str], name: str, value: float, instance: str) -> d
 @needs_promtool
 def test_promtool_finds_nothing(site: Site) -> None:
     done = subprocess.run(
-        ["promtool", "check", "metrics"], input=site.exporter.page(), check=False, capture_output=True, text=True
+        [str(PROMTOOL), "check", "metrics"], input=site.exporter.page(), check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
@@ -299,7 +298,7 @@ def test_the_rule_of_the_page_joins_the_lease_with_the_agents_gpu(site: Site, tm
     }
     (tmp_path / "test.yml").write_text(yaml.safe_dump(ran))
     done = subprocess.run(
-        ["promtool", "test", "rules", "test.yml"], cwd=tmp_path, check=False, capture_output=True, text=True
+        [str(PROMTOOL), "test", "rules", "test.yml"], cwd=tmp_path, check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -368,20 +368,19 @@ CASES = (
     ),
     Case(
         "GpuAgentSilent",
-        "20m",
-        up("gpu1", "node", "1x30", gpu_node="yes"),
+        "40m",
+        up("gpu1", "node", "1x60") | {named("gpu_probe_success", **NODE): "1x20 stale"},
         (
             Firing(
-                {**NODE, "gpu_node": "yes"},
+                NODE,
                 "gpu1: the GPU agent is silent",
                 "The host answers (up is 1), and gpu_probe_success has no series.",
             ),
         ),
         {
-            "the agent runs": up("gpu1", "node", "1x30", gpu_node="yes")
-            | {named("gpu_probe_success", **NODE, gpu_node="yes"): "0x30"},
-            "a host without GPUs": up("cpu1", "node", "1x30"),
-            "the host is silent": up("gpu1", "node", "0x30", gpu_node="yes"),
+            "the agent runs": up("gpu1", "node", "1x60") | {named("gpu_probe_success", **NODE): "0x60"},
+            "a host without GPUs": up("cpu1", "node", "1x60"),
+            "the host is silent": up("gpu1", "node", "0x60") | {named("gpu_probe_success", **NODE): "1x20 stale"},
         },
     ),
     Case(

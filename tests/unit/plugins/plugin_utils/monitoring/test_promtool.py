@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,14 +10,16 @@ import pytest
 import yaml
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules
+from tests import debian_programs
 from tests.unit.plugins.plugin_utils.monitoring.cases import CASES, Case, Series
 
 
 def tool(name: str, package: str, *args: str | Path) -> str:
     """Its output; the test is skipped where it is not installed, and fails where it says no."""
-    if shutil.which(name) is None:
-        pytest.skip(f"{name} is not installed: apt-get install {package}")
-    done = subprocess.run([name, *args], check=False, capture_output=True, text=True)
+    program = debian_programs.path_of(name)
+    if program is None:
+        pytest.skip(f"{name} of the package {package} is not here: python -m tests.needs fetches it")
+    done = subprocess.run([program, *args], check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 

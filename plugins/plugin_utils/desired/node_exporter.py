@@ -1,0 +1,105 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""node_exporter, which serves the metrics of a host, and of what runs there, to Prometheus alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import settings, tls
+
+ROLE = "node_exporter"
+PACKAGE = "prometheus-node-exporter"
+UNIT = f"{PACKAGE}.service"
+ARGUMENTS = f"/etc/default/{PACKAGE}"
+WEB = "/etc/prometheus/node-exporter-web.yml"
+# Where Debian's package reads metrics of other programs.
+TEXTFILES = "/var/lib/prometheus/node-exporter"
+ROOT_OWNS = {"owner": "root", "group": "root"}
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of one host.
+
+    :param params: ``state``, ``listen`` (address:port) and ``tls``, "required" or "off".
+    :param peers: ``host``, its name in the inventory, and ``certificates``, what cluster_certificates has returned;
+        empty before.
+    """
+    if params["state"] == "absent":
+        return Plan(_absent())
+    problems = tuple(_problems(params))
+    if problems:
+        return Plan(problems=problems)
+    has_tls = params["tls"] == "required"
+    words = [f"--web.listen-address={params['listen']}", *([f"--web.config.file={WEB}"] if has_tls else [])]
+    certificates = tls.files(peers["certificates"], peers["host"]) if has_tls and peers["certificates"] else []
+    return Plan(
+        {
+            "packages": [{"name": PACKAGE}],
+            "files": [
+                # Before the package, which starts the daemon at once, on all addresses.
+                {
+                    "path": ARGUMENTS,
+                    "content": settings.arguments(ROLE, words),
+                    "mode": "0644",
+                    "early": True,
+                    **ROOT_OWNS,
+                },
+                {"path": "/etc/prometheus", "state": "directory", "mode": "0755", **ROOT_OWNS},
+                *certificates,
+                *([{"path": WEB, "content": _web(), "mode": "0644", **ROOT_OWNS}] if has_tls else []),
+            ],
+            "units": [
+                {
+                    "name": UNIT,
+                    "enabled": True,
+                    "state": "started",
+                    "restart_on": [ARGUMENTS, WEB, tls.AUTHORITY, PACKAGE],
+                }
+            ],
+        }
+    )
+
+
+def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
+    listen = str(params["listen"])
+    if settings.split_listen(listen) is None:
+        yield Problem(
+            "wrong_setting", "node_exporter_listen", "it is no address with a port", listen, "give one such as :9100"
+        )
+    elif params["tls"] == "off" and not settings.is_loopback(listen):
+        yield Problem(
+            "not_loopback",
+            "node_exporter_tls",
+            "without TLS everybody in the network reads who uses which GPU",
+            listen,
+            "leave node_exporter_tls at required, or let node_exporter_listen be 127.0.0.1:9100",
+        )
+
+
+def _web() -> str:
+    """Go reads the certificate and the key anew for each connection, so that a renewed one needs no restart."""
+    return settings.yaml_text(
+        ROLE,
+        {
+            "tls_server_config": {
+                "cert_file": tls.CERTIFICATE,
+                "key_file": tls.KEY,
+                "client_auth_type": "RequireAndVerifyClientCert",
+                "client_ca_file": tls.AUTHORITY,
+                "min_version": "TLS13",
+            }
+        },
+    )
+
+
+def _absent() -> dict[str, Any]:
+    return {
+        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
+        "packages": [{"name": PACKAGE, "state": "absent"}],
+        "files": [{"path": path, "state": "absent"} for path in (WEB, ARGUMENTS)],
+    }

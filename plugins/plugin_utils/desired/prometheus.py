@@ -1,0 +1,198 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Prometheus: what it scrapes, its rules, and how much it keeps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan, built_in
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules, settings, targets, tls
+
+ROLE = "prometheus"
+UNIT = "prometheus.service"
+ARGUMENTS = "/etc/default/prometheus"
+CONFIG = "/etc/prometheus/prometheus.yml"
+RULES = "/etc/prometheus/rules-baremetal-gpu"
+# An operator's own rules.
+OWN_RULES = "/etc/prometheus/rules.d"
+TARGETS = "/etc/prometheus/targets"
+PAGE = "/etc/prometheus/consoles/gpu.html"
+NODE_JOB, CEPH_JOB = "node", "ceph"
+ALERTMANAGER = "127.0.0.1:9093"
+_SIZE = re.compile(r"[1-9][0-9]*(?:MB|GB|TB)")
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of the host that Prometheus runs on.
+
+    :param params: ``state``, ``listen``, ``retention_time``, ``retention_size``, ``scrape_interval``, ``remote_write``,
+        ``scrape_configs``, ``external_labels``, ``docs_url``, ``node_tls`` and ``is_ceph_watched``.
+    :param peers: ``host``, its name in the inventory; ``servers``, the hosts that Prometheus runs on; ``exporters``,
+        those of node_exporter; ``groups`` and ``hostvars``, as Ansible has them; and ``certificates``, what
+        cluster_certificates has returned; empty before.
+    """
+    if params["state"] == "absent":
+        return Plan(_absent())
+    exporters, mgrs = _hosts(params, peers)
+    problems = (*_problems(params), *_server_problems(peers["servers"]), *targets.problems([*exporters, *mgrs]))
+    if problems:
+        return Plan(problems=problems)
+    by_job = {NODE_JOB: exporters, CEPH_JOB: mgrs}
+    has_tls = params["node_tls"] == "required"
+    certificates = tls.files(peers["certificates"], peers["host"]) if has_tls and peers["certificates"] else []
+    page = Path(ROLES, ROLE, "files", "gpu.html")
+    own = {"owner": "root", "group": "root", "mode": "0644"}
+    rule_files = {f"{RULES}/{name}": text for name, text in rules.rule_files(params["docs_url"]).items()}
+    return Plan(
+        {
+            "packages": [{"name": "prometheus"}],
+            "files": [
+                {"path": ARGUMENTS, "content": settings.arguments(ROLE, _words(params)), "early": True, **own},
+                *({"path": path, "state": "directory", **own, "mode": "0755"} for path in _DIRECTORIES),
+                *certificates,
+                *({"path": path, "content": text, **own} for path, text in rule_files.items()),
+                *(
+                    {"path": f"{TARGETS}/{job}.json", "content": targets.text(map(targets.entry, hosts)), **own}
+                    for job, hosts in by_job.items()
+                ),
+                *([{"path": PAGE, "content": page.read_text(encoding="utf-8"), **own}] if page.is_file() else []),
+                {
+                    "path": CONFIG,
+                    "content": settings.yaml_text(ROLE, _config(params, peers["host"])),
+                    # remote_write may have a password.
+                    "owner": "root",
+                    "group": tls.GROUP,
+                    "mode": "0640",
+                    "sensitive": bool(params["remote_write"]),
+                    "validate": "promtool check config --syntax-only %s",
+                },
+            ],
+            "units": [
+                {
+                    "name": UNIT,
+                    "enabled": True,
+                    "state": "started",
+                    "restart_on": [ARGUMENTS, CONFIG, f"{RULES}/*", tls.AUTHORITY, "prometheus"],
+                }
+            ],
+        },
+        parts={"url": f"http://{params['listen']}"},
+    )
+
+
+_DIRECTORIES = ("/etc/prometheus/consoles", RULES, OWN_RULES, TARGETS)
+
+
+def _words(params: Mapping[str, Any]) -> list[str]:
+    return [
+        f"--web.listen-address={params['listen']}",
+        f"--storage.tsdb.retention.time={params['retention_time']}",
+        f"--storage.tsdb.retention.size={params['retention_size']}",
+    ]
+
+
+def _hosts(params: Mapping[str, Any], peers: Mapping[str, Any]) -> tuple[list[targets.Host], list[targets.Host]]:
+    """The hosts of node_exporter, and those of Ceph's mgrs that are scraped."""
+    groups, hostvars = peers["groups"], peers["hostvars"]
+    mgrs = groups.get("ceph_mgrs", ()) if params["is_ceph_watched"] else ()
+    return (
+        [targets.host_of(name, hostvars[name], groups) for name in sorted(peers["exporters"])],
+        [targets.host_of(name, hostvars[name], groups, targets.CEPH_PORT) for name in sorted(mgrs)],
+    )
+
+
+def _config(params: Mapping[str, Any], host: str) -> Document:
+    node: Document = {
+        "job_name": NODE_JOB,
+        # A scheduler's host tells of GPUs on others.
+        "honor_labels": True,
+        "file_sd_configs": [{"files": [f"{TARGETS}/{NODE_JOB}.json"]}],
+    }
+    if params["node_tls"] == "required":
+        node |= {
+            "scheme": "https",
+            "tls_config": {"ca_file": tls.AUTHORITY, "cert_file": tls.CERTIFICATE, "key_file": tls.KEY},
+        }
+    return {
+        "global": {
+            "scrape_interval": params["scrape_interval"],
+            "evaluation_interval": params["scrape_interval"],
+            **({"external_labels": built_in(params["external_labels"])} if params["external_labels"] else {}),
+        },
+        "rule_files": [f"{RULES}/*.yml", f"{OWN_RULES}/*.yml"],
+        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [ALERTMANAGER]}]}]},
+        "scrape_configs": [
+            node,
+            {
+                "job_name": CEPH_JOB,
+                "honor_labels": True,
+                "file_sd_configs": [{"files": [f"{TARGETS}/{CEPH_JOB}.json"]}],
+            },
+            _here("prometheus", params["listen"], host),
+            _here("alertmanager", ALERTMANAGER, host),
+            *built_in(params["scrape_configs"]),
+        ],
+        **({"remote_write": built_in(params["remote_write"])} if params["remote_write"] else {}),
+    }
+
+
+def _here(job: str, address: str, host: str) -> Document:
+    return {"job_name": job, "static_configs": [{"targets": [address], "labels": {"host": host}}]}
+
+
+def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
+    yield from settings.listen_problems("prometheus_listen", str(params["listen"]), "Prometheus", "127.0.0.1:9090")
+    yield from settings.duration_problems("prometheus_retention_time", str(params["retention_time"]))
+    yield from settings.duration_problems("prometheus_scrape_interval", str(params["scrape_interval"]))
+    if not _SIZE.fullmatch(str(params["retention_size"])):
+        yield Problem(
+            "wrong_setting",
+            "prometheus_retention_size",
+            "it is no size, and without one Prometheus may fill the disk",
+            str(params["retention_size"]),
+            "give a number and MB, GB or TB, such as 20GB",
+        )
+    jobs = [NODE_JOB, CEPH_JOB, "prometheus", "alertmanager"]
+    for entry in params["scrape_configs"]:
+        job = entry.get("job_name") if isinstance(entry, Mapping) else None
+        if not isinstance(job, str) or not job or job in jobs:
+            yield Problem(
+                "wrong_setting",
+                "prometheus_scrape_configs",
+                "an entry has no job_name, or one that is taken",
+                str(job)[:200],
+                "give each entry a job_name of its own",
+            )
+        else:
+            jobs.append(job)
+
+
+def _server_problems(servers: Sequence[str]) -> Iterator[Problem]:
+    if len(servers) > 1:
+        yield Problem(
+            "two_servers",
+            "prometheus_servers",
+            "each alert would come from each of them",
+            ", ".join(servers),
+            "let the group have one host; remote_write can copy its data elsewhere",
+        )
+
+
+def _absent() -> Document:
+    """The data stays."""
+    return {
+        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
+        "packages": [{"name": "prometheus", "state": "absent"}],
+        "files": [
+            *({"path": path, "state": "absent"} for path in (PAGE, CONFIG, ARGUMENTS)),
+            *({"path": f"{RULES}/{name}", "state": "absent"} for name in rules.rule_files()),
+            *({"path": f"{TARGETS}/{job}.json", "state": "absent"} for job in (NODE_JOB, CEPH_JOB)),
+        ],
+    }
