@@ -75,6 +75,8 @@ class Driver:
         self.told: dict[str, str] = {}
         # Hosts whose next step takes moments.
         self.soon: set[str] = set()
+        # Hosts that are to be fenced and are not, and why the breaker holds them; empty if it does not.
+        self.waiting: list[str] = []
         self.held = ""
 
     # What there is.
@@ -148,7 +150,7 @@ class Driver:
         held = reconcile_fleet.held(self.fleet, wait, number, self.policy, now)
         if held != self.held:
             self.journal.write("*", "breaker", why=held or "it lets go", waiting=wait)
-        self.held = held
+        self.waiting, self.held = wait, held
 
     def _waiting(self, now: float) -> list[str]:
         return reconcile_fleet.waiting(

@@ -18,6 +18,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.published imp
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.sd_notify import notify
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Operator, http_transport
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import metrics
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.backend import Backend
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.driver import Driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.journal import Journal
@@ -57,6 +58,7 @@ class Service:
         self.backend = backend(settings, secrets)
         path = None if settings.policy.mode == "dry-run" else Path(settings.journal)
         self.journal = Journal(path, file_bytes=settings.journal_bytes, files=settings.journal_files)
+        self.textfile = metrics.Textfile(settings.metrics, lambda why: self.journal.write("*", "problem", why=why))
         # Told, and not over yet.
         self.complaint = ""
         self.store = Store(settings, secrets)
@@ -98,9 +100,11 @@ class Service:
         notify("READY=1\nSTATUS=waits to lead")
         try:
             while not self.stopping.is_set():
+                self.textfile.write(metrics.STANDBY)
                 self._try()
         finally:
             notify("STOPPING=1")
+            self.textfile.remove()
             self.store.close()
 
     def _try(self) -> None:
@@ -144,12 +148,15 @@ class Service:
         try:
             while not self.stopping.is_set() and not self.lost.is_set():
                 if not self.connected.wait(PAUSE_S):
+                    # Nobody does the leader's work now.
+                    self.textfile.write(metrics.STANDBY)
                     continue
                 try:
                     driver = self._driver(first=not leads)
                     leads = True
                     self._follow(driver)
                 except UNREACHABLE as why:
+                    self.textfile.write(metrics.STANDBY)
                     self._complain(f"ZooKeeper: {type(why).__name__} {why}".strip())
                     self.stopping.wait(PAUSE_S / 10)
         finally:
@@ -202,6 +209,7 @@ class Service:
                 self._complain(str(why))
                 self.stopping.wait(min(PAUSE_S, self.settings.poll_s))
                 due = 0.0
+            self.textfile.write(metrics.leader(driver, self.store.refused, self.complaint))
 
     def _take_logins(self, driver: Driver) -> None:
         """Hosts come and get other logins while the reconciler runs."""

@@ -46,7 +46,7 @@ class Settings:
 
     `credentials` names a JSON file of mode 0600 with some of `SECRETS`, `logins` one with host -> its login in the
     words of an ACL (user:checksum), which is read again when it changes. The journal is `journal_files` files of
-    `journal_bytes` at most. Times are in seconds.
+    `journal_bytes` at most. `metrics` is the file for node_exporter's textfile collector. Times are in seconds.
     """
 
     zookeeper: str
@@ -59,6 +59,7 @@ class Settings:
     journal: str = "/var/lib/baremetal-gpu/reconciler/journal.jsonl"
     journal_bytes: int = FILE_BYTES
     journal_files: int = FILES
+    metrics: str | None = None
     poll_s: float = 2.0
     request_timeout_s: float = 5.0
     session_s: float = 10.0
@@ -97,6 +98,8 @@ def _settings_of(told: Mapping[str, Any], path: str, mode: str | None) -> Settin
         raise Wrong(f"{path}: masters is {settings.masters!r} and zookeeper {settings.zookeeper!r}", "give both")
     if not settings.path.startswith("/") or settings.path.endswith("/"):
         raise Wrong(f"{path}: path is {settings.path!r}", "begin with a slash and end with a name")
+    if settings.metrics is not None and not settings.metrics.startswith("/"):
+        raise Wrong(f"{path}: metrics is {settings.metrics!r}", "give the path of a file, or leave it out")
     for name, least in (("journal_bytes", 4096), ("journal_files", 2)):
         value = getattr(settings, name)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:

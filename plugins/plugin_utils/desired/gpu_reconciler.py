@@ -15,6 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client imp
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 
 Params = Mapping[str, Any]
 Peers = Mapping[str, Any]
@@ -42,6 +43,7 @@ PAIRS = (
     ("agents_user", "agents_password"),
     ("mesos_principal", "mesos_secret"),
 )
+METRICS_FILE = "baremetal_gpu_reconciler.prom"
 MIB = 1048576
 
 
@@ -69,6 +71,7 @@ def desired(params: Params, facts: Mapping[str, Any], peers: Peers) -> Plan:
         *_scheduler_problems(params, peers),
         *login_problems,
         *_config_problems(config),
+        *textfile.directory_problems("gpu_reconciler_metrics_directory", params["metrics_directory"]),
     )
     return Plan({} if problems else _present(params, peers, config, logins), problems, parts)
 
@@ -199,11 +202,16 @@ def _config(params: Params, peers: Peers) -> Document:
         "ca_file": AUTHORITY if _has_authority(params, peers) else params["ca_file"] or None,
         "journal_bytes": params["journal_size"] * MIB,
         "journal_files": params["journal_files"],
+        **({"metrics": _metrics(params)} if params["metrics_directory"] else {}),
         "poll_s": params["poll"],
         "request_timeout_s": params["request_timeout"],
         "session_s": params["zookeeper_session_timeout"],
         "policy": {**params["policy"], "mode": params["mode"]},
     }
+
+
+def _metrics(params: Params) -> str:
+    return f"{params['metrics_directory']}/{METRICS_FILE}"
 
 
 def _credentials(params: Params, peers: Peers) -> dict[str, str]:
@@ -240,6 +248,7 @@ def _present(params: Params, peers: Peers, config: Document, logins: Mapping[str
         "files": [
             {"path": "/usr/libexec/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
             {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+            *textfile.directory(params["metrics_directory"]),
             {"path": PROGRAM, "content": bundle("reconciler.command"), "mode": "0755", **ROOT_OWNS},
             {"path": COMMAND, "state": "link", "src": PROGRAM},
             {
@@ -253,7 +262,14 @@ def _present(params: Params, peers: Peers, config: Document, logins: Mapping[str
             _secret_file(LOGINS, logins),
             {
                 "path": UNIT_PATH,
-                "content": render(ROLE, f"{UNIT}.j2", python=params["python"], program=PROGRAM),
+                "content": render(
+                    ROLE,
+                    f"{UNIT}.j2",
+                    python=params["python"],
+                    program=PROGRAM,
+                    metrics_directory=params["metrics_directory"],
+                    metrics=_metrics(params),
+                ),
                 "mode": "0644",
                 **ROOT_OWNS,
             },

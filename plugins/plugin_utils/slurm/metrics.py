@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +12,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import P
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 
 ROLE = "slurm_controller"
 UNIT = "baremetal-gpu-slurm-metrics.service"
@@ -22,21 +22,12 @@ COMMAND = "/usr/local/bin/baremetal-gpu-slurm-metrics"
 INTERVAL_S = 15
 FILE = "baremetal_gpu_slurm.prom"
 ROOT_OWNS = {"owner": "root", "group": "root"}
-# What is a word in a unit file, without quotes.
-_DIRECTORY = re.compile(r"(?:/[A-Za-z0-9._-]+)+")
 
 
 def problems(params: Mapping[str, Any]) -> Iterator[Problem]:
     """What of the variables is wrong: `metrics_directory`, empty for no metrics, and `metrics_interval` in seconds."""
     directory, interval = str(params.get("metrics_directory", "")), params.get("metrics_interval", INTERVAL_S)
-    if directory and not _DIRECTORY.fullmatch(directory):
-        yield Problem(
-            "wrong_setting",
-            "slurm_controller_metrics_directory",
-            "it is no absolute path of letters, digits, dots, hyphens and underscores",
-            directory,
-            "give the directory of the textfile collector, such as /var/lib/prometheus/node-exporter",
-        )
+    yield from textfile.directory_problems("slurm_controller_metrics_directory", directory)
     if not 5 <= interval <= 3600:
         yield Problem(
             "wrong_setting",
@@ -62,8 +53,7 @@ def files(params: Mapping[str, Any]) -> list[Document]:
     )
     return [
         {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
-        # The directory is the exporter's, which may have made it its own.
-        {"path": directory, "state": "directory"},
+        *textfile.directory(directory),
         {"path": PROGRAM, "content": bundle("slurm.exporter"), "mode": "0755", **ROOT_OWNS},
         {"path": COMMAND, "state": "link", "src": PROGRAM},
         {"path": UNIT_PATH, "content": text, "mode": "0644", **ROOT_OWNS},
