@@ -9,6 +9,7 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import subprocess
 import time
 from typing import Any
@@ -29,11 +30,12 @@ class Failed(Refused):
 def mounted(table: str = "/proc/self/mountinfo") -> dict[str, str]:
     """CephFS mounts of the host: path -> type. The last mount at a path is what one sees."""
     found: dict[str, str] = {}
-    with open(table, encoding="utf-8") as lines:
+    # Users mount what they like with FUSE, at paths of any bytes.
+    with open(table, encoding="utf-8", errors="surrogateescape", newline="\n") as lines:
         for line in lines:
             fields, _dash, more = line.partition(" - ")
-            path = fields.split()[4].encode().decode("unicode_escape")
-            kind = more.split()[0]
+            path = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields.split(" ")[4])
+            kind = more.partition(" ")[0]
             found.pop(path, None)
             if kind in KINDS:
                 found[path] = kind

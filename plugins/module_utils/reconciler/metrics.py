@@ -27,7 +27,7 @@ INTERVAL_S = 15.0
 LATE_S = 60.0
 
 METRICS: Metrics = {
-    "gpuops_reconciler_leader": ("gauge", (), "Whether this reconciler leads. Only the leader gives the metrics below."),
+    "gpuops_reconciler_leader": ("gauge", (), "Whether this reconciler leads. Only the leader has the others."),
     "gpuops_reconciler_fence_timestamp_seconds": (
         "gauge",
         ("node", "uuid", "step"),
