@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Callable
@@ -96,20 +97,25 @@ class Textfile:
         self._path, self._complain = path, complain
         self._problem = ""
         self._text, self._due = "", 0.0
+        self._lock = threading.Lock()
 
     def write(self, samples: Iterable[Sample]) -> None:
+        """From any thread."""
         if self._path is None:
             return
         text = exposition(samples, METRICS)
-        if text == self._text and time.monotonic() < self._due:
-            return
+        with self._lock:
+            if text != self._text or time.monotonic() >= self._due:
+                self._replace(self._path, text)
+
+    def _replace(self, path: str, text: str) -> None:
         # One that cannot be written is not tried at every turn either.
         self._text, self._due = text, time.monotonic() + INTERVAL_S
         problem = ""
         try:
-            host_files.write(self._path, text, durable=False)
+            host_files.write(path, text, durable=False)
         except (OSError, ValueError) as why:
-            problem = f"{self._path} cannot be written: {one_line(getattr(why, 'strerror', None) or why)}"
+            problem = f"{path} cannot be written: {one_line(getattr(why, 'strerror', None) or why)}"
             # An old file would pass for what is there now.
             self.remove()
         if problem and problem != self._problem:

@@ -58,7 +58,8 @@ class Service:
         self.backend = backend(settings, secrets)
         path = None if settings.policy.mode == "dry-run" else Path(settings.journal)
         self.journal = Journal(path, file_bytes=settings.journal_bytes, files=settings.journal_files)
-        self.textfile = metrics.Textfile(settings.metrics, lambda why: self.journal.write("*", "problem", why=why))
+        # Of one look nothing is written: the file is that of the service on the same host.
+        self.textfile = metrics.Textfile(None, self._tell)
         # Told, and not over yet.
         self.complaint = ""
         self.store = Store(settings, secrets)
@@ -84,6 +85,8 @@ class Service:
             self.connected.set()
         else:
             self.connected.clear()
+            # Nobody does the leader's work now. The other thread may wait for an answer of ZooKeeper.
+            self.textfile.write(metrics.STANDBY)
         if lost:
             self.lost.set()
         self.events.put(("wake", None))
@@ -97,6 +100,7 @@ class Service:
     def run(self) -> None:
         """Raises settings.Wrong where ZooKeeper gives no session in the beginning."""
         self.store.open()
+        self.textfile = metrics.Textfile(self.settings.metrics, self._tell)
         notify("READY=1\nSTATUS=waits to lead")
         try:
             while not self.stopping.is_set():
@@ -104,8 +108,11 @@ class Service:
                 self._try()
         finally:
             notify("STOPPING=1")
-            self.textfile.remove()
-            self.store.close()
+            try:
+                self.store.close()
+            finally:
+                # After the end of the connection, which is told there.
+                self.textfile.remove()
 
     def _try(self) -> None:
         try:
@@ -119,11 +126,14 @@ class Service:
             # A place in the queue of which we do not know would make us wait for ourselves.
             self.store.renew()
 
+    def _tell(self, why: str) -> None:
+        self.journal.write("*", "problem", why=why)
+
     def _complain(self, why: str) -> None:
         """Once, however often it is tried again: a day without ZooKeeper must not push out what was done before it."""
         if why != self.complaint:
             self.complaint = why
-            self.journal.write("*", "problem", why=why)
+            self._tell(why)
 
     def _contend(self) -> None:
         self.lost.clear()
@@ -148,7 +158,6 @@ class Service:
         try:
             while not self.stopping.is_set() and not self.lost.is_set():
                 if not self.connected.wait(PAUSE_S):
-                    # Nobody does the leader's work now.
                     self.textfile.write(metrics.STANDBY)
                     continue
                 try:

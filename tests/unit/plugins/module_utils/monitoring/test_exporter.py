@@ -80,9 +80,7 @@ def test_without_a_textfile_the_page_is_printed(config: Path, capsys: pytest.Cap
     assert "zookeeper_serving" in parse(capsys.readouterr().out)
 
 
-def test_a_part_that_is_not_named_does_not_run(
-    config: Path, words: Words, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_part_that_is_not_named_does_not_run(config: Path, words: Words, capsys: pytest.CaptureFixture[str]) -> None:
     words.stop()
     config.write_text(json.dumps({"certificates": []}))
     assert exporter.main(["--config", str(config)]) == 0

@@ -82,9 +82,7 @@ def test_only_zookeeper_needs_the_network() -> None:
     ("given", "has_textfile"),
     [({"directory": ""}, False), ({"certificates": [], "zookeeper": None, "homes": None}, True)],
 )
-def test_with_nothing_to_do_there_is_no_program_no_timer_and_no_file(
-    given: dict[str, Any], has_textfile: bool
-) -> None:
+def test_with_nothing_to_do_there_is_no_program_no_timer_and_no_file(given: dict[str, Any], has_textfile: bool) -> None:
     found = host_exporter.document({**SETTINGS, **given})
     assert found["units"] == [{"name": host_exporter.TIMER, "enabled": False, "state": "stopped"}]
     assert {row["state"] for row in found["files"]} == {"absent"}
