@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import zookeeper
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import settings, tls
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import host_exporter, settings, tls
 
 ROLE = "node_exporter"
 PACKAGE = "prometheus-node-exporter"
@@ -25,17 +26,20 @@ ROOT_OWNS = {"owner": "root", "group": "root"}
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of one host.
 
-    :param params: ``state``, ``listen`` (address:port) and ``tls``, "required" or "off".
+    :param params: ``state``, ``listen`` (address:port), ``tls`` ("required" or "off"), ``certificates`` (paths or
+        patterns), ``zookeeper`` (host and port of this host's server, or nothing) and ``homes`` (a directory or empty).
     :param peers: ``host``, its name in the inventory, and ``certificates``, what cluster_certificates has returned;
         empty before.
     """
     if params["state"] == "absent":
         return Plan(_absent())
-    problems = tuple(_problems(params))
+    more = _of_host(params)
+    problems = (*_problems(params), *host_exporter.problems(more, "node_exporter_"))
     if problems:
         return Plan(problems=problems)
     has_tls = params["tls"] == "required"
     words = [f"--web.listen-address={params['listen']}", *([f"--web.config.file={WEB}"] if has_tls else [])]
+    host = host_exporter.document(more)
     certificates = tls.files(peers["certificates"], peers["host"]) if has_tls and peers["certificates"] else []
     return Plan(
         {
@@ -52,6 +56,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 {"path": "/etc/prometheus", "state": "directory", "mode": "0755", **ROOT_OWNS},
                 *certificates,
                 *([{"path": WEB, "content": _web(), "mode": "0644", **ROOT_OWNS}] if has_tls else []),
+                *host["files"],
             ],
             "units": [
                 {
@@ -59,10 +64,22 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     "enabled": True,
                     "state": "started",
                     "restart_on": [ARGUMENTS, WEB, tls.AUTHORITY, PACKAGE],
-                }
+                },
+                *host["units"],
             ],
         }
     )
+
+
+def _of_host(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the program that tells of certificates, ZooKeeper and homes."""
+    own = [tls.CERTIFICATE] if params["tls"] == "required" else []
+    return {
+        "directory": TEXTFILES,
+        "certificates": [*own, *params["certificates"]],
+        "zookeeper": {**params["zookeeper"], "config": zookeeper.CONFIG} if params["zookeeper"] else {},
+        "homes": {"root": params["homes"]} if params["homes"] else {},
+    }
 
 
 def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
@@ -98,8 +115,9 @@ def _web() -> str:
 
 
 def _absent() -> dict[str, Any]:
+    host = host_exporter.document({"directory": TEXTFILES})
     return {
-        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
+        "units": [{"name": UNIT, "enabled": False, "state": "stopped"}, *host["units"]],
         "packages": [{"name": PACKAGE, "state": "absent"}],
-        "files": [{"path": path, "state": "absent"} for path in (WEB, ARGUMENTS)],
+        "files": [*({"path": path, "state": "absent"} for path in (WEB, ARGUMENTS)), *host["files"]],
     }

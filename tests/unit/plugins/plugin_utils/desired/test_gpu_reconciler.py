@@ -28,6 +28,8 @@ DEFAULTS = {
     # A file of the controller, which the plan does not read.
     if name != "gpu_reconciler_secrets_path"
 }
+# Where node_exporter is not.
+DEFAULTS["metrics_directory"] = ""
 SITE: dict[str, Any] = CASES["site"]["peers"]
 GIVEN = {"zookeeper_servers": ["192.0.2.1:2181"], "masters": ["http://192.0.2.1:5050"]}
 LOGIN = {"zookeeper_user": "r", "zookeeper_password": "secret-r"}

@@ -91,7 +91,15 @@ def alertmanager_plan(**params: Any) -> Plan:
 
 def exporter_plan(certificates: Any = None, **params: Any) -> Plan:
     return node_exporter.desired(
-        {"state": "present", "listen": ":9100", "tls": "required", **params},
+        {
+            "state": "present",
+            "listen": ":9100",
+            "tls": "required",
+            "certificates": [],
+            "homes": "",
+            "zookeeper": {},
+            **params,
+        },
         {},
         {"host": "head1", "certificates": CERTIFICATES if certificates is None else certificates},
     )
@@ -153,6 +161,19 @@ def test_without_tls_it_listens_on_loopback_or_not_at_all():
 @pytest.mark.parametrize("listen", ["9100", "0.0.0.0", ":0", ":99999", ':9100" evil', "a b:9100"])
 def test_an_address_that_is_none_is_refused(listen):
     assert listen in refused(exporter_plan(listen=listen))
+
+
+def test_it_tells_of_what_the_host_has():
+    def parts(**params: Any) -> Any:
+        return json.loads(text(exporter_plan(**params), "/etc/baremetal-gpu/host-metrics.json"))
+
+    own = "/etc/prometheus/tls/certificate.pem"
+    assert parts() == {"certificates": [own]}
+    assert parts(certificates=["/etc/ssl/site/*.pem"])["certificates"] == [own, "/etc/ssl/site/*.pem"]
+    assert parts(homes="/home")["homes"] == {"root": "/home"}
+    server = {"host": "127.0.0.1", "port": 2181}
+    assert parts(zookeeper=server)["zookeeper"] == {**server, "config": "/etc/zookeeper/ensemble/zoo.cfg"}
+    assert "node_exporter_homes" in refused(exporter_plan(homes="home"))
 
 
 def test_the_first_look_at_a_bare_host_has_no_certificates_yet():
