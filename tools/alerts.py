@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterator
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import gpu, needed_metrics, rules
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import gpu, rules
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert
 
 TITLES = {
@@ -61,9 +61,14 @@ A single fatal GPU or silent host is a ticket, because the other hosts go on; ma
 - Targets of the job `node` have labels for what writes metrics there: `slurm_controller="yes"` (Slurm) and
   `reconciler="yes"`. Without them, nobody learns that these are silent.
 - The GPU agent's metrics come once, from the textfile or from its [port](metrics.md#a-port-of-the-agent).
+- These programs write metrics beside the [agent](metrics.md), node_exporter, Ceph, Prometheus and Alertmanager. Where
+  one is missing, its alerts do not fire.
 
-These metrics come from neither the [agent](metrics.md), nor node_exporter, Ceph, Prometheus or Alertmanager. Where one
-is missing, its alerts do not fire.
+| metrics | written by |
+| --- | --- |
+| `slurm_*`, `gpu_lease_info` | the exporter of [Slurm](metrics.md#slurm) |
+| `gpuops_reconciler_*` | the [reconciler](metrics.md#the-reconciler) |
+| `baremetal_gpu_certificate_*`, `zookeeper_*`, `cephfs_home_*` | the exporter of [hosts](metrics.md#hosts) |
 """
 
 INHIBITED = """\
@@ -111,15 +116,6 @@ def expression(alert: Alert) -> str:
     return alert.expr.replace("|".join(gpu.FAMILIES), "CODES OF THE ALERTS ABOVE")
 
 
-def needs() -> Iterator[str]:
-    yield "| metric | labels | value |"
-    yield "| --- | --- | --- |"
-    for metric in needed_metrics.METRICS:
-        labels = ", ".join(f"`{label}`" for label in metric.labels)
-        yield f"| `{metric.name}` | {labels} | {metric.meaning} |"
-    yield ""
-
-
 def inhibition() -> Iterator[str]:
     for row in rules.INHIBITIONS:
         labels = f" ({', '.join(f'`{label}`' for label in row.equal)})" if row.equal else ""
@@ -128,7 +124,7 @@ def inhibition() -> Iterator[str]:
 
 
 def page() -> str:
-    lines = [INTRODUCTION, *needs(), INHIBITED, *inhibition()]
+    lines = [INTRODUCTION, INHIBITED, *inhibition()]
     for name, alerts in rules.ALERTS.items():
         lines.append(f"## {TITLES[name]}\n")
         for alert in alerts:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Write the tables of docs/metrics.md from the metrics that the agent and the exporter of Slurm publish.
+"""Write the tables of docs/metrics.md from the metrics that the programs of the collection publish.
 
 .venv/bin/python tools/metric_tables.py [--check]
 
@@ -16,11 +16,15 @@ from pathlib import Path
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm, publish
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition import Metrics
+from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import metrics as host_metrics
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import metrics as reconciler_metrics
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import metrics as slurm_metrics
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "metrics.md"
 OWN = "| metric | type | labels | |"
 SLURM = "| metric of Slurm | type | labels | |"
+RECONCILER = "| metric of the reconciler | type | labels | |"
+HOST = "| metric of a host | type | labels | |"
 DCGM = "| before 4.9 | unit | since 4.9 | unit | type | |"
 
 
@@ -37,7 +41,13 @@ def dcgm_rows() -> Iterator[str]:
         yield f"| {' | '.join(cells)} | {field.kind} | {dcgm.HELP[field.reading]} |"
 
 
-TABLES = {OWN: lambda: rows(publish.METRICS), SLURM: lambda: rows(slurm_metrics.METRICS), DCGM: dcgm_rows}
+TABLES = {
+    OWN: lambda: rows(publish.METRICS),
+    SLURM: lambda: rows(slurm_metrics.METRICS),
+    RECONCILER: lambda: rows(reconciler_metrics.METRICS),
+    HOST: lambda: rows(host_metrics.METRICS),
+    DCGM: dcgm_rows,
+}
 
 
 def rewritten(page: str) -> str:

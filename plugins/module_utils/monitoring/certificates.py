@@ -15,7 +15,7 @@ import itertools
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
@@ -24,7 +24,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.part impo
 FILES_AT_MOST = 500
 BYTES_AT_MOST = 1 << 20
 PATH_AT_MOST = 300
-_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+_BEGIN, _END, _KEY = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----", b"PRIVATE KEY-----"
 _SEQUENCE, _INTEGER, _UTC_TIME, _TIME, _VERSION = 0x30, 0x02, 0x17, 0x18, 0xA0
 _MARK = re.compile(r"[*?[]")
 
@@ -33,19 +33,24 @@ class NoCertificate(ValueError):
     """It is none, or a part of one."""
 
 
-def look(patterns: Iterable[str]) -> Part:
+def look(patterns: Sequence[str]) -> Part:
     """The metrics of certificates.
 
     :param patterns: paths, or patterns as a shell has them. A path has to be there; a pattern may match nothing.
     """
     part = Part()
+    named = set(patterns)
     paths = list(itertools.islice(_paths(patterns), FILES_AT_MOST + 1))
     if len(paths) > FILES_AT_MOST:
         part.complain(f"there are more than {FILES_AT_MOST} files of certificates, and the rest is not read")
     for path in paths[:FILES_AT_MOST]:
         labels = {"path": one_line(path, PATH_AT_MOST)}
         try:
-            end = first_end(host_files.read(path, BYTES_AT_MOST))
+            text = host_files.read(path, BYTES_AT_MOST)
+            if path not in named and _KEY in text and _BEGIN not in text:
+                # A pattern often meets the key beside the certificate.
+                continue
+            end = first_end(text)
         except (OSError, NoCertificate) as why:
             part.complain(f"{labels['path']} cannot be read: {one_line(getattr(why, 'strerror', None) or why)}")
             end = None

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 
 import pytest
 
-needs_promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed: apt-get install prometheus"
-)
+from tests import debian_programs
+
+PROMTOOL = debian_programs.path_of("promtool")
+needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not here: python -m tests.needs fetches it")
 
 
 def faults(page: str) -> str:
     """What it finds; empty for nothing."""
-    done = subprocess.run(["promtool", "check", "metrics"], input=page, check=False, capture_output=True, text=True)
+    argv = [str(PROMTOOL), "check", "metrics"]
+    done = subprocess.run(argv, input=page, check=False, capture_output=True, text=True)
     said = done.stdout + done.stderr
     return said or ("" if done.returncode == 0 else f"promtool ended with {done.returncode}")

@@ -221,6 +221,7 @@ KNOWN = {
     "module_utils/gpu/device_nodes.py",
     "module_utils/mesos/libraries.py",
     "module_utils/agent/node_orders.py",
+    "module_utils/monitoring/exporter.py",
     "module_utils/verify/runtime.py",
     "module_utils/reconciler/journal.py",
     "modules/config_merge.py",

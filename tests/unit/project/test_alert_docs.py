@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import sys
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import needed_metrics, rules
+from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import metrics as host_metrics
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import metrics as reconciler_metrics
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import metrics as slurm_metrics
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import SEVERITIES
 from tests.unit.project.tree import ROOT, run
 
+OURS = (slurm_metrics.METRICS, reconciler_metrics.METRICS, host_metrics.METRICS)
 ALERTS = (ROOT / "docs" / "alerts.md").read_text()
 
 
@@ -33,6 +38,10 @@ def test_the_severities_are_explained():
         assert re.search(rf"^\| `{severity}` \| [A-Z]", ALERTS, re.MULTILINE)
 
 
-def test_every_metric_that_others_must_give_is_on_the_page():
-    for metric in needed_metrics.METRICS:
-        assert f"| `{metric.name}` |" in ALERTS
+def test_every_metric_that_a_program_of_ours_gives_to_the_rules_is_on_the_page_with_the_program():
+    patterns = re.findall(r"`([a-z_]+\*?)`", "".join(re.findall(r"^\| (`.*?`) \| the ", ALERTS, re.MULTILINE)))
+    used = set(re.findall(r"\b[a-z_]+\b", " ".join(alert.expr for alert in rules.BY_NAME.values())))
+    given = [name for metrics in OURS for name in metrics if name in used]
+    assert len(given) > 10
+    for name in given:
+        assert any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns), name

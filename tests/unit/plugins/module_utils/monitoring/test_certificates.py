@@ -20,6 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.part impo
 
 END = datetime(2031, 2, 3, 4, 5, 6, tzinfo=UTC)
 KEY = ec.generate_private_key(ec.SECP256R1())
+PRIVATE = KEY.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
 ENDS, READABLE = "baremetal_gpu_certificate_expiry_timestamp_seconds", "baremetal_gpu_certificate_readable"
 
 
@@ -51,10 +52,7 @@ def test_a_certificate_ends_when_it_says(end: datetime) -> None:
 
 
 def test_of_a_chain_with_its_key_the_one_that_ends_first_counts() -> None:
-    private = KEY.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    chain = b"".join([b"CN = head1\n", certificate(datetime(2040, 1, 1)), private, certificate(END), b"\n\n"])
+    chain = b"".join([b"CN = head1\n", certificate(datetime(2040, 1, 1)), PRIVATE, certificate(END), b"\n\n"])
     assert certificates.first_end(chain) == END.timestamp()
 
 
@@ -69,6 +67,16 @@ def test_paths_and_patterns_are_read_and_directories_among_them_are_not(tmp_path
     }
     assert told(part, READABLE) == {"a.pem": 1.0, "b.pem": 1.0}
     assert part.complaints == []
+
+
+def test_a_key_that_a_pattern_meets_is_no_certificate_and_one_that_is_named_is_a_mistake(tmp_path: Path) -> None:
+    (tmp_path / "head1.pem").write_bytes(certificate())
+    (tmp_path / "key.pem").write_bytes(PRIVATE)
+    part = certificates.look([f"{tmp_path}/*.pem"])
+    assert (told(part, READABLE), part.complaints) == ({"head1.pem": 1.0}, [])
+    part = certificates.look([f"{tmp_path}/key.pem"])
+    assert told(part, READABLE) == {"key.pem": 0.0}
+    assert len(part.complaints) == 1
 
 
 GOOD = certificate()

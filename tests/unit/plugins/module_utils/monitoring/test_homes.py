@@ -73,8 +73,8 @@ def test_each_home_that_is_mounted_is_told_of_with_its_quota(table: Table) -> No
 
 
 def test_mounts_that_are_elsewhere_or_below_a_home_are_no_homes(table: Table) -> None:
-    mounts = table(("/homes/eve", "ceph"), ("/home/alice/data", "ceph"), ("/srv", "ceph"), ("/home", "autofs"))
-    assert homes.look("/home", mounts, Ceph(eve=home(1), data=home(1))).samples == []
+    mounts = table(("/srv/home/eve", "ceph"), ("/srv/homes/alice/data", "ceph"), ("/data", "ceph"), ("/srv", "autofs"))
+    assert homes.look("/srv/homes", mounts, Ceph(eve=home(1), data=home(1))).samples == []
 
 
 @pytest.mark.parametrize("mount", ["", "/homes"])

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.filter.desired import desired as plan_of
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import Wrong, settings_of
 from ansible_collections.baremetal.gpu.plugins.module_utils.zookeeper.client import digest_id
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import gpu_reconciler
@@ -28,7 +29,7 @@ DEFAULTS = {
     # A file of the controller, which the plan does not read.
     if name != "gpu_reconciler_secrets_path"
 }
-# Where node_exporter is not.
+# It is that of node_exporter where the host has one.
 DEFAULTS["metrics_directory"] = ""
 SITE: dict[str, Any] = CASES["site"]["peers"]
 GIVEN = {"zookeeper_servers": ["192.0.2.1:2181"], "masters": ["http://192.0.2.1:5050"]}
@@ -150,6 +151,42 @@ def test_a_site_with_slurm_alone_has_its_nodes_fenced_without_a_login_of_mesos()
     config = config_of(SLURM)
     assert (config["scheduler"], config["masters"]) == ("slurm", [])
     assert not desired(DEFAULTS, {}, SLURM).parts["is_operator"]
+
+
+TEXTFILES = "/var/lib/prometheus/node-exporter"
+
+
+def test_the_service_may_write_its_metrics_and_leaves_none_behind() -> None:
+    plan = desired({**DEFAULTS, "metrics_directory": TEXTFILES}, {}, SITE)
+    files = {file["path"]: file for file in plan.desired["files"]}
+    path = f"{TEXTFILES}/baremetal_gpu_reconciler.prom"
+    unit = files[gpu_reconciler.UNIT_PATH]["content"].splitlines()
+    # A directory that is taken away must not keep the reconciler from its work.
+    assert [line for line in unit if line.startswith("ReadWritePaths=")] == [f"ReadWritePaths=-{TEXTFILES}"]
+    assert f"ExecStopPost=/bin/rm -f {path}" in unit
+    assert files[TEXTFILES] == {"path": TEXTFILES, "state": "directory"}
+    config = json.loads(files[gpu_reconciler.CONFIG]["content"])
+    assert config["metrics"] == path
+    assert settings_of(config, "it").metrics == path
+
+
+def test_without_a_directory_the_program_and_its_unit_know_of_no_metrics() -> None:
+    files = {file["path"]: file for file in desired(DEFAULTS, {}, SITE).desired["files"]}
+    assert "ReadWritePaths" not in files[gpu_reconciler.UNIT_PATH]["content"]
+    assert "metrics" not in json.loads(files[gpu_reconciler.CONFIG]["content"])
+
+
+@pytest.mark.parametrize("directory", ["metrics", "/a b", "/a\nExecStart=/bin/sh", "/", "/%h"])
+def test_a_directory_that_would_be_something_else_in_the_unit_is_refused(directory: str) -> None:
+    found = {row["subject"]: row["evidence"] for row in problems(metrics_directory=directory)}
+    assert found["gpu_reconciler_metrics_directory"] == directory
+
+
+@pytest.mark.parametrize("metrics", ["r.prom", 7, ["/a"]])
+def test_the_program_refuses_metrics_that_are_no_path(metrics: Any) -> None:
+    config = {**config_of(SITE), "metrics": metrics}
+    with pytest.raises(Wrong, match=r"metrics is|wrong kind"):
+        settings_of(config, "it")
 
 
 def test_a_site_with_both_says_which_and_has_mesos_otherwise() -> None:

@@ -10,7 +10,10 @@ import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.publish import METRICS as AGENT_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import CODES
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import gpu, needed_metrics, rules
+from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.metrics import METRICS as HOST_METRICS
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.metrics import METRICS as RECONCILER_METRICS
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.metrics import METRICS as SLURM_METRICS
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import gpu, rules
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import SEVERITIES
 from tests.unit.plugins.plugin_utils.monitoring import foreign_metrics
 from tests.unit.plugins.plugin_utils.monitoring.cases import CASES
@@ -21,9 +24,10 @@ RECORDS = [record for records in rules.RECORDS.values() for record in records]
 ABSENCES = {"CephFilesystemWithoutMds", "ReconcilerNoLeader", "SlurmControllerDown"}
 FIRING = {case.alert: case.firing[0] for case in CASES}
 
+# What programs of the collection give.
+OURS = {**AGENT_METRICS, **SLURM_METRICS, **RECONCILER_METRICS, **HOST_METRICS}
 KNOWN = {
-    *AGENT_METRICS,
-    *(metric.name for metric in needed_metrics.METRICS),
+    *OURS,
     *(name for names in foreign_metrics.METRICS.values() for name in names),
     *(record.name for record in RECORDS),
 }
@@ -69,10 +73,7 @@ def test_every_metric_that_an_annotation_asks_for_is_one_that_somebody_gives(ale
             assert metrics_of(query) <= KNOWN, query
 
 
-LABELS = {
-    **{name: set(labels) for name, (_kind, labels, _help) in AGENT_METRICS.items()},
-    **{metric.name: set(metric.labels) for metric in needed_metrics.METRICS},
-}
+LABELS = {name: set(labels) for name, (_kind, labels, _help) in OURS.items()}
 
 
 def test_a_rule_selects_by_labels_that_the_metric_has():
@@ -87,10 +88,10 @@ def test_a_rule_selects_by_labels_that_the_metric_has():
     assert {"gpu_health_reason", "gpu_devices", "slurm_node_info"} <= seen
 
 
-def test_no_list_of_metrics_has_one_that_no_rule_uses():
+def test_the_list_of_foreign_metrics_has_none_that_no_rule_uses():
     asked = {query for alert in ALL for query in queries_of(alert.evidence)}
     used = set().union(*(metrics_of(text) for text in (*asked, *(rule.expr for rule in (*ALL, *RECORDS)))))
-    for name in KNOWN - set(AGENT_METRICS) - {record.name for record in RECORDS}:
+    for name in KNOWN - set(OURS) - {record.name for record in RECORDS}:
         assert name in used, name
 
 
