@@ -75,8 +75,9 @@ rows:
       type: str
     model:
       description:
-        - The type of the GPUs in Slurm, such as V(a100), if asked for. The accounting has it if C(AccountingStorageTRES)
-          names it. Otherwise it is the type that the nodes of the job have now, and null if they have several.
+        - The type of the GPUs in Slurm, such as V(a100), if asked for. The accounting has it if
+          C(AccountingStorageTRES) names it. Otherwise it is the type that the nodes of the job have now, and null if
+          they have several.
       type: str
     day:
       description: The day, if asked for.

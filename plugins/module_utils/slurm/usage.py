@@ -9,6 +9,7 @@ its end, as far as that is in the days that are asked for. Days are those of thi
 
 from __future__ import annotations
 
+import bisect
 import calendar
 import datetime
 import re
@@ -22,7 +23,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import NOT_
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER, Slurm
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.gpus import Unclear, numbers
 
 SACCT = "/usr/bin/sacct"
 FIELDS = ("JobIDRaw", "User", "Account", "Partition", "Start", "End", "NodeList", "AllocTRES")
@@ -173,8 +173,8 @@ def _record(line: str) -> Record | None:
         return None
     if not re.fullmatch(r"\d{1,10}", job):
         raise ValueError(job)
-    names = (one_line(name, NAME_AT_MOST) for name in (user, account, partition))
-    found = Record(int(job), *names, begun, _moment(end), nodes, tres)
+    user, account, partition = (one_line(name, NAME_AT_MOST) for name in (user, account, partition))
+    found = Record(int(job), user, account, partition, begun, _moment(end), nodes, tres)
     return found if sum(counts(tres).values()) else None
 
 
@@ -283,16 +283,17 @@ def hours(
 ) -> tuple[list[dict[str, Any]], int]:
     """The GPU seconds of the allocations, by what `by` names, and the number of jobs. Raises Refused.
 
-    A row has those of BY that are asked for, `gpu_seconds`, and `jobs`, of which each counts in every row that it is in.
+    A row has those of BY that are asked for, `gpu_seconds`, and `jobs`: a job counts in every row that it is in.
     """
     keys = [key for key in BY if key in by]
+    ends = [day.end for day in over]
     seconds: dict[tuple[str | None, ...], float] = {}
     jobs: dict[tuple[str | None, ...], set[int]] = {}
     for record in found:
-        for day in over:
+        for day in over[bisect.bisect_right(ends, record.start) :]:
             length = min(record.end or 0.0, day.end) - max(record.start, day.begin)
             if length <= 0:
-                continue
+                break
             for told, count in counts(record.tres).items():
                 model = told or models.of(record.nodes)
                 values = {"user": record.user, "account": record.account, "model": model, "day": day.name}
