@@ -19,8 +19,13 @@ class Metric(NamedTuple):
 METRICS = (
     Metric(
         "gpu_lease_info",
-        ("scheduler", "host", "minor", "job_id", "user"),
+        ("scheduler", "host", "minor", "job_id", "user", "account"),
         "1 for each GPU that a job has; `host` is where the GPU is, and `host` and `minor` are those of `gpu_info`",
+    ),
+    Metric(
+        "gpu_lease_start_timestamp_seconds",
+        ("scheduler", "host", "job_id"),
+        "When a job got its GPUs on a host, in Unix seconds",
     ),
     Metric(
         "baremetal_gpu_certificate_expiry_timestamp_seconds",
