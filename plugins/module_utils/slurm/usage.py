@@ -222,7 +222,7 @@ def _padded(text: str) -> Iterator[str]:
     for part in text.split(","):
         span = re.fullmatch(r"(\d{1,6})(?:-(\d{1,6}))?", part)
         if span is None or int(span[2] or span[1]) - int(span[1]) >= NODES_AT_MOST:
-            raise ValueError(part)
+            raise ValueError("no nodes")
         for number in range(int(span[1]), int(span[2] or span[1]) + 1):
             yield f"{number:0{len(span[1])}}"
 
