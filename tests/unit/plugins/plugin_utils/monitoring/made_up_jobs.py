@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Days of a made-up cluster on which many users' jobs follow each other on the same GPUs, with their use known.
+"""A day of a made-up cluster on which many users' jobs follow each other on the same GPUs, with their use known.
 
 Times are seconds since the beginning. Slurm and each host are looked at every 15 seconds and scraped every 60, each at
 moments of its own: what Prometheus knows at a full minute is what was so at the last look before the last scrape.
@@ -15,12 +15,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import metrics
 
 LOOK_S, SCRAPE_S = 15, 60
 # How long before a full minute each is scraped.
-SCRAPED = {"head1": 44, "gpu1": 0, "gpu2": 7, "gpu3": 30, "gpu4": 59}
+SCRAPED = {"head1": 44, **{f"gpu{number}": 5 * number - 5 for number in range(1, 13)}}
 # Users with these beginnings use their GPUs always, never, or at times.
 BUSY, IDLE, MIXED = "busy", "idle", "mixed"
 USERS = [f"{kind}{number}" for kind, count in ((BUSY, 6), (IDLE, 6), (MIXED, 8)) for number in range(count)]
-MODELS = {"gpu1": "NVIDIA A100-SXM4-40GB", "gpu2": "NVIDIA A100-SXM4-40GB", "gpu3": "NVIDIA A100-SXM4-40GB"}
-MODELS["gpu4"] = "Tesla T4"
+MODELS = {f"gpu{number}": "NVIDIA A100-SXM4-40GB" if number < 9 else "Tesla T4" for number in range(1, 13)}
 GPUS_OF_HOST = 4
 TYPES = {"NVIDIA A100-SXM4-40GB": "a100", "Tesla T4": "t4"}
 

@@ -198,4 +198,4 @@ def test_the_accounting_of_the_same_jobs_is_exact(jobs: list[MadeUpJob], monkeyp
         true_user[job.user] += job.gpu_seconds
         true_model[TYPES[MODELS[job.host]]] += job.gpu_seconds
     assert (by_user, by_model, found["jobs"]) == (true_user, true_model, JOBS)
-    assert len({row["day"] for row in found["rows"]}) >= 3
+    assert len({row["day"] for row in found["rows"]}) >= 2
