@@ -80,7 +80,7 @@ def made_up(count: int, seed: int = 1) -> list[MadeUpJob]:
         host = min(by_host, key=lambda host: max(free[host, minor] for minor in by_host[host]))
         # The next job often begins in the second in which the last one ends.
         start = max(free[host, minor] for minor in by_host[host]) + chance.choice((0, 0, 1, 7, 40, 300))
-        end = start + int(min(max(chance.lognormvariate(8.1, 0.7), 300), 6 * 3600))
+        end = start + int(min(max(chance.lognormvariate(8.4, 0.7), 300), 6 * 3600))
         for minor in by_host[host]:
             free[host, minor] = end
         found.append(

@@ -123,6 +123,7 @@ def jobs() -> list[MadeUpJob]:
     return found
 
 
+@pytest.mark.slow
 def test_no_job_is_told_the_use_of_another_and_hours_are_right(jobs: list[MadeUpJob], tmp_path: Path) -> None:
     series = made_up_jobs.series(jobs)
     last = max(job.end for job in jobs) + 300
