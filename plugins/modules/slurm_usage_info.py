@@ -17,11 +17,11 @@ description:
   - Jobs of the reconciler, which keep a GPU out of service, do not count.
   - Run it as root on a host of slurmctld. Fails with the reason if slurmctld or slurmdbd does not answer.
 options:
-  since:
+  first_day:
     description: The first day, such as V(2026-11-01).
     type: str
     required: true
-  until:
+  last_day:
     description: The last day, which is included; today if left out.
     type: str
     default: ""
@@ -45,8 +45,8 @@ author:
 EXAMPLES = r"""
 - name: Ask who had how many GPU hours in November
   baremetal.gpu.slurm_usage_info:
-    since: "2026-11-01"
-    until: "2026-11-30"
+    first_day: "2026-11-01"
+    last_day: "2026-11-30"
     by: [user]
   register: usage
 """
@@ -115,17 +115,17 @@ CONTROL_TIMEOUT_S = 15.0
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "since": {"type": "str", "required": True},
-            "until": {"type": "str", "default": ""},
+            "first_day": {"type": "str", "required": True},
+            "last_day": {"type": "str", "default": ""},
             "by": {"type": "list", "elements": "str", "choices": list(usage.BY), "default": list(usage.BY)},
             "timeout": {"type": "int", "default": 120},
         },
         supports_check_mode=True,
     )
     given = module.params
-    slurm = Slurm(run, CONTROL_TIMEOUT_S)
+    days, timeout_s = (given["first_day"], given["last_day"]), float(given["timeout"])
     try:
-        found = usage.usage(slurm, run, given["since"], given["until"], given["by"], float(given["timeout"]))
+        found = usage.usage(Slurm(run, CONTROL_TIMEOUT_S), run, *days, given["by"], timeout_s)
     except CallFailed as why:
         module.fail_json(**failure("Slurm", [diagnosis.no_answer(why.problem.cause)]))
     except Refused as why:

@@ -67,12 +67,12 @@ class Day:
     end: int
 
 
-def days(since: str, until: str, now: float) -> list[Day]:
+def days(first_day: str, last_day: str, now: float) -> list[Day]:
     """The days from one to another, both included. A day may have 23 or 25 hours. Raises Refused."""
-    first = _date(since)
-    last = _date(until) if until else max(first, datetime.date.fromtimestamp(now))
+    first = _date(first_day)
+    last = _date(last_day) if last_day else max(first, datetime.date.fromtimestamp(now))
     if last < first:
-        raise Refused(f"{until} is before {since}", "give the first day first", code="wrong_days")
+        raise Refused(f"{last} is before {first}", "give the first day first", code="wrong_days")
     if (last - first).days >= DAYS_AT_MOST:
         raise Refused(
             f"from {first} to {last} are more than {DAYS_AT_MOST} days", "ask for fewer days", code="wrong_days"
@@ -314,15 +314,15 @@ def hours(
 def usage(
     slurm: Slurm,
     run: Run,
-    since: str,
-    until: str,
+    first_day: str,
+    last_day: str,
     by: Collection[str],
     timeout_s: float,
     clock: Callable[[], float] = time.time,
 ) -> dict[str, Any]:
     """The document: days, rows and problems. Raises CallFailed and Refused."""
     asked = clock()
-    over = days(since, until, asked)
+    over = days(first_day, last_day, asked)
     known = slurm.ids()
     models = Models(slurm.nodes())
     found, unreadable = records(read(run, over[0].begin, over[-1].end, timeout_s))

@@ -10,12 +10,16 @@ import threading
 import urllib.parse
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from typer.testing import CliRunner
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
+from gpuops.cli import app
+from gpuops.commands import usage as command
 from gpuops.run import events
 from gpuops.status import usage, usage_samples, usage_text
 from gpuops.status.usage_samples import NoSamples, Sample
@@ -342,3 +346,42 @@ def test_as_it_is_called_where_slurm_is_not_installed(bench: Bench) -> None:
     done = bench.call("usage", "--since", "2026-11-01", "--by", "group", "--format", "csv")
     assert (done.returncode, done.stdout) == (3, "")
     assert "Slurm's commands are not installed there" in done.stderr
+
+
+def test_accounting_and_prometheus_come_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prometheus: Prometheus
+) -> None:
+    (tmp_path / "hosts.json").write_text(
+        json.dumps({"all": {"children": {"slurm_controllers": {"hosts": {"h1": {}}}}}})
+    )
+    given: dict[str, Any] = {}
+
+    def run(_site: Any, _private: Any, take: events.Take, _stopper: Any, **options: Any) -> int:
+        given.update(options)
+        take(events.typed(ok("h1", "slurm_usage_info", **result(row("alice", 3.0, jobs=2), row("bob", 1.0)))))
+        return 0
+
+    monkeypatch.setattr(command.runner, "run", run)
+    prometheus.answers = {
+        usage_samples.MEASURED: [answer(str(2.5 * HOUR), **ALICE)],
+        usage_samples.UNUSED: [answer(str(0.5 * HOUR), **ALICE)],
+    }
+    words = ["usage", "--since", "2026-11-01", "--inventory", str(tmp_path / "hosts.json")]
+    done = CliRunner().invoke(app, [*words, "--prometheus", prometheus.url, "--format", "csv"])
+    assert (done.exit_code, done.output.splitlines()) == (
+        0,
+        [
+            "user,jobs,gpu_hours,used_hours,unused_hours,unknown_hours",
+            "alice,2,3.0,2.0,0.5,0.5",
+            "bob,1,1.0,unknown,unknown,1.0",
+        ],
+    )
+    variables = json.loads(given["options"][given["options"].index("-e") + 1])
+    assert variables == {"usage_since": "2026-11-01", "usage_until": "", "usage_by": ["user"]}
+    # Hours are told without Prometheus too, and why their use is not.
+    prometheus.raw = 503, b""
+    done = CliRunner().invoke(app, [*words, "--format", "json"], env={"GPUOPS_PROMETHEUS": prometheus.url})
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, SCHEMA)
+    assert (done.exit_code, found["total"]["gpu_hours"], found["total"]["unused_hours"]) == (3, 4.0, None)
+    assert "refuses the query: 503" in found["use"]["problem"]
