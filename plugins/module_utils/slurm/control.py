@@ -199,6 +199,11 @@ class Slurm:
         argv = ["squeue", "--json", "--all", "--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING"]
         return [one for one in queue.jobs(self._jobs(argv)) if HAS_RESOURCES & set(one.words)]
 
+    def ids(self) -> set[int]:
+        """The numbers of all jobs that slurmctld knows: those that wait, have resources, or ended lately."""
+        told = self._call(["squeue", "--noheader", "--all", "--states=all", "--format=%A"])
+        return {int(word) for word in told.split() if word.isdigit()}
+
     def waiting(self, at_most: int = WAITING_AT_MOST) -> tuple[list[queue.QueuedJob], int]:
         """Jobs that wait, the next of each partition first, and how many wait: each has 9 kB of JSON."""
         told = self._call(["squeue", "--noheader", "--all", "--states=PENDING", "--format=%A"])

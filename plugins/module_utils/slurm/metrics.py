@@ -57,7 +57,7 @@ METRICS: Metrics = {
     ),
     "gpu_lease_info": (
         "gauge",
-        ("scheduler", "host", "minor", "job_id", "job_name", "user", "partition"),
+        ("scheduler", "host", "minor", "job_id", "job_name", "user", "account", "partition"),
         "A GPU that a job has; the value is always 1.",
     ),
     "gpu_lease_start_timestamp_seconds": (
@@ -146,7 +146,8 @@ def _jobs(found: Mapping[str, Any]) -> Iterator[Sample]:
 def _leases(found: Mapping[str, Any]) -> Iterator[Sample]:
     for job, node in cluster.holdings(found["jobs"]):
         lease = {"scheduler": "slurm", "host": _text(node["name"]), "job_id": _text(job["id"])}
-        names = {"job_name": _text(job["name"]), "user": _text(job["user"]), "partition": _text(job["partition"])}
+        names = {key: _text(job[key]) for key in ("user", "account", "partition")}
+        names["job_name"] = _text(job["name"])
         # A job has one series for all of its GPUs that Slurm does not tell: a series comes once.
         for minor in dict.fromkeys(node["minors"]):
             yield "gpu_lease_info", {**lease, "minor": minor, **names}, 1.0

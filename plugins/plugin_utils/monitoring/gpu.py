@@ -56,6 +56,24 @@ def _reading(query: str, show: str) -> str:
     return looked_up(query, _HOST_AND_GPU, show)
 
 
+# When a host was looked at for the readings that were there a minute ago; nothing where those were old.
+_LOOKED = "max by (host) (gpu_probe_last_success_timestamp_seconds offset 1m > time() - 300)"
+# Leases that had begun before that look, and that Slurm has told after it: at the look, the job had the GPU.
+_SURE = (
+    f"(gpu_lease_start_timestamp_seconds * 0 + on (host) group_left () {_LOOKED}) "
+    "<= on (instance) group_left () max by (instance) (slurm_last_success_timestamp_seconds) "
+    "> gpu_lease_start_timestamp_seconds"
+)
+_USE = (
+    'gpu_utilization_ratio{unit="gpu"} offset 1m '
+    "* on (host, uuid) group_left (minor, model) max by (host, uuid, minor, model) (gpu_info)"
+)
+_LEASE_USE = (
+    "max by (scheduler, host, minor, job_id, user, account) "
+    f"(gpu_lease_info and on (scheduler, host, job_id) ({_SURE})) "
+    f"* on (host, minor) group_left (model) max by (host, minor, model) ({_USE})"
+)
+
 RECORDS = (
     Record("fleet:gpu_health_status:count", "count(gpu_health_status) or vector(0)", "GPUs with a verdict"),
     Record(
@@ -70,6 +88,16 @@ RECORDS = (
         "user:gpu_lease_info:gpus",
         "count by (scheduler, user) (count by (scheduler, user, host, minor) (gpu_lease_info))",
         "GPUs that a user has",
+    ),
+    Record(
+        "user:gpu_lease_info:measured",
+        f"count by (scheduler, user, account, model) ({_LEASE_USE})",
+        "GPUs that a user has, by account and model, of which it is known whether the user's jobs use them",
+    ),
+    Record(
+        "user:gpu_lease_info:unused",
+        f"count by (scheduler, user, account, model) ({_LEASE_USE} == 0)",
+        "Those of them whose utilisation is 0",
     ),
     Record(
         "fleet:gpu_utilization_ratio:avg",

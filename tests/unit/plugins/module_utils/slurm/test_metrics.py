@@ -173,8 +173,8 @@ def test_jobs_that_wait_are_counted_without_reading_each(site: Site) -> None:
 # --- leases -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_gpu_that_a_job_has_is_named_by_its_host_and_minor(site: Site) -> None:
-    found = site.look()
+def test_a_gpu_that_a_job_has_is_named_by_its_host_and_minor(tmp_path: Path) -> None:
+    found = Site(tmp_path, [{**TRAIN, "account": "physics"}, *JOBS[1:]]).look()
     leases = {labels["job_id"]: labels for labels, _value in series(found, "gpu_lease_info")}
     # The third is a holder, which keeps a GPU from people.
     assert set(leases) == {"4", "6_1"}
@@ -185,6 +185,7 @@ def test_a_gpu_that_a_job_has_is_named_by_its_host_and_minor(site: Site) -> None
         "job_id": "4",
         "job_name": "train",
         "user": "admin",
+        "account": "physics",
         "partition": "all",
     }
     starts = {labels["job_id"]: value for labels, value in series(found, "gpu_lease_start_timestamp_seconds")}
