@@ -47,7 +47,9 @@ def agent_page(node: str, time: float, now: float) -> str:
         host.read("temperature_c", round(34 + use / 3 + minor), minor)
         host.change("pcie", minor, generation=4 if busy else 1)
         host.read("power_w", 52 + use * 3.2, minor)
-        host.read("memory_bytes", {"total": 40 << 30, "used": memory, "free": (40 << 30) - memory, "reserved": 0}, minor)
+        host.read(
+            "memory_bytes", {"total": 40 << 30, "used": memory, "free": (40 << 30) - memory, "reserved": 0}, minor
+        )
     if node == "gpu2":
         host.read("ecc_volatile", {"corrected": 0, "uncorrected": 4}, gpu=3)
     if node == "gpu3":
@@ -71,11 +73,20 @@ def agent_page(node: str, time: float, now: float) -> str:
 
 
 def _slurm_node(name: str, used: int, state: str, reason: str = "") -> dict[str, Any]:
-    drained = "DRAIN" in state
     return {
-        **{"name": name, "state": state, "reason": reason, "reason_by": "root", "reason_since": "", "problem": None},
-        **{"in_service": name != SILENT, "drained": drained, "cpus": 64, "free_cpus": 60 - used},
-        **{"memory_mib": 500_000, "free_memory_mib": 400_000, "gpus": GPUS, "gpus_used": used},
+        "name": name,
+        "state": state,
+        "reason": reason,
+        "reason_by": "root",
+        "reason_since": "",
+        "in_service": name != SILENT,
+        "drained": "DRAIN" in state,
+        "cpus": 64,
+        "free_cpus": 60 - used,
+        "memory_mib": 500_000,
+        "free_memory_mib": 400_000,
+        "gpus": GPUS,
+        "gpus_used": used,
     }
 
 
@@ -87,8 +98,15 @@ def slurm_page(time: float, now: float) -> str:
     nodes.append(_slurm_node(SILENT, 0, "DOWN+NOT_RESPONDING", "Not responding"))
     jobs = [
         {
-            **{"id": number, "name": name, "user": user, "partition": "batch", "state": "RUNNING", "waits": False},
-            **{"holder": False, "started": now - ran, "nodes": [{"name": node, "minors": list(minors)}]},
+            "id": number,
+            "name": name,
+            "user": user,
+            "partition": "batch",
+            "state": "RUNNING",
+            "waits": False,
+            "holder": False,
+            "started": now - ran,
+            "nodes": [{"name": node, "minors": list(minors)}],
         }
         for number, name, user, node, minors, ran, _computes in JOBS
         if time >= now - ran
