@@ -196,9 +196,9 @@ def fleet() -> str:
             number(
                 "Silent hosts",
                 "short",
-                "Hosts with GPUs that do not answer, or have no GPU agent.",
-                '(count(up{job="node",gpu_node="yes"} == 0 or up{job="node",gpu_node="yes"} '
-                "unless on (host) gpu_probe_success) or vector(0))",
+                "Hosts that had a GPU agent within a day, and have none now: it is silent, or the host is.",
+                'count(up{job="node"} and on (host) max_over_time(gpu_probe_success[1d]) '
+                "unless on (host) gpu_probe_success) or 0 * fleet:gpu_health_status:count",
                 ANY_IS_BAD,
             ),
             listed(

@@ -5,6 +5,7 @@ and Slurm's own programs; the readings, nodes and jobs are hand-made."""
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import publish
@@ -28,10 +29,10 @@ JOBS = (
 
 
 def uuid_of(node: str, minor: int) -> str:
-    return uuid(minor).replace("-4000-", f"-4{NODES.index(node):03d}-")
+    return uuid(minor).replace("-4000-", f"-4{(*NODES, SILENT).index(node):03d}-")
 
 
-def agent_page(node: str, time: float, now: float) -> str:
+def agent_page(node: str, time: float, now: float, looks: int = 60) -> str:
     """What the agent of a node writes at a time. Jobs have run for so long until `now`."""
     host = Host(gpus=GPUS)
     for minor in range(GPUS):
@@ -56,7 +57,7 @@ def agent_page(node: str, time: float, now: float) -> str:
         host.change("pcie", 5, width=8, generation=4)
         host.read("clocks_event_reasons", 0x40, gpu=1)
         host.read("temperature_c", 91, gpu=1)
-    host.look(60)
+    host.look(looks)
     result = {
         "agent": {
             "probe_error": None,
@@ -124,3 +125,22 @@ def slurm_page(time: float, now: float) -> str:
 def pages(time: float, now: float) -> dict[str, str]:
     """What each host gives."""
     return {**{node: agent_page(node, time, now) for node in NODES}, HEAD: slurm_page(time, now)}
+
+
+def target(host: str) -> dict[str, str]:
+    """The labels of a host's target."""
+    return {"host": host, "instance": f"{host}:9100", "job": "node"}
+
+
+def history(now: float, hours: float, step: float) -> str:
+    """What Prometheus has had until now, as OpenMetrics; the silent node fell silent half an hour ago."""
+    kept = re.compile(r"((?:gpu_(?:utilization|memory|temperature|power_watts|probe_success))\w*)(?:{(.*)})? (\S+)")
+    rows: dict[str, list[str]] = {}
+    for number in range(int(hours * 3600 / step), 0, -1):
+        time = int(now - number * step)
+        for host in (*NODES, *([SILENT] if time < now - 1800 else [])):
+            own = ",".join(f'{key}="{value}"' for key, value in target(host).items())
+            for found in filter(None, map(kept.fullmatch, agent_page(host, time, now, looks=1).splitlines())):
+                name, labels, value = found.groups()
+                rows.setdefault(name, []).append(f"{name}{{{own}{',' + labels if labels else ''}}} {value} {time}\n")
+    return "".join(f"# TYPE {name} gauge\n{''.join(lines)}" for name, lines in rows.items()) + "# EOF\n"
