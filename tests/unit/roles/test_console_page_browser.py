@@ -67,13 +67,15 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("prometheus")
     if shutil.which("apt-get") is None:
         pytest.skip("prometheus is not installed, and there is no apt-get to fetch its package")
-    fetched = subprocess.run(
-        ["apt-get", "download", "prometheus"], cwd=place, capture_output=True, text=True, check=False
-    )
-    if fetched.returncode:
-        pytest.skip(f"prometheus is not installed, and apt-get cannot fetch its package: {fetched.stderr[-300:]}")
-    (package,) = place.glob("*.deb")
-    subprocess.run(["dpkg", "-x", package, place], check=True)
+    # From Debian 13 on, promtool is a package of its own.
+    for package in ("prometheus", "promtool"):
+        if not (place / "usr" / "bin" / package).exists():
+            command = ["apt-get", "download", package]
+            fetched = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
+            if fetched.returncode:
+                pytest.skip(f"apt-get cannot fetch the package {package}: {fetched.stderr[-300:]}")
+            (archive,) = place.glob(f"{package}_*.deb")
+            subprocess.run(["dpkg", "-x", archive, place], check=True)
     return place / "usr" / "bin"
 
 
