@@ -175,9 +175,10 @@ def door(prometheus: str) -> Iterator[str]:
                 self.answer(404, "")
             elif kind[1] == "down" and "/api/" in kind[2]:
                 self.answer(503, '{"status":"error","error":"the database is full"}', "application/json")
-            elif kind[2].startswith("/consoles/frame"):
+            elif kind[2].startswith("/consoles/frame/"):
                 width, view = kind[2].split("/")[3:]
-                self.answer(200, framed(int(width), urllib.parse.unquote(view)), "text/html; charset=utf-8")
+                script = USED if width == "1280" else WIDTHS
+                self.answer(200, framed(int(width), urllib.parse.unquote(view), script), "text/html; charset=utf-8")
             elif "/api/" in kind[2]:
                 self.answer(200, fetch(prometheus, kind[2]), "application/json")
             else:
@@ -190,15 +191,38 @@ def door(prometheus: str) -> Iterator[str]:
         yield address
 
 
-def framed(width: int, view: str) -> str:
+# Measured once the page is drawn: how wide it is.
+WIDTHS = """
+document.body.dataset.widths = page.documentElement.scrollWidth + " of " + page.documentElement.clientWidth;
+"""
+# Somebody opens an alert and goes to a node; the page is drawn again; somebody looks for a user.
+USED = """
+const age = page.getElementById("age");
+const before = age.textContent;
+const alert = page.querySelector("details");
+alert.open = true;
+page.querySelector('a[href="#node=gpu2"]').focus();
+const again = setInterval(() => {
+  if (age.textContent === before) return;
+  clearInterval(again);
+  document.body.dataset.kept = page.querySelector("details").open + " " + page.activeElement.textContent;
+  page.getElementById("find").value = "carol note";
+  page.getElementById("find").dispatchEvent(new Event("input"));
+  document.body.dataset.found = [...page.querySelectorAll(".nodes tbody th a")].map(node => node.textContent).join(" ");
+}, 100);
+"""
+
+
+def framed(width: int, view: str, script: str) -> str:
     """A page with the page in a frame: a window of Chromium's is never narrower than 500 px."""
     return f"""<!DOCTYPE html><body style="margin: 0">
 <iframe src="../../gpu.html{html.escape(view)}" style="border: 0; width: {width}px; height: 2000px"></iframe>
 <script>
-setInterval(() => {{
+const wait = setInterval(() => {{
   const page = document.querySelector("iframe").contentDocument;
   if (!page.getElementById("age") || !page.getElementById("age").textContent) return;
-  document.body.dataset.widths = page.documentElement.scrollWidth + " of " + page.documentElement.clientWidth;
+  clearInterval(wait);
+  {script}
 }}, 100);
 </script></body>"""
 
@@ -223,7 +247,7 @@ def look(door: str, tmp_path_factory: pytest.TempPathFactory) -> Look:
     profile = tmp_path_factory.mktemp("profile")
 
     def drawn(path: str, width: int = 1280, scheme: str = "light") -> subprocess.CompletedProcess[str]:
-        words = ("--virtual-time-budget=20000", "--dump-dom", "--enable-logging=stderr")
+        words = ("--virtual-time-budget=30000", "--dump-dom", "--enable-logging=stderr")
         return browser.draw(chromium, f"http://{door}{path}", profile, width, browser.SCHEMES[scheme], *words)
 
     return drawn
@@ -294,6 +318,12 @@ def test_without_prometheus_it_says_so(look: Look) -> None:
 def test_a_phone_scrolls_no_view_sideways(look: Look, view: str) -> None:
     done = look(f"/open/consoles/frame/390/{urllib.parse.quote(view)}")
     assert 'data-widths="390 of 390"' in done.stdout
+
+
+def test_a_refresh_leaves_what_was_opened_and_where_one_is(look: Look) -> None:
+    done = look("/open/consoles/frame/1280/", 1400)
+    assert 'data-kept="true gpu2"' in done.stdout
+    assert 'data-found="gpu2"' in done.stdout
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (500, "light")])
