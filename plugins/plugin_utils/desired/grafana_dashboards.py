@@ -1,0 +1,99 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The dashboards in a Grafana, and the file that tells it of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import settings
+
+ROLE = "grafana_dashboards"
+PACKAGE = "grafana"
+UNIT = "grafana-server.service"
+PROVIDER = "baremetal-gpu.yaml"
+FOLDER = "GPU cluster"
+_OWN = {"owner": "root", "group": "root", "mode": "0644"}
+_PATH = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9_.-]+)+", re.ASCII)
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of a host.
+
+    :param params: ``state``, ``directory``, ``provisioning_directory`` and ``install``.
+    :param facts: ``provisioned``, whether the directory is there from which Grafana reads its settings.
+    """
+    problems = tuple(_problems(params, facts))
+    if problems:
+        return Plan(problems=problems)
+    directory = params["directory"]
+    provider = f"{params['provisioning_directory']}/{PROVIDER}"
+    dashboards = {f"{directory}/{path.name}": path.read_text(encoding="utf-8") for path in _files()}
+    # Grafana looks for new dashboards by itself, and reads the file that tells of them when it starts.
+    unit: Document = {"name": UNIT, "restart_on": [provider]}
+    if params["state"] == "absent":
+        gone = [{"path": path, "state": "absent"} for path in (provider, *dashboards)]
+        return Plan({"files": gone, "units": [unit]})
+    return Plan(
+        {
+            **({"packages": [{"name": PACKAGE}]} if params["install"] else {}),
+            "files": [
+                {"path": directory, "state": "directory", **_OWN, "mode": "0755"},
+                *({"path": path, "content": text, **_OWN} for path, text in dashboards.items()),
+                {"path": provider, "content": settings.yaml_text(ROLE, _provider(directory)), **_OWN},
+            ],
+            "units": [{**unit, **({"enabled": True, "state": "started"} if params["install"] else {})}],
+        }
+    )
+
+
+def _files() -> list[Path]:
+    return sorted(Path(ROLES, ROLE, "files").glob("*.json"))
+
+
+def _provider(directory: str) -> Document:
+    row = {
+        "name": "baremetal.gpu",
+        "folder": FOLDER,
+        "folderUid": "baremetal-gpu",
+        "type": "file",
+        "allowUiUpdates": False,
+        "options": {"path": directory},
+    }
+    return {"apiVersion": 1, "providers": [row]}
+
+
+def _problems(params: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in ("directory", "provisioning_directory"):
+        if not _PATH.fullmatch(params[name]):
+            yield Problem(
+                "wrong_setting",
+                f"{ROLE}_{name}",
+                "it is no absolute path of letters, digits, dots, dashes and underscores",
+                params[name],
+                "give a path such as /var/lib/grafana/baremetal-gpu, without a slash at its end",
+            )
+    if params["directory"] == params["provisioning_directory"]:
+        yield Problem(
+            "wrong_setting",
+            f"{ROLE}_directory",
+            "the dashboards and the file that tells of them are to be in two directories",
+            params["directory"],
+            "give the dashboards a directory of their own",
+        )
+    if params["state"] == "present" and not (facts["provisioned"] or params["install"]):
+        yield Problem(
+            "no_grafana",
+            f"{ROLE}_provisioning_directory",
+            "there is no Grafana that would read the dashboards",
+            f"{params['provisioning_directory']} does not exist",
+            f"run the role where Grafana is, name the directory, or set {ROLE}_install with a repository that has the "
+            f"package {PACKAGE}",
+        )
