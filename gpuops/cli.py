@@ -21,6 +21,7 @@ COMMANDS = {
     "up": "gpuops.commands.up:up",
     "status": "gpuops.commands.status:status_command",
     "jobs": "gpuops.commands.jobs:jobs_command",
+    "logs": "gpuops.commands.logs:logs_command",
     "doctor": "gpuops.commands.doctor:doctor_command",
     "report": "gpuops.commands.report:report",
     "manifest": "gpuops.commands.fetch:manifest",
