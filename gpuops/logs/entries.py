@@ -84,10 +84,10 @@ class Reader:
     def _read(self, printed: Iterable[str]) -> None:
         found: dict[tuple[Any, ...], Entry] = {}
         for line in printed:
-            row = None
+            row: dict[str, Any] = {}
             with contextlib.suppress(ValueError):
-                row = parse(line)
-            entry = _entry(mapping(row))
+                row = mapping(parse(line))
+            entry = _entry(row)
             if entry is None:
                 self.unreadable += 1
                 continue

@@ -42,6 +42,8 @@ class Query:
             raise QueryError(f"--grep is a regular expression of {TEXT_AT_MOST} printable characters at most")
         if not 1 <= self.lines <= LINES_AT_MOST:
             raise QueryError(f"--lines is a number from 1 to {LINES_AT_MOST}")
+        if self.kernel and self.units:
+            raise QueryError("no message of the kernel is of a unit; give --kernel or --unit")
         for unit in self.units:
             if not _UNIT.fullmatch(unit) or unit.startswith("-"):
                 raise QueryError(f"{unit!r} is no name of a unit, such as slurmd or 'ceph-osd@*'")

@@ -62,12 +62,17 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if problems:
         return Plan(problems=problems, parts={"certificates": [], "url": ""})
     parts = {"certificates": [_wanted(params, peers["host"])], "url": _own_url(params)}
-    return Plan(_present(params, peers["host"], subjects) if params["certificates"] else {}, parts=parts)
+    return Plan(
+        _present(params, peers["host"], subjects) if params["certificates"].get("certificates") else {}, parts=parts
+    )
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any], subjects: Mapping[str, str]) -> Iterator[Problem]:
     hosts = list(peers["hosts"])
-    if len(hosts) != 1:
+    if peers["host"] not in hosts:
+        cause = "the role log_host is for the host of the group log_hosts"
+        yield Problem("no_log_host", peers["host"], cause, "", f"add {peers['host']} to the group log_hosts")
+    if len(hosts) > 1:
         yield Problem(
             "one_log_host",
             "log_hosts",
@@ -206,6 +211,8 @@ def _absent() -> Document:
         "units": [
             {"name": STORE, "enabled": False, "state": "stopped"},
             {"name": TARGET, "enabled": False, "state": "stopped"},
+            # It goes on for other sites that it may have.
+            {"name": "nginx.service", "restart_on": [NGINX_CONF]},
         ],
         "files": [
             *({"path": path, "state": "absent"} for path in (NGINX_CONF, *map(unit_path, units), PROGRAM)),

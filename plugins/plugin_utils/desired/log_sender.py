@@ -54,7 +54,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         return Plan(problems=problems, parts=nothing)
     host = peers["host"]
     parts = {"certificates": [_wanted(params, host)], "files": site.files_of(host), "proof": ROLE}
-    return Plan(_present(params, peers) if params["certificates"] else {}, parts=parts)
+    return Plan(_present(params, peers) if params["certificates"].get("certificates") else {}, parts=parts)
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
