@@ -32,11 +32,14 @@ SOCKETS = "/run/baremetal-gpu-logs"
 TARGET, STORE = "baremetal-gpu-logs.target", "baremetal-gpu-log-store.service"
 RECEIVER_SOCKET, RECEIVER = "baremetal-gpu-log@.socket", "baremetal-gpu-log@.service"
 METRICS = "baremetal_gpu_log_store.prom"
-# Of Debian's package; nginx listens with it on port 80, and serves a page of its own.
-DEFAULT_SITE = {
+# Where there is none, Debian's package would put a page of its own on port 80.
+NO_DEFAULT_SITE = {
     "path": "/etc/nginx/sites-enabled/default",
-    "state": "absent",
-    "src": "/etc/nginx/sites-available/default",
+    "content": "# Written by Ansible (baremetal.gpu.log_host): there is no default site.\n",
+    "mode": "0644",
+    "early": True,
+    "force": False,
+    **ROOT_OWNS,
 }
 # An operator's own certificate may have any subject, as RFC 2253 writes it.
 _SUBJECT = re.compile(r"[A-Za-z0-9=,.@ _+:*/()-]{4,200}", re.ASCII)
@@ -94,6 +97,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any], subjects: Map
         yield wrong("log_sender_subject", cause, ", ".join(twice), "give each host a certificate of its own")
     yield from _wrong_listening(params)
     yield from _wrong_limits(params, len(subjects))
+    yield from site.wrong_files("log_host_tls_files", params["tls_files"])
     yield from site.wrong_metrics("log_host_metrics_directory", str(params["metrics_directory"]))
 
 
@@ -179,7 +183,9 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
             {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
             *certificates,
             *({"path": unit_path(name), "content": text, **written} for name, text in units.items()),
-            DEFAULT_SITE,
+            {"path": "/etc/nginx", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
+            {"path": "/etc/nginx/sites-enabled", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
+            NO_DEFAULT_SITE,
             {"path": NGINX_CONF, "content": nginx, **written},
         ],
         "units": [
@@ -199,7 +205,7 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
                 "name": "nginx.service",
                 "enabled": True,
                 "state": "started",
-                "restart_on": [NGINX_CONF, f"{TLS}/*", DEFAULT_SITE["path"], "nginx"],
+                "restart_on": [NGINX_CONF, f"{TLS}/*", "nginx"],
             },
         ],
     }

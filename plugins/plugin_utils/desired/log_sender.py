@@ -72,6 +72,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
     if site.size(str(params["spool"])) < site.size(LEAST_SPOOL):
         cause = f"it is no size of {LEAST_SPOOL} or more"
         yield wrong("log_sender_spool", cause, params["spool"], "give a size such as 500M or 4G")
+    yield from site.wrong_files("log_sender_tls_files", params["tls_files"])
     yield from site.wrong_metrics("log_sender_metrics_directory", str(params["metrics_directory"]))
 
 

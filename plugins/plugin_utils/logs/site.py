@@ -46,6 +46,13 @@ def wrong_metrics(variable: str, directory: str) -> list[Problem]:
     return [wrong(variable, cause, directory, remedy)]
 
 
+def wrong_files(variable: str, given: Mapping[str, Any]) -> list[Problem]:
+    missing = [name for name in ("authority", "certificate", "key") if not given.get(name)]
+    if not given or not missing:
+        return []
+    return [wrong(variable, f"it has no {' and no '.join(missing)}", ", ".join(given), "give all three, or none")]
+
+
 def certificate_files(directory: str, certificates: Mapping[str, Any], host: str) -> list[Document]:
     """Certificate, key and authority of a host, as items of a desired document.
 
