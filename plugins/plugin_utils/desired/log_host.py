@@ -17,7 +17,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.module_utils.logs.store import ACTIVE_BYTES
+from ansible_collections.baremetal.gpu.plugins.module_utils.logs.store import ACTIVE_BYTES, DIRECTORY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
@@ -186,6 +186,15 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
             {"path": "/etc/nginx", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
             {"path": "/etc/nginx/sites-enabled", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
             NO_DEFAULT_SITE,
+            {"path": DIRECTORY.rpartition("/")[0], "state": "directory"},
+            # As the receivers' unit makes it. The program that removes files has to find it when it starts.
+            {
+                "path": DIRECTORY,
+                "state": "directory",
+                "mode": "0750",
+                "owner": "systemd-journal-remote",
+                "group": "systemd-journal",
+            },
             {"path": NGINX_CONF, "content": nginx, **written},
         ],
         "units": [
