@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ from gpuops.site import InventoryOption, Site, SiteError, find, redactor
 
 LOG_HOSTS = "log_hosts"
 NOT_SEEN = 3
+# ansible-runner empties a result with more characters, 700,000 by default. journalctl prints at most 4096 bytes of a
+# field, and Ansible hands on what it printed twice.
+LARGEST_ANSWER = 2 * 8192 * LINES_AT_MOST
 
 
 def _hosts(site: Site, given: Sequence[str]) -> list[str]:
@@ -88,6 +92,7 @@ def logs_command(
     stopper = runner.Stopper(lambda count: None)
     passwords = passwords_for(given)
     redact = redactor(site, given, passwords.values())
+    os.environ["MAX_EVENT_RES"] = str(LARGEST_ANSWER)
     with tempfile.TemporaryDirectory(prefix="gpuops-logs-") as private:
         runner.run(
             site,

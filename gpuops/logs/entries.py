@@ -75,6 +75,7 @@ class Reader:
             self.problem = text(event.result.get("msg")) or f"{event.host} is not reached"
             return
         if texts(event.result.get("cmd"))[:1] != ["journalctl"]:
+            self.problem = "the answer is too large. Give --since or --grep, or fewer --lines"
             return
         said = text(event.result.get("stderr"))
         # Where nothing fits, journalctl ends with 1 and says nothing.

@@ -25,6 +25,7 @@ LOG_HOST, SENDER = "log1", "src1"
 SUITES = {LOG_HOST: "trixie", SENDER: "bookworm"}
 PORT = 19532
 TLS = "/etc/baremetal-gpu/log-sender"
+SPOOL = "baremetal-gpu-log-spool"
 SPOOL_METRICS = "/var/lib/prometheus/node-exporter/baremetal_gpu_log_spool.prom"
 # Argument: URL, file of the certificate, file of the key, both empty for none, and the host that the entry claims.
 SEND = """
@@ -316,7 +317,7 @@ def test_what_does_not_fit_into_the_spool_is_counted_and_said(site: Site) -> Non
     dropped = metric(SENDER, "baremetal_gpu_log_sender_dropped_entries_total")
     assert dropped > 0
     ssh(LOG_HOST, "sudo systemctl start nginx")
-    said = comes(lambda: site.logs("--host", SENDER, "--grep", "were dropped before the log host"), upload_said)
+    said = comes(lambda: site.logs("--host", SENDER, "--unit", SPOOL, "--grep", "were dropped"), upload_said)
     assert "log_sender_spool" in said[0]["message"]
     write(1, "end")
     comes(lambda: numbers("end"), upload_said)

@@ -133,6 +133,10 @@ def test_a_log_host_that_does_not_answer_is_a_problem(kind: str) -> None:
     assert read(kind, {"msg": "No route to host"}).problem == "No route to host"
 
 
+def test_an_answer_that_was_left_out_is_a_problem() -> None:
+    assert "fewer --lines" in read("ok", {}).problem
+
+
 def test_without_an_answer_there_is_a_problem() -> None:
     assert Reader().problem
 
@@ -238,6 +242,14 @@ def test_a_group_stands_for_its_hosts_and_json_has_a_line_for_each_entry(site: B
     row = json.loads(done.stdout)
     assert (row["message"], row["host"], row["time"]) == ("x", "gpu1", NOON)
     assert sum(word.startswith("--file=") for word in asked) == 2
+
+
+def test_as_many_entries_as_may_be_asked_for_are_shown(site: Bench) -> None:
+    """ansible-runner empties large results by default."""
+    rows = [entry(f"{number} {'x' * 500}", -number) for number in range(5000)]
+    done, _asked = called(site, rows, "--lines", "5000")
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 5000
 
 
 def test_nothing_found_is_said(site: Bench) -> None:
