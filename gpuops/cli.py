@@ -22,6 +22,7 @@ COMMANDS = {
     "status": "gpuops.commands.status:status_command",
     "jobs": "gpuops.commands.jobs:jobs_command",
     "usage": "gpuops.commands.usage:usage_command",
+    "logs": "gpuops.commands.logs:logs_command",
     "doctor": "gpuops.commands.doctor:doctor_command",
     "report": "gpuops.commands.report:report",
     "manifest": "gpuops.commands.fetch:manifest",

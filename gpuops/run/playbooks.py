@@ -8,3 +8,4 @@ PREFLIGHT, STORAGE_PREFLIGHT = "baremetal.gpu.preflight", "baremetal.gpu.storage
 STATUS, DOCTOR = "baremetal.gpu.status", "baremetal.gpu.doctor"
 USAGE = "baremetal.gpu.usage"
 DRAIN, RESTORE = "baremetal.gpu.drain", "baremetal.gpu.restore"
+READ_LOGS = "baremetal.gpu.read_logs"

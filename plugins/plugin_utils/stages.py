@@ -156,9 +156,9 @@ STAGES = (
         name="monitoring",
         short_title="watch",
         tag="monitoring",
-        roles=("node_exporter", "alertmanager", "prometheus"),
-        groups=("node_exporters", "prometheus_servers"),
-        loss="its metrics and alerts",
+        roles=("node_exporter", "alertmanager", "prometheus", "grafana_dashboards", "log_host", "log_sender"),
+        groups=("node_exporters", "prometheus_servers", "grafana_servers", "log_hosts", "log_senders"),
+        loss="its metrics, alerts or logs",
     ),
 )
 

@@ -27,7 +27,7 @@ ROLE_GROUPS = tuple(
         group
         for stage in STAGES
         for group in stage.groups
-        if group not in (GPU_PRESENT, GPU_ABSENT, "gpu_cluster", "node_exporters")
+        if group not in (GPU_PRESENT, GPU_ABSENT, "gpu_cluster", "node_exporters", "log_senders")
     )
 )
 CEPH_PORT = 9283

@@ -89,7 +89,7 @@ def alertmanager_plan(**params: Any) -> Plan:
     )
 
 
-def exporter_plan(certificates: Any = None, **params: Any) -> Plan:
+def exporter_plan(issued: Any = None, **params: Any) -> Plan:
     return node_exporter.desired(
         {
             "state": "present",
@@ -101,7 +101,7 @@ def exporter_plan(certificates: Any = None, **params: Any) -> Plan:
             **params,
         },
         {},
-        {"host": "head1", "certificates": CERTIFICATES if certificates is None else certificates},
+        {"host": "head1", "certificates": CERTIFICATES if issued is None else issued},
     )
 
 
@@ -153,7 +153,7 @@ def test_only_who_has_a_certificate_of_the_site_reads_the_metrics_of_a_host():
 
 def test_without_tls_it_listens_on_loopback_or_not_at_all():
     assert "without TLS" in refused(exporter_plan(tls="off"))
-    plan = exporter_plan(tls="off", listen="127.0.0.1:9100", certificates={})
+    plan = exporter_plan(tls="off", listen="127.0.0.1:9100", issued={})
     assert "web.config" not in text(plan, "/etc/default/prometheus-node-exporter")
     assert not [path for path in files(plan) if "tls" in path]
 
@@ -177,7 +177,7 @@ def test_it_tells_of_what_the_host_has():
 
 
 def test_the_first_look_at_a_bare_host_has_no_certificates_yet():
-    assert not [path for path in files(exporter_plan(certificates={})) if path.endswith(".pem")]
+    assert not [path for path in files(exporter_plan(issued={})) if path.endswith(".pem")]
 
 
 # -- Prometheus ---------------------------------------------------------------------------------------------------

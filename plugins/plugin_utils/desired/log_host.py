@@ -1,0 +1,236 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host that has the journals of the site.
+
+nginx speaks TLS, checks the certificate of whoever sends, and passes the entries to the receiver of that host alone, by
+a socket that no other account can open. A receiver is systemd-journal-remote, one for each host. It cannot check
+certificates itself as distributions build it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.logs.store import ACTIVE_BYTES, DIRECTORY
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs.site import ROOT_OWNS, wrong
+
+ROLE = "log_host"
+TLS = "/etc/baremetal-gpu/log-host"
+NGINX_CONF = "/etc/nginx/conf.d/baremetal-gpu-logs.conf"
+PROGRAM = "/usr/libexec/baremetal-gpu/log-store"
+SOCKETS = "/run/baremetal-gpu-logs"
+TARGET, STORE = "baremetal-gpu-logs.target", "baremetal-gpu-log-store.service"
+RECEIVER_SOCKET, RECEIVER = "baremetal-gpu-log@.socket", "baremetal-gpu-log@.service"
+METRICS = "baremetal_gpu_log_store.prom"
+# Where there is none, Debian's package would put a page of its own on port 80.
+NO_DEFAULT_SITE = {
+    "path": "/etc/nginx/sites-enabled/default",
+    "content": "# Written by Ansible (baremetal.gpu.log_host): there is no default site.\n",
+    "mode": "0644",
+    "early": True,
+    "force": False,
+    **ROOT_OWNS,
+}
+# An operator's own certificate may have any subject, as RFC 2253 writes it.
+_SUBJECT = re.compile(r"[A-Za-z0-9=,.@ _+:*/()-]{4,200}", re.ASCII)
+
+
+def unit_path(name: str) -> str:
+    return f"/etc/systemd/system/{name}"
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of the log host.
+
+    :param params: the variables of the role; ``certificates``, what the module cluster_certificates has returned, may
+        be empty until the tasks have read them.
+    :param peers: ``host``, the name of this host; ``hosts``, those of the group log_hosts; ``senders``, those of
+        log_senders; ``subjects``, by host the subject of its certificate, empty for the one that the role makes.
+    :return: With the parts `certificates`, what is asked of that module, and `url`, by which the host itself asks.
+    """
+    if params["state"] == "absent":
+        return Plan(_absent(), parts={"certificates": [], "url": ""})
+    subjects = {name: str(peers["subjects"].get(name) or f"CN={name}") for name in peers["senders"]}
+    problems = tuple(_problems(params, peers, subjects))
+    if problems:
+        return Plan(problems=problems, parts={"certificates": [], "url": ""})
+    parts = {"certificates": [_wanted(params, peers["host"])], "url": _own_url(params)}
+    return Plan(
+        _present(params, peers["host"], subjects) if params["certificates"].get("certificates") else {}, parts=parts
+    )
+
+
+def _problems(params: Mapping[str, Any], peers: Mapping[str, Any], subjects: Mapping[str, str]) -> Iterator[Problem]:
+    hosts = list(peers["hosts"])
+    if peers["host"] not in hosts:
+        cause = "the role log_host is for the host of the group log_hosts"
+        yield Problem("no_log_host", peers["host"], cause, "", f"add {peers['host']} to the group log_hosts")
+    if len(hosts) > 1:
+        yield Problem(
+            "one_log_host",
+            "log_hosts",
+            f"the group log_hosts has {len(hosts)} hosts, and the journals of a site are on one",
+            ", ".join(hosts),
+            "leave one host in log_hosts",
+        )
+    for name in dict.fromkeys((*hosts, *subjects)):
+        if not site.NAME.fullmatch(name):
+            cause = "a name that is part of files and certificates has letters, digits, dots, hyphens and underscores"
+            yield wrong("log_senders", cause, name, "rename the host in the inventory")
+    for name, subject in subjects.items():
+        if not _SUBJECT.fullmatch(subject):
+            cause = f"the subject of the certificate of {name} has characters that no subject needs"
+            yield wrong("log_sender_subject", cause, subject, "give it as openssl prints it with -nameopt RFC2253")
+    twice = sorted(subject for subject, count in Counter(subjects.values()).items() if count > 1)
+    if twice:
+        cause = "two hosts have the same subject"
+        yield wrong("log_sender_subject", cause, ", ".join(twice), "give each host a certificate of its own")
+    yield from _wrong_listening(params)
+    yield from _wrong_limits(params, len(subjects))
+    yield from site.wrong_files("log_host_tls_files", params["tls_files"])
+    yield from site.wrong_metrics("log_host_metrics_directory", str(params["metrics_directory"]))
+
+
+def _wrong_listening(params: Mapping[str, Any]) -> Iterator[Problem]:
+    for address in params["listen"]:
+        try:
+            ip_address(address)
+        except ValueError:
+            yield wrong("log_host_listen", "it is no IP address", address, "give addresses such as 0.0.0.0 or ::")
+    if not params["listen"]:
+        yield wrong("log_host_listen", "there is no address", "", "give addresses such as 0.0.0.0 or ::")
+    if not 1 <= params["port"] <= 65535:
+        yield wrong("log_host_port", "it is no port", params["port"], f"give a port such as {site.PORT}")
+
+
+def _wrong_limits(params: Mapping[str, Any], senders: int) -> Iterator[Problem]:
+    for name in ("space", "keep_free"):
+        if not site.size(str(params[name])):
+            yield wrong(f"log_host_{name}", "it is no size", params[name], "give a size such as 500M, 50G or 1T")
+    # What hosts write to at present cannot be removed.
+    least = 2 * senders * ACTIVE_BYTES
+    if 0 < site.size(str(params["space"])) < least:
+        cause = f"{senders} hosts need {least >> 20}M at least"
+        yield wrong("log_host_space", cause, params["space"], f"give {least >> 20}M or more")
+    if params["days"] < 1:
+        yield wrong("log_host_days", "it is less than a day", params["days"], "give days such as 30")
+
+
+def _wanted(params: Mapping[str, Any], host: str) -> Document:
+    given = params["tls_files"]
+    row: Document = {"name": host, "names": list(dict.fromkeys(filter(None, (host, *params["names"]))))}
+    return {**row, "certificate": given["certificate"], "key": given["key"]} if given else row
+
+
+def _own_url(params: Mapping[str, Any]) -> str:
+    """Where the host reaches nginx itself."""
+    address = ip_address(params["listen"][0])
+    if address.is_unspecified:
+        address = ip_address("127.0.0.1" if address.version == 4 else "::1")
+    return f"https://{_bracketed(str(address))}:{params['port']}/upload"
+
+
+def _bracketed(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
+def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) -> Document:
+    directory = str(params["metrics_directory"])
+    written = {"mode": "0644", **ROOT_OWNS}
+    certificates = site.certificate_files(TLS, params["certificates"], host)
+    nginx = render(
+        ROLE,
+        "nginx.conf.j2",
+        listen=[f"{_bracketed(address)}:{params['port']}" for address in params["listen"]],
+        # A map of words has a limit to their length; expressions have none.
+        senders={name: f"^{re.escape(subject)}$" for name, subject in subjects.items()},
+        tls=TLS,
+        sockets=SOCKETS,
+    )
+    units = {
+        TARGET: render(ROLE, f"{TARGET}.j2", senders=list(subjects)),
+        RECEIVER_SOCKET: render(ROLE, f"{RECEIVER_SOCKET}.j2", target=TARGET, sockets=SOCKETS),
+        RECEIVER: render(ROLE, f"{RECEIVER}.j2", target=TARGET, program=PROGRAM),
+        STORE: render(
+            ROLE,
+            f"{STORE}.j2",
+            program=PROGRAM,
+            target=TARGET,
+            space=site.size(params["space"]),
+            free=site.size(params["keep_free"]),
+            days=params["days"],
+            directory=directory,
+            textfile=f"{directory}/{METRICS}" if directory else "",
+        ),
+    }
+    return {
+        "packages": [{"name": "nginx"}, {"name": "systemd-journal-remote"}],
+        "files": [
+            {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
+            {"path": PROGRAM, "content": bundle("logs.store"), "mode": "0755", **ROOT_OWNS},
+            # The directory is the exporter's, which may have made it its own.
+            *([{"path": directory, "state": "directory"}] if directory else []),
+            {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+            *certificates,
+            *({"path": unit_path(name), "content": text, **written} for name, text in units.items()),
+            {"path": "/etc/nginx", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
+            {"path": "/etc/nginx/sites-enabled", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
+            NO_DEFAULT_SITE,
+            {"path": DIRECTORY.rpartition("/")[0], "state": "directory"},
+            # As the receivers' unit makes it. The program that removes files has to find it when it starts.
+            {
+                "path": DIRECTORY,
+                "state": "directory",
+                "mode": "0750",
+                "owner": "systemd-journal-remote",
+                "group": "systemd-journal",
+            },
+            {"path": NGINX_CONF, "content": nginx, **written},
+        ],
+        "units": [
+            # It takes entries from everybody, by TLS and otherwise.
+            {"name": "systemd-journal-remote.socket", "enabled": False, "state": "stopped"},
+            {
+                "name": TARGET,
+                "enabled": True,
+                "state": "started",
+                "restart_on": [
+                    *(unit_path(name) for name in (TARGET, RECEIVER_SOCKET, RECEIVER)),
+                    "systemd-journal-remote",
+                ],
+            },
+            {"name": STORE, "enabled": True, "state": "started", "restart_on": [PROGRAM, unit_path(STORE)]},
+            {
+                "name": "nginx.service",
+                "enabled": True,
+                "state": "started",
+                "restart_on": [NGINX_CONF, f"{TLS}/*", "nginx"],
+            },
+        ],
+    }
+
+
+def _absent() -> Document:
+    units = (TARGET, RECEIVER_SOCKET, RECEIVER, STORE)
+    return {
+        "units": [
+            {"name": STORE, "enabled": False, "state": "stopped"},
+            {"name": TARGET, "enabled": False, "state": "stopped"},
+            # It goes on for other sites that it may have.
+            {"name": "nginx.service", "restart_on": [NGINX_CONF]},
+        ],
+        "files": [
+            *({"path": path, "state": "absent"} for path in (NGINX_CONF, *map(unit_path, units), PROGRAM)),
+            *site.no_certificate_files(TLS),
+        ],
+    }
