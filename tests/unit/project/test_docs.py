@@ -141,6 +141,7 @@ COMMON = {
     "systemctl",
     "dkms",
     "dpkg",
+    "amtool",
     "apt-get",
 }
 
