@@ -11,13 +11,11 @@ import tempfile
 from pathlib import Path
 
 DIRECTORY = Path(__file__).resolve().parents[1] / ".cache" / "debian"
-# Program -> package.
+# Program -> packages, of which the last has it from Debian 13 on and is not there before.
 PACKAGES = {
-    "promtool": "prometheus",
-    "prometheus": "prometheus",
-    "amtool": "prometheus-alertmanager",
-    "prometheus-alertmanager": "prometheus-alertmanager",
-    "prometheus-node-exporter": "prometheus-node-exporter",
+    "prometheus": ("prometheus",),
+    "promtool": ("prometheus", "promtool"),
+    "amtool": ("prometheus-alertmanager",),
 }
 
 
@@ -28,18 +26,24 @@ def path_of(program: str) -> str | None:
 
 def fetch() -> str:
     """Unpack what is missing, with the machine's own sources of packages; what went wrong, or nothing."""
-    wanted = sorted({package for program, package in PACKAGES.items() if path_of(program) is None})
-    if not wanted:
-        return ""
+    for program, packages in PACKAGES.items():
+        # The next package only where the one before has it not.
+        faults = [_unpack(package) for package in packages if path_of(program) is None]
+        if path_of(program) is None:
+            return f"{program}: {'; '.join(filter(None, faults))}"
+    return ""
+
+
+def _unpack(package: str) -> str:
+    """What went wrong, or nothing."""
     if shutil.which("apt-get") is None:
-        return f"{', '.join(wanted)}: only apt-get can fetch them"
+        return "only apt-get can fetch it"
     DIRECTORY.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as downloads:
-        done = subprocess.run(
-            ["apt-get", "download", *wanted], cwd=downloads, check=False, capture_output=True, text=True
-        )
+        command = ["apt-get", "download", package]
+        done = subprocess.run(command, cwd=downloads, check=False, capture_output=True, text=True)
         if done.returncode:
-            return f"{', '.join(wanted)}: {done.stderr.strip()}"
+            return done.stderr.strip()
         for file in Path(downloads).glob("*.deb"):
             subprocess.run(["dpkg-deb", "--extract", file, DIRECTORY], check=True)
     return ""

@@ -68,7 +68,7 @@ A single fatal GPU or silent host is a ticket, because the other hosts go on; ma
 | --- | --- |
 | `slurm_*`, `gpu_lease_info` | the exporter of [Slurm](metrics.md#slurm) |
 | `gpuops_reconciler_*` | the [reconciler](metrics.md#the-reconciler) |
-| `baremetal_gpu_certificate_*`, `zookeeper_*`, `cephfs_home_*` | the exporter of [hosts](metrics.md#hosts) |
+| `baremetal_gpu_*`, `zookeeper_*`, `cephfs_home_*` | the exporter of [hosts](metrics.md#hosts) |
 """
 
 INHIBITED = """\

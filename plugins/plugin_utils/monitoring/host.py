@@ -135,4 +135,37 @@ ALERTS = (
         "It ends in {{ $value | humanizeDuration }}.",
         "Renew {{ $labels.path }} now and reload the service that uses it.",
     ),
+    Alert(
+        "CertificateUnreadable",
+        "baremetal_gpu_certificate_readable == 0",
+        "ticket",
+        "A certificate that is watched cannot be read, so that nobody learns when it ends.",
+        "{{ $labels.host }}: {{ $labels.path }} cannot be read as a certificate",
+        "baremetal_gpu_certificate_readable is {{ $value }}.",
+        "See `journalctl -u baremetal-gpu-host-metrics` on {{ $labels.host }}; correct the file, or take it out of "
+        "node_exporter_certificates.",
+        "10m",
+    ),
+    Alert(
+        "HostMetricsFailing",
+        "baremetal_gpu_host_part_success == 0",
+        "ticket",
+        "Metrics of certificates, ZooKeeper or homes are missing, and the alerts on them do not fire.",
+        "{{ $labels.host }}: no metrics of {{ $labels.part }}",
+        "baremetal_gpu_host_part_success is {{ $value }}.",
+        "See `journalctl -u baremetal-gpu-host-metrics` on {{ $labels.host }}, which says why.",
+        "15m",
+    ),
+    Alert(
+        "HostMetricsOld",
+        'time() - node_textfile_mtime_seconds{file=~".*baremetal_gpu_(host|reconciler)[.]prom"} > 600',
+        "ticket",
+        "A file of metrics is there and nobody writes it, so that all numbers in it are old: a program was killed, or "
+        "the disk is full.",
+        "{{ $labels.host }}: {{ $labels.file }} is old",
+        "It was written {{ $value | humanizeDuration }} ago.",
+        "See `systemctl status baremetal-gpu-host-metrics.timer baremetal-gpu-reconciler` on {{ $labels.host }}, and "
+        "whether its disk is full.",
+        "5m",
+    ),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.metrics import METRICS as SLURM_METRICS
+from tests import debian_programs
 from tests.unit.plugins.plugin_utils.monitoring.test_rules import KNOWN, LABELS, metrics_of
 from tests.unit.project.tree import ROOT, try_run
 
@@ -115,11 +115,12 @@ def test_every_label_is_one_that_the_metric_has() -> None:
 
 
 def test_promtool_takes_every_query(tmp_path: Path) -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("promtool is not installed: apt-get install prometheus")
+    promtool = debian_programs.path_of("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not here: python -m tests.needs fetches it")
     records = [{"record": f"query:{number}", "expr": put_in(query)} for number, query in enumerate(queries())]
     path = tmp_path / "queries.yml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": records}]}))
-    done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True, check=False)
+    done = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(records)} rules found" in done.stdout

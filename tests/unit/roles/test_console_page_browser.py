@@ -17,11 +17,11 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules
+from tests import debian_programs
 from tests.unit import browser
 from tests.unit.project.tree import ROOT
 from tests.unit.roles import console_site
@@ -59,24 +59,12 @@ class Quiet(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of prometheus and promtool. The package is only unpacked: installed, it would start a service."""
-    found = shutil.which("prometheus")
-    if found:
-        return Path(found).parent
-    place = tmp_path_factory.mktemp("prometheus")
-    if shutil.which("apt-get") is None:
-        pytest.skip("prometheus is not installed, and there is no apt-get to fetch its package")
-    # From Debian 13 on, promtool is a package of its own.
-    for package in ("prometheus", "promtool"):
-        if not (place / "usr" / "bin" / package).exists():
-            command = ["apt-get", "download", package]
-            fetched = subprocess.run(command, cwd=place, capture_output=True, text=True, check=False)
-            if fetched.returncode:
-                pytest.skip(f"apt-get cannot fetch the package {package}: {fetched.stderr[-300:]}")
-            (archive,) = place.glob(f"{package}_*.deb")
-            subprocess.run(["dpkg", "-x", archive, place], check=True)
-    return place / "usr" / "bin"
+def programs() -> dict[str, str]:
+    """Where prometheus and promtool are."""
+    found = {name: debian_programs.path_of(name) for name in ("prometheus", "promtool")}
+    if None in found.values():
+        pytest.skip("prometheus or promtool is not here: python -m tests.needs fetches them")
+    return {name: str(path) for name, path in found.items()}
 
 
 @pytest.fixture(scope="module")
@@ -98,14 +86,14 @@ def hosts() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def prometheus(programs: Path, hosts: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def prometheus(programs: dict[str, str], hosts: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Its address, once it has scraped all hosts and an alert is firing."""
     place = tmp_path_factory.mktemp("site")
     (place / "consoles").mkdir()
     shutil.copy(PAGE, place / "consoles" / "gpu.html")
     (place / "history").write_text(console_site.history(time.time(), 2, 150))
     subprocess.run(
-        [programs / "promtool", "tsdb", "create-blocks-from", "openmetrics", place / "history", place / "data"],
+        [programs["promtool"], "tsdb", "create-blocks-from", "openmetrics", place / "history", place / "data"],
         check=True,
         capture_output=True,
     )
@@ -127,7 +115,7 @@ def prometheus(programs: Path, hosts: str, tmp_path_factory: pytest.TempPathFact
     log = (place / "log").open("w+")
     process = subprocess.Popen(
         [
-            programs / "prometheus",
+            programs["prometheus"],
             f"--config.file={place}/prometheus.yml",
             f"--storage.tsdb.path={place}/data",
             f"--web.listen-address={address}",

@@ -128,6 +128,7 @@ def up(host: str, job: str, value: str, **labels: str) -> Series:
 
 
 FILE = "/var/lib/prometheus/node-exporter/baremetal_gpu.prom"
+HOST_FILE = "/var/lib/prometheus/node-exporter/baremetal_gpu_host.prom"
 FLEET = {named("gpu_health_status", host=f"gpu{number}", gpu="0"): "0x60" for number in range(3, 11)}
 FS = {named("ceph_fs_metadata", **CEPH, fs_id="1", name="cephfs"): "1x60"}
 LEASE = {
@@ -618,6 +619,53 @@ CASES = (
             "in ten days": {
                 named("baremetal_gpu_certificate_expiry_timestamp_seconds", **CERTIFICATE): f"{10 * DAY}x200"
             }
+        },
+    ),
+    Case(
+        "CertificateUnreadable",
+        "20m",
+        {named("baremetal_gpu_certificate_readable", **CERTIFICATE): "0x30"},
+        (
+            Firing(
+                CERTIFICATE,
+                "gpu1: /etc/ssl/portal.pem cannot be read as a certificate",
+                "baremetal_gpu_certificate_readable is 0.",
+                "See `journalctl -u baremetal-gpu-host-metrics` on gpu1; correct the file, or take it out of "
+                "node_exporter_certificates.",
+            ),
+        ),
+        {"it is renewed just now": {named("baremetal_gpu_certificate_readable", **CERTIFICATE): "1x18 0 1x20"}},
+    ),
+    Case(
+        "HostMetricsFailing",
+        "30m",
+        {named("baremetal_gpu_host_part_success", **NODE, part="homes"): "0x40"},
+        (
+            Firing(
+                {**NODE, "part": "homes"},
+                "gpu1: no metrics of homes",
+                "baremetal_gpu_host_part_success is 0.",
+                "See `journalctl -u baremetal-gpu-host-metrics` on gpu1, which says why.",
+            ),
+        ),
+        {"it works": {named("baremetal_gpu_host_part_success", **NODE, part="homes"): "1x40"}},
+    ),
+    Case(
+        "HostMetricsOld",
+        "30m",
+        {named("node_textfile_mtime_seconds", **NODE, file=HOST_FILE): "600x40"},
+        (
+            Firing(
+                {**NODE, "file": HOST_FILE},
+                f"gpu1: {HOST_FILE} is old",
+                "It was written 20m 0s ago.",
+                "See `systemctl status baremetal-gpu-host-metrics.timer baremetal-gpu-reconciler` on gpu1, and whether "
+                "its disk is full.",
+            ),
+        ),
+        {
+            "written each minute": {named("node_textfile_mtime_seconds", **NODE, file=HOST_FILE): "0+60x40"},
+            "the file of another program": {named("node_textfile_mtime_seconds", **NODE, file="/x/apt.prom"): "0x40"},
         },
     ),
     Case(
