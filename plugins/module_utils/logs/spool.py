@@ -90,11 +90,13 @@ class Seen:
     """What is kept from one look to the next.
 
     :ivar files: the heads of the journal's files, by their ids.
+    :ivar sent: how many entries of these are known to be sent: all that a file had when its last one was.
     :ivar dropped: entries that were dropped since the program first ran.
     """
 
     cursor: Cursor = NOTHING_SENT
     files: dict[str, Head] = field(default_factory=dict)
+    sent: dict[str, int] = field(default_factory=dict)
     dropped: int = 0
 
     @classmethod
@@ -103,16 +105,31 @@ class Seen:
         try:
             content: Any = json.loads(text)
             heads = [Head(*row) for row in content["files"]]
-            numbers = [content["dropped"], *(number for head in heads for number in head[2:])]
+            sent = {str(name): number for name, number in content["sent"].items()}
+            numbers = [content["dropped"], *sent.values(), *(number for head in heads for number in head[2:])]
             cursor = Cursor(*content["cursor"])
             if not all(isinstance(number, int) for number in (*numbers, *cursor[1:])):
                 raise TypeError("a number is none")
-        except (KeyError, TypeError, RecursionError) as why:
+        except (AttributeError, KeyError, TypeError, RecursionError) as why:
             raise ValueError(str(why)) from None
-        return cls(cursor, {head.file_id: head for head in heads}, content["dropped"])
+        return cls(cursor, {head.file_id: head for head in heads}, sent, content["dropped"])
 
     def text(self) -> str:
-        return json.dumps({"cursor": self.cursor, "files": list(self.files.values()), "dropped": self.dropped}) + "\n"
+        files = {"files": list(self.files.values()), "sent": self.sent}
+        return json.dumps({"cursor": self.cursor, **files, "dropped": self.dropped}) + "\n"
+
+    def waiting(self, head: Head) -> int:
+        """How many entries of a file wait. Journals of users have numbers of their own, so that of the file that the
+        cursor is in only this is known: what was sent when nothing of it waited."""
+        return min(entries_after(head, self.cursor), max(0, head.entries - self.sent.get(head.file_id, 0)))
+
+    def next(self, cursor: Cursor, files: Mapping[str, Head]) -> Seen:
+        """What is there now."""
+        sent = {
+            name: self.sent.get(name, 0) if entries_after(head, cursor) else head.entries
+            for name, head in files.items()
+        }
+        return Seen(cursor, dict(files), sent, self.dropped + self.dropped_since(files))
 
     def dropped_since(self, files: Mapping[str, Head]) -> int:
         """Entries that went with the files that are no longer there.
@@ -120,7 +137,7 @@ class Seen:
         They are counted by the cursor of this look, the last that is known from before the files went. What was
         confirmed in between counts too: rather too many than too few.
         """
-        return sum(entries_after(head, self.cursor) for name, head in self.files.items() if name not in files)
+        return sum(self.waiting(head) for name, head in self.files.items() if name not in files)
 
 
 class Spool:
@@ -163,14 +180,14 @@ class Spool:
                 f"full. The last confirmed entry is of {since if self._seen.cursor.realtime else 'no time yet'}. "
                 "To do: see why the log host is not reached, or give log_sender_spool more space"
             )
-        self._seen = Seen(cursor, files, self._seen.dropped + dropped)
+        self._seen = self._seen.next(cursor, files)
         self.found = self._samples()
         host_files.write(self._state, self._seen.text(), mode=0o600, durable=False)
         return loop.write_metrics(self._textfile, exposition(self.found, METRICS))
 
     def _samples(self) -> list[Sample]:
         cursor, files = self._seen.cursor, self._seen.files.values()
-        waiting = {head: entries_after(head, cursor) for head in files}
+        waiting = {head: self._seen.waiting(head) for head in files}
         prefix = "baremetal_gpu_log_sender_"
         found: list[Sample] = [
             (f"{prefix}waiting_entries", {}, sum(waiting.values())),

@@ -147,6 +147,19 @@ def test_another_series_of_numbers_is_compared_by_time(host: Host) -> None:
     assert host.look()["waiting_entries"] == 50
 
 
+def test_of_a_user_s_journal_only_what_was_not_sent_is_counted(host: Host) -> None:
+    # It has numbers of its own, and the cursor is between two of its entries.
+    host.has(1, 1, 100)
+    host.has(2, 1, 80, series=2, realtime=(1_000_000, 99_000_000))
+    host.confirmed(100)
+    assert host.look()["waiting_entries"] == 0
+    host.has(2, 1, 85, series=2, realtime=(1_000_000, 105_000_000))
+    assert host.look()["waiting_entries"] == 5
+    host.boot()
+    host.drops(2)
+    assert host.look()["dropped_entries_total"] == 5
+
+
 def test_entries_of_users_lie_between_those_of_the_system(host: Host) -> None:
     # The file has 30 entries of the numbers 1 to 100; 20 of the numbers follow the cursor.
     host.has(1, 1, 100, entries=30)
@@ -168,9 +181,10 @@ def test_a_cursor_that_cannot_be_read_is_none(text: str) -> None:
         "{",
         "[]",
         "{}",
-        '{"cursor": ["", 0, 0], "files": [[1]], "dropped": 0}',
-        '{"cursor": ["", "x", 0], "files": [], "dropped": 0}',
-        '{"cursor": ["", 0, 0], "files": [], "dropped": null}',
+        '{"cursor": ["", 0, 0], "files": [[1]], "sent": {}, "dropped": 0}',
+        '{"cursor": ["", 0, 0], "files": [], "sent": [], "dropped": 0}',
+        '{"cursor": ["", "x", 0], "files": [], "sent": {}, "dropped": 0}',
+        '{"cursor": ["", 0, 0], "files": [], "sent": {}, "dropped": null}',
         "[" * 100000,
     ],
 )
