@@ -214,7 +214,7 @@ class Authority(Pair):
     def make(self) -> None:
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
         key = _new_key()
-        subject = _subject("baremetal.gpu Mesos")
+        subject = _subject("baremetal.gpu")
         signs = _usage(key_cert_sign=True, crl_sign=True)
         certificate = (
             _builder(subject, subject, key.public_key(), AUTHORITY_DAYS)
