@@ -18,6 +18,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import (
     ceph,
     gpu,
     host,
+    logs,
     reconciler,
     slurm,
     watching,
@@ -33,6 +34,7 @@ ALERTS: dict[str, tuple[Alert, ...]] = {
     "zookeeper": zookeeper.ALERTS,
     "slurm": slurm.ALERTS,
     "reconciler": reconciler.ALERTS,
+    "logs": logs.ALERTS,
     "monitoring": watching.ALERTS,
 }
 RECORDS: dict[str, tuple[Record, ...]] = {"gpu": gpu.RECORDS}
@@ -68,6 +70,7 @@ INHIBITIONS = (
             "CertificateUnreadable",
             "HostMetricsFailing",
             "HostMetricsOld",
+            "LogSenderSilent",
         ),
         ("host",),
         "what follows from a silent host",

@@ -669,6 +669,42 @@ CASES = (
         },
     ),
     Case(
+        "LogSenderSilent",
+        "50m",
+        {
+            named("baremetal_gpu_log_store_written_timestamp_seconds", host="log1", job="node", sender="gpu1"): "0x60",
+        },
+        (
+            Firing(
+                {"host": "gpu1", "sender": "gpu1"},
+                "gpu1: its journal does not reach the log host",
+                "The log host wrote its last entry 50m 0s ago.",
+                "See `journalctl -u systemd-journal-upload` on gpu1, and `journalctl -t baremetal_gpu_log` on the log "
+                "host, which names who was refused.",
+            ),
+        ),
+        {
+            "it writes each minute": {
+                named(
+                    "baremetal_gpu_log_store_written_timestamp_seconds", host="log1", job="node", sender="gpu1"
+                ): "0+60x60"
+            }
+        },
+    ),
+    Case(
+        "LogEntriesDropped",
+        "70m",
+        {named("baremetal_gpu_log_sender_dropped_entries_total", **NODE): "0x30 120x60"},
+        (
+            Firing(
+                NODE,
+                "gpu1: entries of its journal were dropped",
+                "About 120 entries within an hour.",
+            ),
+        ),
+        {"none was": {named("baremetal_gpu_log_sender_dropped_entries_total", **NODE): "120x90"}},
+    ),
+    Case(
         "CephSilent",
         "10m",
         up("stor1", "ceph", "0x20") | up("stor2", "ceph", "1x20"),

@@ -10,6 +10,7 @@ import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent.publish import METRICS as AGENT_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import CODES
+from ansible_collections.baremetal.gpu.plugins.module_utils.logs import spool, store
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.metrics import METRICS as HOST_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.metrics import METRICS as RECONCILER_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.metrics import METRICS as SLURM_METRICS
@@ -25,7 +26,8 @@ ABSENCES = {"CephFilesystemWithoutMds", "ReconcilerNoLeader", "SlurmControllerDo
 FIRING = {case.alert: case.firing[0] for case in CASES}
 
 # What programs of the collection give.
-OURS = {**AGENT_METRICS, **SLURM_METRICS, **RECONCILER_METRICS, **HOST_METRICS}
+LOG_METRICS = {**spool.METRICS, **store.METRICS}
+OURS = {**AGENT_METRICS, **SLURM_METRICS, **RECONCILER_METRICS, **HOST_METRICS, **LOG_METRICS}
 KNOWN = {
     *OURS,
     *(name for names in foreign_metrics.METRICS.values() for name in names),
