@@ -224,6 +224,8 @@ KNOWN = {
     "module_utils/monitoring/exporter.py",
     "module_utils/verify/runtime.py",
     "module_utils/reconciler/journal.py",
+    # Renames a file within its directory, whatever it is.
+    "module_utils/logs/store.py",
     "modules/config_merge.py",
     "modules/container_check.py",
     "modules/nvcc_check.py",

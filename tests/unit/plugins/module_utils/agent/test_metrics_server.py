@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 import threading
 import urllib.error
@@ -25,9 +26,11 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind((LOOPBACK, 0))
-        return int(one.getsockname()[1])
+    """One that the kernel gives no connection of other tests in the meantime, as those from 32768 on."""
+    while True:
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind((LOOPBACK, random.randrange(20000, 32000)))
+            return int(one.getsockname()[1])
 
 
 def result(gpus: int = 1) -> dict[str, Any]:
