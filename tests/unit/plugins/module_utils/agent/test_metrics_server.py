@@ -171,11 +171,15 @@ def test_a_port_that_somebody_has_is_told_with_the_remedy_and_tried_again():
 def test_a_child_does_not_keep_the_port(server):
     """A child that hangs in the kernel outlives the agent, and the next agent wants to listen."""
     reading, writing = os.pipe()
+    ready, begun = os.pipe()
     child = os.fork()
     if child == 0:
+        os.write(begun, b"x")
         os.read(reading, 1)
         os._exit(0)
     try:
+        # It lets go of the port as soon as it runs.
+        os.read(ready, 1)
         server.close()
         again = MetricsServer(Settings(port=server.settings.port))
         again.publish(result())
@@ -183,8 +187,8 @@ def test_a_child_does_not_keep_the_port(server):
     finally:
         os.write(writing, b"x")
         assert os.waitpid(child, 0)[1] == 0
-        os.close(reading)
-        os.close(writing)
+        for end in (reading, writing, ready, begun):
+            os.close(end)
 
 
 def test_a_child_leaves_the_agents_clients_alone(server):
