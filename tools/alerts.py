@@ -58,7 +58,8 @@ A single fatal GPU or silent host is a ticket, because the other hosts go on; ma
   alerts hide each other by it. Nodes of Slurm and hosts of Ceph must have the same names.
 - The jobs that rules name are `node` (node_exporter with the textfile collector) and `ceph` (the mgrs' module
   `prometheus`). Each job is scraped at least once in two minutes.
-- `honor_labels: true` for the job `node`: a scheduler's host tells of GPUs on other hosts, whose `host` must stay.
+- `honor_labels: true` only for hosts of slurmctld, which tell of GPUs on other hosts, whose `host` must stay. Of other
+  hosts Prometheus takes no metrics of Slurm, and none with another name of the host.
 - Targets of the job `node` have labels for what writes metrics there: `slurm_controller="yes"` (Slurm) and
   `reconciler="yes"`. Without them, nobody learns that these are silent.
 - The GPU agent's metrics come once, from the textfile or from its [port](metrics.md#a-port-of-the-agent).

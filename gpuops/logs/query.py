@@ -50,7 +50,7 @@ class Query:
         for host in self.hosts:
             if not site.NAME.fullmatch(host):
                 raise QueryError(f"{host!r} is no name of a host that sends its journal")
-        files = [f"--file={site.files_of(host)}" for host in self.hosts]
+        files = [f"--file={site.files_of(*dict.fromkeys(self.hosts))}"] if self.hosts else []
         return [
             *(files or [f"--directory={DIRECTORY}"]),
             f"--lines={self.lines}",

@@ -387,7 +387,7 @@ def _of_our_authority(own: Authority, params: Mapping[str, Any], check: bool) ->
         if params["held"]:
             raise Refused(
                 f"{own.directory} has no authority, but {', '.join(params['held'])} have certificates",
-                "bring the directory back from where it is kept, or turn TLS off and begin anew, as docs/mesos.md says",
+                "bring the directory back from where it is kept; if it is lost, docs/security.md says what to do",
             )
         reasons.append(f"{own.certificate} is not there")
         if not check:

@@ -83,7 +83,8 @@ def _config(params: Mapping[str, Any]) -> Document:
     routes: list[Document] = [{"matchers": ['alertname="Watchdog"'], "receiver": NOBODY}]
     named: list[Document] = [{"name": NOBODY}]
     if params["watchdog_webhook"]:
-        routes[0] |= {"receiver": WATCHDOG, "group_wait": "0s", "group_interval": "1m", "repeat_interval": "1m"}
+        # With both intervals equal, only each second flush would send.
+        routes[0] |= {"receiver": WATCHDOG, "group_wait": "0s", "group_interval": "1m", "repeat_interval": "30s"}
         named.append(_receiver({"name": WATCHDOG, "webhook": params["watchdog_webhook"]}))
     for row in receivers:
         wanted = "|".join(severity for severity in SEVERITIES if severity in row["severities"])

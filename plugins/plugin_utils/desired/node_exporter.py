@@ -28,11 +28,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param params: ``state``, ``listen`` (address:port), ``tls`` ("required" or "off"), ``certificates`` (paths or
         patterns), ``zookeeper`` (host and port of this host's server, or nothing) and ``homes`` (a directory or empty).
-    :param peers: ``host``, its name in the inventory, and ``certificates``, what cluster_certificates has returned;
-        empty before.
+    :param peers: ``host``, its name in the inventory, and ``certificates``, what cluster_certificates has returned,
+        empty before, and ``has_prometheus``, whether Prometheus is on the host.
     """
     if params["state"] == "absent":
-        return Plan(_absent())
+        return Plan(_absent(has_prometheus=peers["has_prometheus"]))
     more = _of_host(params)
     problems = (*_problems(params), *host_exporter.problems(more, "node_exporter_"))
     if problems:
@@ -74,6 +74,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 def _of_host(params: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the program that tells of certificates, ZooKeeper and homes."""
     own = [tls.CERTIFICATE] if params["tls"] == "required" else []
+    # Those of the logs, which may be there.
+    own.append("/etc/baremetal-gpu/log-*/certificate.pem")
     return {
         "directory": TEXTFILES,
         "certificates": [*own, *params["certificates"]],
@@ -114,10 +116,14 @@ def _web() -> str:
     )
 
 
-def _absent() -> dict[str, Any]:
+def _absent(has_prometheus: bool) -> dict[str, Any]:
     host = host_exporter.document({"directory": TEXTFILES})
     return {
         "units": [{"name": UNIT, "enabled": False, "state": "stopped"}, *host["units"]],
         "packages": [{"name": PACKAGE, "state": "absent"}],
-        "files": [*({"path": path, "state": "absent"} for path in (WEB, ARGUMENTS)), *host["files"]],
+        "files": [
+            *({"path": path, "state": "absent"} for path in (WEB, ARGUMENTS)),
+            *([] if has_prometheus else tls.absent()),
+            *host["files"],
+        ],
     }

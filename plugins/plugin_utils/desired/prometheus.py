@@ -25,7 +25,25 @@ OWN_RULES = "/etc/prometheus/rules.d"
 TARGETS = "/etc/prometheus/targets"
 PAGE = "/etc/prometheus/consoles/gpu.html"
 NODE_JOB, CEPH_JOB = "node", "ceph"
-ALERTMANAGER = "127.0.0.1:9093"
+# The hosts of slurmctld, which tell of GPUs on other hosts. Their series have the job `node`, too.
+CONTROLLER_JOB = "node-of-slurmctld"
+JOBS = (NODE_JOB, CONTROLLER_JOB, CEPH_JOB)
+# What a host may tell, so that none takes the memory or the space of all. A host with 8 GPUs has about 3,000 series.
+BOUNDS = {
+    "sample_limit": 50_000,
+    "body_size_limit": "64MB",
+    "label_limit": 60,
+    "label_name_length_limit": 200,
+    "label_value_length_limit": 4096,
+}
+CEPH_BOUNDS = {**BOUNDS, "sample_limit": 1_000_000, "body_size_limit": "512MB"}
+# Metrics that only hosts with one of these labels of their targets may give: a node can say nothing of another one.
+ONLY_FROM = {
+    "slurm_controller": "slurm_.*|gpu_lease_.*",
+    "reconciler": "gpuops_reconciler_.*",
+    "zookeeper": "zookeeper_.*",
+    "log_host": "baremetal_gpu_log_store_.*",
+}
 _SIZE = re.compile(r"[1-9][0-9]*(?:MB|GB|TB)")
 
 
@@ -33,18 +51,25 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of the host that Prometheus runs on.
 
     :param params: ``state``, ``listen``, ``retention_time``, ``retention_size``, ``scrape_interval``, ``remote_write``,
-        ``scrape_configs``, ``external_labels``, ``docs_url``, ``node_tls`` and ``is_ceph_watched``.
+        ``scrape_configs``, ``external_labels``, ``docs_url``, ``node_tls``, ``is_ceph_watched`` and ``alertmanager``,
+        its address, empty for none.
     :param peers: ``host``, its name in the inventory; ``servers``, the hosts that Prometheus runs on; ``exporters``,
         those of node_exporter; ``groups`` and ``hostvars``, as Ansible has them; and ``certificates``, what
         cluster_certificates has returned; empty before.
     """
     if params["state"] == "absent":
-        return Plan(_absent())
+        exporters, _mgrs = _hosts(params, peers)
+        return Plan(_absent(has_exporter=peers["host"] in {host.name for host in exporters}))
     exporters, mgrs = _hosts(params, peers)
+    is_controller = {host.name: "slurm_controllers" in host.groups for host in exporters}
     problems = (*_problems(params), *_server_problems(peers["servers"]), *targets.problems([*exporters, *mgrs]))
     if problems:
         return Plan(problems=problems)
-    by_job = {NODE_JOB: exporters, CEPH_JOB: mgrs}
+    by_job = {
+        NODE_JOB: [host for host in exporters if not is_controller[host.name]],
+        CONTROLLER_JOB: [host for host in exporters if is_controller[host.name]],
+        CEPH_JOB: mgrs,
+    }
     has_tls = params["node_tls"] == "required"
     certificates = tls.files(peers["certificates"], peers["host"]) if has_tls and peers["certificates"] else []
     page = Path(ROLES, ROLE, "files", "gpu.html")
@@ -66,11 +91,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 {
                     "path": CONFIG,
                     "content": settings.yaml_text(ROLE, _config(params, peers["host"])),
-                    # remote_write may have a password.
+                    # Those of the operator may have passwords.
                     "owner": "root",
                     "group": tls.GROUP,
                     "mode": "0640",
-                    "sensitive": bool(params["remote_write"]),
+                    "sensitive": bool(params["remote_write"] or params["scrape_configs"]),
                     "validate": "promtool check config --syntax-only %s",
                 },
             ],
@@ -103,44 +128,63 @@ def _hosts(params: Mapping[str, Any], peers: Mapping[str, Any]) -> tuple[list[ta
     groups, hostvars = peers["groups"], peers["hostvars"]
     mgrs = groups.get("ceph_mgrs", ()) if params["is_ceph_watched"] else ()
     return (
-        [targets.host_of(name, hostvars[name], groups) for name in sorted(peers["exporters"])],
+        [
+            targets.host_of(name, hostvars[name], groups)
+            for name in sorted(peers["exporters"])
+            if hostvars[name].get("node_exporter_state") != "absent"
+        ],
         [targets.host_of(name, hostvars[name], groups, targets.CEPH_PORT) for name in sorted(mgrs)],
     )
 
 
 def _config(params: Mapping[str, Any], host: str) -> Document:
-    node: Document = {
-        "job_name": NODE_JOB,
-        # A scheduler's host tells of GPUs on others.
-        "honor_labels": True,
-        "file_sd_configs": [{"files": [f"{TARGETS}/{NODE_JOB}.json"]}],
-    }
-    if params["node_tls"] == "required":
-        node |= {
-            "scheme": "https",
-            "tls_config": {"ca_file": tls.AUTHORITY, "cert_file": tls.CERTIFICATE, "key_file": tls.KEY},
-        }
+    alertmanager = params["alertmanager"]
     return {
         "global": {
             "scrape_interval": params["scrape_interval"],
             "evaluation_interval": params["scrape_interval"],
             **({"external_labels": built_in(params["external_labels"])} if params["external_labels"] else {}),
         },
-        "rule_files": [f"{RULES}/*.yml", f"{OWN_RULES}/*.yml"],
-        "alerting": {"alertmanagers": [{"static_configs": [{"targets": [ALERTMANAGER]}]}]},
+        # By name: one of a former version is not read any more.
+        "rule_files": [*(f"{RULES}/{name}" for name in rules.rule_files()), f"{OWN_RULES}/*.yml"],
+        **(
+            {"alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}} if alertmanager else {}
+        ),
         "scrape_configs": [
-            node,
+            _of_nodes(NODE_JOB, params, metric_relabel_configs=[_drop(*pair) for pair in ONLY_FROM.items()]),
+            _of_nodes(
+                CONTROLLER_JOB,
+                params,
+                honor_labels=True,
+                relabel_configs=[{"target_label": "job", "replacement": NODE_JOB}],
+            ),
             {
                 "job_name": CEPH_JOB,
                 "honor_labels": True,
                 "file_sd_configs": [{"files": [f"{TARGETS}/{CEPH_JOB}.json"]}],
+                **CEPH_BOUNDS,
             },
             _here("prometheus", params["listen"], host),
-            _here("alertmanager", ALERTMANAGER, host),
+            *([_here("alertmanager", alertmanager, host)] if alertmanager else []),
             *built_in(params["scrape_configs"]),
         ],
         **({"remote_write": built_in(params["remote_write"])} if params["remote_write"] else {}),
     }
+
+
+def _of_nodes(job: str, params: Mapping[str, Any], **more: Any) -> Document:
+    found: Document = {"job_name": job, "file_sd_configs": [{"files": [f"{TARGETS}/{job}.json"]}], **BOUNDS, **more}
+    if params["node_tls"] == "required":
+        found |= {
+            "scheme": "https",
+            "tls_config": {"ca_file": tls.AUTHORITY, "cert_file": tls.CERTIFICATE, "key_file": tls.KEY},
+        }
+    return found
+
+
+def _drop(label: str, metrics: str) -> Document:
+    """A rule that drops metrics of targets without a label."""
+    return {"source_labels": [label, "__name__"], "regex": f";({metrics})", "action": "drop"}
 
 
 def _here(job: str, address: str, host: str) -> Document:
@@ -159,7 +203,7 @@ def _problems(params: Mapping[str, Any]) -> Iterator[Problem]:
             str(params["retention_size"]),
             "give a number and MB, GB or TB, such as 20GB",
         )
-    jobs = [NODE_JOB, CEPH_JOB, "prometheus", "alertmanager"]
+    jobs = [*JOBS, "prometheus", "alertmanager"]
     for entry in params["scrape_configs"]:
         job = entry.get("job_name") if isinstance(entry, Mapping) else None
         if not isinstance(job, str) or not job or job in jobs:
@@ -185,14 +229,15 @@ def _server_problems(servers: Sequence[str]) -> Iterator[Problem]:
         )
 
 
-def _absent() -> Document:
+def _absent(has_exporter: bool) -> Document:
     """The data stays."""
     return {
         "units": [{"name": UNIT, "enabled": False, "state": "stopped"}],
         "packages": [{"name": "prometheus", "state": "absent"}],
         "files": [
             *({"path": path, "state": "absent"} for path in (PAGE, CONFIG, ARGUMENTS)),
+            *([] if has_exporter else tls.absent()),
             *({"path": f"{RULES}/{name}", "state": "absent"} for name in rules.rule_files()),
-            *({"path": f"{TARGETS}/{job}.json", "state": "absent"} for job in (NODE_JOB, CEPH_JOB)),
+            *({"path": f"{TARGETS}/{job}.json", "state": "absent"} for job in JOBS),
         ],
     }

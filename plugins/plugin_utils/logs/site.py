@@ -23,9 +23,10 @@ _SIZE = re.compile(r"([1-9][0-9]{0,8})([MGT])", re.ASCII)
 _UNITS = {"M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-def files_of(host: str) -> str:
-    """The journal files of a host on the log host, as a pattern of journalctl."""
-    return f"{DIRECTORY}/{host}{{.journal,@*.journal*}}"
+def files_of(*hosts: str) -> str:
+    """The journal files of hosts on the log host, as one pattern: journalctl fails for each that fits none."""
+    names = f"{{{','.join(hosts)}}}" if len(hosts) > 1 else hosts[0]
+    return f"{DIRECTORY}/{names}{{.journal,@*.journal*}}"
 
 
 def size(text: str) -> int:

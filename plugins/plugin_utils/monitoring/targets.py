@@ -20,7 +20,12 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import se
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import GPU_ABSENT, GPU_PRESENT, STAGES
 
 # What is on a host, by its group: rules read these labels.
-ROLE_LABELS = {"slurm_controller": "slurm_controllers", "reconciler": "gpu_reconcilers"}
+ROLE_LABELS = {
+    "slurm_controller": "slurm_controllers",
+    "reconciler": "gpu_reconcilers",
+    "zookeeper": "zookeeper",
+    "log_host": "log_hosts",
+}
 # The groups that say what a host is for.
 ROLE_GROUPS = tuple(
     dict.fromkeys(
@@ -88,7 +93,13 @@ def problems(hosts: Iterable[Host]) -> Iterator[Problem]:
     for host in hosts:
         if not _ADDRESS.fullmatch(host.address):
             cause = "its address is no name and no IP address"
-            yield Problem("wrong_address", host.name, cause, host.address[:200], "correct its ansible_host")
+            yield Problem(
+                "wrong_address",
+                host.name,
+                cause,
+                host.address[:200],
+                "correct its ansible_host, or set node_exporter_address",
+            )
         if not host.port:
             cause = "its node_exporter_listen is no address with a port"
             yield Problem("wrong_address", host.name, cause, remedy="give one such as :9100")

@@ -33,5 +33,5 @@ def files(certificates: Mapping[str, Any], host: str) -> list[Document]:
 
 
 def absent() -> list[Document]:
-    """The same where none of them is wanted."""
+    """The same where none of them is wanted any more: the key opens every exporter."""
     return [{"path": path, "state": "absent"} for path in (KEY, CERTIFICATE, AUTHORITY)]

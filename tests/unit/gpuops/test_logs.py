@@ -144,8 +144,8 @@ def test_without_an_answer_there_is_a_problem() -> None:
 def test_everything_is_asked_in_one_word_each() -> None:
     query = Query(("gpu1", "gpu-2.example.com"), "-2h", "Xid.* (31|79); rm -rf /", ("slurmd", "ceph-osd@*"), False, 5)
     assert query.arguments() == [
-        "--file=/var/log/journal/remote/gpu1{.journal,@*.journal*}",
-        "--file=/var/log/journal/remote/gpu-2.example.com{.journal,@*.journal*}",
+        # One pattern: journalctl fails for each that no file fits, and a new host has none yet.
+        "--file=/var/log/journal/remote/{gpu1,gpu-2.example.com}{.journal,@*.journal*}",
         "--lines=5",
         "--since=-2h",
         "--grep=Xid.* (31|79); rm -rf /",
@@ -241,7 +241,8 @@ def test_a_group_stands_for_its_hosts_and_json_has_a_line_for_each_entry(site: B
     assert done.returncode == 0, done.stdout + done.stderr
     row = json.loads(done.stdout)
     assert (row["message"], row["host"], row["time"]) == ("x", "gpu1", NOON)
-    assert sum(word.startswith("--file=") for word in asked) == 2
+    (files,) = [word for word in asked if word.startswith("--file=")]
+    assert files.count(",gpu") == 1
 
 
 def test_as_many_entries_as_may_be_asked_for_are_shown(site: Bench) -> None:

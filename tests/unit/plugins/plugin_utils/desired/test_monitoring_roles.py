@@ -57,6 +57,7 @@ def prometheus_plan(groups: Any = None, hostvars: Any = None, certificates: Any 
             "docs_url": "",
             "node_tls": "required",
             "is_ceph_watched": False,
+            "alertmanager": "127.0.0.1:9093",
             **params,
         },
         {},
@@ -101,7 +102,7 @@ def exporter_plan(issued: Any = None, **params: Any) -> Plan:
             **params,
         },
         {},
-        {"host": "head1", "certificates": CERTIFICATES if issued is None else issued},
+        {"host": "head1", "certificates": CERTIFICATES if issued is None else issued, "has_prometheus": False},
     )
 
 
@@ -116,7 +117,8 @@ def text(plan: Plan, path: str) -> str:
 
 def targets(plan: Plan, job: str = "node") -> dict[str, dict[str, Any]]:
     """The entries of a job's targets, by host."""
-    found = json.loads(text(plan, f"/etc/prometheus/targets/{job}.json"))
+    jobs = ("node", "node-of-slurmctld") if job == "node" else (job,)
+    found = [entry for name in jobs for entry in json.loads(text(plan, f"/etc/prometheus/targets/{name}.json"))]
     return {entry["labels"]["host"]: entry for entry in found}
 
 
@@ -167,9 +169,9 @@ def test_it_tells_of_what_the_host_has():
     def parts(**params: Any) -> Any:
         return json.loads(text(exporter_plan(**params), "/etc/baremetal-gpu/host-metrics.json"))
 
-    own = "/etc/prometheus/tls/certificate.pem"
-    assert parts() == {"certificates": [own]}
-    assert parts(certificates=["/etc/ssl/site/*.pem"])["certificates"] == [own, "/etc/ssl/site/*.pem"]
+    own = ["/etc/prometheus/tls/certificate.pem", "/etc/baremetal-gpu/log-*/certificate.pem"]
+    assert parts() == {"certificates": own}
+    assert parts(certificates=["/etc/ssl/site/*.pem"])["certificates"] == [*own, "/etc/ssl/site/*.pem"]
     assert parts(homes="/home")["homes"] == {"root": "/home"}
     server = {"host": "127.0.0.1", "port": 2181}
     assert parts(zookeeper=server)["zookeeper"] == {**server, "config": "/etc/zookeeper/ensemble/zoo.cfg"}
@@ -203,11 +205,39 @@ def test_ceph_is_scraped_where_its_module_is_on():
     assert targets(prometheus_plan(is_ceph_watched=True), "ceph")["stor1"]["targets"] == ["[2001:db8::21]:9283"]
 
 
-def test_metrics_of_one_host_about_others_keep_their_host():
+def test_a_node_can_say_nothing_of_another_one():
     jobs = {job["job_name"]: job for job in config(prometheus_plan())["scrape_configs"]}
-    assert jobs["node"]["honor_labels"] is True
-    assert jobs["node"]["scheme"] == "https"
-    assert set(jobs["node"]["tls_config"].values()) <= set(files(prometheus_plan()))
+    assert "honor_labels" not in jobs["node"]
+    dropped = {tuple(rule["source_labels"]): rule["regex"] for rule in jobs["node"]["metric_relabel_configs"]}
+    assert dropped["slurm_controller", "__name__"] == ";(slurm_.*|gpu_lease_.*)"
+    assert dropped["reconciler", "__name__"] == ";(gpuops_reconciler_.*)"
+    # Only slurmctld's host tells of GPUs on others, under the same job.
+    controllers = jobs["node-of-slurmctld"]
+    assert controllers["honor_labels"] is True
+    assert controllers["relabel_configs"] == [{"target_label": "job", "replacement": "node"}]
+    (head,) = json.loads(text(prometheus_plan(), "/etc/prometheus/targets/node-of-slurmctld.json"))
+    assert head["labels"]["host"] == "head1"
+    for job in ("node", "node-of-slurmctld"):
+        assert jobs[job]["scheme"] == "https"
+        assert set(jobs[job]["tls_config"].values()) <= set(files(prometheus_plan()))
+
+
+def test_no_host_can_fill_the_memory_of_prometheus():
+    for job in config(prometheus_plan())["scrape_configs"][:3]:
+        assert job["sample_limit"] > 10_000
+        assert job["body_size_limit"].endswith("MB")
+
+
+def test_alerts_go_where_alertmanager_listens_if_it_is_there():
+    moved = config(prometheus_plan(alertmanager="127.0.0.1:9094"))
+    assert moved["alerting"]["alertmanagers"][0]["static_configs"] == [{"targets": ["127.0.0.1:9094"]}]
+    none = config(prometheus_plan(alertmanager=""))
+    assert "alerting" not in none
+    assert "alertmanager" not in {job["job_name"] for job in none["scrape_configs"]}
+
+
+def test_a_host_whose_exporter_is_taken_out_is_no_target():
+    assert "gpu1" not in targets(prometheus_plan(hostvars={"gpu1": {"node_exporter_state": "absent"}}))
 
 
 def test_the_disk_is_bounded():
@@ -268,6 +298,18 @@ def test_what_prometheus_could_not_run_with_is_refused(params, words):
     assert words in refused(prometheus_plan(**params))
 
 
+def test_a_password_in_a_scrape_configuration_is_in_no_diff():
+    own = {"job_name": "own", "basic_auth": {"username": "a", "password": "secret"}}
+    assert files(prometheus_plan(scrape_configs=[own]))["/etc/prometheus/prometheus.yml"]["sensitive"]
+
+
+def test_the_key_goes_with_the_last_who_uses_it():
+    key = "/etc/prometheus/tls/key.pem"
+    assert key not in files(prometheus_plan(state="absent"))
+    assert files(prometheus_plan({"node_exporters": ["gpu1"]}, state="absent"))[key]["state"] == "absent"
+    assert files(exporter_plan(state="absent"))[key]["state"] == "absent"
+
+
 def test_without_prometheus_its_data_stays():
     rows = files(prometheus_plan(state="absent"))
     assert all(row["state"] == "absent" for row in rows.values())
@@ -300,7 +342,7 @@ def test_the_watchdog_calls_who_watches_from_outside_and_nobody_else():
     assert (first["matchers"], first["receiver"], first["repeat_interval"]) == (
         ['alertname="Watchdog"'],
         "watchdog",
-        "1m",
+        "30s",
     )
     assert "continue" not in first
 
