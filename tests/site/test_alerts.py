@@ -85,7 +85,7 @@ MONITORING = (
             "groups:\n- name: own\n  interval: 10s\n  rules:\n  - record: own:many\n    expr: node_cpu_seconds_total * "
             "on (host) node_cpu_seconds_total",
         )
-        + "; sudo systemctl reload prometheus",
+        + "\nsudo systemctl reload prometheus",
         "sudo rm /etc/prometheus/rules.d/own.yml; sudo systemctl reload prometheus",
     ),
 )
