@@ -70,7 +70,8 @@ ALERTS = (
     ),
     Alert(
         "AlertsNotSent",
-        "rate(prometheus_notifications_dropped_total[10m]) > 0",
+        # A reload drops some. The watchdog is sent each minute, so that there is always something to drop.
+        "rate(prometheus_notifications_dropped_total[3m]) > 0",
         "page",
         "Prometheus cannot hand its alerts to any Alertmanager.",
         "{{ $labels.host }}: alerts do not reach Alertmanager",
@@ -80,7 +81,7 @@ ALERTS = (
     ),
     Alert(
         "NotificationsFailing",
-        "rate(alertmanager_notifications_failed_total[10m]) > 0",
+        "rate(alertmanager_notifications_failed_total[5m]) > 0",
         "page",
         "Alertmanager cannot deliver notifications. Other ways than the one that fails may still deliver this one.",
         "{{ $labels.host }}: notifications by {{ $labels.integration }} fail",

@@ -1162,7 +1162,12 @@ CASES = (
                 "1 alerts are dropped in a second.",
             ),
         ),
-        {"sent": {named("prometheus_notifications_dropped_total", **PROMETHEUS): "5x30"}},
+        {
+            "sent": {named("prometheus_notifications_dropped_total", **PROMETHEUS): "5x30"},
+            "two were dropped by a reload": {
+                named("prometheus_notifications_dropped_total", **PROMETHEUS): "0x14 2x20"
+            },
+        },
     ),
     Case(
         "NotificationsFailing",
@@ -1176,6 +1181,13 @@ CASES = (
                 "See the journal of prometheus-alertmanager on mon1, and whether the receiver can be reached.",
             ),
         ),
-        {"delivered": {named("alertmanager_notifications_failed_total", **ALERTMANAGER, integration="email"): "5x30"}},
+        {
+            "delivered": {
+                named("alertmanager_notifications_failed_total", **ALERTMANAGER, integration="email"): "5x30"
+            },
+            "the receiver was away for a moment": {
+                named("alertmanager_notifications_failed_total", **ALERTMANAGER, integration="email"): "0x11 3x20"
+            },
+        },
     ),
 )
