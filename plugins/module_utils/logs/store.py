@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Callable, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
@@ -37,7 +37,7 @@ METRICS: Metrics = {
     "baremetal_gpu_log_store_written_timestamp_seconds": (
         "gauge",
         ("sender",),
-        "When the log host wrote an entry of a host last.",
+        "When the log host wrote an entry last of a host that is to send; since when it waits for the first one.",
     ),
     "baremetal_gpu_log_store_limit_bytes": ("gauge", (), "Space that all journals may take on the log host."),
     "baremetal_gpu_log_store_removed_bytes_total": (
@@ -124,9 +124,12 @@ class Store:
         say: Callable[[str, str], None] = loop.say,
         clock: Callable[[], float] = time.time,
         free: Callable[[str], int] = free_bytes,
+        senders: Collection[str] | None = None,
     ) -> None:
         self._limits, self._directory, self._textfile = limits, directory, textfile
         self._restart, self._say, self._clock, self._free = restart, say, clock, free
+        # None for all that have files. One that is to send and never did counts from now on.
+        self._senders, self._began = senders, clock()
         self.removed = dict.fromkeys((BY_AGE, BY_SPACE), 0)
 
     def look(self) -> str:
@@ -188,6 +191,8 @@ class Store:
         for row in rows:
             taken[row.sender] = taken.get(row.sender, 0) + row.bytes
             written[row.sender] = max(written.get(row.sender, 0.0), row.written)
+        if self._senders is not None:
+            written = {sender: written.get(sender, self._began) for sender in self._senders}
         prefix = "baremetal_gpu_log_store_"
         return [
             *((f"{prefix}bytes", {"sender": sender}, count) for sender, count in sorted(taken.items())),
@@ -206,6 +211,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--space", type=int, default=0, metavar="BYTES", help="what all journals may take")
     parser.add_argument("--free", type=int, default=0, metavar="BYTES", help="what of the file system stays free")
     parser.add_argument("--days", type=float, default=0, help="how long entries are kept")
+    parser.add_argument("--senders", metavar="PATH", default="", help="file with a host to send in each line")
     parser.add_argument("--textfile", metavar="PATH", default="", help="file of metrics to write; ends in .prom")
     asked = parser.parse_args(words)
     if asked.rotate:
@@ -213,7 +219,11 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     if asked.space <= 0 or asked.days <= 0:
         parser.error("give --space and --days")
-    store = Store(Limits(asked.space, asked.free, asked.days * DAY_S), textfile=asked.textfile)
+    senders = None
+    if asked.senders:
+        with open(asked.senders, encoding="ascii") as file:
+            senders = file.read().split()
+    store = Store(Limits(asked.space, asked.free, asked.days * DAY_S), textfile=asked.textfile, senders=senders)
     loop.serve(store.look, INTERVAL_S)
     return 0
 

@@ -32,6 +32,8 @@ SOCKETS = "/run/baremetal-gpu-logs"
 TARGET, STORE = "baremetal-gpu-logs.target", "baremetal-gpu-log-store.service"
 RECEIVER_SOCKET, RECEIVER = "baremetal-gpu-log@.socket", "baremetal-gpu-log@.service"
 METRICS = "baremetal_gpu_log_store.prom"
+# The hosts that are to send.
+SENDERS = "/etc/baremetal-gpu/log-senders"
 # Where there is none, Debian's package would put a page of its own on port 80.
 NO_DEFAULT_SITE = {
     "path": "/etc/nginx/sites-enabled/default",
@@ -169,6 +171,7 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
             space=site.size(params["space"]),
             free=site.size(params["keep_free"]),
             days=params["days"],
+            senders=SENDERS,
             directory=directory,
             textfile=f"{directory}/{METRICS}" if directory else "",
         ),
@@ -181,6 +184,7 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
             # The directory is the exporter's, which may have made it its own.
             *([{"path": directory, "state": "directory"}] if directory else []),
             {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+            {"path": SENDERS, "content": "".join(f"{name}\n" for name in sorted(subjects)), **written},
             *certificates,
             *({"path": unit_path(name), "content": text, **written} for name, text in units.items()),
             {"path": "/etc/nginx", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
@@ -209,7 +213,7 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
                     "systemd-journal-remote",
                 ],
             },
-            {"name": STORE, "enabled": True, "state": "started", "restart_on": [PROGRAM, unit_path(STORE)]},
+            {"name": STORE, "enabled": True, "state": "started", "restart_on": [PROGRAM, SENDERS, unit_path(STORE)]},
             {
                 "name": "nginx.service",
                 "enabled": True,
@@ -230,7 +234,7 @@ def _absent() -> Document:
             {"name": "nginx.service", "restart_on": [NGINX_CONF]},
         ],
         "files": [
-            *({"path": path, "state": "absent"} for path in (NGINX_CONF, *map(unit_path, units), PROGRAM)),
+            *({"path": path, "state": "absent"} for path in (NGINX_CONF, *map(unit_path, units), PROGRAM, SENDERS)),
             *site.no_certificate_files(TLS),
         ],
     }

@@ -51,7 +51,7 @@ class Host:
             store.rotate(str(self.path), sender, NOW)
         return self.refuses
 
-    def look(self, space: int = 1000, free: int = 0, days: float = 30) -> str:
+    def look(self, space: int = 1000, free: int = 0, days: float = 30, senders: list[str] | None = None) -> str:
         """One look with limits in MiB and days."""
         program = store.Store(
             store.Limits(space * MIB, free * MIB, days * DAY),
@@ -61,6 +61,7 @@ class Host:
             lambda text, priority: self.said.append(text),
             lambda: NOW,
             lambda directory: self.free,
+            senders,
         )
         return program.look()
 
@@ -180,6 +181,14 @@ def test_metrics_tell_of_each_host(host: Host) -> None:
     assert written == pytest.approx(NOW - 3 * DAY, abs=1)
     assert found["baremetal_gpu_log_store_removed_bytes_total"].series[(("reason", "age"),)] == MIB
     assert found["baremetal_gpu_log_store_limit_bytes"].series[()] == 100 * MIB
+
+
+def test_a_host_that_never_sent_is_waited_for_and_one_that_left_is_not(host: Host) -> None:
+    host.archived("left", days=3)
+    host.look(senders=["new"])
+    found = exposition.parse((host.path / "store.prom").read_text())
+    written = found["baremetal_gpu_log_store_written_timestamp_seconds"].series
+    assert written == {(("sender", "new"),): pytest.approx(NOW, abs=1)}
 
 
 def test_without_a_directory_there_is_nothing_to_do(tmp_path: Path) -> None:
