@@ -146,7 +146,7 @@ def test_every_sender_has_a_receiver_and_a_new_one_restarts_them() -> None:
 
 def test_limits_go_to_the_program_in_bytes() -> None:
     store = "\n".join(lines(host(space="1T", keep_free="500M", days=7), log_host.unit_path(log_host.STORE)))
-    assert f"--space {1 << 40} --free {500 << 20} --days 7\n" in store
+    assert f"--space {1 << 40} --free {500 << 20} --days 7 --senders /etc/baremetal-gpu/log-senders\n" in store
     assert "--textfile" not in store
     directory = "/var/lib/prometheus/node-exporter"
     store = "\n".join(lines(host(metrics_directory=directory), log_host.unit_path(log_host.STORE)))
