@@ -73,6 +73,9 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     if any("no" in ssh(node, "test -e /etc/systemd/system/baremetal-gpu-agent.service || echo no") for node in NODES):
         assert run_playbook("site.yml").rc == 0
+    for host in HOSTS:
+        # Of an earlier run with other certificates, whose authority is gone.
+        ssh(host, "sudo rm -rf /etc/prometheus/tls")
     ssh(SERVER, "command -v curl && command -v openssl || sudo apt-get install -y -q curl openssl")
     ssh(SERVER, f"sudo rm -f {MESSAGES}; sudo tee /tmp/receiver.py >/dev/null <<'END'\n{RECEIVER}\nEND")
     ssh(SERVER, "systemctl is-active -q receiver || sudo systemd-run --unit=receiver python3 /tmp/receiver.py")
