@@ -127,7 +127,9 @@ def test_a_run_makes_it_and_every_host_is_watched(site: Site) -> None:
     play = site.run("--diff")
     assert play.rc == 0, play.tail()
     # Neither a key nor the address of a webhook is shown.
-    assert "PRIVATE KEY" not in play.stdout
+    keys = [text for path in (site.base / "tls").iterdir() if "PRIVATE KEY" in (text := path.read_text())]
+    assert len(keys) > len(HOSTS)
+    assert not [key for key in keys if key.splitlines()[1] in play.stdout]
     assert WEBHOOK not in play.stdout
     until(lambda: targets() == dict.fromkeys(HOSTS, "up"), 60, targets)
     assert {row["metric"]["host"] for row in until(lambda: query("gpu_info"), 60, targets)} == set(NODES)
