@@ -18,11 +18,13 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.logs.store import ACTIVE_BYTES, DIRECTORY
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs.site import ROOT_OWNS, wrong
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 
 ROLE = "log_host"
 TLS = "/etc/baremetal-gpu/log-host"
@@ -100,7 +102,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any], subjects: Map
     yield from _wrong_listening(params)
     yield from _wrong_limits(params, len(subjects))
     yield from site.wrong_files("log_host_tls_files", params["tls_files"])
-    yield from site.wrong_metrics("log_host_metrics_directory", str(params["metrics_directory"]))
+    yield from textfile.directory_problems("log_host_metrics_directory", str(params["metrics_directory"]))
 
 
 def _wrong_listening(params: Mapping[str, Any]) -> Iterator[Problem]:
@@ -149,7 +151,7 @@ def _bracketed(address: str) -> str:
 def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) -> Document:
     directory = str(params["metrics_directory"])
     written = {"mode": "0644", **ROOT_OWNS}
-    certificates = site.certificate_files(TLS, params["certificates"], host)
+    certificates = certificate_files.present(TLS, params["certificates"], host)
     nginx = render(
         ROLE,
         "nginx.conf.j2",
@@ -181,8 +183,7 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
         "files": [
             {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
             {"path": PROGRAM, "content": bundle("logs.store"), "mode": "0755", **ROOT_OWNS},
-            # The directory is the exporter's, which may have made it its own.
-            *([{"path": directory, "state": "directory"}] if directory else []),
+            *textfile.directory(directory),
             {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
             {"path": SENDERS, "content": "".join(f"{name}\n" for name in sorted(subjects)), **written},
             *certificates,
@@ -235,6 +236,6 @@ def _absent() -> Document:
         ],
         "files": [
             *({"path": path, "state": "absent"} for path in (NGINX_CONF, *map(unit_path, units), PROGRAM, SENDERS)),
-            *site.no_certificate_files(TLS),
+            *certificate_files.absent(TLS),
         ],
     }

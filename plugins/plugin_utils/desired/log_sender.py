@@ -15,11 +15,13 @@ from ipaddress import ip_address
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs.site import ROOT_OWNS, wrong
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 
 ROLE = "log_sender"
 TLS = "/etc/baremetal-gpu/log-sender"
@@ -73,7 +75,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
         cause = f"it is no size of {LEAST_SPOOL} or more"
         yield wrong("log_sender_spool", cause, params["spool"], "give a size such as 500M or 4G")
     yield from site.wrong_files("log_sender_tls_files", params["tls_files"])
-    yield from site.wrong_metrics("log_sender_metrics_directory", str(params["metrics_directory"]))
+    yield from textfile.directory_problems("log_sender_metrics_directory", str(params["metrics_directory"]))
 
 
 def _is_address(text: str) -> bool:
@@ -94,7 +96,7 @@ def _present(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
     directory, server = str(params["metrics_directory"]), str(params["server"])
     url = f"https://{f'[{server}]' if ':' in server else server}:{peers['port']}"
     written = {"mode": "0644", **ROOT_OWNS}
-    textfile = f"{directory}/{METRICS}" if directory else ""
+    metrics = f"{directory}/{METRICS}" if directory else ""
     texts = {
         JOURNALD_CONF: render(ROLE, "journald.conf.j2", spool=params["spool"]),
         UPLOAD_CONF: render(ROLE, "journal-upload.conf.j2", url=url, tls=TLS, unit=UPLOAD),
@@ -105,7 +107,7 @@ def _present(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
             program=PROGRAM,
             state=STATE.rpartition("/")[2],
             directory=directory,
-            textfile=textfile,
+            textfile=metrics,
             upload=UPLOAD,
         ),
     }
@@ -115,9 +117,8 @@ def _present(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         "files": [
             *({"path": path, "state": "directory", "mode": "0755", **ROOT_OWNS} for path in directories),
             {"path": PROGRAM, "content": bundle("logs.spool"), "mode": "0755", **ROOT_OWNS},
-            # The directory is the exporter's, which may have made it its own.
-            *([{"path": directory, "state": "directory"}] if directory else []),
-            *site.certificate_files(TLS, params["certificates"], peers["host"]),
+            *textfile.directory(directory),
+            *certificate_files.present(TLS, params["certificates"], peers["host"]),
             *({"path": path, "content": text, **written} for path, text in texts.items()),
         ],
         "units": [
@@ -143,6 +144,6 @@ def _absent() -> Document:
             {"name": UPLOAD, "enabled": False, "state": "stopped"},
             {"name": "systemd-journald.service", "state": "started", "restart_on": [JOURNALD_CONF]},
         ],
-        "files": [*({"path": path, "state": "absent"} for path in paths), *site.no_certificate_files(TLS)],
+        "files": [*({"path": path, "state": "absent"} for path in paths), *certificate_files.absent(TLS)],
         "proofs": [{"name": ROLE, "state": "absent"}],
     }

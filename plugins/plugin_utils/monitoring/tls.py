@@ -8,30 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document
 
 DIRECTORY = "/etc/prometheus/tls"
-AUTHORITY, CERTIFICATE, KEY = (f"{DIRECTORY}/{name}" for name in ("ca.pem", "certificate.pem", "key.pem"))
+AUTHORITY, CERTIFICATE, KEY = (
+    f"{DIRECTORY}/{name}"
+    for name in (certificate_files.AUTHORITY, certificate_files.CERTIFICATE, certificate_files.KEY)
+)
 # The account that Debian's packages of Prometheus and its exporters run as.
 GROUP = "prometheus"
 
 
 def files(certificates: Mapping[str, Any], host: str) -> list[Document]:
-    """Items of a desired document.
-
-    :param certificates: what the module cluster_certificates has returned.
-    :param host: the name of the host in the inventory.
-    """
-    authority, pair = certificates["authority"], certificates["certificates"][host]
-    rights = {"owner": "root", "group": GROUP, "mode": "0640"}
-    return [
-        {"path": DIRECTORY, "state": "directory", "owner": "root", "group": GROUP, "mode": "0750"},
-        {"path": AUTHORITY, "source": authority["path"], "sha256": authority["sha256"], **rights},
-        {"path": CERTIFICATE, "source": pair["certificate"], "sha256": pair["certificate_sha256"], **rights},
-        {"path": KEY, "source": pair["key"], "sha256": pair["key_sha256"], **rights, "sensitive": True},
-    ]
+    """Items of a desired document; see certificate_files."""
+    return certificate_files.present(DIRECTORY, certificates, host, GROUP)
 
 
 def absent() -> list[Document]:
     """The same where none of them is wanted any more: the key opens every exporter."""
-    return [{"path": path, "state": "absent"} for path in (KEY, CERTIFICATE, AUTHORITY)]
+    return certificate_files.absent(DIRECTORY)

@@ -21,9 +21,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.exposition impo
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, exporter, metrics
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, Slurm
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.exporter import Exporter
-from tests import debian_programs
 from tests.unit.plugins.exposition import Family, parse, style_faults
 from tests.unit.plugins.health_host import Host
+from tests.unit.plugins.promtool import PROMTOOL, needs_promtool
 from tests.unit.plugins.slurm_answers import JOBS, Answers, gres_conf
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -228,9 +228,6 @@ def test_every_metric_is_in_the_table_with_its_labels_and_follows_the_convention
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------
-
-PROMTOOL = debian_programs.path_of("promtool")
-needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not here: python -m tests.needs fetches it")
 
 
 def of_page(language: str, word: str) -> str:
