@@ -16,7 +16,8 @@ from tests.site.plays import lab, services, ssh
 from tests.site.slurm_faults import Faults
 from tests.site.test_slurm_fence import CONTROLLER, Site
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+# At nine faults a minute.
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(4 * 3600)]
 
 # The lab's second node has Debian 12, whose Slurm does not talk to that of 13.
 MORE = ("gpu3", "gpu4")
