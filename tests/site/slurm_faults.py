@@ -32,6 +32,7 @@ LOG = "/var/tmp/fault-jobs.log"
 # A slurmctld that was killed may take a job that has ended for a running one until its time limit, a minute here, is
 # over.
 PATIENCE_S = 300.0
+LOOK_S = 20.0
 _ALLOCATED = re.compile(r"(?:sched: Allocate|_start_job: Started) JobId=(\w+)(?:\((\d+)\))?")
 # slurmctld writes its state some seconds after a change. One that is killed before that has lost the job, and so has
 # its user; no fence is at fault.
@@ -95,6 +96,7 @@ class Faults:
         self.controller, self.nodes = controller, tuple(nodes)
         self.fences: list[Fence] = []
         self.killed: dict[str, list[float]] = {}
+        self.resumed: list[str] = []
         self._dices = {node: random.Random(f"{seed} {node}") for node in nodes}
         self._begun = 0.0
         self._journal: subprocess.Popen[str] | None = None
@@ -213,16 +215,26 @@ class Faults:
 
     def _wait(self, node: str, since: float, *kinds: str) -> float:
         """When the reconciler had taken a step of one of these kinds on the node."""
-        end = time.monotonic() + PATIENCE_S
-        while time.monotonic() < end:
+        begun = looked = time.monotonic()
+        while time.monotonic() < begun + PATIENCE_S:
             for row in self._steps(node, since):
                 if row["what"] == "end" and row["kind"] in kinds and row["result"] == "done":
                     return float(row["time"])
             if kinds == ("guard",) and self._is_held(node, since):
                 return since
+            if time.monotonic() > looked + LOOK_S:
+                looked = time.monotonic()
+                self._resume(node)
             time.sleep(0.3)
         wanted = " or ".join(kinds)
         raise AssertionError(f"no {wanted} of {node} within {PATIENCE_S:g} s: {self._steps(node, since)[-5:]}")
+
+    def _resume(self, node: str) -> None:
+        """What an operator does with a node that Slurm itself has drained: a slurmctld that is killed may give the
+        number of a job that runs to another one."""
+        if "Reason=Duplicate jobid" in ssh(self.controller, f"scontrol show node {node}"):
+            self.resumed.append(node)
+            ssh(self.controller, f"sudo scontrol update nodename={node} state=resume")
 
     def _steps(self, node: str, since: float) -> list[dict[str, Any]]:
         return [row for row in list(self._rows) if row["host"] == node and row["time"] >= since]

@@ -44,7 +44,8 @@ def test_no_job_is_lost_and_none_gets_a_fenced_gpu(site: Site) -> None:
         faults.many(FAULTS, kill_every=3)
     finally:
         outcome = faults.end()
-    print(f"{len(faults.fences)} faults, {outcome}; killed { ({unit: len(at) for unit, at in faults.killed.items()}) }")
+        killed = {unit: len(at) for unit, at in faults.killed.items()}
+        print(f"{len(faults.fences)} faults, {outcome}; killed {killed}; drained by Slurm {len(faults.resumed)} times")
     assert (outcome.on_fenced, outcome.lost) == ([], [])
     assert len(faults.fences) == FAULTS
     assert outcome.jobs > FAULTS / 2
