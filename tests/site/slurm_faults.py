@@ -162,7 +162,8 @@ class Faults:
             self._kill(node)
         fault = self._fails(node, position)
         closed = self._wait(node, fault, "guard")
-        if not self._is_held(node, fault):
+        was_held = closed == fault
+        if not was_held:
             self._wait(node, closed, "unguard")
         if dice.random() < 0.25:
             self._until_held(node)
@@ -170,15 +171,16 @@ class Faults:
         cleared = time.time()
         ssh(self.controller, f"for n in $(seq 20); do sudo gpuops-reconciler clear {node} && break; sleep 1; done")
         # A node that had nothing but a holder of an earlier fence was not fenced again, so there is nothing to close.
-        self._wait(node, cleared, *(["close", "cancel"] if closed == fault else ["close"]))
+        self._wait(node, cleared, *(["close", "cancel"] if was_held else ["close"]))
         fence = Fence(node, position, fault, closed, cleared)
         self.fences.append(fence)
         return fence
 
     def _is_held(self, node: str, since: float) -> bool:
-        """Whether an operator's job had the GPU before it failed: a slurmctld that is killed forgets that it ended."""
+        """Whether a holder had the GPU before it failed: a slurmctld that is killed forgets that it ended."""
         steps = self._steps(node, since)
-        return bool(steps) and steps[0]["what"] == "wait" and "is held by job" in steps[0]["why"]
+        is_guarded = any(row["what"] == "begin" and row["kind"] == "guard" for row in steps)
+        return not is_guarded and any(row["what"] == "wait" and "is held by job" in row["why"] for row in steps)
 
     def _until_held(self, node: str) -> None:
         """Wait until an operator's job has the GPU, which is when the job ends that has it now."""
