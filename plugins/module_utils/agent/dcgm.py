@@ -287,6 +287,7 @@ def samples(result: dict[str, Any], choice: str) -> Iterator[tuple[str, dict[str
         values["last_xid"] = last_xid(device, result["agent"].get("xids", []), booted)
         instances = gpu_instances(values)
         for field in FIELDS:
+            told: list[tuple[dict[str, Any], float | None]]
             if instances and field.reading in OF_INSTANCES:
                 told = [(_instance_labels(row), _instance_value(row, field.reading)) for row in instances]
             else:
