@@ -219,9 +219,9 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
                 "name": "nginx.service",
                 "enabled": True,
                 "state": "started",
-                # The requests that are under way come to their end.
+                # After a reload, requests that are under way come to their end. None of a former authority may.
                 "reload_on": [NGINX_CONF, f"{TLS}/*"],
-                "restart_on": ["nginx"],
+                "restart_on": [f"{TLS}/{certificate_files.AUTHORITY}", "nginx"],
             },
         ],
     }
