@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
@@ -33,6 +34,13 @@ NGINX_CONF = "/etc/nginx/conf.d/baremetal-gpu-registry.conf"
 REFUSED = "/run/baremetal-gpu-registry-store/refused"
 UNIT = "baremetal-gpu-registry@.service"
 READ, WRITE = "read", "write"
+PROGRAM = "/usr/libexec/baremetal-gpu/registry-store"
+STORE = "baremetal-gpu-registry-store.service"
+COLLECT, BACKUP = "baremetal-gpu-registry-collect", "baremetal-gpu-registry-backup"
+WRITE_DROP_IN = "/etc/systemd/system/baremetal-gpu-registry@write.service.d/baremetal-gpu.conf"
+# When unused space was freed last.
+RECORD = "/var/lib/baremetal-gpu-registry/collected"
+METRICS = "baremetal_gpu_registry.prom"
 # The package starts a registry that everybody can reach, on the port that is nginx' here.
 OWN_UNIT = {"path": "/etc/systemd/system/docker-registry.service", "state": "link", "src": "/dev/null", "early": True}
 
@@ -40,6 +48,7 @@ _DIGEST = "sha(?:256:[0-9a-f]{64}|512:[0-9a-f]{128})"
 _HASH = re.compile(r"\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}", re.ASCII)
 # What is a word in a unit file and in nginx' configuration, without quotes.
 _PATH = re.compile(r"(?:/[A-Za-z0-9._-]+)+", re.ASCII)
+_CALENDAR = re.compile(r"[A-Za-z0-9*,./:~ -]{1,60}", re.ASCII)
 _URL = re.compile(r"https?://[A-Za-z0-9.:-]{1,253}(?:/[A-Za-z0-9._/-]*)?", re.ASCII)
 # Where nothing of a registry belongs, or where its unit does not see anything.
 _NO_STORAGE = ("/etc", "/usr", "/boot", "/dev", "/proc", "/sys", "/run", "/bin", "/sbin", "/lib", "/home", "/root")
@@ -68,7 +77,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """
     nothing: dict[str, Any] = {"certificates": [], "users": [], "url": ""}
     if params["state"] == "absent":
-        return Plan(_absent(params), parts=nothing)
+        purge = str(params["purge_storage"])
+        if purge in ("", peers["host"]):
+            return Plan(_absent(params, bool(purge)), parts=nothing)
+        cause, remedy = f"it is not the name of this host, {peers['host']}", "name this host, or leave it empty"
+        return Plan(problems=(wrong("registry_purge_storage", cause, purge, remedy),), parts=nothing)
     problems = tuple(_problems(params, peers))
     if problems:
         return Plan(problems=problems, parts=nothing)
@@ -154,9 +167,28 @@ def _wrong_storage(params: Mapping[str, Any]) -> Iterator[Problem]:
     elif mount and not f"{path}/".startswith(f"{mount}/"):
         cause = f"registry_storage_path ({path}) is not below it"
         yield wrong("registry_storage_mount", cause, mount, "give the mount point that the path is on")
+    yield from _wrong_times(params)
     for name in ("min_free", "quota"):
         if (params[name] or name == "min_free") and not site.size(str(params[name])):
             yield wrong(f"registry_{name}", "it is no size", params[name], "give a size such as 500M, 50G or 1T")
+
+
+def _wrong_times(params: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in ("collect_at", "backup_at"):
+        if not _CALENDAR.fullmatch(str(params[name])):
+            remedy = "give one of systemd.time, such as *-*-* 03:30"
+            yield wrong(f"registry_{name}", "it is no calendar event", params[name], remedy)
+    for name, least in (("untagged_days", 0), ("grace_hours", 1)):
+        if params[name] < least:
+            yield wrong(f"registry_{name}", f"it is less than {least}", params[name], f"give {least} or more")
+    path, mount = str(params["backup_path"]), str(params["backup_mount"])
+    if path:
+        yield from _wrong_path("registry_backup_path", path)
+        if any(f"{path}/".startswith(f"{one}/") or f"{one}/".startswith(f"{path}/") for one in _storage(params)):
+            yield wrong("registry_backup_path", "it is in the storage, or the reverse", path, "give another directory")
+    if mount and not f"{path}/".startswith(f"{mount}/"):
+        cause = f"registry_backup_path ({path}) is not below it"
+        yield wrong("registry_backup_mount", cause, mount, "give the mount point that the path is on")
 
 
 def _wrong_path(variable: str, path: str) -> Iterator[Problem]:
@@ -177,7 +209,9 @@ def _wrong_caches(params: Mapping[str, Any]) -> Iterator[Problem]:
             yield wrong(variable, "it has no upstream", row.get("upstream"), "give the URL of a registry")
         yield from _wrong_path(variable, path)
         if any(f"{path}/".startswith(f"{one}/") or f"{one}/".startswith(f"{path}/") for one in paths):
-            yield wrong(variable, "its path is that of another storage, or in it", path, "give it a directory of its own")
+            yield wrong(
+                variable, "its path is that of another storage, or in it", path, "give it a directory of its own"
+            )
         if bool(row.get("username")) != bool(row.get("password")):
             yield wrong(variable, "it has a username without a password, or the reverse", "", "give both, or none")
         names.append(name)
@@ -298,11 +332,78 @@ def _users(params: Mapping[str, Any]) -> str:
     return "".join(f"{name}:{hashed}\n" for name, hashed in sorted({**params["hashes"], **given}.items()))
 
 
+def _limits(params: Mapping[str, Any], host: str) -> str:
+    """What the program knows of the site; it reads the file in every look."""
+    given = {row["name"]: site.size(str(row.get("quota") or params["quota"])) for row in params["users"]}
+    quotas = {name: size for name, size in sorted(given.items()) if size}
+    document = {
+        "host": host,
+        "min_free": site.size(str(params["min_free"])),
+        "quotas": quotas,
+        "grace_s": params["grace_hours"] * 3600,
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _texts(params: Mapping[str, Any]) -> dict[str, str]:
+    """The files of systemd, by their paths."""
+    directory = str(params["metrics_directory"])
+    common = {
+        "program": PROGRAM,
+        "storage": params["storage_path"],
+        "mount": params["storage_mount"],
+        "socket": socket_of(WRITE),
+        "record": RECORD,
+    }
+    found = {
+        unit_path(UNIT): render(
+            ROLE, f"{UNIT}.j2", directory=DIRECTORY, storage=_storage(params), mount=params["storage_mount"]
+        ),
+        WRITE_DROP_IN: render(ROLE, "write.conf.j2", **common),
+        unit_path(STORE): render(
+            ROLE,
+            f"{STORE}.j2",
+            limits=LIMITS,
+            refused=REFUSED,
+            directory=directory,
+            textfile=f"{directory}/{METRICS}" if directory else "",
+            **common,
+        ),
+        unit_path(f"{COLLECT}.service"): render(
+            ROLE,
+            f"{COLLECT}.service.j2",
+            write=instance(WRITE),
+            untagged_days=params["untagged_days"],
+            grace_hours=params["grace_hours"],
+            **common,
+        ),
+        unit_path(f"{COLLECT}.timer"): render(
+            ROLE,
+            "timer.j2",
+            description="Free the space that no image of the registry needs",
+            calendar=params["collect_at"],
+        ),
+    }
+    if params["backup_path"]:
+        backup = {**common, "target": params["backup_path"], "mount": params["backup_mount"]}
+        found[unit_path(f"{BACKUP}.service")] = render(ROLE, f"{BACKUP}.service.j2", **backup)
+        found[unit_path(f"{BACKUP}.timer")] = render(
+            ROLE, "timer.j2", description="Copy the images of the registry", calendar=params["backup_at"]
+        )
+    return found
+
+
+def _owned(path: str) -> Document:
+    """A directory of the registry's account."""
+    owner = {"owner": "docker-registry", "group": "docker-registry"}
+    return {"path": path, "state": "directory", "mode": "0700", **owner}
+
+
 def _present(params: Mapping[str, Any], host: str) -> Document:
     written = {"mode": "0644", **ROOT_OWNS}
     registries = configurations(params)
-    storage = _storage(params)
-    unit = render(ROLE, f"{UNIT}.j2", directory=DIRECTORY, storage=storage, mount=params["storage_mount"])
+    gone = _gone(params)
+    backup = str(params["backup_path"])
     return {
         "packages": [{"name": "nginx"}, {"name": "docker-registry"}],
         "files": [
@@ -328,18 +429,19 @@ def _present(params: Mapping[str, Any], host: str) -> Document:
                 }
                 for name, text in registries.items()
             ),
+            *map(_owned, [*_storage(params), *([backup] if backup else [])]),
+            *({"path": f"{DIRECTORY}/{name}.yml", "state": "absent"} for name in gone),
+            {"path": LIMITS, "content": _limits(params, host), **written},
+            {"path": PROGRAM.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
+            {"path": PROGRAM, "content": bundle("registry.store"), "mode": "0755", **ROOT_OWNS},
+            *textfile.directory(str(params["metrics_directory"])),
+            {"path": WRITE_DROP_IN.rpartition("/")[0], "state": "directory", "mode": "0755", **ROOT_OWNS},
+            *({"path": path, "content": text, **written} for path, text in _texts(params).items()),
             *(
-                {
-                    "path": path,
-                    "state": "directory",
-                    "owner": "docker-registry",
-                    "group": "docker-registry",
-                    "mode": "0700",
-                }
-                for path in storage
+                {"path": unit_path(f"{BACKUP}.{kind}"), "state": "absent"}
+                for kind in ("service", "timer")
+                if not backup
             ),
-            *({"path": f"{DIRECTORY}/{name}.yml", "state": "absent"} for name in _gone(params)),
-            {"path": unit_path(UNIT), "content": unit, **written},
             {"path": "/etc/nginx", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
             {"path": "/etc/nginx/sites-enabled", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
             no_default_site(ROLE),
@@ -347,16 +449,24 @@ def _present(params: Mapping[str, Any], host: str) -> Document:
         ],
         "units": [
             {"name": "docker-registry.service", "state": "stopped"},
-            *({"name": instance(name), "enabled": False, "state": "stopped"} for name in _gone(params)),
+            *({"name": instance(name), "enabled": False, "state": "stopped"} for name in gone),
             *(
                 {
                     "name": instance(name),
                     "enabled": True,
                     "state": "started",
-                    "restart_on": [f"{DIRECTORY}/{name}.yml", unit_path(UNIT), "docker-registry"],
+                    "restart_on": [
+                        f"{DIRECTORY}/{name}.yml",
+                        unit_path(UNIT),
+                        *([WRITE_DROP_IN] if name == WRITE else []),
+                        "docker-registry",
+                    ],
                 }
                 for name in registries
             ),
+            {"name": STORE, "enabled": True, "state": "started", "restart_on": [PROGRAM, unit_path(STORE)]},
+            _timer(COLLECT, True),
+            _timer(BACKUP, bool(backup)),
             {
                 "name": "nginx.service",
                 "enabled": True,
@@ -368,20 +478,35 @@ def _present(params: Mapping[str, Any], host: str) -> Document:
     }
 
 
-def _absent(params: Mapping[str, Any]) -> Document:
+def _timer(name: str, is_wanted: bool) -> Document:
+    timer = f"{name}.timer"
+    if not is_wanted:
+        return {"name": timer, "enabled": False, "state": "stopped"}
+    return {"name": timer, "enabled": True, "state": "started", "restart_on": [unit_path(timer)]}
+
+
+def _absent(params: Mapping[str, Any], is_purged: bool) -> Document:
     """The unit of the package stays masked: it would let everybody in."""
     names = _gone(params)
+    services = [*map(instance, names), STORE, f"{COLLECT}.service", f"{BACKUP}.service"]
+    written = [UNIT, STORE, *(f"{name}.{kind}" for name in (COLLECT, BACKUP) for kind in ("service", "timer"))]
+    paths = [
+        NGINX_CONF,
+        *map(unit_path, written),
+        WRITE_DROP_IN,
+        PROGRAM,
+        HTPASSWD,
+        LIMITS,
+        *(f"{DIRECTORY}/{name}.yml" for name in names),
+        *(f"{path}/docker" for path in _storage(params) if is_purged),
+    ]
     return {
         "units": [
-            *({"name": instance(name), "enabled": False, "state": "stopped"} for name in names),
+            _timer(COLLECT, False),
+            _timer(BACKUP, False),
+            *({"name": name, "enabled": False, "state": "stopped"} for name in services),
             # It goes on for other sites that it may have.
             {"name": "nginx.service", "restart_on": [NGINX_CONF]},
         ],
-        "files": [
-            {"path": NGINX_CONF, "state": "absent"},
-            {"path": unit_path(UNIT), "state": "absent"},
-            *({"path": f"{DIRECTORY}/{name}.yml", "state": "absent"} for name in names),
-            {"path": HTPASSWD, "state": "absent"},
-            *certificate_files.absent(DIRECTORY),
-        ],
+        "files": [*({"path": path, "state": "absent"} for path in paths), *certificate_files.absent(DIRECTORY)],
     }

@@ -41,7 +41,9 @@ def stored(registry: LocalRegistry) -> set[str]:
 # --- a user's own ---
 
 
-@pytest.mark.parametrize("repository", ["alice/x", "alice", "alice/deep/er/name", "alice/blobs/uploads", "alice/a_b__c"])
+@pytest.mark.parametrize(
+    "repository", ["alice/x", "alice", "alice/deep/er/name", "alice/blobs/uploads", "alice/a_b__c"]
+)
 def test_a_user_pushes_and_pulls_below_the_own_name(registry: LocalRegistry, repository: str) -> None:
     assert registry.push("alice", repository, "v1", b"mine").status == 201
     assert registry.pull("alice", repository, "v1") == [b"mine"]
@@ -262,7 +264,9 @@ def test_a_token_is_as_good_as_the_password_it_is_from(registry: LocalRegistry) 
     assert registry.ask("GET", "/v2/", headers={"Authorization": f"Bearer {wrong}"}).status == 401
 
 
-@pytest.mark.parametrize("word", ["Bearer anonymous", "Bearer x", "Basic Og==", "Basic", "Bearer", "Digest a", "x" * 5000])
+@pytest.mark.parametrize(
+    "word", ["Bearer anonymous", "Bearer x", "Basic Og==", "Basic", "Bearer", "Digest a", "x" * 5000]
+)
 def test_nobody_gets_what_is_public_and_nothing_else(registry: LocalRegistry, word: str) -> None:
     words = {"Authorization": word}
     assert registry.ask("GET", "/v2/alice/secret/tags/list", headers=words).status == 401
@@ -317,9 +321,7 @@ def refuse(registry: LocalRegistry, name: str, message: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "alice", "bob"), [("space-alice", 403, 201), ("all", 403, 403), ("writes", 403, 403)]
-)
+@pytest.mark.parametrize(("name", "alice", "bob"), [("space-alice", 403, 201), ("all", 403, 403), ("writes", 403, 403)])
 def test_a_push_is_refused_with_the_reason(registry: LocalRegistry, name: str, alice: int, bob: int) -> None:
     reason = refuse(registry, name, "reg1: no space")
     try:
@@ -376,5 +378,3 @@ def test_images_are_pulled_while_nothing_can_be_written(registry: LocalRegistry)
     finally:
         registry.start("write")
     assert registry.push("alice", "alice/later", "v1", b"later").status == 201
-
-
