@@ -136,8 +136,7 @@ class LocalRegistry:
 
     def moved(self, text: str) -> str:
         text = re.sub(r"(?<![\w.])/(run|etc)/(baremetal-gpu|nginx)", rf"{self.base}/\1/\2", text)
-        text = re.sub(r"access_log syslog:[^ ]+ ", f"access_log {self.base}/log/access.log ", text)
-        return text
+        return re.sub(r"access_log syslog:[^ ]+ ", f"access_log {self.base}/log/access.log ", text)
 
     def start(self, *names: str) -> None:
         for name in names or (*self.names, "nginx"):

@@ -9,6 +9,7 @@ writes, `space-NAME.json` for a namespace. nginx looks whether the file is there
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -154,8 +155,8 @@ class Watch:
             return {ALL: text, WRITES: text}
         if free < limits.min_free:
             text = (
-                f"{where}: {gib(free)} are free, and {gib(limits.min_free)} have to be. Delete images that nobody needs, "
-                f"or ask the operator to enlarge the file system of {self._root} on {limits.host}"
+                f"{where}: {gib(free)} are free, and {gib(limits.min_free)} have to be. Delete images that nobody "
+                f"needs, or ask the operator to enlarge the file system of {self._root} on {limits.host}"
             )
             found[ALL] = text
             if free < limits.min_free / 10:
@@ -164,8 +165,8 @@ class Watch:
             taken = self._taken.get(space, 0)
             if taken >= quota:
                 found[f"space-{space}"] = (
-                    f"{where}: {space} has {gib(taken)} of {gib(quota)}. Delete images, or ask the operator for a larger "
-                    "quota (registry_users)"
+                    f"{where}: {space} has {gib(taken)} of {gib(quota)}. Delete images, or ask the operator for "
+                    "a larger quota (registry_users)"
                 )
         return found
 
@@ -195,9 +196,7 @@ class Watch:
         ]
         if free >= 0:
             samples.append((f"{prefix}free_bytes", {}, free))
-        try:
+        # Without the record, nothing has been freed yet.
+        with contextlib.suppress(OSError):
             samples.append((f"{prefix}collected_timestamp_seconds", {}, round(os.stat(self._collected).st_mtime, 3)))
-        except OSError:
-            # Nothing has been freed yet.
-            pass
         return loop.write_metrics(self._textfile, exposition(samples, METRICS))

@@ -279,14 +279,14 @@ def nginx(params: Mapping[str, Any], host: str) -> str:
         "unauthorized": ("UNAUTHORIZED", f"{where}: log in with your name and password"),
         "denied": (
             "DENIED",
-            f"{where}: you can push and delete below your own name, and pull from there, from {CATALOGUE} and from what "
-            "is public",
+            f"{where}: you can push and delete below your own name, and pull from there, from {CATALOGUE} and from "
+            "what is public",
         ),
         "unsupported": ("UNSUPPORTED", f"{where}: there is no such request, or the name of the image is wrong"),
         "closed": (
             "UNAVAILABLE",
-            f"{where}: it starts, or makes space, which takes minutes; pulling goes on. Try again. If it lasts, ask the "
-            f"operator to see systemctl status baremetal-gpu-registry@* on {host}",
+            f"{where}: it starts, or makes space, which takes minutes; pulling goes on. Try again. If it lasts, ask "
+            f"the operator to see systemctl status baremetal-gpu-registry@* on {host}",
         ),
     }
     return render(

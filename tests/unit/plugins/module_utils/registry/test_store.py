@@ -259,7 +259,7 @@ def acknowledges(pushers: list[Pusher], more: int) -> None:
     """Wait until this many more are acknowledged of each."""
     until = time.monotonic() + 60
     had = [len(pusher.acknowledged) for pusher in pushers]
-    while any(len(one.acknowledged) < before + more for one, before in zip(pushers, had)):
+    while any(len(one.acknowledged) < before + more for one, before in zip(pushers, had, strict=True)):
         assert time.monotonic() < until
         time.sleep(0.01)
 
@@ -441,7 +441,7 @@ def test_a_copy_that_is_made_beside_pushes_is_consistent(registry: LocalRegistry
         for pusher in pushers:
             pusher.join()
     restored(registry, tmp_path)
-    for pusher, tags in zip(pushers, known):
+    for pusher, tags in zip(pushers, known, strict=True):
         # A tag that moves is where it was at some time.
         pusher.acknowledged, pusher.latest = tags, set()
     check(registry, pushers)
