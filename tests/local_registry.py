@@ -10,9 +10,11 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import ssl
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +29,14 @@ HOST = "reg1"
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
-PASSWORDS = {"operator": "operator-secret-1", "alice": "alice-secret-123", "bob": "bob-secret-12345"}
+PASSWORDS = {
+    "operator": "operator-secret-1",
+    "alice": "alice-secret-123",
+    "bob": "bob-secret-12345",
+    "carol": "carol-secret-1234",
+}
+# Of carol's password; the others are generated ones.
+CAROLS_HASH = "$2b$05$abcdefghijklmnopqrstuuodvcjQHn8FMmFVexiwb2U6Mf6Quv98q"
 PARAMS: dict[str, Any] = {
     "state": "present",
     "listen": ["127.0.0.1"],
@@ -36,7 +45,7 @@ PARAMS: dict[str, Any] = {
     "name": "",
     "names": [],
     "operator": "operator",
-    "users": [{"name": "alice"}, {"name": "bob"}],
+    "users": [{"name": "alice"}, {"name": "bob"}, {"name": "carol", "hash": CAROLS_HASH}],
     "public": ["open"],
     "quota": "",
     "min_free": "1M",
@@ -52,7 +61,7 @@ PARAMS: dict[str, Any] = {
     "caches": [],
     "tls_files": {},
     "metrics_directory": "",
-    "hashes": {user: hashed(user, password) for user, password in PASSWORDS.items()},
+    "hashes": {user: hashed(user, password) for user, password in PASSWORDS.items() if user != "carol"},
 }
 
 
@@ -85,6 +94,8 @@ class LocalRegistry:
 
     def __init__(self, base: Path, **params: Any) -> None:
         self.base, self.port = base, free_port()
+        # The path of a socket must not be long.
+        self.sockets = tempfile.mkdtemp(prefix="registry-")
         self.storage = base / "storage"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         certificate = certificates.keep(
@@ -135,7 +146,8 @@ class LocalRegistry:
         return Path(self.moved(path))
 
     def moved(self, text: str) -> str:
-        text = re.sub(r"(?<![\w.])/(run|etc)/(baremetal-gpu|nginx)", rf"{self.base}/\1/\2", text)
+        text = re.sub(r"/run/(?=baremetal-gpu-registry)", f"{self.sockets}/", text)
+        text = re.sub(r"(?<![\w.])/etc/(baremetal-gpu|nginx)", rf"{self.base}/etc/\1", text)
         return re.sub(r"access_log syslog:[^ ]+ ", f"access_log {self.base}/log/access.log ", text)
 
     def start(self, *names: str) -> None:
@@ -177,6 +189,8 @@ class LocalRegistry:
             process = self.processes.pop(name)
             process.send_signal(how)
             process.wait(timeout=90)
+        if not names:
+            shutil.rmtree(self.sockets)
 
     # --- requests ---
 

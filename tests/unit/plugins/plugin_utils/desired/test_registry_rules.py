@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.local_registry import INDEX, MANIFEST, LocalRegistry, digest_of, manifest, missing_programs
+from tests.local_registry import INDEX, MANIFEST, PASSWORDS, LocalRegistry, digest_of, manifest, missing_programs
+from tests.local_zookeeper import free_port
 
 pytestmark = pytest.mark.skipif(bool(missing_programs()), reason=missing_programs() or "nothing is missing")
 
@@ -253,6 +254,11 @@ def test_a_wrong_password_is_refused(registry: LocalRegistry, user: str, passwor
         assert asked.headers["www-authenticate"].startswith('Bearer realm="https://127.0.0.1:')
 
 
+def test_a_password_that_is_given_as_a_hash(registry: LocalRegistry) -> None:
+    assert registry.push("carol", "carol/x", "v1", b"hers").status == 201
+    assert registry.ask("GET", "/v2/", "carol", password="carol-secret-123").status == 401
+
+
 def test_a_token_is_as_good_as_the_password_it_is_from(registry: LocalRegistry) -> None:
     token = json.loads(registry.ask("GET", "/token?service=registry", "alice").body)["token"]
     bearer = {"Authorization": f"Bearer {token}"}
@@ -378,3 +384,31 @@ def test_images_are_pulled_while_nothing_can_be_written(registry: LocalRegistry)
     finally:
         registry.start("write")
     assert registry.push("alice", "alice/later", "v1", b"later").status == 201
+
+
+# --- copies of another registry ---
+
+
+def test_a_cache_has_what_its_upstream_has_and_takes_nothing(
+    registry: LocalRegistry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(registry.base / "tls" / "ca.pem"))
+    upstream = {"upstream": f"https://127.0.0.1:{registry.port}", "path": str(tmp_path / "copies")}
+    account = {"username": "alice", "password": PASSWORDS["alice"]}
+    own = {"name": "own", "port": free_port(), **upstream, **account}
+    cache = LocalRegistry(tmp_path, caches=[own])
+    try:
+        cache.start()
+        cache.port = own["port"]
+        assert cache.pull("bob", "open/tools", "v1") == [b"for everybody"]
+        assert cache.pull("bob", "alice/secret", "v1") == [SECRET]
+        assert cache.pull("", "open/tools", "v1") == 401
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            assert cache.ask(method, "/v2/open/tools/manifests/v1", "operator").status == 403
+        assert cache.ask("GET", "/debug/vars", "bob").status == 404
+        # A copy is served without the upstream.
+        registry.stop("nginx")
+        assert cache.ask("GET", f"/v2/alice/secret/blobs/{digest_of(SECRET)}", "bob").body == SECRET
+    finally:
+        cache.stop()
+        registry.start("nginx")
