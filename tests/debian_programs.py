@@ -16,12 +16,15 @@ PACKAGES = {
     "prometheus": ("prometheus",),
     "promtool": ("prometheus", "promtool"),
     "amtool": ("prometheus-alertmanager",),
+    "docker-registry": ("docker-registry",),
+    "nginx": ("nginx",),
 }
 
 
 def path_of(program: str) -> str | None:
     """Where a program is; None if it has to be fetched."""
-    return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), str(DIRECTORY / "usr" / "bin"))))
+    places = (os.environ.get("PATH", ""), *(str(DIRECTORY / "usr" / name) for name in ("bin", "sbin")))
+    return shutil.which(program, path=os.pathsep.join(places))
 
 
 def fetch() -> str:

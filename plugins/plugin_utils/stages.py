@@ -153,6 +153,14 @@ STAGES = (
         further_roles=("slurm_apps",),
     ),
     Stage(
+        name="registry",
+        short_title="images",
+        tag="registry",
+        roles=("registry", "registry_client"),
+        groups=("registries", "registry_clients"),
+        loss="its images, or trust in the registry that has them",
+    ),
+    Stage(
         name="monitoring",
         short_title="watch",
         tag="monitoring",

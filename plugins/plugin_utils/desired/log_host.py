@@ -25,6 +25,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates im
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs.site import ROOT_OWNS, wrong
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.nginx import no_default_site
 
 ROLE = "log_host"
 TLS = "/etc/baremetal-gpu/log-host"
@@ -36,15 +37,6 @@ RECEIVER_SOCKET, RECEIVER = "baremetal-gpu-log@.socket", "baremetal-gpu-log@.ser
 METRICS = "baremetal_gpu_log_store.prom"
 # The hosts that are to send.
 SENDERS = "/etc/baremetal-gpu/log-senders"
-# Where there is none, Debian's package would put a page of its own on port 80.
-NO_DEFAULT_SITE = {
-    "path": "/etc/nginx/sites-enabled/default",
-    "content": "# Written by Ansible (baremetal.gpu.log_host): there is no default site.\n",
-    "mode": "0644",
-    "early": True,
-    "force": False,
-    **ROOT_OWNS,
-}
 # An operator's own certificate may have any subject, as RFC 2253 writes it.
 _SUBJECT = re.compile(r"[A-Za-z0-9=,.@ _+:*/()-]{4,200}", re.ASCII)
 
@@ -190,7 +182,7 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
             *({"path": unit_path(name), "content": text, **written} for name, text in units.items()),
             {"path": "/etc/nginx", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
             {"path": "/etc/nginx/sites-enabled", "state": "directory", "mode": "0755", "early": True, **ROOT_OWNS},
-            NO_DEFAULT_SITE,
+            no_default_site(ROLE),
             {"path": DIRECTORY.rpartition("/")[0], "state": "directory"},
             # As the receivers' unit makes it. The program that removes files has to find it when it starts.
             {

@@ -1,0 +1,124 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host whose container engines trust the registry of the site.
+
+Each engine has a directory for each registry, and reads it when it is asked for an image. So the files are this role's
+own, those of other registries stay, and nothing is restarted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry import site
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry.site import ROOT_OWNS, wrong
+
+ROLE = "registry_client"
+# The authority for whatever else asks the registry, such as skopeo by --cert-dir.
+DIRECTORY = "/etc/baremetal-gpu/registry-client"
+AUTHORITY = f"{DIRECTORY}/ca.crt"
+# By engine, its directories above that of the registry, and the name of the authority there.
+ENGINES = {
+    "docker": (("/etc/docker", "/etc/docker/certs.d"), "ca.crt"),
+    "podman": (("/etc/containers", "/etc/containers/certs.d"), "ca.crt"),
+    "containerd": (("/etc/containerd", "/etc/containerd/certs.d"), "ca.crt"),
+}
+HOSTS_TOML = "hosts.toml"
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of a host that pulls images.
+
+    :param params: the variables of the role; ``certificates``, what the module cluster_certificates has returned, may
+        be empty until the tasks have read them.
+    :param peers: ``host``, the name of this host; ``registries``, those of the group; ``name``, ``names``, ``port`` and
+        ``caches``, the variables of the registry's host.
+    :return: With the parts `url`, where the registry is asked, and `record`, the file of its authority on the host.
+    """
+    parts = {"url": "", "record": AUTHORITY}
+    addresses = _addresses(peers) if peers["registries"] else []
+    if params["state"] == "absent":
+        return Plan(_absent(addresses), parts=parts)
+    problems = tuple(_problems(params, peers))
+    if problems:
+        return Plan(problems=problems, parts=parts)
+    parts["url"] = f"https://{addresses[0]}/v2/"
+    document = _present(params, addresses) if params["certificates"].get("authority") else {}
+    return Plan(document, parts=parts)
+
+
+def _addresses(peers: Mapping[str, Any]) -> list[str]:
+    """The registry and its caches as images name them: each name with each port."""
+    names = site.names(peers["registries"][0], peers["name"], peers["names"])
+    ports = [peers["port"], *(row.get("port") for row in peers["caches"])]
+    return [f"{site.bracketed(name)}:{port}" for port in ports for name in names]
+
+
+def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
+    if not peers["registries"]:
+        yield Problem("no_registry", "registries", "there is no registry", "", "add a host to the group registries")
+        return
+    names = site.names(peers["registries"][0], peers["name"], peers["names"])
+    yield from site.wrong_names("registry_names", names)
+    for port in (peers["port"], *(row.get("port") for row in peers["caches"])):
+        if not site.is_port(port):
+            yield wrong("registry_port", "it is no port", port, f"give a port such as {site.PORT}")
+    unknown = sorted(set(params["engines"]) - set(ENGINES))
+    if unknown:
+        cause = "there is no such engine"
+        yield wrong("registry_client_engines", cause, ", ".join(unknown), f"give some of {', '.join(ENGINES)}")
+
+
+def _files(engine: str, address: str) -> list[str]:
+    (_above, directory), authority = ENGINES[engine]
+    names = (authority, HOSTS_TOML) if engine == "containerd" else (authority,)
+    return [f"{directory}/{address}/{name}" for name in names]
+
+
+def _hosts_toml(address: str) -> str:
+    authority = f"{ENGINES['containerd'][0][1]}/{address}/{ENGINES['containerd'][1]}"
+    return (
+        "# Written by Ansible (baremetal.gpu.registry_client). Changes made here are lost.\n"
+        f'server = "https://{address}"\n\n[host."https://{address}"]\n  ca = "{authority}"\n'
+    )
+
+
+def _present(params: Mapping[str, Any], addresses: list[str]) -> Document:
+    authority = params["certificates"]["authority"]
+    trusted = {"source": authority["path"], "sha256": authority["sha256"], "mode": "0644", **ROOT_OWNS}
+    files: list[Document] = [
+        {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **ROOT_OWNS},
+        {"path": DIRECTORY, "state": "directory", "mode": "0755", **ROOT_OWNS},
+        {"path": AUTHORITY, **trusted},
+    ]
+    for engine, (above, _authority) in ENGINES.items():
+        wanted = engine in params["engines"]
+        # Of the engine; it may have other rights there.
+        files += [{"path": path, "state": "directory"} for path in above if wanted]
+        for address in addresses:
+            if wanted:
+                files.append({"path": f"{above[-1]}/{address}", "state": "directory", "mode": "0755", **ROOT_OWNS})
+            for path in _files(engine, address):
+                if not wanted:
+                    files.append({"path": path, "state": "absent"})
+                elif path.endswith(HOSTS_TOML):
+                    files.append({"path": path, "content": _hosts_toml(address), "mode": "0644", **ROOT_OWNS})
+                else:
+                    files.append({"path": path, **trusted})
+    return {
+        "files": files,
+        "proofs": [{"name": ROLE, "what": "that the registry is reached and its certificate is trusted"}],
+    }
+
+
+def _absent(addresses: list[str]) -> Document:
+    """Directories stay, for what others may have put there."""
+    paths = [path for engine in ENGINES for address in addresses for path in _files(engine, address)]
+    return {
+        "files": [{"path": path, "state": "absent"} for path in (*paths, AUTHORITY)],
+        "proofs": [{"name": ROLE, "state": "absent"}],
+    }
