@@ -34,9 +34,7 @@ ImagesOption = Annotated[
 VariantOption = Annotated[
     str, typer.Option("--variant", help="cpu or cuda, of an image that has both; cpu if left out.")
 ]
-RegistryOption = Annotated[
-    str, typer.Option("--registry", help="HOST:PORT of another registry than the inventory's.")
-]
+RegistryOption = Annotated[str, typer.Option("--registry", help="HOST:PORT of another registry than the inventory's.")]
 
 
 @contextlib.contextmanager
@@ -76,8 +74,10 @@ def build(
     user: Annotated[str, typer.Option("--user", help="NAME:UID:GID of the account in the image.")] = "",
     mirror: Annotated[str, typer.Option("--mirror", help="Mirror of Debian; that of apt's sources if left out.")] = "",
     security: Annotated[str, typer.Option("--security", help="Mirror of Debian's updates for security.")] = "",
-    relock: Annotated[bool, typer.Option("--relock", help="Write the locks anew, of what there is now.")] = False,
-    again: Annotated[bool, typer.Option("--again", help="Build also what is there.")] = False,
+    relock: Annotated[
+        bool, typer.Option("--relock", help="Write the locks of this image anew, of what there is now.")
+    ] = False,
+    again: Annotated[bool, typer.Option("--again", help="Build also what is there, and what it is from.")] = False,
     cache: Annotated[Path, typer.Option("--cache", help="Directory for wheels and the log.")] = CACHE,
     sbom: Annotated[Path | None, typer.Option("--sbom", help="File for the list of what is in the image.")] = None,
 ) -> None:
@@ -95,7 +95,9 @@ def build(
     with _refusals("build"):
         programs.need(programs.BUILDERS, root=True)
         definition = _definition(images, name, variant, _user(user))
-        builder = builds.Builder(sources.debian(mirror, security), cache.resolve(), typer.echo, relock, again)
+        builder = builds.Builder(
+            sources.debian(mirror, security), cache.resolve(), typer.echo, name if relock else "", again
+        )
         identity = builder.build(definition)
         if sbom:
             sbom.write_text(builds.sbom(definition.local, definition.name), encoding="utf-8")

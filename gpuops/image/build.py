@@ -25,13 +25,14 @@ Say = Callable[[str], None]
 @dataclass
 class Builder:
     """:ivar cache: where wheels are kept, and the log of builds.
-    :ivar relock: write the locks anew in place of refusing what differs from them.
+    :ivar relock: the image whose locks are written anew, and not held against what there is; empty for none.
+    :ivar again: build also what is there.
     """
 
     mirrors: sources.Debian
     cache: Path
     say: Say
-    relock: bool = False
+    relock: str = ""
     again: bool = False
     built: dict[str, str] = field(default_factory=dict)
 
@@ -41,14 +42,17 @@ class Builder:
 
     def build(self, image: Definition) -> str:
         """The id of the image, built now if there is none of this very definition. Raises Refused."""
+        if image.name in self.built:
+            return self.built[image.name]
         parent = self.build(image.parent) if image.parent else ""
-        if self.relock and image.name not in self.built:
+        relocked = image.name == self.relock
+        if relocked:
             self._lock_python(image, parent)
-        here = {} if self.again or self.relock else inspect(image.local)
+        here = {} if self.again or relocked else inspect(image.local)
         if here:
             self.say(f"{image.name}: is there")
             self.built[image.name] = str(here["id"])
-        if image.name not in self.built:
+        else:
             self._need_locks(image)
             self.say(f"{image.name}: building (log: {self.log})")
             self.built[image.name] = self._build(image, parent)
@@ -58,7 +62,7 @@ class Builder:
         missing = [path for path in (image.debian_lock, image.python_lock) if path and not path.exists()]
         if image.debian_wanted is None and image.debian_lock in missing:
             missing.remove(image.debian_lock)
-        if missing and not self.relock:
+        if missing and image.name != self.relock:
             raise Refused(
                 f"{image.name} has no {missing[0]}, which pins what is in it",
                 "build it with --relock on a machine whose settings of apt and pip lead to what it wants"
@@ -83,7 +87,11 @@ class Builder:
                 **(
                     {}
                     if image.parent
-                    else {"USER_NAME": image.user.name, "USER_UID": str(image.user.uid), "USER_GID": str(image.user.gid)}
+                    else {
+                        "USER_NAME": image.user.name,
+                        "USER_UID": str(image.user.uid),
+                        "USER_GID": str(image.user.gid),
+                    }
                 ),
             }
             candidate = f"localhost/catalogue/{image.published}:candidate"
@@ -181,7 +189,7 @@ class Builder:
             parent,
             mounts,
             *("python3", "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary=:all:", "--quiet"),
-            *("--no-cache-dir", "--root-user-action=ignore"),
+            "--no-cache-dir",
             *(f"--dest={sources.MOUNT}/wheels", f"--find-links={sources.MOUNT}/wheels"),
             f"--requirement={sources.MOUNT}/recipe/{image.python_lock.relative_to(image.directory)}",
             what=f"fetching the wheels of {image.name}",
@@ -215,7 +223,7 @@ class Builder:
         """Refuse packages of Debian that are not those of the lock, or write it."""
         before = contents(parent, image.parent.name) if image.parent and parent else {}
         own = {name: version for name, version in found.items() if before.get(name) != version}
-        if self.relock:
+        if image.name == self.relock:
             if own:
                 image.debian_lock.write_text(locks.debian_lock(own), encoding="ascii")
             return
@@ -257,4 +265,3 @@ def sbom(reference: str, name: str) -> str:
 def contents(reference: str, name: str) -> dict[str, str]:
     """The packages of Debian in an image, with their versions."""
     return locks.debian_of_sbom(json.loads(sbom(reference, name)))
-

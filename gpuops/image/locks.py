@@ -49,11 +49,7 @@ def differences(locked: Mapping[str, str], found: Mapping[str, str]) -> list[str
 
 
 def debian_of_sbom(document: Mapping[str, Any]) -> dict[str, str]:
-    return {
-        row["name"]: row["version"]
-        for row in document["components"]
-        if row["purl"].startswith("pkg:deb/")
-    }
+    return {row["name"]: row["version"] for row in document["components"] if row["purl"].startswith("pkg:deb/")}
 
 
 def read_python(path: Path) -> dict[str, str]:

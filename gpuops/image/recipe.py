@@ -144,7 +144,9 @@ def _problems(document: Any) -> list[Problem]:
         if row.get("from") not in ("", None, *names[:number]):
             cause, remedy = "it is from no image before it", f"give one of {', '.join(names[:number]) or 'none'}"
             found.append(Problem("invalid_image_catalogue", f"image {row['name']}", cause, str(row["from"]), remedy))
-        if not isinstance(row.get("variants", []), list) or set(row.get("variants", [])) - set(image_catalogue.VARIANTS):
+        if not isinstance(row.get("variants", []), list) or set(row.get("variants", [])) - set(
+            image_catalogue.VARIANTS
+        ):
             cause, remedy = "its variants are not right", f"give some of {', '.join(image_catalogue.VARIANTS)}"
             found.append(Problem("invalid_image_catalogue", f"image {row['name']}", cause, "", remedy))
     return found

@@ -88,7 +88,9 @@ class Registry:
             words = [word.replace("--src-", "--") for word in origin]
             try:
                 format_ = "--format={{.Digest}}"
-                told = programs.run("skopeo", "inspect", format_, *words, f"docker://{image}", what=f"looking for {image}")
+                told = programs.run(
+                    "skopeo", "inspect", format_, *words, f"docker://{image}", what=f"looking for {image}"
+                )
             except Refused as refused:
                 if "manifest unknown" in str(refused) or "name unknown" in str(refused):
                     return ""

@@ -69,7 +69,8 @@ def _apt_options() -> tuple[str, ...]:
     return tuple(
         line
         for line in told.splitlines()
-        if any(key in line.split(" ")[0] for key in wanted) and line.startswith(("Acquire::http", "Acquire::Check", "Acquire::Retries"))
+        if any(key in line.split(" ")[0] for key in wanted)
+        and line.startswith(("Acquire::http", "Acquire::Check", "Acquire::Retries"))
     )
 
 
@@ -89,7 +90,7 @@ def write_settings(directory: Path, mirrors: Debian, suite: str) -> list[str]:
         _write(directory / "ca.crt", CERTIFICATES.read_text(encoding="utf-8"))
     settings, paths = pip_settings()
     settings["cert"] = [f"{MOUNT}/settings/ca.crt"]
-    lines = [f"{key} =\n    " + "\n    ".join(values) for key, values in settings.items()]
+    lines = [f"{key} = " + "\n    ".join(values) for key, values in settings.items()]
     _write(directory / "pip.conf", "[global]\n" + "\n".join(lines) + "\n")
     return paths
 

@@ -39,7 +39,9 @@ def problems(catalogue: Any, required: Iterable[str] = ("name", "reference", "di
     :param required: fields of FORMS that every row has. Those of the definitions have no digest yet.
     """
     if not isinstance(catalogue, list) or len(catalogue) > ROWS_AT_MOST:
-        return [_problem("the catalogue", f"it is no list of at most {ROWS_AT_MOST} images", "", "write a list of images")]
+        return [
+            _problem("the catalogue", f"it is no list of at most {ROWS_AT_MOST} images", "", "write a list of images")
+        ]
     found: list[Problem] = []
     names: list[str] = []
     for number, row in enumerate(catalogue, 1):
@@ -120,3 +122,35 @@ def unmet(row: Row, facts: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
                     )
                 )
     return found
+
+
+def resolve(image: str, catalogue: Any, facts: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Problem]]:
+    """The image as nodes are to fetch it, and what keeps nodes from running it. One that the catalogue has not stays."""
+    row = find([row for row in catalogue or [] if isinstance(row, Mapping)], image) if image else None
+    if row is None:
+        return image, []
+    found = problems([row])
+    return (image, found) if found else (exact(row), unmet(row, facts))
+
+
+def facts_of(hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """What is known of the GPUs of hosts."""
+    found = {}
+    for host in hosts:
+        # The variables of all hosts know whether there is one, and raise for one that is not.
+        facts = hostvars[host].get("ansible_facts") if host in hostvars else None
+        gpu = facts.get("gpu") if isinstance(facts, Mapping) else None
+        if isinstance(gpu, Mapping):
+            found[host] = gpu
+    return found
+
+
+def to_look_at(
+    image: str, catalogue: Any, hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """The hosts of the inventory whose driver matters for an image and is not known yet."""
+    row = find([row for row in catalogue or [] if isinstance(row, Mapping)], image) if image else None
+    if row is None or not row.get("needs"):
+        return []
+    known = facts_of(hosts, hostvars)
+    return [host for host in hosts if host in hostvars and host not in known]
