@@ -3,20 +3,26 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue
+from ansible_collections.baremetal.gpu.plugins.module_utils.images import relay
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue, untrusted_document
+from gpuops.commands.locked_run import run_locked
 from gpuops.image import build as builds
-from gpuops.image import programs, recipe, registry, site_catalogue, sources
-from gpuops.inventory.snapshot import InventoryError, content_of
+from gpuops.image import prefetch, programs, recipe, registry, saved, site_catalogue, sources
+from gpuops.inventory.snapshot import InventoryError, content_of, hosts_of
+from gpuops.run import events, playbooks
 from gpuops.site import InventoryOption, Site, SiteError, find
 
 app = typer.Typer(
@@ -26,6 +32,8 @@ app = typer.Typer(
 )
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuops" / "images"
+
+LOCK = ("image.lock", "gpuops image prefetch, restore or save")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="An image of the catalogue.")]
 ImagesOption = Annotated[
@@ -62,8 +70,68 @@ def _user(given: str) -> recipe.User:
     return recipe.User(words[0], int(words[1]), int(words[2]))
 
 
-def _registry(site: Site, address: str) -> registry.Registry:
-    return registry.of_inventory(site, content_of(site.inventory), address)
+def _registry(site: Site, address: str, user: str = "") -> registry.Registry:
+    return registry.of_inventory(site, content_of(site.inventory), address, user)
+
+
+def _run(
+    command: str, site: Site, playbook: str, variables: Mapping[str, Any], forks: int, take: events.Take | None = None
+) -> None:
+    """Run a playbook with variables that nobody else reads; ends the command if a host failed."""
+    with tempfile.TemporaryDirectory(prefix="gpuops-image-") as scratch:
+        path = Path(scratch) / "variables.json"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+            json.dump(variables, stream)
+        outcome = run_locked(
+            f"image {command}",
+            site,
+            False,
+            LOCK,
+            playbook=playbook,
+            options=["-e", f"@{path}", "--forks", str(forks)],
+            also=take,
+        )
+    if outcome.status:
+        typer.echo(f"output and events: {outcome.directory}")
+        raise typer.Exit(outcome.status)
+
+
+def _distribute(
+    command: str, site: Site, there: registry.Registry, image: str, hosts: list[str], port: int, login: str
+) -> None:
+    """Bring an image, REFERENCE@DIGEST, to hosts. Raises Refused and InventoryError."""
+    reference, _at, digest = image.partition("@")
+    chosen = hosts_of(site.inventory, ",".join(hosts))[1]
+    repository = reference.partition("/")[2]
+    manifest, found = saved.Client(there).manifest(repository, digest)
+    size = sum(blob.size for blob in relay.image_of(manifest, found).blobs)
+    typer.echo(f"{image}: {size / 1e6:.0f} MB to {len(chosen)} hosts")
+    certificate, key = prefetch.pair()
+    told: list[str] = []
+
+    def take(event: events.Event) -> None:
+        if isinstance(event, events.HostResult) and event.succeeded and event.result.get("seconds") is not None:
+            row = event.result
+            told.append(
+                f"{event.host}: {row.get('fetched')} bytes in {row.get('seconds')} s, served {row.get('served')}"
+            )
+
+    variables = {
+        "prefetch_hosts": ",".join(chosen),
+        "prefetch_image": {
+            "reference": reference,
+            "digest": digest,
+            "manifest": base64.b64encode(manifest).decode(),
+        },
+        "prefetch_login": login,
+        "prefetch_certificate": certificate,
+        "prefetch_key": key,
+        "prefetch_port": port,
+    }
+    # All at once: each serves the next while it fetches.
+    _run(command, site, playbooks.PREFETCH_IMAGE, variables, len(chosen), take)
+    for line in told:
+        typer.echo(line)
 
 
 @app.command("build")
@@ -186,3 +254,136 @@ def list_command(
                     typer.echo(f"{published}: not pushed; {row.get('description', '')}")
         if check and not all(row["in_registry"] for row in rows):
             raise typer.Exit(1)
+
+
+PortOption = Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on which nodes serve each other.")]
+AsOption = Annotated[str, typer.Option("--as", help="User of the registry; its password is beside the inventory.")]
+
+
+@app.command("prefetch")
+def prefetch_command(
+    name: NameArgument,
+    hosts: Annotated[list[str], typer.Argument(metavar="HOST", help="Hosts or groups of the inventory.")],
+    inventory: InventoryOption = None,
+    registry_address: RegistryOption = "",
+    port: PortOption = 5005,
+    as_user: AsOption = "",
+) -> None:
+    """Bring an image of the catalogue to nodes before anybody waits for it.
+
+    Each node fetches it from the node before it and serves the next one at the
+    same time, so that many nodes take little longer than one. What was fetched
+    before a cut stays; call it again.
+
+    Nodes fetch without a login, unless --as names a user of the registry.
+
+    Examples:
+
+      gpuops image prefetch notebook gpu_nodes
+    """
+    with _refusals("prefetch"):
+        site = find(inventory)
+        row = image_catalogue.find(site_catalogue.read(site), name)
+        if row is None:
+            raise Refused(f"the catalogue of the site has no image {name!r}", "see `gpuops image list`")
+        there = _registry(site, registry_address, as_user)
+        _distribute("prefetch", site, there, image_catalogue.exact(row), hosts, port, _login(there, as_user))
+
+
+def _login(there: registry.Registry, as_user: str) -> str:
+    if not as_user:
+        return ""
+    if not there.password:
+        raise Refused(f"there is no password of {as_user} beside the inventory", "add the user to registry_users")
+    return f"{as_user}:{there.password}"
+
+
+def _of_user(given: str) -> tuple[str, str, str]:
+    """USER/NAME or USER/NAME:TAG, as user, repository and tag."""
+    repository, _colon, tag = given.partition(":")
+    user, _slash, name = repository.partition("/")
+    if not registry.USER.fullmatch(user) or not saved.NAME.fullmatch(name) or not saved.TAG.fullmatch(tag or "latest"):
+        raise Refused(f"{given!r} is no image of a user", "give USER/NAME or USER/NAME:TAG")
+    return user, repository, tag or "latest"
+
+
+@app.command("save")
+def save(
+    host: Annotated[str, typer.Argument(metavar="HOST", help="The host of the container.")],
+    container: Annotated[str, typer.Argument(metavar="CONTAINER", help="Its name or id there.")],
+    image: Annotated[str, typer.Argument(metavar="USER/NAME", help="The image, below the name of its user.")],
+    inventory: InventoryOption = None,
+    registry_address: RegistryOption = "",
+    at_most: Annotated[int, typer.Option("--at-most", min=1, help="Largest size of what is new, in MiB.")] = 20480,
+) -> None:
+    """Keep what a session has changed as an image of its user.
+
+    Of the container that is what it has written beside its mounts: homes, data
+    and secrets that are mounted are not in it, nor is its environment. Files
+    such as .ssh, histories of shells and all of /run, /tmp and /root stay out.
+    The user's quota in the registry holds.
+
+    Examples:
+
+      gpuops image save node3 notebook-alice alice/lectures
+    """
+    with _refusals("save"):
+        site = find(inventory)
+        user, repository, tag = _of_user(image)
+        there = _registry(site, registry_address, user)
+        _login(there, user)
+        found: dict[str, Any] = {}
+        with tempfile.TemporaryDirectory(prefix="gpuops-session-") as scratch:
+            target = Path(scratch) / "layer.tar.gz"
+
+            def take(event: events.Event) -> None:
+                if isinstance(event, events.HostResult) and event.succeeded and event.result.get("diff_id"):
+                    found.update(event.result)
+
+            variables = {
+                "session_host": host,
+                "session_container": container,
+                "session_target": str(target),
+                "session_at_most": at_most,
+            }
+            _run("save", site, playbooks.SAVE_SESSION, variables, 1, take)
+            origins = untrusted_document.texts(found.get("sources"))
+            origin = next((one for one in origins if one.startswith(f"{there.address}/")), "")
+            if not origin:
+                raise Refused(
+                    f"{container} on {host} was not started from an image of {there.address}",
+                    "start sessions from images of the catalogue",
+                )
+            layer = saved.layer(target, found)
+            below, _at, digest = origin.removeprefix(f"{there.address}/").partition("@")
+            who = {"user": user, "host": host, "container": container}
+            moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            pushed = saved.push(saved.Client(there), below, digest, repository, tag, layer, who, moment)
+        for path in untrusted_document.texts(found.get("left_out")):
+            typer.echo(f"left out: /{path}")
+        typer.echo(f"{there.address}/{repository}@{pushed}")
+
+
+@app.command("restore")
+def restore(
+    image: Annotated[str, typer.Argument(metavar="USER/NAME", help="An image that was saved.")],
+    hosts: Annotated[list[str], typer.Argument(metavar="HOST", help="Hosts or groups of the inventory.")],
+    inventory: InventoryOption = None,
+    registry_address: RegistryOption = "",
+    port: PortOption = 5005,
+) -> None:
+    """Bring a saved session to other hosts, with the very digest that it was saved with.
+
+    Examples:
+
+      gpuops image restore alice/lectures node5
+    """
+    with _refusals("restore"):
+        site = find(inventory)
+        user, repository, tag = _of_user(image)
+        there = _registry(site, registry_address, user)
+        login = _login(there, user)
+        _content, digest = saved.Client(there).manifest(repository, tag)
+        exact = f"{there.address}/{repository}@{digest}"
+        _distribute("restore", site, there, exact, hosts, port, login)
+        typer.echo(f"{exact} is there")

@@ -27,6 +27,7 @@ NAMESPACE = "catalogue"
 PORT = 5000
 OPERATOR = "operator"
 PASSWORDS, CERTIFICATES = Path(".secrets/registry"), Path(".secrets/registry-tls")
+USER = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*", re.ASCII)
 ADDRESS = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+):[0-9]{1,5}", re.ASCII)
 
 
@@ -108,11 +109,12 @@ def watched(*words: str, what: str) -> None:
         raise Refused(f"{what} failed:\n{programs.last(done.stderr)}", "call it again: what is there is kept")
 
 
-def of_inventory(site: Site, content: Mapping[str, Any], address: str = "") -> Registry:
+def of_inventory(site: Site, content: Mapping[str, Any], address: str = "", user: str = "") -> Registry:
     """The registry of a site.
 
     :param content: what `ansible-inventory --list` says.
     :param address: HOST:PORT in place of the one that the inventory names.
+    :param user: who logs in; the operator if left out.
     """
     hosts = (content.get(GROUP) or {}).get("hosts") or []
     if not address and not hosts:
@@ -131,7 +133,9 @@ def of_inventory(site: Site, content: Mapping[str, Any], address: str = "") -> R
         address = f"{value('registry_name', hosts[0])}:{value('registry_port', PORT)}"
     if not ADDRESS.fullmatch(address):
         raise Refused(f"the address {address!r} of the registry is refused", "give it as HOST:PORT, in small letters")
-    user = value("registry_operator", OPERATOR)
+    user = user or value("registry_operator", OPERATOR)
+    if not USER.fullmatch(user):
+        raise Refused(f"{user!r} is no user of the registry", "give a name of registry_users")
     authority = site.directory / CERTIFICATES / AUTHORITY
     password = site.directory / PASSWORDS / user
     try:

@@ -85,7 +85,7 @@ def _problem(label: str, cause: str, value: Any, remedy: str) -> Problem:
 
 
 def find(catalogue: Iterable[Row], image: str) -> Row | None:
-    """The row that an image's name means: the name in the catalogue, or the reference, with a tag or a digest or none."""
+    """The row that an image's name means: the name in the catalogue, or the reference with or without a tag or digest."""
     for row in catalogue:
         reference = str(row.get("reference", ""))
         if image == row.get("name") or (reference and re.fullmatch(rf"{re.escape(reference)}([:@][^/]*)?", image)):
@@ -125,7 +125,7 @@ def unmet(row: Row, facts: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
 
 
 def resolve(image: str, catalogue: Any, facts: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Problem]]:
-    """The image as nodes are to fetch it, and what keeps nodes from running it. One that the catalogue has not stays."""
+    """The image as nodes are to fetch it, and what keeps nodes from running it. One of elsewhere stays as it is."""
     row = find([row for row in catalogue or [] if isinstance(row, Mapping)], image) if image else None
     if row is None:
         return image, []

@@ -74,7 +74,7 @@ class Node:
             )
         return status == 0
 
-    def fetch(self) -> "dict[str, Any]":
+    def fetch(self) -> dict[str, Any]:
         """Fetch and serve the image until nobody wants more of it and the engine has it. Raises Refused and OSError."""
         image = relay.image_of(self.manifest, self.digest)
         place = os.path.join(self.directory, self.digest.replace(":", "-"))
@@ -101,7 +101,7 @@ class Node:
         return {"size": size, "fetched": missing, "served": max(0, served - size), "seconds": round(seconds, 1)}
 
     @contextlib.contextmanager
-    def _keys(self) -> "Iterator[tuple[str, str]]":
+    def _keys(self) -> Iterator[tuple[str, str]]:
         with tempfile.TemporaryDirectory(prefix="baremetal-gpu-image-") as place:
             paths = os.path.join(place, "client.cert"), os.path.join(place, "client.key")
             for path, text in zip(paths, (self.certificate, self.key)):
@@ -109,7 +109,7 @@ class Node:
             yield paths
 
     @contextlib.contextmanager
-    def _serving(self, store: relay.Store, context: ssl.SSLContext) -> "Iterator[relay.Server]":
+    def _serving(self, store: relay.Store, context: ssl.SSLContext) -> Iterator[relay.Server]:
         try:
             server = relay.Server(("0.0.0.0", self.port), store, context)
         except OSError as error:
@@ -125,7 +125,7 @@ class Node:
             server.shutdown()
             server.server_close()
 
-    def _sources(self, context: ssl.SSLContext) -> "list[relay.Source]":
+    def _sources(self, context: ssl.SSLContext) -> list[relay.Source]:
         authority = os.path.join(CERTIFICATES, self.registry, "ca.crt")
         trusting = ssl.create_default_context(cafile=authority if os.path.exists(authority) else None)
         nodes = [
@@ -134,7 +134,7 @@ class Node:
         ]
         return [*nodes, relay.Source(self._host, self._port, self.repository, trusting, self.login)]
 
-    def _give_to_engine(self, keys: "tuple[str, str]") -> None:
+    def _give_to_engine(self, keys: tuple[str, str]) -> None:
         """Have the engine take the image from here, then under its own name: for that it has all layers."""
         here = f"{LOOPBACK}:{self.port}"
         with self._trusted(here, keys) as options:
@@ -144,7 +144,7 @@ class Node:
         self.run([self.engine, "rmi", f"{here}/{self.repository}@{self.digest}"], None, ASK_S)
 
     @contextlib.contextmanager
-    def _trusted(self, here: str, keys: "tuple[str, str]") -> "Iterator[Optional[list[str]]]":
+    def _trusted(self, here: str, keys: tuple[str, str]) -> Iterator[Optional[list[str]]]:
         """The engine takes the certificate of this distribution for its server on this host, and for nothing else."""
         place = os.path.join(CERTIFICATES, here)
         os.makedirs(place, mode=0o700, exist_ok=True)
@@ -156,7 +156,7 @@ class Node:
         finally:
             shutil.rmtree(place)
 
-    def _login_options(self, place: str) -> "Optional[list[str]]":
+    def _login_options(self, place: str) -> Optional[list[str]]:
         if not self.login:
             return None
         path = os.path.join(place, "config.json")
@@ -164,7 +164,7 @@ class Node:
         _write(path, json.dumps({"auths": {self.registry: {"auth": word}}}))
         return [f"--authfile={path}"] if self.engine == "podman" else ["--config", place]
 
-    def _pull(self, image: str, options: "Optional[list[str]]") -> None:
+    def _pull(self, image: str, options: Optional[list[str]]) -> None:
         given = options or []
         # Docker has its option before the command, Podman after it.
         words = [*given, "pull"] if self.engine == "docker" else ["pull", *given]

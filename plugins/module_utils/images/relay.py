@@ -60,7 +60,7 @@ class Image(NamedTuple):
     digest: str
     manifest: bytes
     kind: str
-    blobs: "tuple[Blob, ...]"
+    blobs: tuple[Blob, ...]
 
 
 def image_of(manifest: bytes, digest: str) -> Image:
@@ -156,7 +156,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(
         self,
-        address: "tuple[str, int]",
+        address: tuple[str, int],
         store: Store,
         context: Optional[ssl.SSLContext] = None,
         pace: Optional[Pace] = None,
@@ -171,7 +171,7 @@ class Server(http.server.ThreadingHTTPServer):
         request.settimeout(GROWTH_S)
         if self.context:
             request = self.context.wrap_socket(request, server_side=True)
-        self.RequestHandlerClass(request, client_address, self)
+        _Handler(request, client_address, self)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Whoever goes away in the middle asks again."""
@@ -259,7 +259,7 @@ class Source:
     login: str = ""
     patience: float = 0.0
 
-    def open(self, digest: str, offset: int) -> "tuple[http.client.HTTPConnection, http.client.HTTPResponse]":
+    def open(self, digest: str, offset: int) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         """The rest of a blob. Raises OSError and HTTPException."""
         headers = {"Range": f"bytes={offset}-"}
         if self.login:
@@ -274,9 +274,7 @@ class Source:
             raise OSError(f"it answers {answer.status}")
         return connection, answer
 
-    def _get(
-        self, path: str, headers: "dict[str, str]"
-    ) -> "tuple[http.client.HTTPConnection, http.client.HTTPResponse]":
+    def _get(self, path: str, headers: dict[str, str]) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         connection: http.client.HTTPConnection
         if self.context:
             connection = http.client.HTTPSConnection(self.host, self.port, timeout=CONNECT_S, context=self.context)

@@ -29,11 +29,30 @@ CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{1,127}", re.ASCII)
 ASK_S = 60.0
 # Names that are left out wherever they are.
 NAMES = frozenset(
-    (
-        ".aws .azure .bash_history .git-credentials .gnupg .kube .lesshst .mysql_history .netrc .node_repl_history "
-        ".pgpass .psql_history .pypirc .python_history .rediscli_history .sqlite_history .ssh .viminfo .wget-hsts "
-        ".zsh_history .Xauthority history.sqlite"
-    ).split()
+    {
+        ".Xauthority",
+        ".aws",
+        ".azure",
+        ".bash_history",
+        ".git-credentials",
+        ".gnupg",
+        ".kube",
+        ".lesshst",
+        ".mysql_history",
+        ".netrc",
+        ".node_repl_history",
+        ".pgpass",
+        ".psql_history",
+        ".pypirc",
+        ".python_history",
+        ".rediscli_history",
+        ".sqlite_history",
+        ".ssh",
+        ".viminfo",
+        ".wget-hsts",
+        ".zsh_history",
+        "history.sqlite",
+    }
 )
 # Ends of paths that are left out.
 ENDS = (
@@ -81,7 +100,7 @@ def is_left_out(path: str) -> bool:
     return any(f"/{path}/".find(f"/{end}/") >= 0 for end in ENDS)
 
 
-def inspect(run: host_run.Run, engine: str, container: str) -> "dict[str, Any]":
+def inspect(run: host_run.Run, engine: str, container: str) -> dict[str, Any]:
     """``upper`` (the directory of what was changed), ``image`` (its id), ``sources`` (the image's names with digest).
 
     Raises Refused.
@@ -107,7 +126,7 @@ def inspect(run: host_run.Run, engine: str, container: str) -> "dict[str, Any]":
     }
 
 
-def _asked(run: host_run.Run, words: "list[str]") -> "dict[str, Any]":
+def _asked(run: host_run.Run, words: list[str]) -> dict[str, Any]:
     status, out, err = run(words, None, ASK_S)
     try:
         if status != 0:
@@ -158,7 +177,7 @@ class _Counted:
         self._stream.flush()
 
 
-def write_layer(upper: str, target: str, at_most: int) -> "dict[str, Any]":
+def write_layer(upper: str, target: str, at_most: int) -> dict[str, Any]:
     """Write the changes as a layer; the same changes give the same bytes. Raises Refused and OSError.
 
     :return: ``digest`` and ``size`` of the file, ``diff_id`` of what it unpacks to, ``left_out``, the paths that are
@@ -170,7 +189,7 @@ def write_layer(upper: str, target: str, at_most: int) -> "dict[str, Any]":
         packed = _Counted(stream, at_most)
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=packed, mtime=0) as zipped:  # type: ignore[arg-type]
             plain = _Counted(zipped, 1 << 62)  # type: ignore[arg-type]
-            with tarfile.open(fileobj=plain, mode="w|", format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]
+            with tarfile.open(fileobj=plain, mode="w|", format=tarfile.PAX_FORMAT) as archive:
                 for path in _changed(upper, left_out):
                     _add(archive, upper, path)
     return {
@@ -181,7 +200,7 @@ def write_layer(upper: str, target: str, at_most: int) -> "dict[str, Any]":
     }
 
 
-def _changed(upper: str, left_out: "list[str]") -> Iterator[str]:
+def _changed(upper: str, left_out: list[str]) -> Iterator[str]:
     """Paths below, in an order that does not change."""
     for directory, directories, names in os.walk(upper):
         below = os.path.relpath(directory, upper)

@@ -85,7 +85,8 @@ def use_image(draft: Draft, params: Mapping[str, Any], hostvars: Mapping[str, An
     kind = str(draft.params["type"])
     hosts = [str(node.get("name")) for node in params["nodes"] if draft.params["gpus"] and _has(node, kind)]
     catalogue = params["image_catalogue"]
-    draft.params["image"], found = image_catalogue.resolve(image, catalogue, image_catalogue.facts_of(hosts, hostvars))
+    exact, found = image_catalogue.resolve(image, catalogue, image_catalogue.facts_of(hosts, hostvars))
+    draft.params = {**draft.params, "image": exact}
     draft.problems += found
     return image_catalogue.to_look_at(image, catalogue, hosts, hostvars)
 

@@ -122,7 +122,7 @@ def test_without_any_source_it_says_so_and_keeps_what_it_has(tmp_path, monkeypat
     monkeypatch.setattr(relay, "PAUSE_S", 0)
     node = relay.Store(str(tmp_path / "node"), IMAGE)
     node.append(IMAGE.blobs[0].digest, CONTENTS[0])
-    with pytest.raises(Refused, match="no more of the image comes: 127.0.0.1:1: "):
+    with pytest.raises(Refused, match=r"no more of the image comes: 127\.0\.0\.1:1: "):
         relay.fetch(node, [relay.Source("127.0.0.1", 1, "catalogue/base")])
     assert relay.Store(str(tmp_path / "node"), IMAGE).have(IMAGE.blobs[0].digest) == len(CONTENTS[0])
 
