@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a distribution of an image to many nodes needs of the controller: a key for it alone, and the way through them."""
+"""The key of one distribution of an image to many nodes, which nobody has before and after it."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _problem(label: str, cause: str, value: Any, remedy: str) -> Problem:
 
 
 def find(catalogue: Iterable[Row], image: str) -> Row | None:
-    """The row that an image's name means: the name in the catalogue, or the reference with or without a tag or digest."""
+    """The row that an image's name means: that of the catalogue, or the reference with or without a tag or digest."""
     for row in catalogue:
         reference = str(row.get("reference", ""))
         if image == row.get("name") or (reference and re.fullmatch(rf"{re.escape(reference)}([:@][^/]*)?", image)):

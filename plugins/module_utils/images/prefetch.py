@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
@@ -144,7 +144,7 @@ class Node:
         self.run([self.engine, "rmi", f"{here}/{self.repository}@{self.digest}"], None, ASK_S)
 
     @contextlib.contextmanager
-    def _trusted(self, here: str, keys: tuple[str, str]) -> Iterator[Optional[list[str]]]:
+    def _trusted(self, here: str, keys: tuple[str, str]) -> Iterator[list[str] | None]:
         """The engine takes the certificate of this distribution for its server on this host, and for nothing else."""
         place = os.path.join(CERTIFICATES, here)
         os.makedirs(place, mode=0o700, exist_ok=True)
@@ -156,7 +156,7 @@ class Node:
         finally:
             shutil.rmtree(place)
 
-    def _login_options(self, place: str) -> Optional[list[str]]:
+    def _login_options(self, place: str) -> list[str] | None:
         if not self.login:
             return None
         path = os.path.join(place, "config.json")
@@ -164,7 +164,7 @@ class Node:
         _write(path, json.dumps({"auths": {self.registry: {"auth": word}}}))
         return [f"--authfile={path}"] if self.engine == "podman" else ["--config", place]
 
-    def _pull(self, image: str, options: Optional[list[str]]) -> None:
+    def _pull(self, image: str, options: list[str] | None) -> None:
         given = options or []
         # Docker has its option before the command, Podman after it.
         words = [*given, "pull"] if self.engine == "docker" else ["pull", *given]

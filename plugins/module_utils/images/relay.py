@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
@@ -98,7 +98,7 @@ class Store:
     def path(self, digest: str) -> str:
         return os.path.join(self._directory, digest.replace(":", "-"))
 
-    def size(self, digest: str) -> Optional[int]:
+    def size(self, digest: str) -> int | None:
         return self._sizes.get(digest)
 
     def have(self, digest: str) -> int:
@@ -158,8 +158,8 @@ class Server(http.server.ThreadingHTTPServer):
         self,
         address: tuple[str, int],
         store: Store,
-        context: Optional[ssl.SSLContext] = None,
-        pace: Optional[Pace] = None,
+        context: ssl.SSLContext | None = None,
+        pace: Pace | None = None,
     ) -> None:
         super().__init__(address, _Handler)
         self.store, self.context, self.pace = store, context, pace
@@ -255,7 +255,7 @@ class Source:
     host: str
     port: int
     repository: str
-    context: Optional[ssl.SSLContext] = None
+    context: ssl.SSLContext | None = None
     login: str = ""
     patience: float = 0.0
 

@@ -18,7 +18,7 @@ import re
 import stat
 import tarfile
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
@@ -158,7 +158,7 @@ def paused(run: host_run.Run, engine: str, container: str, running: bool) -> Ite
 class _Counted:
     """Writes into a file, and knows the digest and the size of it."""
 
-    def __init__(self, stream: BinaryIO, at_most: int) -> None:
+    def __init__(self, stream: Any, at_most: int) -> None:
         self._stream, self._at_most = stream, at_most
         self.digest, self.size = hashlib.sha256(), 0
 
@@ -171,7 +171,7 @@ class _Counted:
                 code="session_too_large",
             )
         self.digest.update(block)
-        return self._stream.write(block)
+        return int(self._stream.write(block))
 
     def flush(self) -> None:
         self._stream.flush()
@@ -186,9 +186,9 @@ def write_layer(upper: str, target: str, at_most: int) -> dict[str, Any]:
     left_out: list[str] = []
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as stream:
-        packed = _Counted(stream, at_most)
-        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=packed, mtime=0) as zipped:  # type: ignore[arg-type]
-            plain = _Counted(zipped, 1 << 62)  # type: ignore[arg-type]
+        packed: Any = _Counted(stream, at_most)
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=packed, mtime=0) as zipped:
+            plain: Any = _Counted(zipped, 1 << 62)
             with tarfile.open(fileobj=plain, mode="w|", format=tarfile.PAX_FORMAT) as archive:
                 for path in _changed(upper, left_out):
                     _add(archive, upper, path)
