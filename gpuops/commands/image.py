@@ -179,6 +179,9 @@ def push(
     images: ImagesOption = recipe.DIRECTORY,
     inventory: InventoryOption = None,
     registry_address: RegistryOption = "",
+    archive: Annotated[
+        Path | None, typer.Option("--from", exists=True, help="A file that gpuops fetch has made of the image.")
+    ] = None,
 ) -> None:
     """Push an image that was built here to the site's registry, and note its digest in the site's catalogue.
 
@@ -187,19 +190,23 @@ def push(
     Examples:
 
       sudo gpuops image push notebook
+
+      gpuops image push notebook --from mirror/images/notebook-0123456789abcdef.tar
     """
     with _refusals("push"):
-        programs.need({**programs.MOVERS, "buildah": "buildah"}, root=True)
+        programs.need(programs.MOVERS if archive else {**programs.MOVERS, "buildah": "buildah"}, root=not archive)
         site = find(inventory)
         definition = _definition(images, name, variant)
         there = _registry(site, registry_address)
         rows = site_catalogue.read(site)
-        here = builds.inspect(definition.local)
-        if not here:
-            raise Refused(f"{definition.local} is not there", f"build it: gpuops image build {name}")
+        if not archive and not builds.inspect(definition.local):
+            raise Refused(
+                f"{definition.local} is not there", f"build it: gpuops image build {name} --variant {variant}"
+            )
         repository = there.repository(definition.published)
         tags = (definition.local.rpartition(":")[2], "latest")
-        digest = there.push(f"containers-storage:{definition.local}", repository, tags)
+        source = f"oci-archive:{archive}" if archive else f"containers-storage:{definition.local}"
+        digest = there.push(source, repository, tags)
         row = {
             "name": definition.published,
             "description": definition.row.get("description", ""),

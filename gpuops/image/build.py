@@ -15,7 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 
 from . import locks, programs, sources
-from .recipe import Definition
+from .recipe import LOCAL, Definition
 
 # The rights of the machine suffice for chroot; there is no network, cgroup or namespace to set up.
 ISOLATION = "--isolation=chroot"
@@ -94,7 +94,7 @@ class Builder:
                     }
                 ),
             }
-            candidate = f"localhost/catalogue/{image.published}:candidate"
+            candidate = f"{LOCAL}/{image.published}:candidate"
             programs.run(
                 "buildah",
                 "build",

@@ -21,8 +21,11 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templ
 DIRECTORY = templates.ROLES.parent / "images"
 CATALOGUE = "catalogue.yml"
 SCHEMA = 1
-# What every build reads.
+# Where the machine that builds has images, and how much of a key is in their names.
+LOCAL, SHORT = "localhost/catalogue", 16
+# What builds read where their Containerfile names it, and what all of them do.
 SHARED = ("finish", "install-debian", "install-python", "sbom.py")
+ALWAYS = ("finish", "sbom.py")
 ACCOUNT = re.compile(r"[a-z][a-z0-9_-]{0,30}", re.ASCII)
 SUITE = re.compile(r"[a-z]+", re.ASCII)
 
@@ -70,7 +73,7 @@ class Definition:
     @property
     def local(self) -> str:
         """Its name in the storage of the machine that builds; another definition has another."""
-        return f"localhost/catalogue/{self.published}:{self.key[:16]}"
+        return f"{LOCAL}/{self.published}:{self.key[:SHORT]}"
 
     @property
     def python_wanted(self) -> Path | None:
@@ -108,7 +111,9 @@ class Definition:
         found = hashlib.sha256()
         settings = [self.suite, self.epoch, self.variant, self.user.__dict__, self.parent.key if self.parent else ""]
         found.update(json.dumps(settings).encode())
-        files = [self.directory / name for name in SHARED] + sorted(self.own.rglob("*"))
+        recipe = (self.own / "Containerfile").read_text(encoding="utf-8")
+        shared = [name for name in SHARED if name in recipe or name in ALWAYS]
+        files = [self.directory / name for name in shared] + sorted(self.own.rglob("*"))
         for path in files:
             if path.is_file():
                 found.update(f"{path.relative_to(self.directory)}\0".encode() + path.read_bytes() + b"\0")
@@ -174,3 +179,15 @@ def definition(directory: Path, name: str, variant: str, user: User) -> Definiti
         )
 
     return made(rows[name])
+
+
+def published(directory: Path, name: str) -> Definition:
+    """An image by its name in a site's catalogue, such as pytorch-cuda. Raises Refused."""
+    names = {row["name"]: row for row in load(directory)["images"]}
+    image, _hyphen, variant = name.rpartition("-")
+    if image in names and variant in names[image].get("variants", []):
+        return definition(directory, image, variant, User())
+    if name in names and names[name].get("variants"):
+        variants = ", ".join(f"{name}-{variant}" for variant in names[name]["variants"])
+        raise Refused(f"the image {name} has variants", f"take one of {variants}")
+    return definition(directory, name, "cpu", User())

@@ -99,6 +99,18 @@ class Registry:
         return told.strip()
 
 
+def archive(local: str, target: Path) -> Path:
+    """Copy an image that was built here into a file, for a registry elsewhere. One that is there stays."""
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{target.name}.part")
+    partial.unlink(missing_ok=True)
+    watched("skopeo", "copy", f"containers-storage:{local}", f"oci-archive:{partial}", what=f"copying {local}")
+    partial.replace(target)
+    return target
+
+
 def watched(*words: str, what: str) -> None:
     """Run a program whose output, the progress, is for who waits. Raises Refused."""
     try:
