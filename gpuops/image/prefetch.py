@@ -12,13 +12,10 @@ from cryptography.x509.oid import NameOID
 
 # Longer than any distribution takes.
 HOURS = 24
-LOOPBACK = "127.0.0.1"
 
 
 def pair() -> tuple[str, str]:
     """A certificate, which is its own authority, and its key: for the nodes of one distribution, and gone after it."""
-    from ipaddress import ip_address
-
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gpuops image prefetch")])
     now = datetime.now(UTC)
@@ -31,9 +28,21 @@ def pair() -> tuple[str, str]:
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(hours=HOURS))
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=True,
+                key_cert_sign=True,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                crl_sign=False,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+            critical=True,
+        )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        # The engine of each node fetches from the node itself.
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address(LOOPBACK))]), critical=False)
         .sign(key, hashes.SHA256())
     )
     return (

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
 import re
+import secrets
 import shutil
 import ssl
 import tempfile
@@ -89,16 +89,15 @@ class Node:
                 code="no_space",
             )
         began = time.monotonic()
-        with self._keys() as keys, self._serving(store, relay.context(*keys, server=True)) as server:
+        with self._keys() as keys, self._serving(store, self.port, relay.context(*keys, server=True)) as server:
             relay.fetch(store, self._sources(relay.context(*keys, server=False)))
             seconds = time.monotonic() - began
-            self._give_to_engine(keys)
+            self._give_to_engine(store)
             while time.monotonic() - server.last_sent < self.linger:
                 time.sleep(relay.PAUSE_S)
             served = server.sent
         store.remove()
-        # The engine has taken the image from here as well, over the loopback.
-        return {"size": size, "fetched": missing, "served": max(0, served - size), "seconds": round(seconds, 1)}
+        return {"size": size, "fetched": missing, "served": served, "seconds": round(seconds, 1)}
 
     @contextlib.contextmanager
     def _keys(self) -> Iterator[tuple[str, str]]:
@@ -109,12 +108,14 @@ class Node:
             yield paths
 
     @contextlib.contextmanager
-    def _serving(self, store: relay.Store, context: ssl.SSLContext) -> Iterator[relay.Server]:
+    def _serving(
+        self, store: relay.Store, port: int, context: ssl.SSLContext | None, login: str = ""
+    ) -> Iterator[relay.Server]:
         try:
-            server = relay.Server(("0.0.0.0", self.port), store, context)
+            server = relay.Server((LOOPBACK if login else "0.0.0.0", port), store, context, login)
         except OSError as error:
             raise Refused(
-                f"port {self.port} cannot be served: {error.strerror}",
+                f"port {port} cannot be served: {error.strerror}",
                 "give another with --port, or wait for the distribution that has it",
                 code="port_in_use",
             ) from None
@@ -134,45 +135,41 @@ class Node:
         ]
         return [*nodes, relay.Source(self._host, self._port, self.repository, trusting, self.login)]
 
-    def _give_to_engine(self, keys: tuple[str, str]) -> None:
-        """Have the engine take the image from here, then under its own name: for that it has all layers."""
-        here = f"{LOOPBACK}:{self.port}"
-        with self._trusted(here, keys) as options:
-            self._pull(f"{here}/{self.repository}@{self.digest}", options)
-        with tempfile.TemporaryDirectory(prefix="baremetal-gpu-image-") as place:
-            self._pull(self.exact, self._login_options(place))
-        self.run([self.engine, "rmi", f"{here}/{self.repository}@{self.digest}"], None, ASK_S)
+    def _give_to_engine(self, store: relay.Store) -> None:
+        """Have the engine take the image from here, then under its own name: for that it has all layers.
 
-    @contextlib.contextmanager
-    def _trusted(self, here: str, keys: tuple[str, str]) -> Iterator[list[str] | None]:
-        """The engine takes the certificate of this distribution for its server on this host, and for nothing else."""
-        place = os.path.join(CERTIFICATES, here)
-        os.makedirs(place, mode=0o700, exist_ok=True)
-        try:
-            for path in keys:
-                shutil.copy(path, place)
-            shutil.copy(keys[0], os.path.join(place, "ca.crt"))
-            yield [f"--cert-dir={place}"] if self.engine == "podman" else None
-        finally:
-            shutil.rmtree(place)
+        An engine trusts the loopback without certificates, so a login of this moment keeps other users of the host out.
+        """
+        login = f"image:{secrets.token_urlsafe(24)}"
+        with self._serving(store, 0, None, login) as server:
+            here = f"{LOOPBACK}:{server.server_address[1]}"
+            image = f"{here}/{self.repository}@{self.digest}"
+            self._pull(image, here, login)
+        self._pull(self.exact, self.registry, self.login)
+        self.run([self.engine, "rmi", image], None, ASK_S)
 
-    def _login_options(self, place: str) -> list[str] | None:
-        if not self.login:
-            return None
+    def _options(self, place: str, registry: str, login: str) -> tuple[list[str], list[str]]:
+        """Options before the engine's command and after it, with the login in a file of root's."""
         path = os.path.join(place, "config.json")
-        word = base64.b64encode(self.login.encode()).decode()
-        _write(path, json.dumps({"auths": {self.registry: {"auth": word}}}))
-        return [f"--authfile={path}"] if self.engine == "podman" else ["--config", place]
+        auths = {registry: {"auth": relay.basic(login).split()[1]}} if login else {}
+        _write(path, json.dumps({"auths": auths}))
+        if self.engine == "docker":
+            return ["--config", place], []
+        return [], [f"--authfile={path}", *(["--tls-verify=false"] if registry.startswith(LOOPBACK) else [])]
 
-    def _pull(self, image: str, options: list[str] | None) -> None:
-        given = options or []
-        # Docker has its option before the command, Podman after it.
-        words = [*given, "pull"] if self.engine == "docker" else ["pull", *given]
-        status, out, err = self.run([self.engine, *words, "--quiet", image], None, PULL_S)
+    def _pull(self, image: str, registry: str, login: str) -> None:
+        with tempfile.TemporaryDirectory(prefix="baremetal-gpu-image-") as place:
+            before, after = self._options(place, registry, login)
+            words = [self.engine, *before, "pull", *after, "--quiet", image]
+            status, out, err = self.run(words, None, PULL_S)
         if status != 0:
+            told = untrusted_text.one_line(err or out)
+            needs_login = "auth" in told or "denied" in told
             raise Refused(
-                f"{self.engine} does not take {image}: {untrusted_text.one_line(err or out)}",
-                "log in, or make the namespace public with registry_public" if "auth" in err else "see its log",
+                f"{self.engine} does not take {image}: {told}",
+                "give --as with a user of the registry, or make the namespace public with registry_public"
+                if needs_login
+                else f"see the journal of {self.engine}",
                 code="image_not_taken",
             )
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 import http.client
 import http.server
 import json
@@ -150,7 +151,11 @@ class Store:
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves what a store has, over TLS to those who have the key of this distribution."""
+    """Serves what a store has: over TLS to those who have the key of a distribution, or to who has a login.
+
+    :ivar login: NAME:PASSWORD that everybody has to give; empty for nobody.
+    :ivar sent: how many bytes of blobs, the last at ``last_sent``.
+    """
 
     daemon_threads = True
 
@@ -159,10 +164,11 @@ class Server(http.server.ThreadingHTTPServer):
         address: tuple[str, int],
         store: Store,
         context: ssl.SSLContext | None = None,
+        login: str = "",
         pace: Pace | None = None,
     ) -> None:
         super().__init__(address, _Handler)
-        self.store, self.context, self.pace = store, context, pace
+        self.store, self.context, self.login, self.pace = store, context, login, pace
         self.last_sent = time.monotonic()
         self.sent = 0
 
@@ -193,7 +199,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, with_body: bool) -> None:
         store = self.server.store
         match = _PATH.fullmatch(self.path)
-        if self.path == "/v2/":
+        given = self.headers.get("Authorization") or ""
+        if self.server.login and not hmac.compare_digest(given.encode(), basic(self.server.login).encode()):
+            self._head(401, "application/json", 0)
+        elif self.path == "/v2/":
             self._head(200, "application/json", 2)
             if with_body:
                 self.wfile.write(b"{}")
@@ -214,6 +223,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Docker-Content-Digest", digest)
         if content_range:
             self.send_header("Content-Range", content_range)
+        if status == 401:
+            self.send_header("WWW-Authenticate", 'Basic realm="image"')
         self.end_headers()
 
     def _blob(self, digest: str, with_body: bool) -> None:
@@ -244,6 +255,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                     self.server.pace(len(block))
 
 
+def basic(login: str) -> str:
+    """The header of a request with a login."""
+    return f"Basic {base64.b64encode(login.encode()).decode()}"
+
+
 @dataclass
 class Source:
     """Where blobs come from: a node before this one, or the registry.
@@ -263,7 +279,7 @@ class Source:
         """The rest of a blob. Raises OSError and HTTPException."""
         headers = {"Range": f"bytes={offset}-"}
         if self.login:
-            headers["Authorization"] = f"Basic {base64.b64encode(self.login.encode()).decode()}"
+            headers["Authorization"] = basic(self.login)
         connection, answer = self._get(f"/v2/{self.repository}/blobs/{digest}", headers)
         if answer.status == 401 and not self.login:
             headers["Authorization"] = f"Bearer {self._token(answer.getheader('WWW-Authenticate') or '')}"
