@@ -33,6 +33,7 @@ app = typer.Typer(
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuops" / "images"
 
+PORT = 5005
 LOCK = ("image.lock", "gpuops image prefetch, restore or save")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="An image of the catalogue.")]
@@ -96,10 +97,23 @@ def _run(
         raise typer.Exit(outcome.status)
 
 
+def _sentence(row: Mapping[str, Any]) -> str:
+    """What a host says of its part in a distribution."""
+    parts = [f"{row.get('seconds')} s"]
+    for name in ("fetched", "served"):
+        count = untrusted_document.number(row.get(name))
+        if count is not None:
+            parts.append(f"{name} {count / 1e6:.0f} MB")
+    return ", ".join(parts)
+
+
 def _distribute(
-    command: str, site: Site, there: registry.Registry, image: str, hosts: list[str], port: int, login: str
+    command: str, site: Site, there: registry.Registry, image: str, hosts: list[str], login: str, port: int = 0
 ) -> None:
-    """Bring an image, REFERENCE@DIGEST, to hosts. Raises Refused and InventoryError."""
+    """Bring an image, REFERENCE@DIGEST, to hosts. Raises Refused and InventoryError.
+
+    :param port: on which nodes serve each other; 0 for each of them to fetch from the registry by itself.
+    """
     reference, _at, digest = image.partition("@")
     chosen = hosts_of(site.inventory, ",".join(hosts))[1]
     repository = reference.partition("/")[2]
@@ -111,10 +125,7 @@ def _distribute(
 
     def take(event: events.Event) -> None:
         if isinstance(event, events.HostResult) and event.succeeded and event.result.get("seconds") is not None:
-            row = event.result
-            told.append(
-                f"{event.host}: {row.get('fetched')} bytes in {row.get('seconds')} s, served {row.get('served')}"
-            )
+            told.append(f"{event.host}: {_sentence(event.result)}")
 
     variables = {
         "prefetch_hosts": ",".join(chosen),
@@ -126,7 +137,8 @@ def _distribute(
         "prefetch_login": login,
         "prefetch_certificate": certificate,
         "prefetch_key": key,
-        "prefetch_port": port,
+        "prefetch_port": port or PORT,
+        "prefetch_direct": not port,
     }
     # All at once: each serves the next while it fetches.
     _run(command, site, playbooks.PREFETCH_IMAGE, variables, len(chosen), take)
@@ -273,7 +285,7 @@ def prefetch_command(
     hosts: Annotated[list[str], typer.Argument(metavar="HOST", help="Hosts or groups of the inventory.")],
     inventory: InventoryOption = None,
     registry_address: RegistryOption = "",
-    port: PortOption = 5005,
+    port: PortOption = PORT,
     as_user: AsOption = "",
 ) -> None:
     """Bring an image of the catalogue to nodes before anybody waits for it.
@@ -294,7 +306,7 @@ def prefetch_command(
         if row is None:
             raise Refused(f"the catalogue of the site has no image {name!r}", "see `gpuops image list`")
         there = _registry(site, registry_address, as_user)
-        _distribute("prefetch", site, there, image_catalogue.exact(row), hosts, port, _login(there, as_user))
+        _distribute("prefetch", site, there, image_catalogue.exact(row), hosts, _login(there, as_user), port)
 
 
 def _login(there: registry.Registry, as_user: str) -> str:
@@ -336,6 +348,8 @@ def save(
     """
     with _refusals("save"):
         site = find(inventory)
+        if len(hosts_of(site.inventory, host)[1]) != 1:
+            raise Refused(f"{host} are several hosts", "name the one that the container runs on")
         user, repository, tag = _of_user(image)
         there = _registry(site, registry_address, user)
         _login(there, user)
@@ -377,7 +391,6 @@ def restore(
     hosts: Annotated[list[str], typer.Argument(metavar="HOST", help="Hosts or groups of the inventory.")],
     inventory: InventoryOption = None,
     registry_address: RegistryOption = "",
-    port: PortOption = 5005,
 ) -> None:
     """Bring a saved session to other hosts, with the very digest that it was saved with.
 
@@ -392,5 +405,5 @@ def restore(
         login = _login(there, user)
         _content, digest = saved.Client(there).manifest(repository, tag)
         exact = f"{there.address}/{repository}@{digest}"
-        _distribute("restore", site, there, exact, hosts, port, login)
+        _distribute("restore", site, there, exact, hosts, login)
         typer.echo(f"{exact} is there")

@@ -58,6 +58,10 @@ options:
     description: Where layers are kept until the engine has them.
     type: path
     default: /var/lib/baremetal-gpu/images
+  direct:
+    description: Have the engine fetch the image from the registry by itself, for few nodes that have most of its layers.
+    type: bool
+    default: false
   linger:
     description: Seconds without a reader after which this node stops serving.
     type: int
@@ -84,15 +88,15 @@ EXAMPLES = r"""
 RETURN = r"""
 size:
   description: Bytes of the image as it is in the registry.
-  returned: when it was fetched
+  returned: when it was fetched from other nodes
   type: int
 fetched:
   description: Bytes that were fetched now; the others were there.
-  returned: when it was fetched
+  returned: when it was fetched from other nodes
   type: int
 served:
   description: Bytes that other nodes have fetched from here.
-  returned: when it was fetched
+  returned: when it was fetched from other nodes
   type: int
 seconds:
   description: How long fetching took.
@@ -121,6 +125,7 @@ def main() -> None:
             "login": {"type": "str", "default": "", "no_log": True},
             "engine": {"type": "str", "choices": ["docker", "podman"], "default": "docker"},
             "directory": {"type": "path", "default": "/var/lib/baremetal-gpu/images"},
+            "direct": {"type": "bool", "default": False},
             "linger": {"type": "int", "default": 15},
         },
         supports_check_mode=True,
