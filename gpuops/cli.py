@@ -27,6 +27,7 @@ COMMANDS = {
     "report": "gpuops.commands.report:report",
     "manifest": "gpuops.commands.fetch:manifest",
     "fetch": "gpuops.commands.fetch:fetch",
+    "image": "gpuops.commands.image:app",
     "inventory": "gpuops.commands.inventory:inventory",
     "probe": "gpuops.commands.probe:probe",
     "place": "gpuops.commands.place:place",

@@ -14,13 +14,16 @@ from tests import debian_programs
 from tests.lab.machines import needs
 from tests.lab.machines.system import LabError
 
-# For ZooKeeper's server (tests/local_zookeeper.py), the manual page, certificates, repositories that are signed, and
-# the mirror of a site without a way out.
+# For ZooKeeper's server (tests/local_zookeeper.py), the manual page, certificates, repositories that are signed,
+# images, and the mirror of a site without a way out.
 PROGRAMS = {
     "java": "default-jre-headless",
     "groff": "groff-base",
     "openssl": "openssl",
     "gpg": "gnupg",
+    "mmdebstrap": "mmdebstrap",
+    "buildah": "buildah",
+    "skopeo": "skopeo",
     **debian.TOOLS,
 }
 

@@ -20,6 +20,7 @@ COLLECTION = (
     "changelogs/changelog.yaml",
     "changelogs/config.yaml",
     "galaxy.yml",
+    "images",
     "inventories/example",
     "meta",
     "playbooks",

@@ -8,8 +8,12 @@ from typing import Annotated
 
 import typer
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue
 from gpuops.fetch import debian, downloads
 from gpuops.fetch import manifest as manifests
+from gpuops.image import build as builds
+from gpuops.image import programs, recipe, registry
 from gpuops.site import InventoryOption, SiteError, find, redactor
 
 
@@ -17,6 +21,12 @@ def manifest(
     inventory: InventoryOption = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("manifest.json"),
     extra_vars: Annotated[list[str] | None, typer.Option("--extra-vars", "-e", help="As in ansible-playbook.")] = None,
+    image: Annotated[
+        list[str] | None, typer.Option("--image", help="An image of the catalogue too, such as notebook; repeatable.")
+    ] = None,
+    images: Annotated[
+        Path, typer.Option("--images", exists=True, file_okay=False, help="Directory of definitions of images.")
+    ] = recipe.DIRECTORY,
 ) -> None:
     """Note everything that the hosts of an inventory have yet to install. Changes nothing on them.
 
@@ -25,12 +35,17 @@ def manifest(
       gpuops manifest
 
       gpuops manifest --inventory inventories/mysite --output manifest.json
+
+      gpuops manifest --image notebook --image pytorch-cuda
     """
     try:
         site = find(inventory)
+        wanted = [recipe.published(images, name) for name in image or []]
         words = [part for word in extra_vars or [] for part in ("-e", word)]
         found = manifests.from_inventory(site.inventory, extra_vars or [], redactor(site, words).document)
-    except (SiteError, manifests.ManifestError) as error:
+        found.images = [manifests.Image(one.published, one.key[: recipe.SHORT]) for one in wanted]
+        found.check()
+    except (Refused, SiteError, manifests.ManifestError) as error:
         raise SystemExit(f"gpuops manifest: {error}") from error
     try:
         output.write_text(found.dump(), encoding="utf-8")
@@ -68,5 +83,14 @@ def fetch(
             typer.echo(f"{release.name}: {count} packages")
         for row in content.downloads:
             typer.echo(downloads.fetch(row, directory / "files"))
-    except manifests.ManifestError as error:
+        if content.images:
+            programs.need({**programs.MOVERS, "buildah": "buildah"}, root=True)
+        for image in content.images:
+            local = f"{recipe.LOCAL}/{image.name}:{image.key}"
+            if not builds.inspect(local):
+                name, _hyphen, variant = image.name.rpartition("-")
+                words = f"{name} --variant {variant}" if variant in image_catalogue.VARIANTS else image.name
+                raise Refused(f"{local} is not there", f"build it here: gpuops image build {words}")
+            typer.echo(registry.archive(local, directory / "images" / image.file))
+    except (Refused, manifests.ManifestError) as error:
         raise SystemExit(f"gpuops fetch: {error}") from error

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.system import distributions
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.repositories import parse_deb822
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue, untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
 from gpuops.run import events
 from gpuops.run.environment import as_if_called_here
@@ -39,6 +39,7 @@ _VERSION = re.compile(r"([0-9]+:)?[0-9][A-Za-z0-9.+~-]*")
 _RPM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9+._-]*")
 _RPM_VERSION = re.compile(r"([0-9]+:)?[A-Za-z0-9][A-Za-z0-9._+~^-]*")
 _COMPONENT = re.compile(r"[a-z0-9]+([/-][a-z0-9]+)*")
+_KEY = re.compile(r"[0-9a-f]{16}")
 _SHA256 = re.compile(r"[0-9a-f]{1,64}")
 # Of a URL what may stand in it as it is (RFC 3986), and of a file what a name in the mirror may be.
 _URL = re.compile(r"[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
@@ -110,10 +111,29 @@ class Download:
 
 
 @dataclass
+class Image:
+    """An image of the catalogue by its name there. ``key`` says of which definition it is, with its locks."""
+
+    name: str
+    key: str
+
+    @property
+    def file(self) -> str:
+        """Its name in the mirror."""
+        return f"{self.name}-{self.key}.tar"
+
+    def check(self) -> None:
+        """Raises ManifestError for what is no image of a catalogue."""
+        _grammar("image", self.name, image_catalogue.NAME, "a name of the catalogue, such as notebook")
+        _grammar(f"key of the image {self.name}", self.key, _KEY, "16 hexadecimal digits in small letters")
+
+
+@dataclass
 class Manifest:
     hosts: list[str] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
     downloads: list[Download] = field(default_factory=list)
+    images: list[Image] = field(default_factory=list)
 
     def check(self) -> None:
         """Raises ManifestError, which names the value and what it has to be."""
@@ -121,6 +141,8 @@ class Manifest:
             release.check()
         if len({release.name for release in self.releases}) < len(self.releases):
             raise ManifestError("a release is there twice; make the manifest anew with `gpuops manifest`")
+        for image in self.images:
+            image.check()
         files: dict[str, Download] = {}
         for download in self.downloads:
             download.check()
@@ -173,6 +195,8 @@ def load(path: Path) -> Manifest:
             hosts=list(data["hosts"]),
             releases=[Release(**row) for row in data["releases"]],
             downloads=[Download(**row) for row in data["downloads"]],
+            # An older gpuops knew none.
+            images=[Image(**row) for row in data.get("images", [])],
         )
         found.check()
         return found

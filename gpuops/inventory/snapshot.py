@@ -139,6 +139,12 @@ def _output(inventory: Path, command: list[str], given: str = "") -> str:
     return done.stdout
 
 
+def content_of(inventory: Path) -> dict[str, Any]:
+    """Groups, and the variables of hosts as they are written, as `ansible-inventory --list` says them."""
+    command = ["ansible-inventory", "-i", str(inventory), "--list"]
+    return untrusted_document.mapping(untrusted_document.parse(_output(inventory, command)))
+
+
 def hosts_of(inventory: Path, limit: str) -> tuple[list[str], list[str]]:
     """(every host of the inventory, those of the pattern)."""
 

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import marathon_apps
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue, marathon_apps
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import templates
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.common import MASTERS_PORT
@@ -26,8 +26,10 @@ NUMBERS = {"gpus": int, "parallel": int, "cpus": float, "mem": float}
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The apps of one kind, as the part ``apps``; there is no document of a host.
 
+    The part ``look`` has the hosts whose driver an image of the catalogue depends on and nobody knows yet.
+
     :param params: beside the variables ``kind`` (smoke, notebook or sweep; empty for the parts alone), ``agents``,
-        those of the cluster, ``secrets`` by principal and ``masters_group``.
+        those of the cluster, ``secrets`` by principal, ``masters_group`` and ``image_catalogue``.
     :param peers: ``host``, ``groups`` and ``hostvars``; the settings of Marathons and masters are read.
     """
     groups, hostvars = peers["groups"], peers["hostvars"]
@@ -50,6 +52,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             "password": params["secrets"].get(HTTP + http_user, "") if http_user else params["password"],
         },
         "apps": [],
+        "look": [],
     }
     if not parts["urls"]:
         nowhere = Problem(
@@ -62,8 +65,26 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         return Plan(problems=(nowhere,), parts=parts)
     if not params["kind"] or params["state"] == "absent":
         return Plan(parts=parts)
-    made = marathon_apps.KINDS[params["kind"]](_app(params, peers["host"]), params["agents"])
-    return Plan(problems=tuple(made["problems"]), parts={**parts, "apps": made["apps"]})
+    app = _app(params, peers["host"])
+    hosts, image = _hosts(app, params["agents"]), str(app["image"] or "")
+    parts["look"] = image_catalogue.to_look_at(image, params["image_catalogue"], hosts, hostvars)
+    app["image"], unmet = image_catalogue.resolve(
+        image, params["image_catalogue"], image_catalogue.facts_of(hosts, hostvars)
+    )
+    made = marathon_apps.KINDS[params["kind"]](app, params["agents"])
+    problems = (*made["problems"], *unmet)
+    return Plan(problems=problems, parts={**parts, "apps": [] if problems else made["apps"]})
+
+
+def _hosts(app: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The hosts to which an app with GPUs may come."""
+    models = set(app.get("models") or filter(None, [app.get("model")]))
+    return [
+        str(row.get("hostname"))
+        for row in agents
+        if app["gpus"] and row["resources"].get("gpus", 0) > 0
+        if not models or row["attributes"].get("gpu_model") in models
+    ]
 
 
 def _app(params: Mapping[str, Any], host: str) -> dict[str, Any]:

@@ -14,9 +14,10 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.marathon_apps import QUERY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.marathon_apps import VARIABLE, Draft, parameters_of
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.marathon_apps import IMAGE, VARIABLE, Draft, parameters_of
 
 Row = dict[str, Any]
 
@@ -47,8 +48,11 @@ cd "$HOME" || exit 1
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The jobs of one kind as arguments of the module slurm_job, as the part ``jobs``.
 
-    :param params: beside the variables ``kind`` (smoke, notebook or sweep) and ``nodes``, those of the cluster.
-    :param peers: ``host``.
+    The part ``look`` has the hosts whose driver an image of the catalogue depends on and nobody knows yet.
+
+    :param params: beside the variables ``kind`` (smoke, notebook or sweep), ``nodes``, those of the cluster, and
+        ``image_catalogue``.
+    :param peers: ``host`` and ``hostvars``.
     """
     prefix = f"{params['kind']}_"
     own = {name.removeprefix(prefix): value for name, value in params.items() if name.startswith(prefix)}
@@ -61,6 +65,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if not submission.DIRECTORY.fullmatch(directory.replace("~/", "/", 1)) and not draft.problems:
         draft.refuse(f"slurm_apps_directory is {directory!r}", "give a path of letters, digits and . _ + @ = -")
     draft.limits()
+    look = use_image(draft, params, peers["hostvars"])
     common = {
         **{key: own[key] for key in ("gpus", "cpus", "minutes")},
         "memory_mib": own["mem"],
@@ -68,7 +73,28 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     }
     made = KINDS[params["kind"]](draft, params) if not draft.problems else []
     jobs = [{**common, "directory": f"{directory}/{job['name']}", **job} for job in made]
-    return Plan(problems=tuple(draft.problems), parts={"jobs": [] if draft.problems else jobs})
+    return Plan(problems=tuple(draft.problems), parts={"jobs": [] if draft.problems else jobs, "look": look})
+
+
+def use_image(draft: Draft, params: Mapping[str, Any], hostvars: Mapping[str, Any]) -> list[str]:
+    """Refuses an image of the catalogue that a node cannot run, and names it by its digest; hosts to be looked at."""
+    image = str(draft.params.get("image") or "")
+    if not image:
+        return []
+    draft.must("image", IMAGE, "the name of an image")
+    kind = str(draft.params["type"])
+    hosts = [str(node.get("name")) for node in params["nodes"] if draft.params["gpus"] and _has(node, kind)]
+    catalogue = params["image_catalogue"]
+    exact, found = image_catalogue.resolve(image, catalogue, image_catalogue.facts_of(hosts, hostvars))
+    draft.params = {**draft.params, "image": exact}
+    draft.problems += found
+    return image_catalogue.to_look_at(image, catalogue, hosts, hostvars)
+
+
+def _has(node: Mapping[str, Any], kind: str) -> bool:
+    """Whether a node has GPUs of the type, or of any."""
+    found = types([node])
+    return kind in found if kind else bool(found)
 
 
 def types(nodes: list[Mapping[str, Any]]) -> dict[str, int]:
@@ -98,6 +124,11 @@ def fits(draft: Draft, kind: str, nodes: list[Mapping[str, Any]]) -> None:
             f"{draft.name('gpus')} is {draft.params['gpus']}, and no node has more than {most} GPUs{of_type}",
             "ask for less",
         )
+
+
+def exported(image: str) -> str:
+    """The line that tells a job its image, which has only signs that the shell takes as they are."""
+    return f"export IMAGE={image}\n" if image else ""
 
 
 def smoke(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
@@ -136,7 +167,7 @@ def notebook(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
     return [
         {
             "name": "notebook",
-            "command": f"{NOTEBOOK}{program}\n",
+            "command": f"{exported(draft.params['image'])}{NOTEBOOK}{program}\n",
             "gpu_type": draft.params["type"],
             # One that has ended is begun anew.
             "again": True,
@@ -168,7 +199,7 @@ def sweep(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
     return [
         {
             "name": f"sweep-{given['name']}",
-            "command": given["command"],
+            "command": f"{exported(given['image'])}{given['command']}",
             "gpu_type": given["type"],
             "parallel": given["parallel"],
             "tasks": [{"name": label(point), "environment": {**given["env"], **point}} for point in points],

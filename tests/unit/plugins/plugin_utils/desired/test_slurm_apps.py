@@ -14,6 +14,24 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.slurm_apps i
 from tests.unit.project.tree import ROOT
 
 NODES = [{"gres": "gpu:a100:8"}, {"gres": "gpu:a100:4(S:0-1),gpu:t4:2"}, {"gres": ""}]
+HOSTVARS = {
+    "new": {"ansible_facts": {"gpu": {"driver": {"version": "580.95.05", "cuda": "13.0"}}}},
+    "old": {"ansible_facts": {"gpu": {"driver": {"version": "550.54.14", "cuda": "12.4"}}}},
+    "unseen": {},
+}
+IMAGE = {
+    "name": "pytorch-cuda",
+    "reference": "registry1:5000/catalogue/pytorch-cuda",
+    "digest": f"sha256:{'a' * 64}",
+    "needs": {"cuda": "13.0"},
+}
+OF_IMAGE = [
+    {"name": "new", "gres": "gpu:a100:8"},
+    {"name": "old", "gres": "gpu:t4:2"},
+    {"name": "unseen", "gres": "gpu:a100:8"},
+    {"name": "elsewhere", "gres": "gpu:a100:8"},
+    {"name": "plain", "gres": ""},
+]
 SWEEP = {"sweep_name": "rates", "sweep_command": "true", "sweep_parameters": {"LR": [0.1, 0.01], "BATCH": [32]}}
 
 
@@ -21,7 +39,8 @@ def plan(kind: str, nodes: list[dict[str, str]] | None = None, **changes: Any) -
     defaults = yaml.safe_load((ROOT / "roles/slurm_apps/defaults/main.yml").read_text())
     params = {name.removeprefix("slurm_apps_"): value for name, value in defaults.items()}
     given = {**params, "user": "alice", "kind": kind, "nodes": NODES if nodes is None else nodes, **changes}
-    return desired(given, {}, {"host": "login1"}).as_dict()
+    given.setdefault("image_catalogue", [])
+    return desired(given, {}, {"host": "login1", "hostvars": HOSTVARS}).as_dict()
 
 
 def jobs(kind: str, **changes: Any) -> list[dict[str, Any]]:
@@ -108,3 +127,32 @@ def test_settings_that_cannot_be_are_refused(kind: str, changes: dict[str, Any],
     assert told["jobs"] == []
     assert any(cause in row["cause"] for row in told["problems"])
     assert all(row["subject"] == "login1" and row["remedy"] for row in told["problems"])
+
+
+def test_an_image_of_the_catalogue_is_named_by_its_digest_and_nodes_of_other_types_do_not_matter() -> None:
+    changes = {"image_catalogue": [IMAGE], "notebook_image": "pytorch-cuda", "notebook_type": "a100"}
+    told = plan("notebook", nodes=OF_IMAGE, **changes)
+    assert told["problems"] == []
+    assert told["look"] == ["unseen"]
+    (job,) = told["jobs"]
+    assert f"export IMAGE=registry1:5000/catalogue/pytorch-cuda@sha256:{'a' * 64}\n" in job["command"]
+
+
+@pytest.mark.parametrize("kind", ["notebook", "sweep"])
+def test_a_node_that_lacks_what_an_image_needs_is_named(kind: str) -> None:
+    changes = {**SWEEP, "image_catalogue": [IMAGE], f"{kind}_image": "registry1:5000/catalogue/pytorch-cuda:latest"}
+    told = plan(kind, nodes=OF_IMAGE, **changes)
+    (problem,) = told["problems"]
+    assert problem["subject"] == "old"
+    assert "needs CUDA 13.0, and old has CUDA 12.4" in problem["cause"]
+    assert told["jobs"] == []
+
+
+def test_an_image_that_the_catalogue_does_not_have_stays_as_it_is_named() -> None:
+    (job,) = jobs("sweep", **SWEEP, sweep_image="registry.example.com/own:1")
+    assert job["command"] == "export IMAGE=registry.example.com/own:1\ntrue"
+
+
+def test_an_image_that_the_shell_would_not_take_as_a_word_is_refused() -> None:
+    (problem,) = plan("sweep", **SWEEP, sweep_image="own;reboot")["problems"]
+    assert "slurm_apps_sweep_image is 'own;reboot'" in problem["cause"]
