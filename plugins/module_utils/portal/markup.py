@@ -24,7 +24,7 @@ let asked = "";
 let busy = false;
 async function ask(again) {
   const words = new URLSearchParams();
-  for (const [name, value] of new FormData(form)) if (name.startsWith("opt-")) words.set(name.slice(4), value);
+  for (const [name, value] of new FormData(form)) if (name !== "_xsrf") words.set(name, value);
   if (busy || document.hidden || (!again && words.toString() === asked)) return;
   busy = true;
   try {
@@ -66,7 +66,7 @@ def options(
             _field(
                 name,
                 told,
-                f'<input class="form-control" type="number" id="portal-{name}" name="opt-{name}" min="{least}" '
+                f'<input class="form-control" type="number" id="portal-{name}" name="{name}" min="{least}" '
                 f'max="{most}" step="1" required value="{getattr(request, name)}">',
             )
         )
@@ -76,7 +76,7 @@ def options(
         _field(
             "environment",
             "Environment: one of the site, or a directory of your home such as ~/envs/torch",
-            f'<input class="form-control" id="portal-environment" name="opt-environment" list="portal-environments" '
+            f'<input class="form-control" id="portal-environment" name="environment" list="portal-environments" '
             f'maxlength="200" required value="{escape(request.environment)}">'
             f'<datalist id="portal-environments">{"".join(map(_option, environments))}</datalist>',
         )
@@ -98,7 +98,7 @@ def _models(request: Request, offers: Sequence[Offer]) -> str:
         chosen = " selected" if one.model == request.model else ""
         told = f"{one.model}: {one.free} of {one.total} free, {one.largest} on one node"
         choices.append(f'<option value="{escape(one.model)}"{chosen}>{escape(told)}</option>')
-    return f'<select class="form-select" id="portal-model" name="opt-model">{"".join(choices)}</select>'
+    return f'<select class="form-select" id="portal-model" name="model">{"".join(choices)}</select>'
 
 
 def _option(name: str) -> str:
