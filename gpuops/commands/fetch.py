@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gpuops.fetch import debian, downloads
+from gpuops.fetch import debian, downloads, wheels
 from gpuops.fetch import manifest as manifests
 from gpuops.site import InventoryOption, SiteError, find, redactor
 
@@ -38,7 +38,7 @@ def manifest(
         raise SystemExit(f"gpuops manifest: {output} cannot be written: {error.strerror}") from error
     for release in found.releases:
         typer.echo(f"{release.name}: {len(release.packages)} packages named by the roles")
-    typer.echo(f"{len(found.hosts)} hosts, {len(found.downloads)} files by URL: {output}")
+    typer.echo(f"{len(found.hosts)} hosts, {len(found.downloads)} files by URL, {len(found.wheels)} wheels: {output}")
 
 
 def fetch(
@@ -68,5 +68,7 @@ def fetch(
             typer.echo(f"{release.name}: {count} packages")
         for row in content.downloads:
             typer.echo(downloads.fetch(row, directory / "files"))
+        if content.wheels:
+            typer.echo(f"wheels: {wheels.fetch(content.wheels, directory / 'wheels')} files")
     except manifests.ManifestError as error:
         raise SystemExit(f"gpuops fetch: {error}") from error

@@ -153,6 +153,14 @@ STAGES = (
         further_roles=("slurm_apps",),
     ),
     Stage(
+        name="portal",
+        short_title="portal",
+        tag="portal",
+        roles=("portal",),
+        groups=("slurm_nodes", "portals"),
+        loss="the portal, or the environment of its sessions",
+    ),
+    Stage(
         name="monitoring",
         short_title="watch",
         tag="monitoring",

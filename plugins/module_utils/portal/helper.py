@@ -1,11 +1,12 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program that the hub runs by sudo, as root: it submits, ends and reads sessions as the users that they are of.
+"""The program that works as root for the hub: it submits, ends and reads sessions as the users that they are of.
 
-The hub's account may run this and nothing else. So everything is checked here again: that the user is a person who may
-have sessions, what the session may have, and that nothing of what is given is more than a word. It takes one object of
-JSON from its standard input and prints one: {"do": "submit", "user": …} -> {"job": 12}, or {"problem": {…}}.
+systemd starts it for each order, at a socket that the hub's account alone can open. So everything is checked here
+again: that the user is a person who may have sessions, what the session may have, and that nothing of what is given is
+more than a word. It takes one object of JSON from its standard input and prints one: {"do": "submit", "user": …} ->
+{"job": 12}, or {"problem": {…}}.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import json
 import os
 import random
 import re
-import subprocess
 import time
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -32,7 +31,7 @@ from traitlets import Dict, Float, Integer, default
 LIBRARY = os.environ.get("PORTAL_LIBRARY", "/usr/libexec/baremetal-gpu/portal-library")
 SETTINGS = os.environ.get("PORTAL_SETTINGS", "/etc/baremetal-gpu/portal/settings.json")
 STATE = os.environ.get("PORTAL_STATE", "/var/lib/baremetal-gpu-portal")
-HELPER = os.environ.get("PORTAL_HELPER", "/usr/bin/sudo -n /usr/libexec/baremetal-gpu/portal-session").split()
+SOCKET = os.environ.get("PORTAL_SOCKET", "/run/baremetal-gpu-portal-session.sock")
 
 _loader = SourceFileLoader("baremetal_gpu_portal", LIBRARY)
 _loader.exec_module(module_from_spec(spec_from_loader(_loader.name, _loader)))
@@ -51,7 +50,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
 c = get_config()  # noqa: F821
 KNOWN = settings.read(SETTINGS)
 HUB = KNOWN.hub
-HELPER_S = 60
+ORDER_S, ANSWER_AT_MOST = 60, 1 << 20
 # A job that was submitted a moment ago may not be in what was read.
 FRESH_S = 5
 SWEEP_S = 60
@@ -73,24 +72,23 @@ class Shared:
 SCHEDULER = Shared()
 
 
-def _call(order):
-    done = subprocess.run(
-        HELPER, input=json.dumps(order).encode(), capture_output=True, timeout=HELPER_S, check=False, cwd="/"
-    )
+async def order(do, user, **more):
+    """What the program that works as root does for a user. Raises Refused."""
     try:
-        answer = json.loads(done.stdout)
-    except ValueError:
-        said = done.stderr.decode("utf-8", "replace")[-300:]
-        raise CallFailed(f"{HELPER[-1]} gave no answer: {said}", "see the journal of the hub") from None
+        async with asyncio.timeout(ORDER_S):
+            reader, writer = await asyncio.open_unix_connection(SOCKET)
+            writer.write(json.dumps({"do": do, "user": user, **more}).encode())
+            writer.write_eof()
+            answer = json.loads(await reader.read(ANSWER_AT_MOST))
+            writer.close()
+    except (OSError, TimeoutError, ValueError) as why:
+        unit = "baremetal-gpu-portal-session.socket"
+        remedy = f"the operators see it in `journalctl -u {unit} -u 'baremetal-gpu-portal-session@*'`"
+        raise CallFailed(f"the program that submits gives no answer: {type(why).__name__} {why}", remedy) from None
     if "problem" in answer:
         row = answer["problem"]
         raise Refused(row["cause"], row["remedy"], code=row["code"], subject=row["subject"])
     return answer
-
-
-async def order(do, user, **more):
-    """What the program that works as root does for a user. Raises Refused."""
-    return await asyncio.to_thread(_call, {"do": do, "user": user, **more})
 
 
 def account_of(name):
@@ -244,7 +242,7 @@ class SlurmSpawner(Spawner):
         if problem.code == "failed":
             try:
                 answer = await order("output", self.user.name, server=self.name)
-            except (Refused, subprocess.TimeoutExpired):
+            except Refused:
                 answer = {"output": ""}
             lines = [line for line in answer["output"].splitlines() if line.strip()][-5:]
             said = f" It said last: {' / '.join(lines)}" if lines else ""
@@ -283,7 +281,7 @@ class SlurmSpawner(Spawner):
         node = await self._wait(lambda one: one.node)
         address = await asyncio.to_thread(session.address, node)
         await self._wait(lambda one: self._answers(address))
-        return f"{'https' if self.internal_ssl else 'http'}://{address}:{self.at_port}"
+        return f"{'https' if self.internal_ssl else 'http'}://{address}:{self.at_port}{self.server.base_url}"
 
     async def stop(self, now=False):
         if self._submission is not None and not self._submission.done():

@@ -183,6 +183,11 @@ class Portal:
             f"--ssl-cert={self.base / 'certificate.pem'}",
         )
 
+    def start_helper(self) -> None:
+        """As systemd does by the role's units."""
+        words = ["--accept", "--inetd", f"--listen={self.base / 'session.sock'}", str(self.base / "helper")]
+        self._start("helper", "systemd-socket-activate", *words)
+
     def start_hub(self) -> None:
         self._start(
             "hub",
@@ -191,7 +196,7 @@ class Portal:
             PORTAL_LIBRARY=str(self.base / "library"),
             PORTAL_SETTINGS=str(self.base / "settings.json"),
             PORTAL_STATE=str(self.base / "state"),
-            PORTAL_HELPER=f"{self.base / 'helper'}",
+            PORTAL_SOCKET=str(self.base / "session.sock"),
             PORTAL_PAGE=str(FILES / "now.html"),
             PORTAL_TEMPLATES=str(FILES / "templates"),
         )
@@ -251,7 +256,7 @@ class Browser:
     """Somebody's cookies, and what pages say."""
 
     def __init__(self, portal: Portal) -> None:
-        self.portal, self._cookies = portal, http.cookiejar.CookieJar()
+        self.portal, self._cookies, self.name = portal, http.cookiejar.CookieJar(), ""
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         self._opener = urllib.request.build_opener(
@@ -290,13 +295,13 @@ class Browser:
         )
 
     def log_in(self, name: str, password: str = PASSWORD) -> Answer:
+        self.name = name
         page = self.get("/hub/login")
         return self.post("/hub/login", page, username=name, password=password)
 
     def start(self, server: str = "", **options: str) -> Answer:
         """Fill in the form and press the button."""
         fields = {"gpus": "1", "cpus": "1", "memory_gib": "1", "hours": "1", "model": "", "environment": "default"}
-        name = re.search(r"/hub/spawn/([^/?]+)", self.get("/hub/spawn").url)
-        path = "/hub/spawn" + (f"/{name[1] if name else ''}/{server}" if server else "")
+        path = "/hub/spawn" + (f"/{self.name}/{server}" if server else "")
         page = self.get(path)
         return self.post(path, page, **{**fields, **options})

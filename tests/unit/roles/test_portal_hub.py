@@ -25,6 +25,7 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
     made = Portal(tmp_path_factory.mktemp("portal"), NODES)
     try:
         made.start_proxy()
+        made.start_helper()
         made.start_hub()
         yield made
     finally:
