@@ -51,7 +51,7 @@ def fetch(files: Iterable[str], directory: Path, pip: Pip = _pip) -> int:
 
 def _is_there(directory: Path, row: Mapping[str, Any]) -> bool:
     path = directory / row["file"]
-    return path.is_file() and digest(path) == row["sha256"]
+    return path.is_file() and digest(path) == str(row["sha256"])
 
 
 def _download(kind: tuple[str, str, str], rows: list[Mapping[str, Any]], directory: Path, pip: Pip) -> None:

@@ -72,8 +72,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         cluster_certificates has returned, and ``proxy_token`` may be empty until the tasks have read them; ``check``,
         whether nothing is to be changed.
     :param facts: ``python``, major and minor version of the host's Python.
-    :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have the
-        commands of Slurm.
+    :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have
+        the commands of Slurm.
     :return: With the parts `environment`, what the module wheel_environment is given; `install` and `service`, two
         documents, between which that is made; `certificates`, what is asked of the module cluster_certificates; `url`.
     """

@@ -281,6 +281,16 @@ class Browser:
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask(path, **headers)
 
+    def first_event(self, path: str, about: str) -> dict[str, Any]:
+        """The first event of a stream whose message has something in it, among the first hundred lines."""
+        with self._opener.open(f"{self.portal.url}{path}", timeout=30) as stream:
+            for _number in range(100):
+                line = stream.readline().decode()
+                if line.startswith("data: ") and about in line:
+                    found: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                    return found
+        return {}
+
     def token(self, page: str) -> str:
         """What a form of the page has to send along."""
         found = re.search(r'(?:name="_xsrf" value=|_xsrf=|xsrf_token: )"?([^"&\s]+)', page)
