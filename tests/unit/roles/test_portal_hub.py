@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
