@@ -36,7 +36,10 @@ SOCKET = os.environ.get("PORTAL_SOCKET", "/run/baremetal-gpu-portal-session.sock
 _loader = SourceFileLoader("baremetal_gpu_portal", LIBRARY)
 _loader.exec_module(module_from_spec(spec_from_loader(_loader.name, _loader)))
 
+# They are there only now.
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused  # noqa: E402
+
+# As above.
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # noqa: E402
     accounts,
     form,
@@ -47,6 +50,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
     who,
 )
 
+# JupyterHub puts it there.
 c = get_config()  # noqa: F821
 KNOWN = settings.read(SETTINGS)
 HUB = KNOWN.hub

@@ -86,7 +86,7 @@ def test_more_than_the_limits_is_refused_here_too() -> None:
 
 
 def test_an_own_environment_is_below_the_home() -> None:
-    assert "/home/alice/envs/torch/bin/jupyterhub-singleuser" in job(Request(environment="~/envs/torch")).command
+    assert f"{ALICE.home}/envs/torch/bin/jupyterhub-singleuser" in job(Request(environment="~/envs/torch")).command
 
 
 # --- what becomes of it ----------------------------------------------------------------------------------------------
