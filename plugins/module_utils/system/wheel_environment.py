@@ -95,7 +95,10 @@ def make(link: str, lock: str, wheels: str, python: str, run: Run = host_run.run
     """
     before = os.path.realpath(link) if os.path.islink(link) else ""
     target = place(link, read_text(lock), python)
-    # Of a run that was cut, or somebody has changed what is in it.
+    if target == before:
+        # Somebody has changed what is in it, and something may run from it.
+        target += "-again"
+    # Of a run that was cut.
     shutil.rmtree(target, ignore_errors=True)
     os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
     _call(run, [PYTHON, "-I", "-m", "venv", target])
