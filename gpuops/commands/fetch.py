@@ -10,7 +10,7 @@ import typer
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue
-from gpuops.fetch import debian, downloads
+from gpuops.fetch import debian, downloads, wheels
 from gpuops.fetch import manifest as manifests
 from gpuops.image import build as builds
 from gpuops.image import programs, recipe, registry
@@ -53,7 +53,7 @@ def manifest(
         raise SystemExit(f"gpuops manifest: {output} cannot be written: {error.strerror}") from error
     for release in found.releases:
         typer.echo(f"{release.name}: {len(release.packages)} packages named by the roles")
-    typer.echo(f"{len(found.hosts)} hosts, {len(found.downloads)} files by URL: {output}")
+    typer.echo(f"{len(found.hosts)} hosts, {len(found.downloads)} files by URL, {len(found.wheels)} wheels: {output}")
 
 
 def fetch(
@@ -92,5 +92,7 @@ def fetch(
                 words = f"{name} --variant {variant}" if variant in image_catalogue.VARIANTS else image.name
                 raise Refused(f"{local} is not there", f"build it here: gpuops image build {words}")
             typer.echo(registry.archive(local, directory / "images" / image.file))
+        if content.wheels:
+            typer.echo(f"wheels: {wheels.fetch(content.wheels, directory / 'wheels')} files")
     except (Refused, manifests.ManifestError) as error:
         raise SystemExit(f"gpuops fetch: {error}") from error

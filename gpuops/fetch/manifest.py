@@ -21,6 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import untruste
 from ansible_collections.baremetal.gpu.plugins.module_utils.system import distributions
 from ansible_collections.baremetal.gpu.plugins.module_utils.system.repositories import parse_deb822
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue, untrusted_document
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
 from gpuops.run import events
 from gpuops.run.environment import as_if_called_here
@@ -134,6 +135,8 @@ class Manifest:
     releases: list[Release] = field(default_factory=list)
     downloads: list[Download] = field(default_factory=list)
     images: list[Image] = field(default_factory=list)
+    # By the names of their files; the collection itself has the list with the checksums.
+    wheels: list[str] = field(default_factory=list)
 
     def check(self) -> None:
         """Raises ManifestError, which names the value and what it has to be."""
@@ -143,6 +146,10 @@ class Manifest:
             raise ManifestError("a release is there twice; make the manifest anew with `gpuops manifest`")
         for image in self.images:
             image.check()
+        known = {row["file"] for row in portal.lock()}
+        for name in _listed("wheels", self.wheels):
+            if name not in known:
+                _refuse("wheel", name, "it is not on the list of the collection")
         files: dict[str, Download] = {}
         for download in self.downloads:
             download.check()
@@ -197,6 +204,8 @@ def load(path: Path) -> Manifest:
             downloads=[Download(**row) for row in data["downloads"]],
             # An older gpuops knew none.
             images=[Image(**row) for row in data.get("images", [])],
+            # Those of earlier releases have none.
+            wheels=list(data.get("wheels", [])),
         )
         found.check()
         return found
@@ -249,6 +258,8 @@ def from_events(taken: Iterable[events.Event]) -> Manifest:
     sources: dict[str, list[dict[str, Any]]] = {}
     downloads: dict[str, Download] = {}
     first_host: dict[str, str] = {}
+    wheels: set[str] = set()
+    known = {row["file"] for row in portal.lock()}
     for event in taken:
         if not isinstance(event, events.HostResult) or not event.succeeded:
             continue
@@ -263,6 +274,9 @@ def from_events(taken: Iterable[events.Event]) -> Manifest:
             )
             sources.setdefault(host, []).extend(rows(drift.get("repositories")))
             for row in rows(drift.get("files")):
+                file = str(row.get("source") or "").rpartition("/")[2]
+                if file in known:
+                    wheels.add(file)
                 if row.get("url"):
                     found = Download(row["url"], row.get("sha256") or "")
                     _of_host(host, found)
@@ -293,6 +307,7 @@ def from_events(taken: Iterable[events.Event]) -> Manifest:
         hosts=sorted(systems),
         releases=[releases[name] for name in sorted(releases)],
         downloads=[downloads[url] for url in sorted(downloads)],
+        wheels=sorted(wheels),
     )
     found_manifest.check()
     return found_manifest

@@ -161,6 +161,14 @@ STAGES = (
         loss="its images, or trust in the registry that has them",
     ),
     Stage(
+        name="portal",
+        short_title="portal",
+        tag="portal",
+        roles=("portal",),
+        groups=("slurm_nodes", "portals"),
+        loss="the portal, or the environment of its sessions",
+    ),
+    Stage(
         name="monitoring",
         short_title="watch",
         tag="monitoring",

@@ -224,6 +224,10 @@ KNOWN = {
     "module_utils/monitoring/exporter.py",
     "module_utils/verify/runtime.py",
     "module_utils/reconciler/journal.py",
+    # By the account whose directory it is.
+    "module_utils/portal/backup.py",
+    # A link of root's.
+    "module_utils/system/wheel_environment.py",
     # Renames a file within its directory, whatever it is.
     "module_utils/logs/store.py",
     "modules/config_merge.py",

@@ -1,0 +1,105 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program that works as root for the hub: it submits, ends and reads sessions as the users that they are of.
+
+systemd starts it for each order, at a socket that the hub's account alone can open. So everything is checked here
+again: that the user is a person who may have sessions, what the session may have, and that nothing of what is given is
+more than a word. It takes one object of JSON from its standard input and prints one: {"do": "submit", "user": …} ->
+{"job": 12}, or {"problem": {…}}.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
+    json_object,
+    mapping_of,
+    object_of,
+    one_of,
+    text,
+    whole,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, session, settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Submitter
+
+BYTES_AT_MOST = 512 << 10
+OUTPUT_AT_MOST = 4000
+SUBMIT, CANCEL, OUTPUT = "submit", "cancel", "output"
+REQUEST = object_of(
+    {**{name: whole(0, 10**6) for name in form.NUMBERS}, "model": text(at_most=63), "environment": text(at_most=300)}
+)
+ORDER = object_of(
+    {"do": one_of(SUBMIT, CANCEL, OUTPUT), "user": text(accounts.NAME.pattern)},
+    {
+        "server": text(f"(?:{form.SERVER.pattern})?"),
+        "job": whole(1, 10**10),
+        "request": REQUEST,
+        "variables": mapping_of(text(session.VARIABLE.pattern), text(r"[^\0\n]*", session.VALUE_AT_MOST)),
+        "certificates": mapping_of(one_of(*session.CERTIFICATES), text(session.PEM.pattern, 65536)),
+    },
+)
+
+
+def do(given: bytes, known: Settings, run: Run = host_run.run) -> dict[str, Any]:
+    """What an order comes to. Raises Refused, Malformed."""
+    order = ORDER(json_object(given, BYTES_AT_MOST), "order")
+    account = accounts.find(order["user"], known.allowed_groups, known.least_uid)
+    submitter = Submitter(run)
+    if order["do"] == CANCEL:
+        return _cancel(account.name, _needed(order, "job"), run)
+    server = order.get("server", "")
+    request = (
+        Request(**order["request"]) if "request" in order else Request(environment=next(iter(known.environments), ""))
+    )
+    wanted = session.job(account, server, request, known, order.get("variables", {}), order.get("certificates", {}))
+    if order["do"] == OUTPUT:
+        return {"output": submitter.output(wanted, wanted.directory)[-OUTPUT_AT_MOST:]}
+    problems = submission.problems(wanted)
+    if problems:
+        raise Refused(problems[0].cause, problems[0].remedy, code=problems[0].code, subject=problems[0].subject)
+    return {"job": submitter.submit(wanted, submission.script(wanted))}
+
+
+def _needed(order: Mapping[str, Any], name: str) -> Any:
+    if name not in order:
+        raise Malformed(f"order has no {name}")
+    return order[name]
+
+
+def _cancel(user: str, number: int, run: Run) -> dict[str, Any]:
+    """End a session of a user; no other job. One that is gone is no fault."""
+    argv = ["/usr/bin/scancel", f"--user={user}", f"--jobname={session.JOB}", str(number)]
+    status, out, error = run(argv, None, 20.0)
+    if status and "Invalid job id" not in error:
+        raise CallFailed(f"scancel: {one_line(error or out, 300)}", "see `scontrol ping` on the host of the portal")
+    return {"cancelled": number}
+
+
+def main(words: Sequence[str] | None = None, path: str = settings.PATH) -> int:
+    """The exit status: 0 where the order was done."""
+    if sys.argv[1:] if words is None else words:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    try:
+        answer = do(sys.stdin.buffer.read(BYTES_AT_MOST + 1), settings.read(path))
+    except Refused as why:
+        answer = {"problem": why.problem.as_dict()}
+    except Malformed as why:
+        problem = Refused(one_line(why, 300), code="malformed").problem
+        answer = {"problem": replace(problem, remedy="run the playbook portal again: hub and program differ").as_dict()}
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 1 if "problem" in answer else 0

@@ -1,0 +1,19 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the hub imports of this collection; the role puts it into one file beside the hub's own configuration."""
+
+from __future__ import annotations
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
+    accounts,
+    form,
+    idle,
+    markup,
+    offers,
+    session,
+    settings,
+    who,
+)
+
+__all__ = ["accounts", "form", "idle", "markup", "offers", "session", "settings", "who"]

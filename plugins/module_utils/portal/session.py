@@ -1,0 +1,258 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A session as a job of Slurm: its script, what becomes of it, and why it ended."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem, Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import diagnosis, queue, submission
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import SIGNALLED
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Wanted
+
+# Of all sessions the same, by which one question to the scheduler tells of all of them.
+JOB = "portal-session"
+PROGRAM = "jupyterhub-singleuser"
+VARIABLE = re.compile(r"(?:JUPYTERHUB|JPY)_[A-Z0-9_]{1,60}", re.ASCII)
+VARIABLES_AT_MOST, VALUE_AT_MOST = 60, 8192
+# What the hub and the session prove themselves with to each other -> the variable that has its path.
+CERTIFICATES = {
+    "key": "JUPYTERHUB_SSL_KEYFILE",
+    "certificate": "JUPYTERHUB_SSL_CERTFILE",
+    "authority": "JUPYTERHUB_SSL_CLIENT_CA",
+}
+PEM = re.compile(r"[A-Za-z0-9+/=\n -]{0,65536}", re.ASCII)
+# Its news comes from the internet.
+QUIET = ("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")
+
+WAITS, RUNS, ENDED = "waits", "runs", "ended"
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the scheduler tells of a session.
+
+    :ivar state: waits, runs or ended.
+    :ivar why: why it waits, for people.
+    :ivar expected: when it is to start, in Unix seconds, where the scheduler has an idea.
+    :ivar node: where it runs.
+    :ivar ended: why it ended.
+    """
+
+    number: int
+    user: str
+    state: str
+    why: str = ""
+    expected: float | None = None
+    node: str = ""
+    ends: float | None = None
+    ended: Problem | None = None
+
+
+# --- what is submitted -----------------------------------------------------------------------------------------------
+
+
+def job(
+    account: Account,
+    server: str,
+    request: Request,
+    settings: Settings,
+    environment: Mapping[str, str],
+    certificates: Mapping[str, str],
+) -> Wanted:
+    """The job of a session. Raises Refused where something of it is not as it has to be."""
+    if server and not form.SERVER.fullmatch(server):
+        raise _refused("server", server, "name it with lower case letters, digits and hyphens, 30 at most")
+    limits = form.limits_of(account.groups, settings.limits_by_group, settings.limits)
+    models = [request.model] if form.MODEL.fullmatch(request.model) else []
+    request, problems = form.parse(request.as_dict(), limits, models, list(settings.environments))
+    if problems:
+        raise Refused(problems[0].cause, problems[0].remedy, code=problems[0].code, subject=problems[0].subject)
+    own = request.environment.startswith("~/")
+    prefix = account.home + request.environment[1:] if own else settings.environments[request.environment]
+    return Wanted(
+        name=JOB,
+        user=account.name,
+        command=_command(prefix, environment, certificates),
+        directory=f"{account.home.rstrip('/')}/gpuops-jobs/{JOB}{f'-{server}' if server else ''}",
+        gpus=request.gpus,
+        gpu_type=request.model,
+        cpus=request.cpus,
+        memory_mib=request.memory_gib << 10,
+        minutes=request.hours * 60,
+        partition=settings.partition,
+        account=settings.account,
+        qos=settings.qos,
+    )
+
+
+def _command(prefix: str, environment: Mapping[str, str], certificates: Mapping[str, str]) -> str:
+    """The shell's words: nothing of what is given is more than one word.
+
+    What is secret stands in the script, which the user, root and slurmctld alone can read, and on no command line.
+    """
+    if len(environment) > VARIABLES_AT_MOST:
+        raise _refused("environment", f"{len(environment)} variables", f"give {VARIABLES_AT_MOST} at most")
+    lines = ["umask 077"]
+    for name, value in sorted(environment.items()):
+        if not VARIABLE.fullmatch(name):
+            raise _refused("variable", name, "give those of JupyterHub alone")
+        if len(value) > VALUE_AT_MOST or not value.isprintable():
+            raise _refused(name, value, f"give a line of {VALUE_AT_MOST} characters at most")
+        lines.append(f"export {name}={shlex.quote(value)}")
+    if certificates:
+        lines += ["certificates=$(mktemp -d) || exit 1", "trap 'rm -rf \"$certificates\"' EXIT"]
+    for name, variable in CERTIFICATES.items() if certificates else ():
+        value = certificates.get(name, "")
+        if not value or not PEM.fullmatch(value):
+            raise _refused(name, value, "give it in the form of PEM")
+        lines.append(f'printf %s {shlex.quote(value)} >"$certificates/{name}.pem" || exit 1')
+        lines.append(f'export {variable}="$certificates/{name}.pem"')
+    program = shlex.quote(f"{prefix}/bin/{PROGRAM}")
+    lines += [
+        f"test -x {program} || {{ echo {shlex.quote(f'there is no {prefix}/bin/{PROGRAM}')}; exit 127; }}",
+        'cd "$HOME" || exit 1',
+        # Kernels and terminals find the programs of the environment first.
+        f'export PATH={shlex.quote(f"{prefix}/bin")}:"$PATH"',
+        f"{program} {' '.join(QUIET)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _refused(subject: str, value: str, remedy: str) -> Refused:
+    return Refused(f"{subject} is {one_line(repr(value), 120)}", remedy, code="invalid_session", subject=subject)
+
+
+# --- what becomes of it ----------------------------------------------------------------------------------------------
+
+
+def read(run: Run = host_run.run, timeout_s: float = 5.0) -> dict[int, Session]:
+    """All sessions that slurmctld remembers, by the number of their job: one question for everybody's.
+
+    :raises CallFailed: slurmctld does not answer.
+    """
+    argv = ["/usr/bin/squeue", "--json", "--all", "--states=all", f"--name={JOB}"]
+    status, out, error = run(argv, None, timeout_s)
+    if status:
+        raise CallFailed(f"squeue: {one_line(error or out, 300)}", "see `scontrol ping` on the host of the portal")
+    try:
+        rows = [row for row in json.loads(out)["jobs"] if row.get("name") == JOB]
+    except MISSHAPEN as why:
+        raise CallFailed(f"squeue's answer cannot be read: {type(why).__name__}") from why
+    found = [one for one in map(_readable, rows) if one is not None]
+    return {one.number: one for one in found}
+
+
+def _readable(row: Mapping[str, Any]) -> Session | None:
+    try:
+        return session(row)
+    except MISSHAPEN:
+        return None
+
+
+def session(row: Mapping[str, Any]) -> Session:
+    """A session from its part of the answer."""
+    one = queue.job(row)
+    words = set(one.words)
+    if words & submission.ENDED:
+        return Session(one.number, one.user, ENDED, ended=ended(row))
+    if one.waits or "CONFIGURING" in words:
+        why = diagnosis.waits_for(one) if one.waits else "its node is being prepared"
+        return Session(one.number, one.user, WAITS, why, _expected(row))
+    return Session(one.number, one.user, RUNS, node=next(iter(submission.hosts([row])), ""), ends=one.ends)
+
+
+def _expected(row: Mapping[str, Any]) -> float | None:
+    told = row.get("start_time")
+    if isinstance(told, dict) and not told.get("set"):
+        return None
+    at = queue.number(row, "start_time")
+    return float(at) if 0 < at < 1 << 32 else None
+
+
+# Slurm's word for how a job ended -> our code, the cause, and what to do.
+ENDS = {
+    "OUT_OF_MEMORY": (
+        "out_of_memory",
+        "it needed more memory than it had asked for, and was ended",
+        "start it again with more memory, or load less at a time",
+    ),
+    "TIMEOUT": ("time_over", "its time was over", "start it again; ask for more hours if you need them"),
+    "DEADLINE": ("time_over", "its time was over", "start it again; ask for more hours if you need them"),
+    "NODE_FAIL": ("node_failed", "its node failed", "start it again: it gets another node"),
+    "BOOT_FAIL": ("node_failed", "its node did not start", "start it again: it gets another node"),
+    "PREEMPTED": ("preempted", "a job of higher priority took its place", "start it again"),
+    "CANCELLED": ("cancelled", "it was cancelled", "start it again; if it was not you, ask the operators why"),
+    "COMPLETED": ("ended", "it ended by itself", "start it again"),
+}
+
+
+def ended(row: Mapping[str, Any]) -> Problem:
+    """Why a session ended, and what its user is to do."""
+    words = set(queue.words(row).split())
+    subject = f"job {queue.number(row, 'job_id')}"
+    note = one_line(row.get("admin_comment") or "", 400)
+    if SIGNALLED in note:
+        why = note.partition(f"{SIGNALLED}: ")[2] or note
+        return Problem(
+            "gpu_lost",
+            subject,
+            f"one of its GPUs failed: {why}",
+            note,
+            "start it again: it gets other GPUs. What you saved is in your home",
+        )
+    for word, (code, cause, remedy) in ENDS.items():
+        if word in words:
+            return Problem(code, subject, cause, " ".join(sorted(words)), remedy)
+    status = _exit_status(row)
+    cause = f"its program ended with status {status}" if status else "its program failed"
+    if status == 127:
+        cause = "its environment has no jupyterhub-singleuser"
+    return Problem(
+        "failed",
+        subject,
+        cause,
+        " ".join(sorted(words)),
+        "read the end of its output below, mend that and start it again",
+    )
+
+
+def _exit_status(row: Mapping[str, Any]) -> int:
+    """22.05 has the status of wait(2), later releases {return_code}."""
+    told = row.get("exit_code")
+    if isinstance(told, dict):
+        return queue.number({"code": told.get("return_code")}, "code")
+    return told >> 8 if isinstance(told, int) else 0
+
+
+FORGOTTEN = Problem(
+    "forgotten",
+    "",
+    "the scheduler does not know of it any more",
+    "",
+    "start it again; `sacct -j JOB` tells how it ended where the site has accounting",
+)
+
+
+def address(node: str, run: Run = host_run.run, timeout_s: float = 5.0) -> str:
+    """Where the host of a node is reached, as slurmctld has it. Raises CallFailed."""
+    status, out, error = run(["/usr/bin/scontrol", "-o", "show", "node", node], None, timeout_s)
+    found = re.search(r" NodeAddr=([A-Za-z0-9.:_-]{1,253}) ", out)
+    if status or found is None:
+        raise CallFailed(f"scontrol: {one_line(error or out, 300)}", "see `scontrol ping` on the host of the portal")
+    return found[1]

@@ -1,0 +1,90 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a site lets people do, from the file that the role writes. The hub and the program that submits both read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
+    json_object,
+    list_of,
+    mapping_of,
+    object_of,
+    text,
+    whole,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits
+
+PATH = "/etc/baremetal-gpu/portal/settings.json"
+_LIMITS = {name: whole(0, 10**6) for name in form.NUMBERS}
+_WORD = text(r"[A-Za-z0-9_.-]{0,63}")
+SHAPE = object_of(
+    {
+        "limits": object_of(_LIMITS),
+        "limits_by_group": mapping_of(text(), object_of({}, _LIMITS)),
+        "environments": list_of(object_of({"name": text(form.ENVIRONMENT.pattern), "path": text(r"/[^\n]{1,200}")})),
+        "partition": _WORD,
+        "account": _WORD,
+        "qos": _WORD,
+        "allowed_groups": list_of(text()),
+        "admin_groups": list_of(text()),
+        "domains": list_of(text()),
+        "least_uid": whole(1),
+        "session_port_first": whole(1024, 65535),
+        "session_port_last": whole(1024, 65535),
+    },
+    keep=True,
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """`environments` are the directories of those of the site by name; `hub` is what only the hub reads."""
+
+    limits: Limits = field(default_factory=Limits)
+    limits_by_group: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    environments: Mapping[str, str] = field(default_factory=dict)
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    allowed_groups: tuple[str, ...] = ()
+    admin_groups: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    least_uid: int = 1000
+    ports: tuple[int, int] = (20000, 29999)
+    hub: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read(path: str = PATH) -> Settings:
+    """Raises Refused where they are not as the role writes them."""
+    try:
+        with open(path, "rb") as file:
+            return parse(file.read())
+    except (OSError, Malformed) as why:
+        raise Refused(f"{path} cannot be read: {why}", "run the playbook portal again", code="no_settings") from why
+
+
+def parse(data: bytes | str) -> Settings:
+    """Raises Malformed."""
+    row = SHAPE(json_object(data), "settings")
+    return Settings(
+        Limits(**row["limits"]),
+        row["limits_by_group"],
+        {one["name"]: one["path"] for one in row["environments"]},
+        row["partition"],
+        row["account"],
+        row["qos"],
+        tuple(row["allowed_groups"]),
+        tuple(row["admin_groups"]),
+        tuple(row["domains"]),
+        row["least_uid"],
+        (row["session_port_first"], row["session_port_last"]),
+        row.get("hub") or {},
+    )

@@ -1,0 +1,123 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses what since when: what a page of the portal shows, from one look at the scheduler for everybody together."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases import slurm as slurm_leases
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Session
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, diagnosis
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+
+OLD_S = 1.0
+WAITING_AT_MOST = 200
+
+
+class Look:
+    """What the scheduler told last.
+
+    :ivar at: when, in Unix seconds.
+    :ivar found: as `slurm.cluster.read` has it; empty until it has answered once.
+    :ivar failure: why it does not answer now.
+    """
+
+    def __init__(self, at: float, found: Mapping[str, Any], sessions: Mapping[int, Session], failure: str) -> None:
+        self.at, self.found, self.sessions, self.failure = at, found, sessions, failure
+
+
+class Watch:
+    """Asks the scheduler at most once a second, and only while somebody wants to know. Thread-safe."""
+
+    def __init__(
+        self,
+        read: Callable[[], Mapping[str, Any]] = lambda: cluster.read(Slurm()),
+        sessions: Callable[[], Mapping[int, Session]] = session.read,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._read, self._sessions, self._clock = read, sessions, clock
+        self._lock = threading.Lock()
+        self._asked = 0.0
+        self._last = Look(0.0, {}, {}, "")
+
+    def look(self) -> Look:
+        """What is known, at most a second old while the scheduler answers. Who comes meanwhile waits for the answer."""
+        with self._lock:
+            now = self._clock()
+            # A clock that was set back must not keep an old answer.
+            if 0 <= now - self._asked < OLD_S:
+                return self._last
+            try:
+                found, sessions = self._read(), self._sessions()
+            except CallFailed as why:
+                self._last = Look(self._last.at, self._last.found, self._last.sessions, str(why))
+            else:
+                self._last = Look(now, found, sessions, "")
+            self._asked = self._clock()
+            return self._last
+
+
+def page(look: Look, partition: str = "") -> dict[str, Any]:
+    """What the page is given. Everything in it is a number or a printable line."""
+    found = look.found
+    jobs = found.get("jobs", [])
+    nodes = found.get("nodes", [])
+    has: dict[str, list[dict[str, Any]]] = {}
+    for lease in slurm_leases.leases(jobs, {}):
+        has.setdefault(lease.host, []).append(
+            {
+                "job": lease.job,
+                "what": "session" if lease.name == session.JOB else lease.name,
+                "user": lease.user or "",
+                "gpus": len(lease.gpus),
+                "since": lease.started,
+                "until": lease.expected_end,
+            }
+        )
+    usable = offers.in_partition(nodes, partition)
+    return {
+        "at": look.at,
+        "failure": look.failure,
+        "models": [
+            {"model": one.model, "free": one.free, "total": one.total, "largest": one.largest}
+            for one in offers.offers(usable)
+        ],
+        "nodes": [_node(node, has.get(node["name"], [])) for node in nodes],
+        "waiting": [
+            {
+                "job": job["id"],
+                "what": "session" if job["name"] == session.JOB else job["name"],
+                "user": job["user"],
+                "gpus": job["gpus"],
+                "since": job["submitted"],
+                "why": job["waits_for"],
+            }
+            for job in jobs
+            if job["waits"]
+        ][:WAITING_AT_MOST],
+        "waiting_total": found.get("waiting_total", 0),
+    }
+
+
+def _node(node: Mapping[str, Any], leases: list[dict[str, Any]]) -> dict[str, Any]:
+    problem = diagnosis.node_problem(node)
+    models = offers.models_of(node)
+    return {
+        "name": node["name"],
+        "models": [name or "GPU" for name in models],
+        "gpus": node["gpus"],
+        "free": offers.free_gpus(node),
+        "cpus": node["cpus"],
+        "free_cpus": node["free_cpus"],
+        "memory_gib": node["memory_mib"] >> 10,
+        "free_memory_gib": node["free_memory_mib"] >> 10,
+        "problem": problem.cause if problem else "",
+        "leases": sorted(leases, key=lambda one: (one["since"] or 0.0, one["job"])),
+    }

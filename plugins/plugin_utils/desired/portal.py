@@ -1,0 +1,335 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The portal: JupyterHub and its proxy, each a unit of its own, so that a restart of the hub breaks no session.
+
+The hub runs under an account of its own without rights. What has to be done as a user goes to a program that systemd
+starts as root for each order, at a socket that this account alone can open: it checks every order itself. The hub needs
+no sudo, and so keeps NoNewPrivileges. slurmrestd with tokens would need the key of the tokens on this host, with which
+one can be anybody in Slurm.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs.site import ROOT_OWNS, wrong, wrong_files
+
+ROLE = "portal"
+USER = "baremetal-gpu-portal"
+ETC = "/etc/baremetal-gpu/portal"
+TLS = f"{ETC}/tls"
+SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json", "config.py", "proxy.env", "made-of"))
+SHARE = "/usr/share/baremetal-gpu/portal"
+LIBEXEC = "/usr/libexec/baremetal-gpu"
+LIBRARY, HELPER, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "backup"))
+PAM_SERVICE = "baremetal-gpu-portal"
+OPT = "/opt/baremetal-gpu"
+STATE = "/var/lib/baremetal-gpu-portal"
+HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
+SESSION_SOCKET, SESSION = "baremetal-gpu-portal-session.socket", "baremetal-gpu-portal-session@.service"
+BACKUP_TIMER, BACKUP_UNIT = "baremetal-gpu-portal-backup.timer", "baremetal-gpu-portal-backup.service"
+UNITS = (HUB, PROXY, SESSION_SOCKET, SESSION, BACKUP_TIMER, BACKUP_UNIT)
+PROXY_API_PORT = 8001
+# What wheels are for: the hub, and sessions.
+HUB_WHEELS, SESSION_WHEELS = "hub", "session"
+LOGINS = ("pam", "ldap", "oidc")
+_PREFIX = re.compile(r"/[A-Za-z0-9._/@+=-]{1,200}", re.ASCII)
+_PYTHON = re.compile(r"3\.[0-9]{1,2}", re.ASCII)
+WRITTEN = {"mode": "0644", **ROOT_OWNS}
+DIRECTORY = {"state": "directory", "mode": "0755", **ROOT_OWNS}
+
+
+@cache
+def lock() -> tuple[Mapping[str, Any], ...]:
+    """The wheels, each with its file, name, version, SHA-256, and for which Python and what it is."""
+    return tuple(json.loads((ROLES / ROLE / "files" / "wheels.json").read_text(encoding="utf-8")))
+
+
+def wheels(python: str, what: str) -> list[Mapping[str, Any]]:
+    return [row for row in lock() if python in row["python"] and what in row["for"]]
+
+
+def unit_path(name: str) -> str:
+    return f"/etc/systemd/system/{name}"
+
+
+def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
+    """The plan of the portal's host, or of a node with ``kind`` session.
+
+    :param params: the variables of the role; ``kind``, hub or session; ``certificates``, what the module
+        cluster_certificates has returned, and ``proxy_token`` may be empty until the tasks have read them; ``check``,
+        whether nothing is to be changed.
+    :param facts: ``python``, major and minor version of the host's Python.
+    :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have
+        the commands of Slurm.
+    :return: With the parts `environment`, what the module wheel_environment is given; `install` and `service`, two
+        documents, between which that is made; `certificates`, what is asked of the module cluster_certificates; `url`.
+    """
+    what = params["kind"]
+    where = f"{OPT}/{'portal' if what == HUB_WHEELS else 'notebook'}"
+    parts: Document = {"environment": {"path": where, "state": "absent"}, "install": {}, "service": {}}
+    parts |= {"certificates": [], "url": _url(params, peers)}
+    if params["state"] == "absent":
+        parts |= {"install": _absent_files(where, what), "service": _absent_units() if what == HUB_WHEELS else {}}
+        return Plan(parts=parts)
+    rows = wheels(str(facts.get("python")), what)
+    problems = tuple(_problems(params, facts, peers, rows))
+    if problems:
+        return Plan(problems=problems, parts=parts)
+    names = {row["name"]: row["version"] for row in rows}
+    parts["environment"] = {
+        "path": where,
+        "packages": names,
+        "lock": f"{where}-wheels/requirements.txt",
+        "wheels": f"{where}-wheels",
+        "state": "present",
+    }
+    parts["install"] = _install(params, where, what, rows)
+    if what == HUB_WHEELS:
+        parts["certificates"] = [_wanted(params, peers)]
+        ready = params["certificates"].get("certificates") and params["proxy_token"]
+        parts["service"] = _service(params, peers, where, _requirements(rows)) if ready else {}
+    return Plan(parts=parts)
+
+
+# --- what is wrong ---------------------------------------------------------------------------------------------------
+
+
+def _problems(
+    params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any], rows: list[Mapping[str, Any]]
+) -> Iterator[Problem]:
+    host = peers["host"]
+    python = str(facts.get("python"))
+    if not rows:
+        known = ", ".join(sorted({one for row in lock() for one in row["python"]}))
+        cause = f"{host} has Python {python}, for which there are no wheels"
+        yield Problem("unknown_python", host, cause, python, f"use a host with Python {known}")
+    yield from _missing_wheels(params, rows)
+    if params["kind"] != HUB_WHEELS:
+        return
+    if list(peers["hosts"]) != [host]:
+        cause = f"the group portals has {len(peers['hosts'])} hosts, and the portal of a site is on one"
+        yield Problem("one_portal", host, cause, ", ".join(peers["hosts"]), f"leave {host} alone in portals")
+    if host not in peers["logins"]:
+        cause = f"{host} has no commands of Slurm"
+        yield Problem("no_slurm", host, cause, "", f"add {host} to the group slurm_logins")
+    yield from wrong_files("portal_tls_files", params["tls_files"])
+    yield from _wrong_settings(params)
+
+
+def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Iterator[Problem]:
+    directory = str(params["wheelhouse"])
+    if params["check"] and not os.path.isdir(directory):
+        # The manifest of an air-gapped site is made before the wheels are fetched.
+        return
+    missing = [row["file"] for row in rows if not os.path.isfile(os.path.join(directory, row["file"]))]
+    if missing:
+        shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        cause = f"{directory} on the controller lacks {len(missing)} of {len(rows)} wheels"
+        yield Problem("no_wheels", "portal_wheelhouse", cause, shown, "fill it as docs/portal.md describes")
+
+
+def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
+    for name in ("port", "hub_port", "session_port_first", "session_port_last"):
+        if not 1 <= params[name] <= 65535:
+            yield wrong(f"portal_{name}", "it is no port", params[name], "give a port such as 443")
+    if params["session_port_last"] - params["session_port_first"] < 99:
+        given = f"{params['session_port_first']}-{params['session_port_last']}"
+        yield wrong("portal_session_port_last", "there are less than 100 ports", given, "give more")
+    if params["login"] not in LOGINS:
+        yield wrong("portal_login", "there is no such login", params["login"], f"choose one of {', '.join(LOGINS)}")
+    if params["login"] != "pam" and not params["login_options"]:
+        yield wrong("portal_login_options", f"{params['login']} needs options", "", "see docs/portal.md")
+    for domain in params["domains"]:
+        if not accounts.DOMAIN.fullmatch(domain):
+            yield wrong("portal_domains", "it is no domain", domain, "give domains such as example.org")
+    names = [str(row.get("name")) for row in params["environments"]]
+    for row in params["environments"]:
+        if not form.ENVIRONMENT.fullmatch(str(row.get("name"))) or names.count(str(row.get("name"))) > 1:
+            cause = "an environment has a name of its own of lower case letters, digits and . _ -"
+            yield wrong("portal_environments", cause, row.get("name"), "rename it")
+        if not _PREFIX.fullmatch(str(row.get("path"))):
+            yield wrong(
+                "portal_environments", "it has no path", row.get("path"), "give the directory of the environment"
+            )
+    for name, row in {"portal_limits": params["limits"], **params["limits_by_group"]}.items():
+        for key, value in row.items():
+            if key not in form.NUMBERS or not isinstance(value, int) or value < form.NUMBERS[key][1]:
+                cause = f"{key} is no limit, or less than a session needs"
+                yield wrong(
+                    f"portal_limits of {name}", cause, value, f"give {', '.join(form.NUMBERS)} as whole numbers"
+                )
+    if set(params["limits"]) != set(form.NUMBERS):
+        yield wrong("portal_limits", "some are missing", ", ".join(params["limits"]), f"give {', '.join(form.NUMBERS)}")
+
+
+# --- the documents ---------------------------------------------------------------------------------------------------
+
+
+def _url(params: Mapping[str, Any], peers: Mapping[str, Any]) -> str:
+    name = params["name"] or peers["host"]
+    return f"https://{name}{'' if params['port'] == 443 else ':' + str(params['port'])}"
+
+
+def _wanted(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
+    given = params["tls_files"]
+    names = (peers["host"], params["name"], peers["address"], *params["names"])
+    row: Document = {"name": peers["host"], "names": list(dict.fromkeys(filter(None, names)))}
+    return {**row, "certificate": given["certificate"], "key": given["key"]} if given else row
+
+
+def _requirements(rows: list[Mapping[str, Any]]) -> str:
+    return "".join(f"{row['name']}=={row['version']} --hash=sha256:{row['sha256']}\n" for row in rows)
+
+
+def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mapping[str, Any]]) -> Document:
+    """Packages, the wheels, and the list of them."""
+    packages = ["python3-venv", *(["nodejs", "node-configurable-http-proxy"] if what == HUB_WHEELS else [])]
+    return {
+        "packages": [{"name": name} for name in packages],
+        "files": [
+            {"path": OPT, **DIRECTORY},
+            {"path": f"{where}-wheels", **DIRECTORY},
+            *(
+                {
+                    "path": f"{where}-wheels/{row['file']}",
+                    "source": os.path.join(str(params["wheelhouse"]), row["file"]),
+                    "sha256": row["sha256"],
+                    **WRITTEN,
+                }
+                for row in rows
+            ),
+            {"path": f"{where}-wheels/requirements.txt", "content": _requirements(rows), **WRITTEN},
+        ],
+    }
+
+
+def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
+    """What the hub and the program that submits read."""
+    environments = [{"name": row["name"], "path": row["path"]} for row in params["environments"]]
+    own = [{"name": "notebook", "path": f"{OPT}/notebook"}] if params["notebook"] else []
+    hub = f"http://{peers['address'] or peers['host']}:{params['hub_port']}"
+    return {
+        "limits": dict(params["limits"]),
+        "limits_by_group": {name: dict(row) for name, row in params["limits_by_group"].items()},
+        "environments": [*own, *environments],
+        **{name: params[name] for name in ("partition", "account", "qos")},
+        **{name: list(params[name]) for name in ("allowed_groups", "admin_groups", "domains")},
+        **{name: params[name] for name in ("least_uid", "session_port_first", "session_port_last")},
+        "hub": {
+            "login": {"kind": params["login"], "pam_service": PAM_SERVICE, "options": dict(params["login_options"])},
+            "proxy_api_url": f"http://127.0.0.1:{PROXY_API_PORT}",
+            "public_url": _url(params, peers),
+            "hub_bind_url": f"http://0.0.0.0:{params['hub_port']}",
+            "hub_connect_url": hub,
+            "named_servers": params["named_servers"],
+            "wait_minutes": params["wait_minutes"],
+        },
+    }
+
+
+def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, made_of: str) -> Document:
+    files = ROLES / ROLE / "files"
+    readable = {"owner": "root", "group": USER, "mode": "0640"}
+    pam = "".join(f"@include common-{part}\n" for part in ("auth", "account"))
+    values = {
+        "user": USER,
+        "environment": where,
+        "config": CONFIG,
+        "token": TOKEN,
+        "tls": TLS,
+        "port": params["port"],
+        "api_port": PROXY_API_PORT,
+        "hub_port": params["hub_port"],
+        "helper": HELPER,
+        "backup": BACKUP,
+        "backups": params["backups"],
+        "state": STATE,
+    }
+    units = {name: render(ROLE, f"{name}.j2", **values) for name in UNITS}
+    own = [
+        {"path": "/etc/baremetal-gpu", **DIRECTORY},
+        {"path": ETC, **DIRECTORY},
+        *certificate_files.present(TLS, params["certificates"], peers["host"], USER),
+        {
+            "path": SETTINGS,
+            "content": json.dumps(settings(params, peers), indent=1, sort_keys=True) + "\n",
+            # It may have the secret of a provider of logins.
+            **readable,
+            "sensitive": True,
+        },
+        {"path": CONFIG, "content": (files / "jupyterhub_config.py").read_text(encoding="utf-8"), **WRITTEN},
+        {
+            "path": TOKEN,
+            "content": f"CONFIGPROXY_AUTH_TOKEN={params['proxy_token']}\n",
+            **ROOT_OWNS,
+            "mode": "0600",
+            "sensitive": True,
+        },
+        {"path": MADE_OF, "content": made_of, **WRITTEN},
+        {"path": f"/etc/pam.d/{PAM_SERVICE}", "content": pam, **WRITTEN},
+        {"path": SHARE.rpartition("/")[0], **DIRECTORY},
+        {"path": SHARE, **DIRECTORY},
+        {"path": f"{SHARE}/now.html", "content": (files / "now.html").read_text(encoding="utf-8"), **WRITTEN},
+        {"path": f"{SHARE}/templates", **DIRECTORY},
+        *(
+            {"path": f"{SHARE}/templates/{path.name}", "content": path.read_text(encoding="utf-8"), **WRITTEN}
+            for path in sorted((files / "templates").iterdir())
+        ),
+        {"path": LIBEXEC, **DIRECTORY},
+        {"path": LIBRARY, "content": bundle("portal.library"), **WRITTEN},
+        {"path": HELPER, "content": bundle("portal.helper"), **ROOT_OWNS, "mode": "0755"},
+        {"path": BACKUP, "content": bundle("portal.backup"), **ROOT_OWNS, "mode": "0755"},
+        *({"path": unit_path(name), "content": text, **WRITTEN} for name, text in units.items()),
+    ]
+    of_hub = [SETTINGS, CONFIG, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
+    return {
+        "files": own,
+        "units": [
+            _unit(SESSION_SOCKET, unit_path(SESSION_SOCKET)),
+            _unit(PROXY, TOKEN, f"{TLS}/*", unit_path(PROXY), "node-configurable-http-proxy"),
+            _unit(HUB, *of_hub),
+            _unit(BACKUP_TIMER, unit_path(BACKUP_TIMER)),
+        ],
+    }
+
+
+def _unit(name: str, *restart_on: str) -> Document:
+    return {"name": name, "enabled": True, "state": "started", "restart_on": list(restart_on)}
+
+
+def _absent_units() -> Document:
+    """Sessions that run go on until their time is over. The database and its copies stay."""
+    paths = (SETTINGS, CONFIG, TOKEN, MADE_OF, f"/etc/pam.d/{PAM_SERVICE}", LIBRARY, HELPER, BACKUP)
+    shared = (f"{SHARE}/now.html", *(f"{SHARE}/templates/{path.name}" for path in _templates()))
+    return {
+        "units": [
+            {"name": name, "enabled": False, "state": "stopped"} for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET)
+        ],
+        "files": [
+            *({"path": path, "state": "absent"} for path in (*paths, *shared, *map(unit_path, UNITS))),
+            *certificate_files.absent(TLS),
+        ],
+    }
+
+
+def _templates() -> list[Any]:
+    return sorted((ROLES / ROLE / "files" / "templates").iterdir())
+
+
+def _absent_files(where: str, what: str) -> Document:
+    names = sorted({row["file"] for row in lock() if what in row["for"]})
+    listed = [f"{where}-wheels/{name}" for name in ("requirements.txt", *names)]
+    return {"files": [{"path": path, "state": "absent"} for path in listed]}

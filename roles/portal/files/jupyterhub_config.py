@@ -1,0 +1,526 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hub's configuration: sessions as jobs of Slurm, logins that map to Unix accounts, and the page of who uses what.
+
+What is decided, is decided in the collection's modules, which are tested without JupyterHub; this file is between them
+and JupyterHub. It is the same on every site: settings are in the file that both read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import random
+import re
+import time
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+
+from jupyterhub import orm
+from jupyterhub.app import JupyterHub
+from jupyterhub.auth import PAMAuthenticator
+from jupyterhub.handlers import BaseHandler
+from jupyterhub.spawner import Spawner, SpawnException
+from sqlalchemy.orm import object_session
+from tornado import web
+from traitlets import Dict, Float, Integer, default
+
+LIBRARY = os.environ.get("PORTAL_LIBRARY", "/usr/libexec/baremetal-gpu/portal-library")
+SETTINGS = os.environ.get("PORTAL_SETTINGS", "/etc/baremetal-gpu/portal/settings.json")
+STATE = os.environ.get("PORTAL_STATE", "/var/lib/baremetal-gpu-portal")
+SOCKET = os.environ.get("PORTAL_SOCKET", "/run/baremetal-gpu-portal-session.sock")
+
+_loader = SourceFileLoader("baremetal_gpu_portal", LIBRARY)
+_loader.exec_module(module_from_spec(spec_from_loader(_loader.name, _loader)))
+
+# They are there only now.
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused  # noqa: E402
+
+# As above.
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # noqa: E402
+    accounts,
+    form,
+    markup,
+    offers,
+    session,
+    settings,
+    who,
+)
+
+# JupyterHub puts it there.
+c = get_config()  # noqa: F821
+KNOWN = settings.read(SETTINGS)
+HUB = KNOWN.hub
+ORDER_S, ANSWER_AT_MOST = 60, 1 << 20
+# A job that was submitted a moment ago may not be in what was read.
+FRESH_S = 5
+SWEEP_S = 60
+POLL_S = 1
+
+
+class Shared:
+    """One question to the scheduler for all who ask at the same time."""
+
+    def __init__(self):
+        self._watch, self._task = who.Watch(), None
+
+    async def look(self):
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(asyncio.to_thread(self._watch.look))
+        return await asyncio.shield(self._task)
+
+
+SCHEDULER = Shared()
+
+
+async def order(do, user, **more):
+    """What the program that works as root does for a user. Raises Refused."""
+    try:
+        async with asyncio.timeout(ORDER_S):
+            reader, writer = await asyncio.open_unix_connection(SOCKET)
+            writer.write(json.dumps({"do": do, "user": user, **more}).encode())
+            writer.write_eof()
+            answer = json.loads(await reader.read(ANSWER_AT_MOST))
+            writer.close()
+    except (OSError, TimeoutError, ValueError) as why:
+        unit = "baremetal-gpu-portal-session.socket"
+        remedy = f"the operators see it in `journalctl -u {unit} -u 'baremetal-gpu-portal-session@*'`"
+        raise CallFailed(f"the program that submits gives no answer: {type(why).__name__} {why}", remedy) from None
+    if "problem" in answer:
+        row = answer["problem"]
+        raise Refused(row["cause"], row["remedy"], code=row["code"], subject=row["subject"])
+    return answer
+
+
+def account_of(name):
+    return accounts.find(name, KNOWN.allowed_groups, KNOWN.least_uid)
+
+
+class SlurmSpawner(Spawner):
+    """A session is a job. What is kept of it is the number of the job, by which it is found again."""
+
+    job = Integer(0)
+    submitted = Float(0.0)
+    at_port = Integer(0)
+    ended = Dict()
+    _submission = None
+
+    @default("options_form")
+    def _form_default(self):
+        return SlurmSpawner._form
+
+    @default("env_keep")
+    def _env_keep_default(self):
+        return []
+
+    async def _run_apply_user_options(self, user_options):
+        """They become those of the job."""
+
+    # --- the form ---
+
+    def _limits(self):
+        groups = account_of(self.user.name).groups
+        return form.limits_of(groups, KNOWN.limits_by_group, KNOWN.limits)
+
+    async def _offers(self):
+        look = await SCHEDULER.look()
+        return offers.offers(offers.in_partition(look.found.get("nodes", []), KNOWN.partition))
+
+    async def _form(self):
+        limits, there = await asyncio.to_thread(self._limits), await self._offers()
+        environments = list(KNOWN.environments)
+        last = self.orm_spawner.user_options or {}
+        wanted = form.remembered(last, limits, [one.model for one in there], environments)
+        return markup.options(
+            wanted, limits, there, environments, f"{self.hub.base_url}now/forecast", markup.ended(self.ended)
+        )
+
+    async def options_from_form(self, given):
+        return await self._parsed(given)
+
+    async def _parsed(self, given):
+        limits, models = await asyncio.to_thread(self._limits), [one.model for one in await self._offers()]
+        request, problems = form.parse(given, limits, models, list(KNOWN.environments))
+        if problems:
+            raise SpawnException(" ".join(map(str, problems)), reason="options")
+        return request.as_dict()
+
+    # --- what is kept ---
+
+    def get_state(self):
+        state = super().get_state()
+        if self.job:
+            state.update(job=self.job, submitted=self.submitted, port=self.at_port)
+        if self.ended:
+            state["ended"] = dict(self.ended)
+        return state
+
+    def load_state(self, state):
+        super().load_state(state)
+        self.job, self.submitted = state.get("job", 0), state.get("submitted", 0.0)
+        self.at_port, self.ended = state.get("port", 0), state.get("ended", {})
+
+    def clear_state(self):
+        """How it ended stays, for the form."""
+        super().clear_state()
+        self.job, self.submitted, self.at_port = 0, 0.0, 0
+
+    def _keep(self):
+        """The hub itself would keep the job only once the server answers; a hub that is restarted finds it again."""
+        self.orm_spawner.state = self.get_state()
+        object_session(self.orm_spawner).commit()
+
+    # --- its life ---
+
+    def get_env(self):
+        """What JupyterHub itself gives a server, and nothing of the hub's."""
+        return {name: value for name, value in super().get_env().items() if session.VARIABLE.fullmatch(name)}
+
+    async def move_certs(self, paths):
+        names = {"key": "keyfile", "certificate": "certfile", "authority": "cafile"}
+        self._certificates = {name: Path(paths[key]).read_text() for name, key in names.items()}
+        return paths
+
+    def _free_port(self):
+        """One that no other session of the portal has: those of a node must differ."""
+        taken = {spawner.at_port for spawner in spawners()}
+        first, last = KNOWN.ports
+        free = [port for port in range(first, last + 1) if port not in taken]
+        return random.SystemRandom().choice(free)
+
+    async def start(self):
+        self.ended = {}
+        self.ip, self.port = "0.0.0.0", self._free_port()
+        self.at_port = self.port
+        self._submission = asyncio.ensure_future(self._submit())
+        try:
+            # Who is cancelled meanwhile has to know which job is to be ended.
+            await asyncio.shield(self._submission)
+        except Refused as why:
+            raise SpawnException(str(why), reason="refused") from None
+        return await self.get_url()
+
+    async def _submit(self):
+        # Who starts it by the API gives options that no form has looked at.
+        request = await self._parsed(self.user_options)
+        answer = await order(
+            "submit",
+            self.user.name,
+            server=self.name,
+            request=request,
+            variables=self.get_env(),
+            certificates=getattr(self, "_certificates", {}) if self.internal_ssl else {},
+        )
+        self.job, self.submitted = answer["job"], time.time()
+        self._keep()
+
+    async def _wait(self, is_done):
+        """Until something is true of the session. Raises SpawnException with the reason where it ends before."""
+        while True:
+            one = await self._session()
+            if isinstance(one, session.Session):
+                if one.state == session.ENDED:
+                    raise await self._exception(one.ended)
+                found = is_done(one) if one.state == session.RUNS else None
+                found = await found if asyncio.iscoroutine(found) else found
+                if found:
+                    return found
+            elif one is not None:
+                raise await self._exception(one)
+            await asyncio.sleep(POLL_S)
+
+    async def _answers(self, address):
+        try:
+            _reader, writer = await asyncio.wait_for(asyncio.open_connection(address, self.at_port), 2)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        return True
+
+    async def _exception(self, problem):
+        self._note(problem)
+        said = ""
+        if problem.code == "failed":
+            try:
+                answer = await order("output", self.user.name, server=self.name)
+            except Refused:
+                answer = {"output": ""}
+            lines = [line for line in answer["output"].splitlines() if line.strip()][-5:]
+            said = f" It said last: {' / '.join(lines)}" if lines else ""
+        return SpawnException(f"{problem}{said}", reason=problem.code)
+
+    def _note(self, problem):
+        self.ended = {"at": time.time(), "code": problem.code, "cause": problem.cause, "remedy": problem.remedy}
+
+    async def _session(self):
+        """What is known of the session; None while nobody knows, and a problem where it is not there any more."""
+        look = await SCHEDULER.look()
+        if look.failure:
+            return None
+        found = look.sessions.get(self.job)
+        if found is not None and found.user == self.user.name:
+            return found
+        return session.FORGOTTEN if look.at > self.submitted + FRESH_S else None
+
+    async def poll(self):
+        """None while it waits or runs, and while the scheduler does not answer: then it goes on as it is."""
+        if not self.job:
+            return 0
+        one = await self._session()
+        if isinstance(one, session.Session):
+            if one.state != session.ENDED:
+                return None
+            one = one.ended
+        if one is None:
+            return None
+        self._note(one)
+        self.log.warning("The session %s of %s has ended: %s", self.job, self._log_name, one)
+        return 1
+
+    async def get_url(self):
+        """Where it is. A hub that was restarted while it waited learns that here."""
+        node = await self._wait(lambda one: one.node)
+        address = await asyncio.to_thread(session.address, node)
+        await self._wait(lambda one: self._answers(address))
+        return f"{'https' if self.internal_ssl else 'http'}://{address}:{self.at_port}{self.server.base_url}"
+
+    async def stop(self, now=False):
+        if self._submission is not None and not self._submission.done():
+            await asyncio.wait([self._submission])
+        if not self.job:
+            return
+        await order("cancel", self.user.name, job=self.job)
+        end = time.monotonic() + 45
+        while not now and time.monotonic() < end:
+            one = await self._session()
+            if one is session.FORGOTTEN or (isinstance(one, session.Session) and one.state == session.ENDED):
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def progress(self):
+        told = None
+        while True:
+            one = await self._session() if self.job else None
+            row = self._progress(one)
+            if row != told:
+                yield row
+            told = row
+            await asyncio.sleep(POLL_S)
+
+    def _progress(self, one):
+        if not isinstance(one, session.Session):
+            return {"progress": 5, "message": "Your session is being submitted."}
+        if one.state == session.WAITS:
+            at = (
+                one.expected
+                and one.expected > time.time()
+                and time.strftime("%Y-%m-%d %H:%M", time.localtime(one.expected))
+            )
+            start = f" It is expected to start at {at} at the latest." if at else ""
+            return {"progress": 20, "message": f"Job {one.number} waits: {one.why}.{start}"}
+        if one.state == session.RUNS:
+            return {"progress": 60, "message": f"Job {one.number} runs on {one.node}. Its server is starting."}
+        return {"progress": 90, "message": str(one.ended)}
+
+
+# --- logins ----------------------------------------------------------------------------------------------------------
+
+
+def mapped(base):
+    """A login of another class, with the Unix account in the place of whatever name it tells."""
+
+    class Mapped(base):
+        async def authenticate(self, handler, data=None):
+            if isinstance(data, dict) and isinstance(data.get("username"), str):
+                try:
+                    data = {**data, "username": accounts.name_of(data["username"], KNOWN.domains)}
+                except Refused as why:
+                    self.log.warning("Login refused: %s", why)
+                    return None
+            found = super().authenticate(handler, data)
+            found = await found if hasattr(found, "__await__") else found
+            if not found:
+                return None
+            model = dict(found) if isinstance(found, dict) else {"name": found}
+            try:
+                account = await asyncio.to_thread(lambda: account_of(accounts.name_of(model["name"], KNOWN.domains)))
+            except Refused as why:
+                self.log.warning("Login refused: %s", why)
+                raise web.HTTPError(403, str(why)) from None
+            return {**model, "name": account.name, "admin": bool(set(account.groups) & set(KNOWN.admin_groups))}
+
+        async def refresh_user(self, user, handler=None):
+            """Who has lost the account, or the group, is logged out within minutes."""
+            try:
+                account = await asyncio.to_thread(account_of, user.name)
+            except Refused as why:
+                self.log.warning("Logged out: %s", why)
+                return False
+            return {"name": account.name, "admin": bool(set(account.groups) & set(KNOWN.admin_groups))}
+
+    return Mapped
+
+
+def authenticator():
+    kind = HUB["login"]["kind"]
+    if kind == "pam":
+        return PAMAuthenticator
+    if kind == "ldap":
+        from ldapauthenticator import LDAPAuthenticator
+
+        return LDAPAuthenticator
+    if kind == "oidc":
+        from oauthenticator.generic import GenericOAuthenticator
+
+        return GenericOAuthenticator
+    raise ValueError(f"there is no login {kind}")
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+def _policy(page):
+    """The page may run and show only what is in it."""
+    hashes = {
+        tag: " ".join(f"'sha256-{_digest(text)}'" for text in re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL))
+        for tag in ("script", "style")
+    }
+    return (
+        "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
+        f"frame-ancestors 'none'; script-src {hashes['script']}; style-src {hashes['style']}"
+    )
+
+
+def _digest(text):
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+PAGE = Path(os.environ.get("PORTAL_PAGE", "/usr/share/baremetal-gpu/portal/now.html")).read_text(encoding="utf-8")
+POLICY = _policy(PAGE)
+
+
+class NowHandler(BaseHandler):
+    """Who uses what since when, for everybody who is logged in."""
+
+    @web.authenticated
+    async def get(self):
+        self.set_header("Content-Security-Policy", POLICY)
+        self.finish(PAGE)
+
+
+class NowDataHandler(BaseHandler):
+    @web.authenticated
+    async def get(self):
+        look = await SCHEDULER.look()
+        self.set_header("Content-Type", "application/json")
+        self.set_header("Cache-Control", "no-store")
+        self.finish(json.dumps({**who.page(look, KNOWN.partition), "me": self.current_user.name, "now": time.time()}))
+
+
+class ForecastHandler(BaseHandler):
+    """Whether a session would start at once."""
+
+    @web.authenticated
+    async def get(self):
+        look = await SCHEDULER.look()
+        limits = await asyncio.to_thread(
+            lambda: form.limits_of(account_of(self.current_user.name).groups, KNOWN.limits_by_group, KNOWN.limits)
+        )
+        nodes = offers.in_partition(look.found.get("nodes", []), KNOWN.partition)
+        models = [one.model for one in offers.offers(nodes)]
+        given = {name: self.get_query_argument(name, "") for name in form.Request().as_dict()}
+        request, problems = form.parse(given, limits, models, list(KNOWN.environments))
+        if problems:
+            row = {"answer": offers.NEVER, "text": " ".join(map(str, problems))}
+        elif look.failure:
+            row = {"answer": offers.UNKNOWN, "text": f"The scheduler does not answer: {look.failure}"}
+        else:
+            answer = offers.forecast(request, nodes, look.found["jobs"], time.time())
+            at = answer.at and time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.at))
+            row = {
+                "answer": answer.answer,
+                "text": answer.text + (f" They are back at {at} at the latest." if at else ""),
+            }
+        self.set_header("Content-Type", "application/json")
+        self.set_header("Cache-Control", "no-store")
+        self.finish(json.dumps(row))
+
+
+# --- the servers of the hub, and sessions that nobody knows ----------------------------------------------------------
+
+
+def spawners():
+    """Those that the hub has in memory."""
+    return [spawner for user in JupyterHub.instance().users.values() for spawner in user.spawners.values()]
+
+
+async def sweep():
+    """End sessions that no server of the hub is: a hub that was killed while it submitted has left them."""
+    suspects = set()
+    while True:
+        await asyncio.sleep(SWEEP_S)
+        hub = JupyterHub.instance()
+        try:
+            look = await SCHEDULER.look()
+            if look.failure:
+                continue
+            known = {(row.state or {}).get("job") for row in hub.db.query(orm.Spawner)}
+            known |= {spawner.job for spawner in spawners()}
+            here = {
+                number: one.user
+                for number, one in look.sessions.items()
+                if one.state != session.ENDED and number not in known
+            }
+            for number in suspects & here.keys():
+                hub.log.warning("Ending job %s of %s, which no server of the hub is", number, here[number])
+                await order("cancel", here[number], job=number)
+            suspects = set(here)
+        except Exception:
+            hub.log.exception("Looking for sessions that nobody knows")
+
+
+# --- the hub ---------------------------------------------------------------------------------------------------------
+
+c.JupyterHub.spawner_class = SlurmSpawner
+c.JupyterHub.authenticator_class = mapped(authenticator())
+c.Authenticator.allow_all = True
+c.Authenticator.auth_refresh_age = 300
+c.Authenticator.refresh_pre_spawn = True
+for name, values in HUB["login"].get("options", {}).items():
+    c.Authenticator[name] = values
+if HUB["login"]["kind"] == "pam":
+    c.PAMAuthenticator.service = HUB["login"]["pam_service"]
+    c.PAMAuthenticator.open_sessions = False
+
+c.JupyterHub.cleanup_servers = False
+c.JupyterHub.cleanup_proxy = False
+c.ConfigurableHTTPProxy.should_start = False
+c.ConfigurableHTTPProxy.api_url = HUB["proxy_api_url"]
+c.JupyterHub.bind_url = HUB["public_url"]
+c.JupyterHub.hub_bind_url = HUB["hub_bind_url"]
+c.JupyterHub.hub_connect_url = HUB["hub_connect_url"]
+c.JupyterHub.db_url = HUB.get("db_url") or f"sqlite:///{STATE}/jupyterhub.sqlite"
+c.JupyterHub.cookie_secret_file = f"{STATE}/cookie_secret"
+c.JupyterHub.extra_handlers = [
+    (r"/now", NowHandler),
+    (r"/now/data", NowDataHandler),
+    (r"/now/forecast", ForecastHandler),
+]
+c.JupyterHub.template_paths = [os.environ.get("PORTAL_TEMPLATES", "/usr/share/baremetal-gpu/portal/templates")]
+c.JupyterHub.allow_named_servers = HUB["named_servers"] > 0
+c.JupyterHub.named_server_limit_per_user = HUB["named_servers"]
+c.JupyterHub.concurrent_spawn_limit = 100
+c.JupyterHub.last_activity_interval = 60
+c.Spawner.default_url = "/lab"
+c.Spawner.start_timeout = HUB["wait_minutes"] * 60
+c.Spawner.http_timeout = 180
+c.Spawner.poll_interval = 5
+
+try:
+    SWEEP = asyncio.get_running_loop().create_task(sweep())
+except RuntimeError:
+    # Of the commands that only read the configuration.
+    SWEEP = None

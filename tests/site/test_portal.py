@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""portal.yml on a real cluster of Slurm in the lab: the hub, its proxy, sessions with a simulated GPU, and a browser.
+
+The machines share no home, so the test makes the directory of a session on the node, too. pip fetches the wheels once,
+into .cache. The tests of this file run in order.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal as portal_plan
+from gpuops.fetch import wheels
+from gpuops.fetch.manifest import ManifestError
+from tests.site.plays import ROOT, Play, run_playbook, services, ssh, until
+from tests.site.test_slurm import CONTROLLER, MACHINES, NODE, Cluster
+from tests.unit.roles.portal_site import Browser
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+PEOPLE = {"alice": 2301, "bob": 2302}
+PASSWORD = "correct horse"
+WHEELS = ROOT / ".cache" / "wheels"
+HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
+START_S = 240
+
+
+class Portal:
+    """The cluster with a portal on the host of slurmctld."""
+
+    def __init__(self, cluster: Cluster, base: Path) -> None:
+        self.cluster = cluster
+        (base / "portal.yml").write_text(json.dumps({"portals": {"hosts": {CONTROLLER: {}}}}))
+        self._options = f"-i {cluster.inventory} -i {base / 'portal.yml'}"
+        address = ssh(CONTROLLER, "hostname -I").split()[0]
+        self.variables: dict[str, Any] = {
+            "portal_wheelhouse": str(WHEELS),
+            "portal_secrets_path": str(base / ".secrets" / "portal.json"),
+            "portal_tls_path": str(base / ".secrets" / "portal-tls"),
+            "portal_names": [address],
+            "portal_limits": {"gpus": 2, "cpus": 2, "memory_gib": 4, "hours": 2},
+        }
+        self.url = f"https://{address}"
+
+    def run(self, options: str = "--diff", **variables: Any) -> Play:
+        return run_playbook(
+            "portal.yml",
+            limit=",".join(MACHINES),
+            extra_vars={**self.variables, **variables},
+            options=f"{self._options} {options}",
+        )
+
+    def log_in(self, name: str, password: str = PASSWORD) -> Browser:
+        browser = Browser(SimpleNamespace(url=self.url))  # type: ignore[arg-type]
+        browser.log_in(name, password)
+        return browser
+
+    def server(self, browser: Browser, server: str = "") -> dict[str, Any]:
+        page = browser.get("/hub/home")
+        path = f"/hub/api/users/{browser.name}?_xsrf={browser.token(page.text)}"
+        answer = browser.get(path, Referer=page.url)
+        return dict(answer.json()["servers"].get(server, {})) if answer.status == 200 else {}
+
+    def ready(self, browser: Browser) -> dict[str, Any]:
+        found = until(
+            lambda: (row := self.server(browser)).get("ready") and row,
+            START_S,
+            lambda: ssh(CONTROLLER, f"sudo journalctl -u {HUB} -n 60 --no-pager; squeue"),
+        )
+        assert browser.get(f"{found['url']}lab").status == 200
+        return dict(found)
+
+    def stop(self, browser: Browser) -> None:
+        page = browser.get("/hub/home")
+        path = f"/hub/api/users/{browser.name}/server?_xsrf={browser.token(page.text)}"
+        assert browser.ask(path, method="DELETE", Referer=page.url).status in (202, 204)
+        until(lambda: not self.server(browser), 90, lambda: self.server(browser))
+
+
+def sessions() -> list[list[str]]:
+    """Number, user, state and GPUs of each session in the queue."""
+    told = ssh(CONTROLLER, "squeue -h --name=portal-session -o '%A|%u|%T|%b'")
+    return [line.split("|") for line in told.split()]
+
+
+@pytest.fixture(scope="module")
+def wheelhouse() -> Path:
+    try:
+        wheels.fetch([row["file"] for row in portal_plan.lock()], WHEELS)
+    except ManifestError as why:
+        pytest.skip(f"the wheels of the portal are not here, and pip does not bring them: {why}")
+    return WHEELS
+
+
+@pytest.fixture(scope="module")
+def bare(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Portal:
+    play = run_playbook("site.yml", limit=",".join(MACHINES), options="--tags driver")
+    assert play.rc == 0, play.tail()
+    base = tmp_path_factory.mktemp("portal")
+    cluster = Cluster(base)
+    cluster.converge()
+    for machine in MACHINES:
+        for name, number in PEOPLE.items():
+            ssh(machine, f"id {name} >/dev/null 2>&1 || sudo useradd --uid {number} --create-home -s /bin/bash {name}")
+            ssh(machine, f"sudo -u {name} mkdir -p /home/{name}/gpuops-jobs/portal-session")
+            ssh(machine, f"echo {shlex.quote(f'{name}:{PASSWORD}')} | sudo chpasswd")
+    return Portal(cluster, base)
+
+
+@pytest.fixture(scope="module")
+def announced(bare: Portal) -> Play:
+    return bare.run("--check --diff")
+
+
+@pytest.fixture(scope="module")
+def portal(bare: Portal, announced: Play) -> Iterator[Portal]:
+    play = bare.run()
+    assert play.rc == 0, play.tail()
+    yield bare
+    ssh(CONTROLLER, "sudo scancel --name=portal-session")
+    play = bare.run(portal_state="absent")
+    assert play.rc == 0, play.tail()
+
+
+@pytest.fixture(scope="module")
+def alice(portal: Portal) -> Browser:
+    return portal.log_in("alice")
+
+
+@pytest.fixture(scope="module")
+def bob(portal: Portal) -> Browser:
+    return portal.log_in("bob")
+
+
+def test_check_mode_tells_what_a_run_would_install_and_changes_nothing(announced: Play, bare: Portal) -> None:
+    assert announced.rc == 0, announced.tail()
+    assert "node-configurable-http-proxy" in announced.stdout
+    assert "jupyterhub 6" in announced.stdout
+    assert ssh(CONTROLLER, "id baremetal-gpu-portal 2>&1 || true").startswith("id:")
+
+
+def test_a_second_run_changes_nothing_and_restarts_nothing(portal: Portal) -> None:
+    before = services(CONTROLLER)
+    play = portal.run()
+    assert play.rc == 0, play.tail()
+    assert play.changed_tasks == {}
+    assert services(CONTROLLER) == before
+
+
+def test_the_hub_has_no_rights_and_the_host_no_secret_that_others_read(portal: Portal) -> None:
+    told = ssh(CONTROLLER, f"systemctl show {HUB} -p User,NoNewPrivileges,CapabilityBoundingSet")
+    assert "User=baremetal-gpu-portal" in told
+    assert "NoNewPrivileges=yes" in told
+    for path in ("/etc/baremetal-gpu/portal/proxy.env", "/etc/baremetal-gpu/portal/tls/key.pem"):
+        assert "denied" in ssh(CONTROLLER, f"sudo -u alice cat {path} 2>&1 || true")
+    order = '{"do": "cancel", "user": "alice", "job": 1}'
+    attempt = (
+        f"import socket; socket.socket(socket.AF_UNIX).connect('/run/baremetal-gpu-portal-session.sock'); {order!r}"
+    )
+    assert "PermissionError" in ssh(CONTROLLER, f"sudo -u alice python3 -c {shlex.quote(attempt)} 2>&1 || true")
+
+
+@pytest.mark.parametrize(("name", "password"), [("alice", "wrong"), ("root", PASSWORD), ("nobody-here", PASSWORD)])
+def test_others_do_not_come_in(portal: Portal, name: str, password: str) -> None:
+    assert portal.log_in(name, password).get("/hub/now/data").url.endswith("/hub/now/data") is False
+
+
+def test_the_form_says_what_is_free_and_that_a_session_starts_at_once(alice: Browser) -> None:
+    page = alice.get("/hub/spawn").text
+    assert "a100: 2 of 2 free" in page
+    asked = "gpus=1&cpus=1&memory_gib=1&hours=1&environment=notebook"
+    assert alice.get(f"/hub/now/forecast?{asked}").json()["answer"] == "now"
+
+
+def test_a_session_has_its_gpu_and_its_user_alone_reaches_it(portal: Portal, alice: Browser, bob: Browser) -> None:
+    alice.start(gpus="1", environment="notebook")
+    portal.ready(alice)
+    ((_number, user, state, gpus),) = sessions()
+    assert (user, state) == ("alice", "RUNNING")
+    assert "gpu:1" in gpus or "gpu=1" in gpus
+    assert bob.get("/user/alice/lab").status in (403, 404)
+    assert portal.log_in("nobody-here").get("/user/alice/api/status").status == 403
+
+
+def test_a_terminal_of_the_session_sees_one_gpu(portal: Portal, alice: Browser) -> None:
+    # What a cell would see: the session's own environment, asked in its cgroup.
+    pid = ssh(NODE, "pgrep -u alice -f jupyterhub-singleuser | head -1").strip()
+    seen = ssh(NODE, f"sudo cat /proc/{pid}/environ | tr '\\0' '\\n' | grep ^CUDA_VISIBLE_DEVICES=")
+    assert re.fullmatch(r"CUDA_VISIBLE_DEVICES=[01]\n?", seen)
+
+
+def test_everybody_sees_who_has_the_gpu(bob: Browser) -> None:
+    told = bob.get("/hub/now/data").json()
+    (lease,) = [lease for node in told["nodes"] for lease in node["leases"]]
+    assert (lease["user"], lease["what"], lease["gpus"]) == ("alice", "session", 1)
+    assert told["failure"] == ""
+    assert time.time() - told["at"] < 60
+
+
+def test_a_hub_and_a_slurmctld_that_are_killed_find_the_session_again(portal: Portal, alice: Browser) -> None:
+    before = sessions()
+    ssh(CONTROLLER, f"sudo systemctl kill -s KILL {HUB} slurmctld")
+    assert alice.get("/user/alice/api/status").status == 200
+    ssh(CONTROLLER, "sudo systemctl start slurmctld")
+    until(lambda: portal.server(alice).get("ready"), 120, lambda: ssh(CONTROLLER, f"systemctl status {HUB}"))
+    assert sessions() == before
+    assert alice.get("/user/alice/api/status").status == 200
+
+
+def test_a_session_that_waits_says_for_what(portal: Portal, bob: Browser) -> None:
+    bob.start(gpus="2", environment="notebook")
+    until(lambda: len(sessions()) == 2, 60, sessions)
+    token = bob.token(bob.get("/hub/home").text)
+    event = bob.first_event(f"/hub/api/users/bob/server/progress?_xsrf={token}", "waits")
+    assert "no node has enough free resources" in event["message"]
+    portal.stop(bob)
+    until(lambda: len(sessions()) == 1, 60, sessions)
+
+
+def test_a_session_out_of_memory_says_so_with_the_remedy(portal: Portal, bob: Browser) -> None:
+    bob.start(gpus="0", memory_gib="1", environment="notebook")
+    portal.ready(bob)
+    # The session's own server takes more than it has, in its cgroup.
+    step = ssh(CONTROLLER, "squeue -h --name=portal-session -u bob -o %A").strip()
+    ssh(CONTROLLER, f"sudo -u bob srun --overlap --jobid={step} python3 -c 'bytearray(3 << 30)' 2>&1 || true")
+    ssh(CONTROLLER, f"sudo scancel {step}", check=False)
+    until(lambda: not portal.server(bob), 90, lambda: portal.server(bob))
+    assert "To do: start it again" in bob.get("/hub/spawn").text
+
+
+def test_an_upgrade_of_the_wheels_leaves_sessions_alone(portal: Portal, alice: Browser) -> None:
+    """An environment that somebody has changed is made anew, as one of another version would be."""
+    before = sessions()
+    ssh(CONTROLLER, "sudo rm -r /opt/baremetal-gpu/portal/lib/python3*/site-packages/certipy-*.dist-info")
+    play = portal.run()
+    assert play.rc == 0, play.tail()
+    assert [task for task in play.changed_tasks if "environment of the hub" in str(task)]
+    until(lambda: portal.server(alice).get("ready"), 60, lambda: portal.server(alice))
+    assert sessions() == before
+    portal.stop(alice)
+
+
+def test_the_page_is_drawn_and_axe_finds_nothing(portal: Portal, tmp_path: Path) -> None:
+    """As the host serves it, with what the hub answers now."""
+    from tests.unit import browser
+    from tests.unit.roles.test_portal_page_browser import NO_POLICY, READY
+
+    someone = portal.log_in("bob")
+    page, data = someone.get("/hub/now").text, someone.get("/hub/now/data").text
+    canned = f"<script>window.fetch = async () => new Response({json.dumps(data)});</script>"
+    page = page.replace("<title>", f"{canned}{NO_POLICY}", 1)
+    (tmp_path / "now.html").write_text(browser.with_axe(page, READY))
+    words = ("--virtual-time-budget=6000", "--dump-dom", "--enable-logging=stderr")
+    done = browser.draw(browser.find_chromium(), f"file://{tmp_path}/now.html", tmp_path / "profile", 500, 0, *words)
+    assert browser.answer_of_axe(done)["violations"] == []
+
+
+def test_the_database_is_copied(portal: Portal) -> None:
+    ssh(CONTROLLER, "sudo systemctl start baremetal-gpu-portal-backup.service")
+    assert ssh(CONTROLLER, "sudo ls /var/lib/baremetal-gpu-portal/backups").startswith("jupyterhub-20")
+
+
+def test_absent_leaves_the_database_and_no_unit(portal: Portal) -> None:
+    play = portal.run(portal_state="absent")
+    assert play.rc == 0, play.tail()
+    assert "jupyterhub.sqlite" in ssh(CONTROLLER, "sudo ls /var/lib/baremetal-gpu-portal")
+    assert ssh(CONTROLLER, f"systemctl is-active {HUB} {PROXY} || true").split() == ["inactive", "inactive"]
+    assert ssh(CONTROLLER, "ls -d /opt/baremetal-gpu/portal 2>/dev/null || true") == ""
+    play = portal.run(portal_state="absent")
+    assert play.changed_tasks == {}

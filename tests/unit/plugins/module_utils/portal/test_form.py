@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What may be asked of a session."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
+
+LIMITS = Limits(gpus=4, cpus=16, memory_gib=128, hours=24)
+MODELS, ENVIRONMENTS = ["a100", "h100"], ["default", "torch"]
+GOOD = {
+    "gpus": ["2"],
+    "model": ["a100"],
+    "cpus": ["8"],
+    "memory_gib": ["64"],
+    "hours": ["12"],
+    "environment": ["torch"],
+}
+
+
+def parse(**changed: Any) -> tuple[Request, list[str]]:
+    request, problems = form.parse({**GOOD, **changed}, LIMITS, MODELS, ENVIRONMENTS)
+    return request, [one.subject for one in problems]
+
+
+def test_a_form_is_the_request_that_it_shows() -> None:
+    assert parse() == (Request(2, "a100", 8, 64, 12, "torch"), [])
+
+
+def test_what_is_left_out_has_a_default_and_the_first_environment() -> None:
+    assert form.parse({}, LIMITS, MODELS, ENVIRONMENTS) == (Request(environment="default"), [])
+
+
+def test_numbers_of_a_program_are_as_good_as_texts() -> None:
+    assert parse(gpus=1, cpus=4.0)[0].cpus == 4
+
+
+def test_without_gpus_no_model_is_asked_for() -> None:
+    assert parse(gpus=["0"]) == (Request(0, "", 8, 64, 12, "torch"), [])
+
+
+@pytest.mark.parametrize("name", ["gpus", "cpus", "memory_gib", "hours"])
+@pytest.mark.parametrize("value", ["-1", "1.5", "1e3", "nan", "inf", "0x2", "٢", "9" * 400, "2; reboot", "1000", True])
+def test_a_number_out_of_bounds_is_named_with_the_bounds(name: str, value: Any) -> None:
+    request, problems = form.parse({**GOOD, name: [value]}, LIMITS, MODELS, ENVIRONMENTS)
+    (one,) = problems
+    assert one.subject == name
+    assert f"to {getattr(LIMITS, name)}" in one.remedy
+    assert getattr(request, name) <= getattr(LIMITS, name)
+    assert len(str(one)) < 300
+
+
+@pytest.mark.parametrize("model", ["A100", "v100", "a100:8", "../a100", "<b>", "a100\n#SBATCH --uid=0"])
+def test_a_model_that_nobody_has_is_refused(model: str) -> None:
+    assert parse(model=[model]) == (Request(2, "", 8, 64, 12, "torch"), ["model"])
+
+
+@pytest.mark.parametrize("environment", ["~/envs/torch", "~/.venvs/a-b_1.0", "~/x"])
+def test_an_environment_of_ones_own_is_a_directory_of_the_home(environment: str) -> None:
+    assert parse(environment=[environment]) == (Request(2, "a100", 8, 64, 12, environment), [])
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        "~",
+        "~/",
+        "~bob/x",
+        "~/../bob",
+        "~/a/../../bob",
+        "~/.",
+        "~/a/..",
+        "~/a b",
+        "~/$(id)",
+        "~/a\n",
+        "/etc",
+        "../x",
+        "no",
+    ],
+)
+def test_another_path_is_none(environment: str) -> None:
+    # White space around it is not part of it.
+    if environment.endswith("\n"):
+        environment = "~/a\nb"
+    request, problems = parse(environment=[environment])
+    assert problems == ["environment"]
+    assert request.environment == "default"
+
+
+def test_several_groups_give_the_most_of_each() -> None:
+    by_group = {"lab": {"gpus": 8, "hours": 12}, "course": {"gpus": 1, "hours": 48}}
+    assert form.limits_of(["lab", "course", "x"], by_group, LIMITS) == Limits(8, 16, 128, 48)
+    assert form.limits_of(["x"], by_group, LIMITS) == LIMITS
+
+
+def test_a_group_may_have_less_than_others() -> None:
+    assert form.limits_of(["course"], {"course": {"gpus": 1}}, LIMITS).gpus == 1
+
+
+def test_the_form_begins_with_what_was_asked_for_last() -> None:
+    last = parse()[0].as_dict()
+    assert form.remembered(last, LIMITS, MODELS, ENVIRONMENTS) == parse()[0]
+
+
+def test_what_may_no_longer_be_asked_for_is_not_remembered() -> None:
+    last = {"gpus": 8, "model": "v100", "cpus": 8, "memory_gib": 64, "hours": 12, "environment": "gone"}
+    assert form.remembered(last, Limits(0, 4, 2, 2), MODELS, ENVIRONMENTS) == Request(0, "", 1, 2, 2, "default")
+
+
+@given(
+    st.dictionaries(st.sampled_from([*GOOD, "x"]), st.one_of(st.text(), st.lists(st.text()), st.integers(), st.none()))
+)
+def test_whatever_is_given_the_request_is_within_bounds(given_form: dict[str, Any]) -> None:
+    request, _problems = form.parse(given_form, LIMITS, MODELS, ENVIRONMENTS)
+    assert 0 <= request.gpus <= 4
+    assert 1 <= request.cpus <= 16
+    assert 1 <= request.memory_gib <= 128
+    assert 1 <= request.hours <= 24
+    assert request.model in ("", *MODELS)
+    assert request.environment in ENVIRONMENTS or form.OWN.fullmatch(request.environment)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who uses what: one question for all, and what the page is given."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import markup, who
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+from tests.unit.plugins.slurm_answers import JOBS, Answers
+
+MARKUP = '"><img src=x onerror=alert(1)>'
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_all_who_ask_within_a_second_share_one_question() -> None:
+    asked, clock = [], Clock()
+    watch = who.Watch(lambda: asked.append(1) or {"nodes": [], "jobs": []}, dict, clock)
+    threads = [threading.Thread(target=watch.look) for _number in range(20)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(asked) == 1
+    clock.now += 1.1
+    watch.look()
+    assert len(asked) == 2
+    # A clock that was set back keeps nothing.
+    clock.now -= 500
+    watch.look()
+    assert len(asked) == 3
+
+
+def test_a_scheduler_that_does_not_answer_leaves_what_was_known() -> None:
+    clock, answers = Clock(), [{"nodes": [{"name": "n"}], "jobs": []}]
+
+    def read() -> dict[str, Any]:
+        if answers:
+            return answers.pop()
+        raise CallFailed("squeue: connect failure", "see scontrol ping")
+
+    watch = who.Watch(read, dict, clock)
+    watch.look()
+    clock.now += 5
+    last = watch.look()
+    assert (last.at, last.found["nodes"]) == (1000.0, [{"name": "n"}])
+    assert "connect failure" in last.failure
+
+
+def test_the_page_has_each_lease_with_its_user_and_since_when() -> None:
+    found = cluster.read(Slurm(Answers(JOBS)))
+    page = who.page(who.Look(1000.0, found, {}, ""))
+    running = [
+        job
+        for job in found["jobs"]
+        if not job["waits"] and not job["holder"] and any(n["minors"] for n in job["nodes"])
+    ]
+    leases = [
+        (node["name"], one["user"], one["since"], one["gpus"]) for node in page["nodes"] for one in node["leases"]
+    ]
+    assert sorted(leases) == sorted(
+        (node["name"], job["user"], job["started"], len(node["minors"])) for job in running for node in job["nodes"]
+    )
+    assert leases
+    assert [one["model"] for one in page["models"]] == ["a100"]
+    assert next(node for node in page["nodes"] if node["name"] == "gpu2")["problem"]
+
+
+def test_the_form_escapes_whatever_it_is_given() -> None:
+    page = markup.options(
+        Request(1, MARKUP, 1, 1, 1, MARKUP), Limits(), [Offer(MARKUP, 1, 2, 1, 2)], [MARKUP], MARKUP, MARKUP
+    )
+    assert MARKUP not in page
+    assert "<img" not in page
+
+
+def test_how_a_session_ended_is_a_sentence_with_what_to_do() -> None:
+    assert markup.ended({}) == ""
+    told = markup.ended({"at": 0.0, "cause": "its time was over", "remedy": "start it again"})
+    assert told.endswith(": its time was over. To do: start it again.")

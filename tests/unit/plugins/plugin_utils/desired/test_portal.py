@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the portal."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import settings
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
+from tests.unit.project.tree import ROOT
+
+CERTIFICATES = {
+    "authority": {"path": "/site/ca.pem", "sha256": "a" * 64},
+    "certificates": {
+        "login1": {
+            "certificate": "/site/c.pem",
+            "certificate_sha256": "b" * 64,
+            "key": "/site/k.pem",
+            "key_sha256": "c" * 64,
+        }
+    },
+}
+
+
+def params(tmp_path: Path, **changed: Any) -> dict[str, Any]:
+    given = yaml.safe_load((ROOT / "roles" / "portal" / "defaults" / "main.yml").read_text())
+    own = {name.removeprefix("portal_"): value for name, value in given.items()}
+    return {
+        **own,
+        "wheelhouse": str(tmp_path / "wheels"),
+        "kind": "hub",
+        "check": True,
+        "certificates": CERTIFICATES,
+        "proxy_token": "token-of-the-proxy",
+        **changed,
+    }
+
+
+def plan(tmp_path: Path, python: str = "3.13", peers: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
+    others = {"host": "login1", "address": "192.0.2.5", "hosts": ["login1"], "logins": ["login1"], **(peers or {})}
+    return portal.desired(params(tmp_path, **changed), {"python": python}, others).as_dict()
+
+
+def causes(found: dict[str, Any]) -> str:
+    return " ".join(row["cause"] for row in found["problems"])
+
+
+def files(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["path"]: row for row in document["files"]}
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.13"])
+@pytest.mark.parametrize("kind", ["hub", "session"])
+def test_each_python_has_wheels_with_their_checksums_and_one_version_of_each(
+    tmp_path: Path, python: str, kind: str
+) -> None:
+    rows = portal.wheels(python, kind)
+    names = [row["name"] for row in rows]
+    assert "jupyterhub" in names
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch("[0-9a-f]{64}", row["sha256"]) for row in rows)
+    assert ("jupyterlab" in names) == (kind == "session")
+    found = plan(tmp_path, python, kind=kind)
+    assert found["environment"]["packages"] == {row["name"]: row["version"] for row in rows}
+    lock = files(found["install"])[found["environment"]["lock"]]["content"]
+    assert lock.count("--hash=sha256:") == len(rows)
+
+
+def test_another_python_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
+    found = plan(tmp_path, "3.9")
+    assert "has Python 3.9" in causes(found)
+    assert "3.11, 3.13" in found["problems"][0]["remedy"]
+    assert found["install"] == {}
+
+
+def test_wheels_that_the_controller_lacks_are_named_before_anything_is_changed(tmp_path: Path) -> None:
+    found = plan(tmp_path, check=False)
+    (problem,) = found["problems"]
+    assert problem["code"] == "no_wheels"
+    assert "62 of 62" in problem["cause"]
+    (tmp_path / "wheels").mkdir()
+    for row in portal.wheels("3.13", "hub")[1:]:
+        (tmp_path / "wheels" / row["file"]).touch()
+    assert "lacks 1 of 62" in causes(plan(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("peers", "cause"),
+    [
+        ({"hosts": ["login1", "login2"]}, "has 2 hosts"),
+        ({"hosts": []}, "has 0 hosts"),
+        ({"logins": ["head1"]}, "no commands of Slurm"),
+    ],
+)
+def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, Any], cause: str) -> None:
+    assert cause in causes(plan(tmp_path, peers=peers))
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        ({"port": 0}, "no port"),
+        ({"session_port_last": 20050}, "less than 100 ports"),
+        ({"login": "kerberos"}, "no such login"),
+        ({"login": "oidc"}, "needs options"),
+        ({"domains": ["exa mple"]}, "no domain"),
+        ({"environments": [{"name": "A b", "path": "/x"}]}, "name of its own"),
+        ({"environments": [{"name": "a", "path": "/x"}, {"name": "a", "path": "/y"}]}, "name of its own"),
+        ({"environments": [{"name": "a", "path": "x'; id"}]}, "no path"),
+        ({"limits": {"gpus": 1}}, "some are missing"),
+        ({"limits_by_group": {"lab": {"gpu": 1}}}, "no limit"),
+        ({"limits_by_group": {"lab": {"cpus": 0}}}, "less than a session needs"),
+        ({"tls_files": {"key": "/k"}}, "no authority"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(tmp_path: Path, changed: dict[str, Any], cause: str) -> None:
+    found = plan(tmp_path, **changed)
+    assert cause in causes(found)
+    assert found["service"] == {}
+
+
+def test_the_hub_and_the_proxy_are_two_units_and_only_their_own_files_restart_them(tmp_path: Path) -> None:
+    units = {row["name"]: row for row in plan(tmp_path)["service"]["units"]}
+    hub, proxy = units["baremetal-gpu-portal.service"], units["baremetal-gpu-portal-proxy.service"]
+    assert "/etc/baremetal-gpu/portal/settings.json" in hub["restart_on"]
+    assert "/etc/baremetal-gpu/portal/made-of" in hub["restart_on"]
+    assert not [path for path in proxy["restart_on"] if "settings" in path or "made-of" in path]
+
+
+def test_secrets_are_not_everybodys(tmp_path: Path) -> None:
+    found = files(plan(tmp_path)["service"])
+    token = found["/etc/baremetal-gpu/portal/proxy.env"]
+    assert (token["mode"], token["sensitive"]) == ("0600", True)
+    assert found["/etc/baremetal-gpu/portal/settings.json"]["mode"] == "0640"
+    holders = [path for path, row in found.items() if "token-of-the-proxy" in str(row.get("content"))]
+    assert holders == ["/etc/baremetal-gpu/portal/proxy.env"]
+
+
+def test_the_program_reads_the_settings_that_the_role_writes(tmp_path: Path) -> None:
+    changed = {
+        "limits_by_group": {"lab": {"gpus": 8}},
+        "allowed_groups": ["lab"],
+        "environments": [{"name": "t", "path": "/t"}],
+    }
+    text = files(plan(tmp_path, **changed)["service"])["/etc/baremetal-gpu/portal/settings.json"]["content"]
+    found = settings.parse(text)
+    assert found.environments == {"notebook": "/opt/baremetal-gpu/notebook", "t": "/t"}
+    assert found.limits.gpus == 1
+    assert found.limits_by_group == {"lab": {"gpus": 8}}
+    assert json.loads(text)["hub"]["hub_connect_url"] == "http://192.0.2.5:8081"
+
+
+def test_only_the_hub_opens_the_socket_of_the_program_that_works_as_root(tmp_path: Path) -> None:
+    found = files(plan(tmp_path)["service"])
+    unit = found["/etc/systemd/system/baremetal-gpu-portal-session.socket"]["content"]
+    assert "SocketUser=baremetal-gpu-portal\n" in unit
+    assert "SocketMode=0600\n" in unit
+    assert found["/usr/libexec/baremetal-gpu/portal-session"]["owner"] == "root"
+    hub = found["/etc/systemd/system/baremetal-gpu-portal.service"]["content"]
+    assert "NoNewPrivileges=yes" in hub
+
+
+def test_absent_takes_away_what_present_has_made_and_keeps_the_database(tmp_path: Path) -> None:
+    there, gone = plan(tmp_path), plan(tmp_path, state="absent", python="3.9")
+    assert gone["problems"] == []
+    for part in ("install", "service"):
+        made = {path for path, row in files(there[part]).items() if row.get("state") != "directory"}
+        assert made <= {path for path, row in files(gone[part]).items() if row["state"] == "absent"}
+    assert {row["name"] for row in there["service"]["units"]} == {row["name"] for row in gone["service"]["units"]}
+    assert gone["environment"] == {"path": "/opt/baremetal-gpu/portal", "state": "absent"}
+    assert "/var/lib/baremetal-gpu-portal" not in json.dumps(gone["service"]["files"])
+
+
+def test_without_certificates_yet_there_is_no_service_but_the_question_for_them(tmp_path: Path) -> None:
+    found = plan(tmp_path, certificates={}, proxy_token="", name="portal.example.org")
+    assert found["service"] == {}
+    assert found["certificates"] == [{"name": "login1", "names": ["login1", "portal.example.org", "192.0.2.5"]}]
+    assert found["url"] == "https://portal.example.org"

@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A portal on this machine: the real JupyterHub and proxy with the role's configuration, and a stand-in for Slurm.
+
+Everything runs in a mount namespace of its own, in which /usr/bin has the stand-in's commands, and /etc/passwd the
+accounts alice and bob. Needs root, and a directory with JupyterHub and JupyterLab (GPUOPS_JUPYTERHUB), and a
+configurable-http-proxy (GPUOPS_PROXY); without them the tests say so and are skipped.
+"""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from tests.unit.project.tree import ROOT
+
+FILES = ROOT / "roles" / "portal" / "files"
+STAND_IN = ROOT / "tests" / "simulators" / "slurm" / "commands.py"
+PEOPLE = {"alice": 42001, "bob": 42002, "closed": 42003, "stranger": 42004}
+PASSWORD = "correct horse"
+SCRIPT = """
+set -e
+mount --make-rprivate /
+mount -t overlay overlay -o lowerdir={base}/bin:/usr/bin /usr/bin
+for name in passwd group shadow; do mount --bind {base}/etc/$name /etc/$name; done
+mkdir -p /etc/pam.d
+mount -t overlay overlay -o lowerdir={base}/pam:/etc/pam.d /etc/pam.d
+exec "$@"
+"""
+
+
+def found_programs() -> tuple[Path, str]:
+    """JupyterHub's environment and the proxy."""
+    environment = Path(os.environ.get("GPUOPS_JUPYTERHUB", ""))
+    proxy = os.environ.get("GPUOPS_PROXY") or shutil.which("configurable-http-proxy")
+    if os.geteuid() != 0:
+        pytest.skip("a portal needs root for its mount namespace")
+    if not (environment / "bin" / "jupyterhub").is_file():
+        pytest.skip("GPUOPS_JUPYTERHUB does not name an environment with jupyterhub and jupyterlab")
+    if proxy is None:
+        pytest.skip("configurable-http-proxy is not here: install it, or name it in GPUOPS_PROXY")
+    return environment, proxy
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _number in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Portal:
+    """`nodes` are what the stand-in has."""
+
+    def __init__(self, base: Path, nodes: list[dict[str, Any]], **settings: Any) -> None:
+        self.environment, self.proxy_program = found_programs()
+        self.base, self.slurm = base, base / "slurm"
+        base.chmod(0o755)
+        for parent in base.parents:
+            if parent != Path("/"):
+                parent.chmod(parent.stat().st_mode | 0o011)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.port, self.api_port, self.hub_port = free_ports(3)
+        self.url = f"https://127.0.0.1:{self.port}"
+        self._write_commands(nodes)
+        self._write_accounts()
+        self._write_settings(settings)
+
+    def _write_commands(self, nodes: list[dict[str, Any]]) -> None:
+        self.slurm.mkdir()
+        self.slurm.chmod(0o1777)
+        (self.slurm / "nodes.json").write_text(json.dumps(nodes))
+        (self.slurm / "lock").touch()
+        (self.slurm / "lock").chmod(0o666)
+        (self.base / "bin").mkdir()
+        text = STAND_IN.read_text().replace('"/run/stand-in-slurm"', f'"{self.slurm}"')
+        for name in ("sbatch", "squeue", "scancel", "scontrol"):
+            (self.base / "bin" / name).write_text(text)
+            (self.base / "bin" / name).chmod(0o755)
+
+    def _write_accounts(self) -> None:
+        etc, pam = self.base / "etc", self.base / "pam"
+        etc.mkdir()
+        pam.mkdir()
+        (pam / "baremetal-gpu-portal").write_text("auth required pam_unix.so\naccount required pam_unix.so\n")
+        hashed = subprocess.run(
+            ["openssl", "passwd", "-6", PASSWORD], check=True, capture_output=True, text=True
+        ).stdout.strip()
+        rows: dict[str, list[str]] = {
+            name: [Path("/etc", name).read_text().rstrip("\n")] for name in ("passwd", "group", "shadow")
+        }
+        for name, number in PEOPLE.items():
+            home = self.base / "home" / name
+            home.mkdir(parents=True)
+            home.chmod(0o700)
+            os.chown(home, number, number)
+            shell = "/usr/sbin/nologin" if name == "closed" else "/bin/bash"
+            rows["passwd"].append(f"{name}:x:{number}:{number}::{home}:{shell}")
+            rows["group"].append(f"{name}:x:{number}:")
+            rows["shadow"].append(f"{name}:{hashed}:20000:0:99999:7:::")
+        rows["group"].append("lab:x:42100:alice,bob,closed")
+        for name, lines in rows.items():
+            (etc / name).write_text("\n".join(lines) + "\n")
+            (etc / name).chmod(0o640 if name == "shadow" else 0o644)
+
+    def _write_settings(self, changed: dict[str, Any]) -> None:
+        settings = {
+            "limits": {"gpus": 2, "cpus": 4, "memory_gib": 8, "hours": 8},
+            "limits_by_group": {},
+            "environments": [{"name": "default", "path": str(self.environment)}],
+            "partition": "",
+            "account": "",
+            "qos": "",
+            "allowed_groups": ["lab"],
+            "admin_groups": [],
+            "domains": ["example.org"],
+            "least_uid": 1000,
+            "session_port_first": 21000,
+            "session_port_last": 21999,
+            "hub": {
+                "login": {"kind": "pam", "pam_service": "baremetal-gpu-portal", "options": {}},
+                "proxy_api_url": f"http://127.0.0.1:{self.api_port}",
+                "public_url": self.url,
+                "hub_bind_url": f"http://127.0.0.1:{self.hub_port}",
+                "hub_connect_url": f"http://127.0.0.1:{self.hub_port}",
+                "named_servers": 2,
+                "wait_minutes": 60,
+            },
+            **changed,
+        }
+        (self.base / "settings.json").write_text(json.dumps(settings))
+        (self.base / "library").write_text(bundle("portal.library"))
+        # The role's program with settings of another place.
+        text = bundle("portal.helper").replace("entry.main()", f"entry.main([], {str(self.base / 'settings.json')!r})")
+        (self.base / "helper").write_text(text)
+        (self.base / "helper").chmod(0o755)
+        (self.base / "state").mkdir()
+        words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=portal", "-days", "2"]
+        keys = ["-keyout", str(self.base / "key.pem"), "-out", str(self.base / "certificate.pem")]
+        subprocess.run(["openssl", *words, *keys], check=True, capture_output=True)
+
+    def _start(self, name: str, *words: str, **environment: str) -> None:
+        (self.base / "enter").write_text(SCRIPT.format(base=self.base))
+        with (self.base / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                ["unshare", "--mount", "bash", str(self.base / "enter"), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self.base / "state",
+                start_new_session=True,
+                env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "CONFIGPROXY_AUTH_TOKEN": "no-secret", **environment},
+            )
+
+    def start_proxy(self) -> None:
+        self._start(
+            "proxy",
+            self.proxy_program,
+            "--ip=127.0.0.1",
+            f"--port={self.port}",
+            "--api-ip=127.0.0.1",
+            f"--api-port={self.api_port}",
+            f"--default-target=http://127.0.0.1:{self.hub_port}",
+            "--error-target=http://127.0.0.1:1/",
+            f"--ssl-key={self.base / 'key.pem'}",
+            f"--ssl-cert={self.base / 'certificate.pem'}",
+        )
+
+    def start_helper(self) -> None:
+        """As systemd does by the role's units."""
+        words = ["--accept", "--inetd", f"--listen={self.base / 'session.sock'}", str(self.base / "helper")]
+        self._start("helper", "systemd-socket-activate", *words)
+
+    def start_hub(self) -> None:
+        self._start(
+            "hub",
+            str(self.environment / "bin" / "jupyterhub"),
+            f"--config={FILES / 'jupyterhub_config.py'}",
+            PORTAL_LIBRARY=str(self.base / "library"),
+            PORTAL_SETTINGS=str(self.base / "settings.json"),
+            PORTAL_STATE=str(self.base / "state"),
+            PORTAL_SOCKET=str(self.base / "session.sock"),
+            PORTAL_PAGE=str(FILES / "now.html"),
+            PORTAL_TEMPLATES=str(FILES / "templates"),
+        )
+        self.until(lambda: Browser(self).get("/hub/login").status == 200, 90, "the hub does not answer")
+
+    def kill(self, name: str) -> None:
+        process = self._processes.pop(name)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def close(self) -> None:
+        for name in list(self._processes):
+            self.kill(name)
+        for job in self.jobs():
+            if job["state"] == "RUNNING":
+                self.end(job["id"], "CANCELLED")
+
+    def log(self, name: str = "hub") -> str:
+        return (self.base / f"{name}.log").read_text(errors="replace")
+
+    def until(self, is_true: Callable[[], object], seconds: float, what: str) -> Any:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            found = is_true()
+            if found:
+                return found
+            time.sleep(1)
+        return pytest.fail(f"{what}:\n{self.log()[-4000:]}")
+
+    # What the scheduler is, and what happens to it.
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return sorted((json.loads(path.read_text()) for path in self.slurm.glob("*/job")), key=lambda job: job["id"])
+
+    def end(self, number: int, fate: str, note: str = "") -> None:
+        """What becomes of a job."""
+        if note:
+            (self.slurm / str(number) / "note").write_text(note)
+        (self.slurm / str(number) / "fate").write_text(fate)
+        pid = next(job for job in self.jobs() if job["id"] == number).get("pid")
+        if pid:
+            try:
+                os.killpg(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+
+
+class Answer:
+    def __init__(self, status: int, url: str, text: str, headers: dict[str, str]) -> None:
+        self.status, self.url, self.text, self.headers = status, url, text, headers
+
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+class Browser:
+    """Somebody's cookies, and what pages say."""
+
+    def __init__(self, portal: Portal) -> None:
+        self.portal, self._cookies, self.name = portal, http.cookiejar.CookieJar(), ""
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}),
+            urllib.request.HTTPSHandler(context=context),
+            urllib.request.HTTPCookieProcessor(self._cookies),
+        )
+
+    def ask(self, path: str, data: bytes | None = None, method: str | None = None, **headers: str) -> Answer:
+        url = path if path.startswith("https:") else f"{self.portal.url}{path}"
+        request = urllib.request.Request(
+            url, data, {name.replace("_", "-"): value for name, value in headers.items()}, method=method
+        )
+        try:
+            with self._opener.open(request, timeout=30) as answer:
+                return Answer(answer.status, answer.url, answer.read().decode("utf-8", "replace"), dict(answer.headers))
+        except urllib.error.HTTPError as answer:
+            return Answer(answer.code, answer.url, answer.read().decode("utf-8", "replace"), dict(answer.headers))
+        except OSError as why:
+            return Answer(0, url, str(why), {})
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask(path, **headers)
+
+    def first_event(self, path: str, about: str) -> dict[str, Any]:
+        """The first event of a stream whose message has something in it, among the first hundred lines."""
+        with self._opener.open(f"{self.portal.url}{path}", timeout=30) as stream:
+            for _number in range(100):
+                line = stream.readline().decode()
+                if line.startswith("data: ") and about in line:
+                    found: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                    return found
+        return {}
+
+    def token(self, page: str) -> str:
+        """What a form of the page has to send along."""
+        found = re.search(r'(?:name="_xsrf" value=|_xsrf=|xsrf_token: )"?([^"&\s]+)', page)
+        assert found, page[-2000:]
+        return found[1]
+
+    def post(self, path: str, page: Answer, **fields: str) -> Answer:
+        return self.ask(
+            f"{path}{'&' if '?' in path else '?'}_xsrf={self.token(page.text)}",
+            urllib.parse.urlencode(fields).encode(),
+            Referer=page.url,
+        )
+
+    def log_in(self, name: str, password: str = PASSWORD) -> Answer:
+        self.name = name
+        page = self.get("/hub/login")
+        return self.post("/hub/login", page, username=name, password=password)
+
+    def start(self, server: str = "", **options: str) -> Answer:
+        """Fill in the form and press the button."""
+        fields = {"gpus": "1", "cpus": "1", "memory_gib": "1", "hours": "1", "model": "", "environment": "default"}
+        path = "/hub/spawn" + (f"/{self.name}/{server}" if server else "")
+        page = self.get(path)
+        return self.post(path, page, **{**fields, **options})
