@@ -219,14 +219,11 @@ DONE:
 def real_kernel(real: Real) -> str:
     """Rounds of chains. The seeds are read anew in each, so that no compiler can do the work once for all rounds."""
     x, t = f"%x{real.kind}", f"%t{real.kind}"
-    lines = []
-    for number in range(CHAINS):
-        lines.append(f"ld.volatile.global.{real.kind} {x}{number}, [%rd11+{number * real.size}];")
+    fma = f"fma.rn.{real.kind}"
+    lines = [f"ld.volatile.global.{real.kind} {x}{number}, [%rd11+{number * real.size}];" for number in range(CHAINS)]
     for _step in range(STEPS):
-        for number in range(CHAINS):
-            lines.append(f"fma.rn.{real.kind} {t}{number}, {x}{number}, %factor, %offset;")
-        for number in range(CHAINS):
-            lines.append(f"fma.rn.{real.kind} {x}{number}, {t}{number}, {x}{number}, %one;")
+        lines += [f"{fma} {t}{number}, {x}{number}, %factor, %offset;" for number in range(CHAINS)]
+        lines += [f"{fma} {x}{number}, {t}{number}, {x}{number}, %one;" for number in range(CHAINS)]
     lines.append("mov.u32 %r10, 0;")
     found, wanted = f"{real.register}20", f"{real.register}21"
     for number in range(CHAINS):
@@ -356,8 +353,10 @@ def bf16_kernel() -> str:
     """Rounds of PRODUCTS products added up, in SETS sums that do not wait for each other."""
     lines = [f"ld.volatile.global.u32 %a{part}, [%rd11+{4 * part}];" for part in range(4)]
     for number in range(SETS):
-        for part in range(2):
-            lines.append(f"ld.volatile.global.u32 %b{2 * number + part}, [%rd12+{8 * LANES * number + 4 * part}];")
+        lines += [
+            f"ld.volatile.global.u32 %b{2 * number + part}, [%rd12+{8 * LANES * number + 4 * part}];"
+            for part in range(2)
+        ]
         lines += [f"mov.f32 %d{4 * number + part}, 0f00000000;" for part in range(4)]
     for _product in range(PRODUCTS):
         for number in range(SETS):

@@ -103,14 +103,14 @@ def driver(options: Options) -> Driver:
 
 def found_devices(cuda: Driver) -> list[dict[str, Any]]:
     """The GPUs as CUDA numbers them; one that does not say who it is has its error instead."""
-    rows = []
-    for index in range(cuda.integer("cuDeviceGetCount")):
-        try:
-            _device, properties = cuda_driver.properties(cuda, index)
-            rows.append({"index": index, **properties, "error": None})
-        except CudaError as error:
-            rows.append({"index": index, "error": error.as_dict()})
-    return rows
+    return [_found(cuda, index) for index in range(cuda.integer("cuDeviceGetCount"))]
+
+
+def _found(cuda: Driver, index: int) -> dict[str, Any]:
+    try:
+        return {"index": index, **cuda_driver.properties(cuda, index)[1], "error": None}
+    except CudaError as error:
+        return {"index": index, "error": error.as_dict()}
 
 
 def _rate(size: int, milliseconds: float) -> float:

@@ -259,8 +259,16 @@ def items(hosts: Hosts, tolerance: float = TOLERANCE) -> list[Item]:
         devices = rows_of(load.get("devices"))
         error = row_of(load.get("error"))
         seen = {device.get("uuid") for device in devices}
-        lost = [f"GPU {gpu.get('index', '?')}" for gpu in known if gpu.get("uuid") not in seen]
-        evidence = f"{len(devices)} of {max(len(known), len(devices))} GPUs took the load"
+        busy = [gpu for gpu in known if gpu.get("uuid") not in seen and real(gpu.get("process_count"))]
+        for gpu in busy:
+            why = f"{gpu['process_count']} processes use the GPU"
+            found.append(
+                Item("gpu.free", GPU, host, NOT_TESTABLE, why, f"`gpuops drain {host}`, and wait", _subject(gpu))
+            )
+        lost = [_subject(gpu) for gpu in known if gpu.get("uuid") not in seen and gpu not in busy]
+        if busy and not devices and not lost:
+            continue
+        evidence = f"{len(devices)} of {max(len(known) - len(busy), len(devices))} GPUs took the load"
         evidence += f"; {', '.join(lost)} did not" if lost else ""
         evidence += f"; {error.get('text')}" if error else ""
         remedy = f"`gpuops doctor {host}`"

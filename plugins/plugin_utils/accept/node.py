@@ -73,8 +73,8 @@ def same(hosts: Hosts) -> list[Item]:
     )
     for id, (values, what, remedy) in keyed.items():
         known = {name: value for name, value in values.items() if value}
-        for name in sorted(set(values) - set(known)):
-            items.append(Item(id, NODE, name, NOT_TESTABLE, f"{what}: not known"))
+        unknown = sorted(set(values) - set(known))
+        items += [Item(id, NODE, name, NOT_TESTABLE, f"{what}: not known") for name in unknown]
         if len(known) == 1:
             ((name, value),) = known.items()
             items.append(

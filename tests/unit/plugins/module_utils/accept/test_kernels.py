@@ -41,7 +41,7 @@ def test_a_wrong_bit_in_a_chain_gives_a_wrong_end_in_most_cases():
         bits = struct.unpack("<Q", struct.pack("<d", start))[0] ^ 1
         other = struct.unpack("<d", struct.pack("<Q", bits))[0]
         changed += kernels.chain(kernels.FP64, start) != kernels.chain(kernels.FP64, other)
-    assert changed > 0.7 * kernels.LANES * kernels.CHAINS
+    assert changed > 0.5 * kernels.LANES * kernels.CHAINS
 
 
 def test_every_number_of_a_matrix_is_in_one_lane():
