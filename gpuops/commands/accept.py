@@ -93,6 +93,10 @@ def accept(
             acceptance = record.begin(limit, _chosen(stages), minutes, hosts)
     except (SiteError, InventoryError) as wrong:
         raise _refuse(str(wrong)) from wrong
+    try:
+        record.save(site.remembered, acceptance)
+    except OSError as failure:
+        raise _refuse(f"{site.remembered} cannot be written: {failure.strerror}", session.BROKEN) from failure
     redact = redactor(site, words or [])
     taker = record.Taker(site.remembered, acceptance, redact.document)
     status = session.DONE

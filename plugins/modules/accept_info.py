@@ -60,7 +60,9 @@ accept:
       description: Reserved huge pages, and the mode of transparent ones.
       type: dict
     limits:
-      description: Locked memory and open files that a session may have. Null for no limit.
+      description:
+        - By the name of each program that starts jobs, the locked memory and the open files that they may have. Null
+          for no limit.
       type: dict
     time_synchronised:
       description: Whether something keeps the clock in step. Null where it cannot be told.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import glob
 import json
 import os
-import resource
 import struct
 from typing import Any
 
@@ -26,6 +25,9 @@ ACS, CAPABILITIES_AT, BRIDGE = 0x000D, 0x100, "0x0604"
 # Of the ACS control register: requests and completions of peers are sent up to the root.
 REDIRECTS = 0x04 | 0x08
 SMART_TIMEOUT_S = 20
+STARTS_JOBS = ("slurmd", "mesos-agent")
+PROCESSES_MOST = 1 << 16
+LIMITS = {"locked_bytes": "Max locked memory", "open_files": "Max open files"}
 
 
 def text(path: str, root: str = "/") -> str | None:
@@ -45,14 +47,32 @@ def number(path: str, root: str = "/") -> int | None:
         return None
 
 
-def _names(pattern: str, root: str) -> list[str]:
-    return sorted(os.path.basename(path) for path in glob.glob(below(root, pattern)))[:MOST]
+def _names(pattern: str, root: str, most: int = MOST) -> list[str]:
+    return sorted(os.path.basename(path) for path in glob.glob(below(root, pattern)))[:most]
 
 
-def _limit(kind: int) -> int | None:
-    """The soft limit of this session; None for none."""
-    soft, _hard = resource.getrlimit(kind)
-    return None if soft == resource.RLIM_INFINITY else soft
+def limits(root: str = "/") -> dict[str, dict[str, int | None]]:
+    """What jobs inherit: the soft limits of each program that starts them, None for no limit."""
+    found = {}
+    for process in _names("proc/[0-9]*", root, most=PROCESSES_MOST):
+        name = text(f"proc/{process}/comm", root)
+        if name in STARTS_JOBS and name not in found:
+            found[name] = _limits_of(process, root)
+    return found
+
+
+def _limits_of(process: str, root: str) -> dict[str, int | None]:
+    told: dict[str, int | None] = {}
+    try:
+        with open(below(root, f"proc/{process}/limits"), encoding="utf-8") as stream:
+            for line in stream:
+                for key, title in LIMITS.items():
+                    if line.startswith(title):
+                        soft = line[len(title) :].split()[0]
+                        told[key] = int(soft) if soft.isdigit() else None
+    except (OSError, IndexError):
+        return {}
+    return told
 
 
 def acs_redirects(root: str = "/") -> list[str] | None:
@@ -174,7 +194,7 @@ def gather(root: str = "/", run: host_run.Run = host_run.run) -> dict[str, Any]:
             "reserved": number("proc/sys/vm/nr_hugepages", root),
             "transparent": _chosen("sys/kernel/mm/transparent_hugepage/enabled", root),
         },
-        "limits": {"locked_bytes": _limit(resource.RLIMIT_MEMLOCK), "open_files": _limit(resource.RLIMIT_NOFILE)},
+        "limits": limits(root),
         "time_synchronised": clock.time_synchronised(root),
         "interfaces": interfaces(root),
         "infiniband": infiniband(root),

@@ -219,21 +219,28 @@ def _iommu(name: str, host: Host) -> list[Item]:
 
 
 def _limits(name: str, host: Host) -> list[Item]:
-    limits = _at(host, ("accept", "limits"))
-    if not isinstance(limits, Mapping):
-        return [Item("node.limits", NODE, name, NOT_TESTABLE, "the limits of a session are not known")]
-    low = []
-    for key, what, least in (
-        ("locked_bytes", "locked memory", LOCKED_LEAST),
-        ("open_files", "open files", OPEN_FILES_LEAST),
-    ):
-        value = limits.get(key)
-        if value is not None and (real(value) or 0) < least:
-            low.append(f"{what}: {value}")
-    # A session of root's; a job's limits are those of the scheduler, which its own stage looks at.
-    evidence = f"a session is limited to {', '.join(low)}" if low else "a session may lock memory and open files"
-    remedy = "raise memlock to unlimited and nofile to 65536 in /etc/security/limits.d, for systemd's sessions too"
-    return [judged("node.limits", NODE, name, not low, evidence, remedy)]
+    limits = row_of(_at(host, ("accept", "limits")))
+    if not limits:
+        return [Item("node.limits", NODE, name, NOT_APPLICABLE, "no program here starts jobs")]
+    items = []
+    for program, told in limits.items():
+        row = row_of(told)
+        if set(row) != {"locked_bytes", "open_files"}:
+            evidence = "its limits cannot be read"
+            items.append(Item("node.limits", NODE, name, NOT_TESTABLE, evidence, "", str(program)))
+            continue
+        low = [
+            f"{what}: {row[key]}"
+            for key, what, least in (
+                ("locked_bytes", "locked memory", LOCKED_LEAST),
+                ("open_files", "open files", OPEN_FILES_LEAST),
+            )
+            if row[key] is not None and (real(row[key]) or 0) < least
+        ]
+        evidence = f"jobs are limited to {', '.join(low)}" if low else "jobs may lock memory and open files"
+        remedy = f"set LimitMEMLOCK=infinity and LimitNOFILE={OPEN_FILES_LEAST} in the unit of {program}"
+        items.append(judged("node.limits", NODE, name, not low, evidence, remedy, str(program)))
+    return items
 
 
 def _disks(name: str, host: Host) -> list[Item]:
