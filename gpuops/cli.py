@@ -25,6 +25,7 @@ COMMANDS = {
     "logs": "gpuops.commands.logs:logs_command",
     "doctor": "gpuops.commands.doctor:doctor_command",
     "report": "gpuops.commands.report:report",
+    "accept": "gpuops.commands.accept:accept",
     "manifest": "gpuops.commands.fetch:manifest",
     "fetch": "gpuops.commands.fetch:fetch",
     "image": "gpuops.commands.image:app",

@@ -65,7 +65,7 @@ def last_run(site: Site) -> tuple[dict[str, Any] | None, dict[str, dict[str, Any
         (path, record)
         for path, record in records.earlier(site.remembered)
         # Draining a host is no part of bringing up the site.
-        if not record.check and record.playbook not in (playbooks.DRAIN, playbooks.RESTORE)
+        if not record.check and record.playbook not in (playbooks.DRAIN, playbooks.RESTORE, playbooks.ACCEPT)
     ]
     known: dict[str, dict[str, Any]] = {}
     for path, record in runs:

@@ -194,12 +194,12 @@ class Options:
 class Driver:
     """libcuda with checked calls."""
 
-    def __init__(self, library: str) -> None:
+    def __init__(self, library: str, prototypes: dict[str, list[Any]] = PROTOTYPES) -> None:
         try:
             self._lib = ctypes.CDLL(library)
         except OSError as error:
             raise CudaError("dlopen", None, "LIBRARY_NOT_LOADED", str(error)) from None
-        for name, argtypes in PROTOTYPES.items():
+        for name, argtypes in prototypes.items():
             try:
                 function = getattr(self._lib, name)
             except AttributeError:
@@ -237,9 +237,11 @@ class Context:
         self._cuda = cuda
         self._device = device
         self._undo: list[tuple[str, Any]] = []
+        self.handle: Any = None
+        self._events: tuple[Any, Any] | None = None
 
     def __enter__(self) -> Context:
-        self._make("cuCtxDestroy_v2", Handle, "cuCtxCreate_v2", 0, self._device)
+        self.handle = self._make("cuCtxDestroy_v2", Handle, "cuCtxCreate_v2", 0, self._device)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -269,21 +271,27 @@ class Context:
     def event(self) -> Any:
         return self._make("cuEventDestroy_v2", Handle, "cuEventCreate", 0)
 
-    def function(self, entry: str) -> Any:
-        module = self._module()
+    def function(self, entry: str, body: str = KERNEL_BODY, targets: tuple[tuple[str, str], ...] = PTX_TARGETS) -> Any:
+        module = self._module(body, targets)
         function = Handle()
         self._cuda("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
         return function
 
-    def _module(self) -> Any:
-        for version, target in PTX_TARGETS:
-            last = (version, target) == PTX_TARGETS[-1]
+    def _module(self, body: str, targets: tuple[tuple[str, str], ...]) -> Any:
+        for version, target in targets:
+            last = (version, target) == targets[-1]
             log = ctypes.create_string_buffer(4096)
             keys = (ctypes.c_int * 2)(JIT_ERROR_LOG_BUFFER, JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
             values = (ctypes.c_void_p * 2)(ctypes.addressof(log), len(log))
             try:
                 return self._make(
-                    "cuModuleUnload", Handle, "cuModuleLoadDataEx", ptx(version, target).encode(), 2, keys, values
+                    "cuModuleUnload",
+                    Handle,
+                    "cuModuleLoadDataEx",
+                    ptx(version, target, body).encode(),
+                    2,
+                    keys,
+                    values,
                 )
             except CudaError as error:
                 if error.code not in PTX_REFUSED or last:
@@ -291,11 +299,12 @@ class Context:
                     if detail:
                         error.text = f"{error.text}: {detail[:300]}"
                     raise
-        raise AssertionError("PTX_TARGETS is empty")
+        raise AssertionError("there is no target")
 
     def milliseconds(self, work: Callable[[], None]) -> float:
         """The time that work takes on the device, between two events."""
-        start, stop = self.event(), self.event()
+        self._events = self._events or (self.event(), self.event())
+        start, stop = self._events
         self._cuda("cuEventRecord", start, None)
         work()
         self._cuda("cuEventRecord", stop, None)
@@ -305,8 +314,8 @@ class Context:
         return elapsed.value
 
 
-def ptx(version: str, target: str) -> str:
-    return f".version {version}\n.target {target}{KERNEL_BODY}"
+def ptx(version: str, target: str, body: str = KERNEL_BODY) -> str:
+    return f".version {version}\n.target {target}{body}"
 
 
 def normalise_pci_address(address: str) -> str:

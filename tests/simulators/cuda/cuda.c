@@ -47,7 +47,10 @@ enum {
     ILLEGAL_ADDRESS = 700,
     LAUNCH_OUT_OF_RESOURCES = 701,
     LAUNCH_TIMEOUT = 702,
+    PEER_ACCESS_UNSUPPORTED = 217,
+    PEER_ACCESS_ALREADY_ENABLED = 704,
     CONTEXT_IS_DESTROYED = 709,
+    LAUNCH_FAILED = 719,
     MISALIGNED_ADDRESS = 716,
     NOT_SUPPORTED = 801,
     SYSTEM_NOT_READY = 802,
@@ -175,9 +178,10 @@ struct object {
     struct ptx_module *module;
     struct ptx_function *function;
     unsigned char *memory;
-    size_t size;
+    size_t size, place; /* `place`: where in the memory of its GPU, as a cell that is broken has its place */
     bool untimed, recorded; /* of an event */
-    struct timespec time;
+    double time; /* of an event, in seconds */
+    uint64_t peers; /* of a context: the GPUs whose memory it may use */
 };
 static struct object *objects;
 static struct object *destroyed; /* handles that were given out, so that each differs from one that never was */
@@ -187,6 +191,7 @@ static struct {
     char uuid[96];
     int instance; /* of MIG, 0 for the whole GPU */
     size_t allocated;
+    double clock; /* seconds that it has worked */
     struct object *primary;
     int primary_users;
 } gpus[MAX_DEVICES];
@@ -913,6 +918,24 @@ static struct object *map_memory(enum kind kind, struct object *context, size_t 
     return object;
 }
 
+/* "cuda.stuck_bit": {"device": 1, "byte": 5000, "bit": 3}: this bit of the memory of one GPU is 1, whatever is written. The
+ * first memory that a process allocates begins at byte 0. */
+static void spoil_memory(const struct call *call)
+{
+    const struct json *stuck = json_get(call->scenario, "cuda.stuck_bit");
+    int device = call->context->device;
+    if (stuck == NULL || json_integer(stuck, "device", -1) != place_of(call->scenario, call->gpu)) {
+        return;
+    }
+    size_t byte = (size_t)json_integer(stuck, "byte", 0);
+    for (struct object *object = objects; object != NULL; object = object->next) {
+        if (object->kind == KIND_DEVICE_MEMORY && object->device == device && byte >= object->place
+            && byte - object->place < object->size) {
+            object->memory[byte - object->place] |= (unsigned char)(1u << json_integer(stuck, "bit", 0) % 8);
+        }
+    }
+}
+
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
     ENTER_CONTEXT()
@@ -923,6 +946,7 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t size)
     REQUIRE(size <= total && used <= total - size, OUT_OF_MEMORY)
     struct object *object = map_memory(KIND_DEVICE_MEMORY, call.context, size);
     REQUIRE(object != NULL, OUT_OF_MEMORY)
+    object->place = gpus[device].allocated;
     gpus[device].allocated += size;
     *out = (CUdeviceptr)(uintptr_t)object->memory;
     return leave(SUCCESS);
@@ -984,7 +1008,57 @@ EXPORT CUresult cuMemsetD8_v2(CUdeviceptr address, unsigned char value, size_t s
     ENTER_CONTEXT()
     REQUIRE(memory_at(address, size, KIND_DEVICE_MEMORY) != NULL, INVALID_VALUE)
     memset((void *)(uintptr_t)address, value, size);
+    spoil_memory(&call);
     return leave(SUCCESS);
+}
+
+/* How fast a GPU works and copies, in bytes and instructions a second: of what its model says, what a good one of them
+ * is seen to reach. */
+
+static double memory_speed(const struct json *gpu)
+{
+    double wires = json_number(gpu, "memory.bus_bits", 256), clock = json_number(gpu, "clocks.memory.max", 1000);
+    return 0.85 * wires / 8 * clock * 1e6 * 2;
+}
+
+static double bus_speed(const struct json *gpu)
+{
+    static const double lanes[] = {0, 0.25, 0.5, 0.985, 1.969, 3.938, 7.563};
+    long long generation = json_integer(gpu, "pci.generation_max", 3), width = json_integer(gpu, "pci.width", 16);
+    generation = generation >= 1 && generation <= 6 ? generation : 3;
+    return 0.85 * lanes[generation] * (double)(width > 0 ? width : 16) * 1e9;
+}
+
+/* Links that join two GPUs, directly or through switches. */
+static int links_between(const struct json *one, const struct json *other)
+{
+    const struct json *links = json_get(one, "nvlinks.links");
+    int count = 0;
+    for (int i = 0; links != NULL && i < links->count; i++) {
+        const char *remote = json_text(json_at(links, i), "remote", "");
+        bool to_switch = json_integer(json_at(links, i), "remote_type", 0) == 2 && json_get(other, "nvlinks") != NULL;
+        count += json_true(json_at(links, i), "up")
+            && (to_switch || strcmp(remote, json_text(other, "pci.address", "?")) == 0);
+    }
+    return count;
+}
+
+static double peer_speed(const struct json *one, const struct json *other)
+{
+    int links = links_between(one, other);
+    if (links > 0) {
+        return 0.85 * links * json_number(one, "nvlinks.speed_mbps", 25000) * 1e6;
+    }
+    double first = bus_speed(one), second = bus_speed(other);
+    return first < second ? first : second;
+}
+
+/* "cuda.speed": {"device": 1, "factor": 0.93} lets one GPU compute that much slower. */
+static double factor_of(const struct call *call)
+{
+    const struct json *speed = json_get(call->scenario, "cuda.speed");
+    bool concerned = json_integer(speed, "device", -1) == place_of(call->scenario, call->gpu);
+    return concerned ? json_number(speed, "factor", 1) : 1;
 }
 
 /* "cuda.slow": {"device": 1, "mb_s": 800} holds the copies of one GPU back to that rate. */
@@ -994,6 +1068,7 @@ static void wait_for_bus(const struct call *call, size_t size)
     double rate = json_number(slow, "mb_s", 0) * 1e6;
     if (rate > 0 && json_integer(slow, "device", -1) == place_of(call->scenario, call->gpu)) {
         double seconds = (double)size / rate;
+        gpus[call->context->device].clock += seconds;
         struct timespec rest = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
         nanosleep(&rest, NULL);
     }
@@ -1023,7 +1098,16 @@ static CUresult copy(const char *name, uint64_t to, uint64_t from, size_t size, 
     memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
     if (!to_device) {
         spoil_copy(&call, (unsigned char *)(uintptr_t)to, size);
+    } else {
+        spoil_memory(&call);
     }
+    double speed = memory_speed(call.gpu) / 2;
+    if (!to_device || !from_device) {
+        /* What is not pinned goes through a buffer of the driver. */
+        bool pinned = memory_at(to_device ? from : to, size, KIND_HOST_MEMORY) != NULL;
+        speed = bus_speed(call.gpu) * (pinned ? 1 : 0.6);
+    }
+    gpus[call.context->device].clock += (double)size / speed;
     wait_for_bus(&call, size);
     return leave(SUCCESS);
 }
@@ -1061,7 +1145,73 @@ EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t si
     return stream != NULL ? INVALID_HANDLE : copy(__func__, to, from, size, true, true);
 }
 
+/* Peers: which GPU may use the memory of which. Without it a copy between two goes through the host. */
+
+static bool may_be_peers(const struct json *one, const struct json *other)
+{
+    return one != other
+        && (links_between(one, other) > 0
+            || (json_true(one, "pci.peer_to_peer") && json_true(other, "pci.peer_to_peer")));
+}
+
+EXPORT CUresult cuDeviceCanAccessPeer(int *out, CUdevice device, CUdevice peer)
+{
+    if (initialised_by == getpid() && (peer < 0 || peer >= gpu_count)) {
+        return INVALID_DEVICE;
+    }
+    ENTER_DEVICE(device)
+    REQUIRE(out != NULL, INVALID_VALUE)
+    *out = may_be_peers(call.gpu, device_of(call.scenario, peer));
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuCtxEnablePeerAccess(struct object *handle, unsigned flags)
+{
+    ENTER_CONTEXT()
+    struct object *peer = find_object(handle, KIND_CONTEXT);
+    REQUIRE(peer != NULL, bad_handle(handle, KIND_CONTEXT, INVALID_CONTEXT, CONTEXT_IS_DESTROYED))
+    REQUIRE(flags == 0, INVALID_VALUE)
+    REQUIRE(may_be_peers(call.gpu, device_of(call.scenario, peer->device)), PEER_ACCESS_UNSUPPORTED)
+    REQUIRE((call.context->peers >> peer->device & 1) == 0, PEER_ACCESS_ALREADY_ENABLED)
+    call.context->peers |= 1ull << peer->device;
+    return leave(SUCCESS);
+}
+
+EXPORT CUresult cuMemcpyPeerAsync(CUdeviceptr to, struct object *to_handle, CUdeviceptr from,
+    struct object *from_handle, size_t size, void *stream)
+{
+    ENTER_CONTEXT()
+    struct object *to_context = find_object(to_handle, KIND_CONTEXT);
+    struct object *from_context = find_object(from_handle, KIND_CONTEXT);
+    REQUIRE(stream == NULL, INVALID_HANDLE)
+    REQUIRE(to_context != NULL, bad_handle(to_handle, KIND_CONTEXT, INVALID_CONTEXT, CONTEXT_IS_DESTROYED))
+    REQUIRE(from_context != NULL, bad_handle(from_handle, KIND_CONTEXT, INVALID_CONTEXT, CONTEXT_IS_DESTROYED))
+    const struct object *target = memory_at(to, size, KIND_DEVICE_MEMORY);
+    const struct object *source = memory_at(from, size, KIND_DEVICE_MEMORY);
+    REQUIRE(target != NULL && source != NULL && target->device == to_context->device
+            && source->device == from_context->device, INVALID_VALUE)
+    memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
+    const struct json *one = device_of(call.scenario, to_context->device);
+    const struct json *other = device_of(call.scenario, from_context->device);
+    bool direct = to_context->peers >> from_context->device & 1 || from_context->peers >> to_context->device & 1;
+    gpus[call.context->device].clock += (double)size / (direct ? peer_speed(one, other) : bus_speed(one) / 2);
+    spoil_memory(&call);
+    return leave(SUCCESS);
+}
+
 /* Events */
+
+/* "cuda.clock": "device" lets events tell the time that the model of the GPU would have worked, and not how long this
+ * machine took for it: so rates can be compared. */
+static double moment(const struct call *call)
+{
+    if (strcmp(json_text(call->scenario, "cuda.clock", ""), "device") == 0) {
+        return gpus[call->context->device].clock;
+    }
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
 
 static CUresult bad_event(const void *handle)
 {
@@ -1086,7 +1236,7 @@ EXPORT CUresult cuEventRecord(struct object *handle, void *stream)
     REQUIRE(event != NULL, bad_event(handle))
     REQUIRE(stream == NULL, INVALID_HANDLE)
     event->recorded = true;
-    clock_gettime(CLOCK_MONOTONIC, &event->time);
+    event->time = moment(&call);
     return leave(SUCCESS);
 }
 
@@ -1112,8 +1262,7 @@ EXPORT CUresult cuEventElapsedTime(float *out, struct object *start_handle, stru
     REQUIRE(start != NULL, bad_event(start_handle))
     REQUIRE(end != NULL, bad_event(end_handle))
     REQUIRE(start->recorded && end->recorded && !start->untimed && !end->untimed, INVALID_HANDLE)
-    *out = (float)((double)(end->time.tv_sec - start->time.tv_sec) * 1e3
-        + (double)(end->time.tv_nsec - start->time.tv_nsec) / 1e6);
+    *out = (float)((end->time - start->time) * 1e3);
     return leave(SUCCESS);
 }
 
@@ -1234,7 +1383,8 @@ EXPORT CUresult cuLaunchKernel(struct object *handle, unsigned grid_x, unsigned 
     REQUIRE(parameters != NULL || ptx_parameter_count(function->function) == 0, INVALID_VALUE)
     struct ptx_launch launch = {
         .grid = {grid_x, grid_y, grid_z}, .block = {block_x, block_y, block_z}, .parameters = parameters,
-        .memory = kernel_memory, .context = call.context, .wrong_thread = -1,
+        .memory = kernel_memory, .context = call.context, .wrong_thread = -1, .wrong_real_thread = -1,
+        .multiprocessors = (unsigned)json_integer(call.gpu, "cuda.multiprocessors", 1),
     };
     /* "cuda.wrong_result": {"device": 1, "element": 4711, "bit": 17} */
     const struct json *wrong = json_get(call.scenario, "cuda.wrong_result");
@@ -1242,12 +1392,25 @@ EXPORT CUresult cuLaunchKernel(struct object *handle, unsigned grid_x, unsigned 
         launch.wrong_thread = json_integer(wrong, "element", 0);
         launch.wrong_bit = (unsigned)json_integer(wrong, "bit", 0);
     }
+    /* The same for each real number that the thread computes. */
+    const struct json *unsound = json_get(call.scenario, "cuda.wrong_real");
+    if (unsound != NULL && json_integer(unsound, "device", -1) == place_of(call.scenario, call.gpu)) {
+        launch.wrong_real_thread = json_integer(unsound, "element", 0);
+        launch.wrong_bit = (unsigned)json_integer(unsound, "bit", 0);
+    }
     /* As on a GPU the launch succeeds, and what goes wrong later is reported by the calls that follow. */
     switch (ptx_run(function->function, &launch)) {
     case PTX_ILLEGAL_ADDRESS: process_failure = ILLEGAL_ADDRESS; break;
     case PTX_MISALIGNED: process_failure = MISALIGNED_ADDRESS; break;
     case PTX_TIMEOUT: process_failure = LAUNCH_TIMEOUT; break;
+    case PTX_DIVERGED: process_failure = LAUNCH_FAILED; break;
     default: break;
     }
+    /* One instruction for each core and clock; or what memory takes, if that is more. */
+    double computing = (double)launch.steps / (0.9 * json_number(call.gpu, "cores", 1024)
+        * json_number(call.gpu, "clocks.sm.max", 1000) * 1e6);
+    double moving = (double)launch.bytes / memory_speed(call.gpu);
+    gpus[call.context->device].clock += (computing > moving ? computing : moving) / factor_of(&call);
+    spoil_memory(&call);
     return leave(SUCCESS);
 }

@@ -5,6 +5,7 @@
 #include "ptx.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 
 enum operation {
     OP_MOV, OP_LD_PARAM, OP_LD, OP_ST, OP_ADD, OP_SUB, OP_MUL, OP_MAD, OP_DIV, OP_REM, OP_MIN, OP_MAX, OP_AND, OP_OR,
-    OP_XOR, OP_NOT, OP_NEG, OP_SHL, OP_SHR, OP_SETP, OP_SELP, OP_BRA, OP_CVT, OP_RET,
+    OP_XOR, OP_NOT, OP_NEG, OP_SHL, OP_SHR, OP_SETP, OP_SELP, OP_BRA, OP_CVT, OP_RET, OP_ATOM, OP_MMA,
 };
 enum part { PART_LO, PART_HI, PART_WIDE };
 enum comparison { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE };
@@ -41,6 +42,7 @@ struct instruction {
     int predicate; /* register, -1 for none */
     bool negated;
     struct operand out, in[3];
+    int vectors[4][4]; /* of mma: the registers of D, A, B and C */
     int target;
     char label[MAX_NAME]; /* of a branch, until it is resolved */
     int line;
@@ -68,6 +70,7 @@ struct ptx_module {
 struct reader {
     const char *at;
     int line;
+    int version, target; /* of the file */
     char *log;
     size_t log_size, logged;
     bool wrong; /* something was refused */
@@ -77,15 +80,18 @@ struct reader {
 
 static const char *const special_names[] = {
     "%tid.x", "%tid.y", "%tid.z", "%ntid.x", "%ntid.y", "%ntid.z",
-    "%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid",
+    "%ctaid.x", "%ctaid.y", "%ctaid.z", "%nctaid.x", "%nctaid.y", "%nctaid.z", "%laneid", "%smid",
 };
+
+/* The one matrix instruction that the stand-in has: of a warp, D = A B + C with bfloat16 in and float out. */
+#define MMA "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
 
 /* Instructions of PTX 9.0 that the stand-in does not have, by the first word of their names. */
 static const char *const other_instructions[] = {
-    "abs", "activemask", "addc", "alloca", "applypriority", "atom", "bar", "barrier", "bfe", "bfi", "bfind", "bmsk",
+    "abs", "activemask", "addc", "alloca", "applypriority", "bar", "barrier", "bfe", "bfi", "bfind", "bmsk",
     "brev", "brkpt", "brx", "call", "clusterlaunchcontrol", "clz", "cnot", "copysign", "cos", "cp", "createpolicy",
     "discard", "dp2a", "dp4a", "elect", "ex2", "fence", "fns", "getctarank", "griddepcontrol", "isspacep", "istypep",
-    "ldmatrix", "ldu", "lg2", "lop3", "mad24", "madc", "mapa", "match", "mbarrier", "membar", "mma", "movmatrix",
+    "ldmatrix", "ldu", "lg2", "lop3", "mad24", "madc", "mapa", "match", "mbarrier", "membar", "movmatrix",
     "mul24", "multimem", "nanosleep", "pmevent", "popc", "prefetch", "prefetchu", "prmt", "rcp", "red", "redux",
     "rsqrt", "sad", "set", "setmaxnreg", "shf", "shfl", "sin", "slct", "sqrt", "stackrestore", "stacksave", "stmatrix",
     "subc", "suld", "suq", "sured", "sust", "szext", "tanh", "tcgen05", "tensormap", "testp", "tex", "tld4", "trap",
@@ -100,7 +106,7 @@ static const char *const other_directives[] = {
 };
 /* The beginnings of their names. */
 static const char *const other_specials[] = {
-    "%tid", "%ntid", "%ctaid", "%nctaid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid", "%cluster",
+    "%tid", "%ntid", "%ctaid", "%nctaid", "%warpid", "%nwarpid", "%nsmid", "%gridid", "%cluster",
     "%nclusterid", "%is_explicit_cluster", "%lanemask_", "%clock", "%globaltimer", "%pm", "%envreg", "%reserved_smem",
     "%dynamic_smem", "%total_smem", "%aggr_smem", "%current_graph_exec",
 };
@@ -422,7 +428,7 @@ static enum refusal parse_opcode(struct instruction *code, char *parts[], int co
         {"mad", OP_MAD}, {"fma", OP_MAD}, {"div", OP_DIV}, {"rem", OP_REM}, {"min", OP_MIN}, {"max", OP_MAX},
         {"and", OP_AND}, {"or", OP_OR}, {"xor", OP_XOR}, {"not", OP_NOT}, {"neg", OP_NEG}, {"shl", OP_SHL},
         {"shr", OP_SHR}, {"setp", OP_SETP}, {"selp", OP_SELP}, {"bra", OP_BRA}, {"cvt", OP_CVT}, {"cvta", OP_MOV},
-        {"ret", OP_RET}, {"exit", OP_RET},
+        {"ret", OP_RET}, {"exit", OP_RET}, {"atom", OP_ATOM}, {"mma", OP_MMA},
     };
     static const char *const comparisons[] = {"eq", "ne", "lt", "le", "gt", "ge"};
     static const char *const unsigned_comparisons[] = {"", "", "lo", "ls", "hi", "hs"};
@@ -442,7 +448,7 @@ static enum refusal parse_opcode(struct instruction *code, char *parts[], int co
             return NOT_HERE;
         }
     }
-    if (code->operation == OP_BRA || code->operation == OP_RET) {
+    if (code->operation == OP_BRA || code->operation == OP_RET || code->operation == OP_MMA) {
         return KNOWN;
     }
     if (!parse_type(parts[count - 1], &code->type)) {
@@ -450,6 +456,12 @@ static enum refusal parse_opcode(struct instruction *code, char *parts[], int co
     }
     if (!type_fits(code->operation, parts[count - 1])) {
         return WRONG_TYPES;
+    }
+    if (code->operation == OP_ATOM) {
+        bool known = count == 4 && strcmp(parts[1], "global") == 0 && strcmp(parts[2], "add") == 0;
+        code->from = code->type;
+        return known && code->type.kind == KIND_UNSIGNED && parts[3][0] == 'u' && code->type.bytes >= 4 ? KNOWN
+            : NOT_HERE;
     }
     for (int i = 1; i < count - 1; i++) {
         if (!modifier_is_known(code, parts[0], parts[i])) {
@@ -517,6 +529,21 @@ static bool widths_fit(const struct ptx_function *function, const struct instruc
     switch (code->operation) {
     case OP_BRA: case OP_RET:
         return true;
+    case OP_MMA:
+        for (int matrix = 0; matrix < 4; matrix++) {
+            for (int i = 0; i < (matrix == 2 ? 2 : 4); i++) {
+                struct type has = function->registers.all[code->vectors[matrix][i]].type;
+                bool of_floats = matrix == 0 || matrix == 3;
+                if (has.bytes != 4 || (has.kind == KIND_FLOAT) != of_floats) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    case OP_ATOM:
+        return width_fits(function, &code->out, code->type, false)
+            && width_fits(function, &code->in[0], address, false)
+            && width_fits(function, &code->in[1], code->type, false);
     case OP_LD_PARAM:
         return width_fits(function, &code->out, code->type, true);
     case OP_LD:
@@ -536,6 +563,25 @@ static bool widths_fit(const struct ptx_function *function, const struct instruc
         && width_fits(function, &code->in[0], code->type, false)
         && width_fits(function, &code->in[1], shift ? word : code->type, false)
         && width_fits(function, &code->in[2], code->operation == OP_SELP ? predicate : result, false);
+}
+
+/* "{%f0, %f1, %f2, %f3}, {%r0, %r1, %r2, %r3}, {%r4, %r5}, {%f0, %f1, %f2, %f3}" */
+static void parse_matrices(struct reader *reader, const struct ptx_function *function, struct instruction *code)
+{
+    for (int matrix = 0; matrix < 4 && !reader->failed; matrix++) {
+        if (matrix > 0) {
+            expect(reader, ',');
+        }
+        expect(reader, '{');
+        for (int i = 0; i < (matrix == 2 ? 2 : 4) && !reader->failed; i++) {
+            if (i > 0) {
+                expect(reader, ',');
+            }
+            struct operand part = operand(reader, function);
+            code->vectors[matrix][i] = part.kind == OPERAND_REGISTER ? part.index : 0;
+        }
+        expect(reader, '}');
+    }
 }
 
 static void parse_operands(
@@ -565,6 +611,16 @@ static void parse_operands(
         code->in[0] = address(reader, function, false);
         expect(reader, ',');
         code->in[1] = operand(reader, function);
+        break;
+    case OP_ATOM:
+        code->out = operand(reader, function);
+        expect(reader, ',');
+        code->in[0] = address(reader, function, false);
+        expect(reader, ',');
+        code->in[1] = operand(reader, function);
+        break;
+    case OP_MMA:
+        parse_matrices(reader, function, code);
         break;
     default:
         code->out = operand(reader, function);
@@ -599,7 +655,7 @@ static void parse_operands(
             || code->in[2].kind == OPERAND_SPECIAL)) {
         complain(reader, "Special register argument not allowed for instruction '%s'", name);
     } else if (code->operation != OP_RET && code->operation != OP_BRA && code->operation != OP_ST
-        && code->out.kind != OPERAND_REGISTER) {
+        && code->operation != OP_MMA && code->out.kind != OPERAND_REGISTER) {
         complain(reader, "Result register required for instruction '%s'", name);
     }
 }
@@ -675,6 +731,12 @@ static void parse_statement(struct reader *reader, struct ptx_function *function
     strcpy(copy, text);
     int count = split(copy, parts);
     enum refusal refusal = parse_opcode(&code, parts, count);
+    if (refusal == KNOWN && code.operation == OP_MMA) {
+        refusal = strcmp(text, MMA) == 0 ? KNOWN : NOT_HERE;
+        if (refusal == KNOWN && (reader->version < 70 || reader->target < 80)) {
+            complain(reader, "the stand-in has mma of bf16 from .version 7.0 and .target sm_80 on");
+        }
+    }
     if (refusal != KNOWN) {
         if (refusal == NOT_HERE) {
             complain(reader, "the stand-in does not know '%s'", text);
@@ -870,6 +932,8 @@ enum ptx_problem ptx_load(const char *text, int newest_version, int capability, 
     struct ptx_module *module = calloc(1, sizeof(*module));
     enum ptx_problem problem = module != NULL ? parse_head(&reader, newest_version, &head) : PTX_INVALID;
     if (problem == PTX_OK) {
+        reader.version = head.version;
+        reader.target = head.target;
         parse_directives(&reader, module);
         if (!reader.failed && reader.unknown[0] != '\0') {
             log_text(&reader, reader.unknown);
@@ -945,6 +1009,11 @@ static uint64_t real_result(enum operation operation, unsigned bytes, uint64_t a
         : operation == OP_MIN ? (x[0] < x[1] ? x[0] : x[1])
         : operation == OP_MAX ? (x[0] > x[1] ? x[0] : x[1]) : operation == OP_NEG ? -x[0] : x[0] * x[1] + x[2];
     float narrow = (float)result;
+    if (operation == OP_MAD) {
+        /* Rounded once, as the real one does it. */
+        narrow = fmaf((float)x[0], (float)x[1], (float)x[2]);
+        result = fma(x[0], x[1], x[2]);
+    }
     uint64_t out = 0;
     memcpy(&out, bytes == 4 ? (void *)&narrow : (void *)&result, bytes);
     return out;
@@ -996,11 +1065,11 @@ static bool compare(const struct instruction *code, uint64_t a, uint64_t b)
 
 struct thread {
     const struct ptx_function *function;
-    const struct ptx_launch *launch;
+    struct ptx_launch *launch;
     uint64_t *registers;
-    uint32_t special[13];
+    uint32_t special[14];
     long long number;
-    unsigned long long *steps;
+    int at; /* the next instruction */
 };
 
 static uint64_t value_of(const struct thread *thread, const struct operand *operand, struct type type)
@@ -1024,10 +1093,15 @@ static enum ptx_end access_memory(struct thread *thread, const struct instructio
     if (memory == NULL) {
         return PTX_ILLEGAL_ADDRESS;
     }
-    if (code->operation == OP_LD) {
+    thread->launch->bytes += code->type.bytes;
+    if (code->operation == OP_LD || code->operation == OP_ATOM) {
         uint64_t value = 0;
         memcpy(&value, memory, code->type.bytes);
         thread->registers[code->out.index] = fit(value, code->type);
+        if (code->operation == OP_ATOM) {
+            value += value_of(thread, &code->in[1], code->type);
+            memcpy(memory, &value, code->type.bytes);
+        }
         return PTX_DONE;
     }
     uint64_t value = value_of(thread, &code->in[1], code->type);
@@ -1038,13 +1112,83 @@ static enum ptx_end access_memory(struct thread *thread, const struct instructio
     return PTX_DONE;
 }
 
+/* Where the lanes of a warp hold the numbers of a matrix, as PTX ISA says of m16n8k16: the row and the column of number
+ * `i` of a lane. A has rows of 16, B has columns of 16, C and D have rows of 8. */
+static void place_in_a(int lane, int i, int *row, int *column)
+{
+    *row = lane / 4 + (i / 2 % 2 == 0 ? 0 : 8);
+    *column = lane % 4 * 2 + i % 2 + (i < 4 ? 0 : 8);
+}
+
+static void place_in_b(int lane, int i, int *row, int *column)
+{
+    *row = lane % 4 * 2 + i % 2 + (i < 2 ? 0 : 8);
+    *column = lane / 4;
+}
+
+static void place_in_c(int lane, int i, int *row, int *column)
+{
+    *row = lane / 4 + (i < 2 ? 0 : 8);
+    *column = lane % 4 * 2 + i % 2;
+}
+
+static float real_of(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* A bfloat16 is the upper half of a float. */
+static float half_of(uint64_t two, int which)
+{
+    return real_of((uint32_t)(which == 0 ? two << 16 : two & 0xffff0000u));
+}
+
+static void multiply_matrices(struct thread *warp, const struct instruction *code)
+{
+    float a[16][16], b[16][8], c[16][8];
+    int row, column;
+    for (int lane = 0; lane < 32; lane++) {
+        const uint64_t *registers = warp[lane].registers;
+        for (int i = 0; i < 8; i++) {
+            place_in_a(lane, i, &row, &column);
+            a[row][column] = half_of(registers[code->vectors[1][i / 2]], i % 2);
+        }
+        for (int i = 0; i < 4; i++) {
+            place_in_b(lane, i, &row, &column);
+            b[row][column] = half_of(registers[code->vectors[2][i / 2]], i % 2);
+            place_in_c(lane, i, &row, &column);
+            c[row][column] = real_of((uint32_t)registers[code->vectors[3][i]]);
+        }
+    }
+    for (int i = 0; i < 16; i++) {
+        for (int k = 0; k < 16; k++) {
+            for (int j = 0; j < 8; j++) {
+                c[i][j] += a[i][k] * b[k][j];
+            }
+        }
+    }
+    for (int lane = 0; lane < 32; lane++) {
+        for (int i = 0; i < 4; i++) {
+            uint32_t bits;
+            place_in_c(lane, i, &row, &column);
+            memcpy(&bits, &c[row][column], sizeof(bits));
+            if (warp[lane].number == warp[lane].launch->wrong_real_thread && i == 0) {
+                bits ^= 1u << warp[lane].launch->wrong_bit % 32;
+            }
+            warp[lane].registers[code->vectors[0][i]] = bits;
+        }
+    }
+}
+
+/* Runs until the thread ends, or comes to an instruction of its whole warp (PTX_WARP). */
 static enum ptx_end run_thread(struct thread *thread)
 {
     const struct ptx_function *function = thread->function;
-    memset(thread->registers, 0, sizeof(uint64_t) * (size_t)function->registers.count);
-    for (int at = 0; at < function->length;) {
-        const struct instruction *code = &function->code[at++];
-        if (++*thread->steps > MAX_STEPS) {
+    while (thread->at < function->length) {
+        const struct instruction *code = &function->code[thread->at++];
+        if (++thread->launch->steps > MAX_STEPS) {
             return PTX_TIMEOUT;
         }
         if (code->predicate >= 0 && (thread->registers[code->predicate] & 1) == code->negated) {
@@ -1057,11 +1201,16 @@ static enum ptx_end run_thread(struct thread *thread)
         switch (code->operation) {
         case OP_RET:
             return PTX_DONE;
+        case OP_MMA:
+            /* A tensor core does 16 times what its multiprocessor's other cores do: 128 steps' worth for a warp. */
+            thread->launch->steps += 3;
+            return PTX_WARP;
         case OP_BRA:
-            at = code->target;
+            thread->at = code->target;
             continue;
         case OP_LD:
         case OP_ST:
+        case OP_ATOM:
             end = access_memory(thread, code);
             if (end != PTX_DONE) {
                 return end;
@@ -1086,6 +1235,9 @@ static enum ptx_end run_thread(struct thread *thread)
             uint64_t c = code->in[2].kind != OPERAND_NONE ? value_of(thread, &code->in[2], wide) : 0;
             if (code->type.kind == KIND_FLOAT) {
                 result = real_result(code->operation, code->type.bytes, a, b, c);
+                if (thread->number == thread->launch->wrong_real_thread) {
+                    result ^= 1ull << thread->launch->wrong_bit % (8 * code->type.bytes);
+                }
             } else {
                 result = whole_result(code, a, b, c);
             }
@@ -1098,31 +1250,64 @@ static enum ptx_end run_thread(struct thread *thread)
     return PTX_DONE;
 }
 
-enum ptx_end ptx_run(const struct ptx_function *function, const struct ptx_launch *launch)
+/* The threads of a warp one after the other, from one instruction of all of them to the next. */
+static enum ptx_end run_warp(struct thread *warp, int count)
 {
-    unsigned long long steps = 0;
-    struct thread thread = {.function = function, .launch = launch, .steps = &steps};
-    enum ptx_end end = PTX_DONE;
-    thread.registers = calloc((size_t)function->registers.count + 1, sizeof(uint64_t));
-    for (int i = 0; i < 3; i++) {
-        thread.special[3 + i] = launch->block[i];
-        thread.special[9 + i] = launch->grid[i];
+    while (true) {
+        int waiting = 0;
+        for (int lane = 0; lane < count; lane++) {
+            enum ptx_end end = run_thread(&warp[lane]);
+            if (end != PTX_DONE && end != PTX_WARP) {
+                return end;
+            }
+            waiting += end == PTX_WARP;
+        }
+        if (waiting == 0) {
+            return PTX_DONE;
+        }
+        for (int lane = 1; lane < count; lane++) {
+            if (warp[lane].at != warp[0].at) {
+                return PTX_DIVERGED;
+            }
+        }
+        if (waiting != 32) {
+            return PTX_DIVERGED;
+        }
+        multiply_matrices(warp, &warp[0].function->code[warp[0].at - 1]);
     }
+}
+
+enum ptx_end ptx_run(const struct ptx_function *function, struct ptx_launch *launch)
+{
+    enum ptx_end end = PTX_DONE;
+    size_t registers = (size_t)function->registers.count + 1;
+    struct thread warp[32];
+    uint64_t *all = malloc(32 * registers * sizeof(*all));
     unsigned long long blocks = (unsigned long long)launch->grid[0] * launch->grid[1] * launch->grid[2];
     unsigned threads = launch->block[0] * launch->block[1] * launch->block[2];
     for (unsigned long long block = 0; block < blocks && end == PTX_DONE; block++) {
-        thread.special[6] = (uint32_t)(block % launch->grid[0]);
-        thread.special[7] = (uint32_t)(block / launch->grid[0] % launch->grid[1]);
-        thread.special[8] = (uint32_t)(block / launch->grid[0] / launch->grid[1]);
-        for (unsigned i = 0; i < threads && end == PTX_DONE; i++) {
-            thread.special[0] = i % launch->block[0];
-            thread.special[1] = i / launch->block[0] % launch->block[1];
-            thread.special[2] = i / launch->block[0] / launch->block[1];
-            thread.special[12] = i % 32;
-            thread.number = (long long)(block * threads + i);
-            end = run_thread(&thread);
+        for (unsigned first = 0; first < threads && end == PTX_DONE; first += 32) {
+            int count = threads - first < 32 ? (int)(threads - first) : 32;
+            memset(all, 0, 32 * registers * sizeof(*all));
+            for (int lane = 0; lane < count; lane++) {
+                unsigned i = first + (unsigned)lane;
+                warp[lane] = (struct thread){
+                    .function = function, .launch = launch, .registers = all + (size_t)lane * registers,
+                    .special = {
+                        i % launch->block[0], i / launch->block[0] % launch->block[1],
+                        i / launch->block[0] / launch->block[1],
+                        launch->block[0], launch->block[1], launch->block[2],
+                        (uint32_t)(block % launch->grid[0]), (uint32_t)(block / launch->grid[0] % launch->grid[1]),
+                        (uint32_t)(block / launch->grid[0] / launch->grid[1]),
+                        launch->grid[0], launch->grid[1], launch->grid[2],
+                        (uint32_t)lane, (uint32_t)(block % launch->multiprocessors),
+                    },
+                    .number = (long long)(block * threads + i),
+                };
+            }
+            end = run_warp(warp, count);
         }
     }
-    free(thread.registers);
+    free(all);
     return end;
 }

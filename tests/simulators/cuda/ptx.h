@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-3.0-or-later
  *
- * Reads PTX and runs its kernels on host memory, as far as integer kernels on global memory need it. What it does not
+ * Reads PTX and runs its kernels on host memory, as far as kernels on global memory need it: whole and
+ * real numbers, additions by atom, one matrix instruction. What it does not
  * know it refuses with a reason, as the driver's compiler refuses bad PTX.
  */
 #ifndef SIMULATOR_PTX_H
@@ -33,10 +34,16 @@ struct ptx_launch {
     void *context;
     /* One bit of what thread number `wrong_thread` stores is turned; -1 for none. */
     long long wrong_thread;
+    /* The same of each real number that thread `wrong_real_thread` computes. */
+    long long wrong_real_thread;
     unsigned wrong_bit;
+    unsigned multiprocessors; /* over which the blocks are dealt */
+    /* What it took: instructions, and bytes of memory. */
+    unsigned long long steps, bytes;
 };
 
-enum ptx_end { PTX_DONE, PTX_ILLEGAL_ADDRESS, PTX_MISALIGNED, PTX_TIMEOUT };
-enum ptx_end ptx_run(const struct ptx_function *function, const struct ptx_launch *launch);
+/* PTX_DIVERGED: a part of a warp alone came to an instruction of the whole warp. PTX_WARP is not returned. */
+enum ptx_end { PTX_DONE, PTX_ILLEGAL_ADDRESS, PTX_MISALIGNED, PTX_TIMEOUT, PTX_DIVERGED, PTX_WARP };
+enum ptx_end ptx_run(const struct ptx_function *function, struct ptx_launch *launch);
 
 #endif

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an acceptance has found so far, in one file beside the inventory. A run that is killed goes on from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import gpu, node
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import GPU, NODE, Item
+from gpuops.run import events, records
+
+FILE = "accept.json"
+VERSION = 1
+# What a task returns: its action -> the key of its result, and the stage that it ends.
+RESULTS = {"accept_info": ("accept", NODE), "gpu_load": ("load", GPU)}
+
+
+@dataclass
+class Acceptance:
+    """An acceptance that has begun.
+
+    :ivar started: seconds since the epoch.
+    :ivar hosts: what hosts returned: {name: {"gpu": …, "accept": …, "load": …}}.
+    :ivar done: the stages that each host has gone through.
+    """
+
+    started: float
+    limit: str
+    stages: list[str]
+    minutes: float
+    version: int = VERSION
+    ended: float | None = None
+    hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    done: dict[str, list[str]] = field(default_factory=dict)
+
+    def left(self, stage: str) -> list[str]:
+        return [host for host in self.hosts if stage not in self.done.get(host, [])]
+
+    def passed_by(self, stage: str) -> list[str]:
+        return [host for host in self.hosts if stage in self.done.get(host, [])]
+
+
+def _is_whole(found: Any) -> bool:
+    return (
+        isinstance(found, dict)
+        and found.get("version") == VERSION
+        and isinstance(found.get("hosts"), dict)
+        and all(isinstance(row, dict) for row in found["hosts"].values())
+        and isinstance(found.get("done"), dict)
+        and all(isinstance(row, list) for row in found["done"].values())
+        and isinstance(found.get("stages"), list)
+        and all(isinstance(found.get(key), (int, float)) for key in ("started", "minutes"))
+        and isinstance(found.get("limit"), str)
+    )
+
+
+def load(remembered: Path) -> Acceptance | None:
+    """The acceptance that is remembered; None where there is none that can be read."""
+    found = records.document(remembered / FILE)
+    if not _is_whole(found):
+        return None
+    return Acceptance(**{key: found[key] for key in Acceptance.__dataclass_fields__ if key in found})
+
+
+def save(remembered: Path, acceptance: Acceptance) -> None:
+    """For its owner alone, and whole at every moment."""
+    remembered.mkdir(mode=0o700, exist_ok=True)
+    new = remembered / f"{FILE}.new"
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+        json.dump(asdict(acceptance), file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(remembered / FILE)
+
+
+class Taker:
+    """Takes events, and remembers what hosts return as soon as they do."""
+
+    def __init__(self, remembered: Path, acceptance: Acceptance, redact: Callable[[Any], Any]) -> None:
+        self._remembered, self._acceptance, self._redact = remembered, acceptance, redact
+
+    def take(self, event: events.Event) -> None:
+        if not isinstance(event, events.HostResult) or event.host not in self._acceptance.hosts:
+            return
+        host, row = event.host, self._acceptance.hosts[event.host]
+        action, result = event.task.action, event.result
+        if action == "gpu_facts" and event.succeeded:
+            facts = result.get("ansible_facts")
+            row["gpu"] = self._redact(facts.get("gpu")) if isinstance(facts, Mapping) else None
+        elif action in RESULTS and event.outcome != "unreachable":
+            key, stage = RESULTS[action]
+            row[key] = self._redact(result.get(key)) if event.succeeded else None
+            row[f"why_{stage}"] = str(result.get("msg", "")) if event.outcome == "failed" else ""
+            self._acceptance.done.setdefault(host, []).append(stage)
+        else:
+            return
+        save(self._remembered, self._acceptance)
+
+
+def judge(acceptance: Acceptance, tolerance: float) -> list[Item]:
+    """The items of all stages that were chosen, of every host that was."""
+    found: list[Item] = []
+    if NODE in acceptance.stages:
+        found += node.items(acceptance.hosts)
+    if GPU in acceptance.stages:
+        rows = {host: {**row, "why": row.get(f"why_{GPU}", "")} for host, row in acceptance.hosts.items()}
+        found += gpu.items(rows, tolerance)
+    return found
+
+
+def begin(limit: str, stages: list[str], minutes: float, hosts: list[str]) -> Acceptance:
+    return Acceptance(time.time(), limit, stages, minutes, hosts={host: {} for host in hosts})

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""``gpuops accept``: whether a cluster is fit to be handed over."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.gpu import TOLERANCE
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import STAGES
+from gpuops.accept import record, report
+from gpuops.commands.locked_run import run_locked
+from gpuops.commands.options import LimitOption, WordsArgument
+from gpuops.inventory.snapshot import InventoryError, hosts_of
+from gpuops.run import playbooks, session, shards
+from gpuops.site import InventoryOption, SiteError, find, redactor
+
+GROUP = "gpu_cluster"
+
+
+def _refuse(text: str, status: int = session.USAGE) -> typer.Exit:
+    typer.echo(f"gpuops accept: {text}", err=True)
+    return typer.Exit(status)
+
+
+def _chosen(stages: str) -> list[str]:
+    names = [name.strip() for name in stages.split(",") if name.strip()]
+    unknown = [name for name in names if name not in STAGES]
+    if unknown or not names:
+        raise _refuse(f"--stages: {', '.join(unknown) or 'nothing'} is no stage; the stages are {', '.join(STAGES)}")
+    return [name for name in STAGES if name in names]
+
+
+def accept(
+    inventory: InventoryOption = None,
+    limit: LimitOption = "",
+    stages: Annotated[str, typer.Option("--stages", help="Which stages, separated by commas.")] = ",".join(STAGES),
+    minutes: Annotated[float, typer.Option(min=0, max=10080, help="How long the GPUs are held under load.")] = 10.0,
+    tolerance: Annotated[
+        float, typer.Option(min=0.001, max=0.9, help="The share by which a GPU may be slower than its like.")
+    ] = TOLERANCE,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the acceptance that was cut.")] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write it; .json and .xml are written beside it.")
+    ] = Path("acceptance.html"),
+    sign_key: Annotated[Path | None, typer.Option("--sign-key", help="Sign the report with this SSH key.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each event.")] = False,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the schema of the report and exit.")] = False,
+    words: WordsArgument = None,
+) -> None:
+    """Show whether hosts and their GPUs are fit to be handed over.
+
+    Stage node compares versions, settings and devices over the fleet. Stage
+    gpu puts every GPU that nobody uses under load: a test of all free memory,
+    arithmetic with results that are checked, and copies that are measured and
+    compared with the data sheet and with the other GPUs.
+
+    What hosts return is remembered at once, so --resume goes on where a run
+    was cut. Nothing is changed on a host. Drain hosts first (`gpuops drain`),
+    so that no job begins on a GPU under load.
+
+    Exit status: 0 accepted, 1 it cannot be done, 2 an item fails, 4 a host was
+    not reached, 64 wrong options, 130 Ctrl-C.
+
+    Examples:
+
+      gpuops accept --minutes 60 --sign-key ~/.ssh/id_ed25519
+
+      gpuops accept --limit a100-3 --minutes 1
+
+      gpuops accept --resume
+    """
+    if schema:
+        print(report.SCHEMA_FILE.read_text(encoding="utf-8"), end="")
+        return
+    if sign_key is not None and not sign_key.is_file():
+        raise _refuse(f"--sign-key: {sign_key} is no file")
+    try:
+        site = find(inventory)
+        site.refuse_inside(output)
+        if resume:
+            acceptance = record.load(site.remembered)
+            if acceptance is None:
+                raise _refuse("there is no acceptance to go on with; leave --resume out")
+        else:
+            # A host of the group alone can be one that has GPUs.
+            _everyone, hosts = hosts_of(site.inventory, f"{GROUP}:&{limit}" if limit else GROUP)
+            if not hosts:
+                raise _refuse(f"no host of the group {GROUP} is chosen")
+            acceptance = record.begin(limit, _chosen(stages), minutes, hosts)
+    except (SiteError, InventoryError) as wrong:
+        raise _refuse(str(wrong)) from wrong
+    try:
+        record.save(site.remembered, acceptance)
+    except OSError as failure:
+        raise _refuse(f"{site.remembered} cannot be written: {failure.strerror}", session.BROKEN) from failure
+    redact = redactor(site, words or [])
+    taker = record.Taker(site.remembered, acceptance, redact.document)
+    status = session.DONE
+    for stage in acceptance.stages:
+        if not acceptance.left(stage):
+            continue
+        outcome = run_locked(
+            "accept",
+            site,
+            as_json,
+            lock=("accept.lock", "gpuops accept"),
+            playbook=playbooks.ACCEPT,
+            limit=shards.without(acceptance.limit, acceptance.passed_by(stage)),
+            tags=stage,
+            also=taker.take,
+            options=["-e", f"accept_minutes={acceptance.minutes}", *(words or [])],
+        )
+        if outcome.status in (session.INTERRUPTED, session.BROKEN):
+            typer.echo("gpuops accept: `gpuops accept --resume` goes on from here", err=True)
+            raise typer.Exit(outcome.status)
+        status |= outcome.status & session.UNREACHABLE
+    acceptance.ended = time.time()
+    found = report.document(acceptance, record.judge(acceptance, tolerance), site.directory.name)
+    try:
+        record.save(site.remembered, acceptance)
+        written = report.write(redact.document(found), output)
+        if sign_key is not None:
+            written.append(report.sign(output.with_suffix(".json"), sign_key))
+    except (OSError, report.SigningFailed) as failure:
+        raise _refuse(f"the report cannot be written: {failure}", session.BROKEN) from failure
+    if not as_json:
+        for line in [*report.lines(redact.document(found)), *map(str, written)]:
+            typer.echo(line)
+    raise typer.Exit(status | (session.DONE if found["accepted"] else session.FAILED))

@@ -1,0 +1,95 @@
+#!/usr/bin/python
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: accept_info
+short_description: Read what of a host bears on its acceptance
+version_added: 0.1.0
+description:
+  - Reads versions, kernel parameters, NUMA, IOMMU and ACS, huge pages, limits, the clock, and the state of disks and
+    network adapters. C(gpuops accept) judges it, together with the facts of all other hosts.
+  - What cannot be read is null. Nothing is changed.
+extends_documentation_fragment: [baremetal.gpu.attributes.looks]
+seealso:
+  - module: baremetal.gpu.gpu_facts
+  - module: baremetal.gpu.gpu_load
+author:
+  - baremetal.gpu contributors (@baremetal-gpu)
+"""
+
+EXAMPLES = r"""
+- name: Read what bears on acceptance
+  baremetal.gpu.accept_info:
+  register: host
+"""
+
+RETURN = r"""
+accept:
+  description: What was read.
+  returned: always
+  type: dict
+  contains:
+    schema:
+      description: Version of this structure.
+      type: int
+    versions:
+      description: Of kernel, operating system, BIOS and board.
+      type: dict
+    command_line:
+      description: The parameters of the running kernel.
+      type: list
+      elements: str
+    numa_nodes:
+      description: Number of NUMA nodes.
+      type: int
+    numa_balancing:
+      description: Whether the kernel moves memory between NUMA nodes, as C(kernel.numa_balancing) has it.
+      type: int
+    iommu_groups:
+      description: Number of IOMMU groups, 0 where the IOMMU is off.
+      type: int
+    acs_redirects:
+      description: PCI bridges that send transfers between GPUs up to the root. Null where it cannot be read.
+      type: list
+      elements: str
+    hugepages:
+      description: Reserved huge pages, and the mode of transparent ones.
+      type: dict
+    limits:
+      description:
+        - By the name of each program that starts jobs, the locked memory and the open files that they may have. Null
+          for no limit.
+      type: dict
+    time_synchronised:
+      description: Whether something keeps the clock in step. Null where it cannot be told.
+      type: bool
+    interfaces:
+      description: Network interfaces with state, speed and errors.
+      type: list
+      elements: dict
+    infiniband:
+      description: Ports of InfiniBand and RoCE adapters with state, rate, firmware and errors.
+      type: list
+      elements: dict
+    disks:
+      description: Disks with model, and whether they pass their own check. Null without smartctl.
+      type: list
+      elements: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.accept import node
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
+    module.exit_json(changed=False, accept=node.gather())
+
+
+if __name__ == "__main__":
+    main()

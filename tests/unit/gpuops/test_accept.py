@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpuops accept: what it remembers, how it goes on after it was cut, and its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
+    FAIL,
+    GPU,
+    NODE,
+    NOT_TESTABLE,
+    PASS,
+    Item,
+)
+from gpuops.accept import record, report
+from gpuops.run.events import HostResult, Task
+from tests.unit.gpuops.conftest import DEAD, HERE, ROOT, Bench
+
+ITEMS = [
+    Item("node.driver", NODE, "n1", PASS, "the driver: 550"),
+    Item("node.driver", NODE, "n2", FAIL, "the driver: 535", "run `gpuops up`"),
+    Item("gpu.fp32", GPU, "n2", NOT_TESTABLE, "<script>alert(1)</script>", "", "GPU 1"),
+]
+
+
+def acceptance(**more):
+    return record.Acceptance(1790000000.0, "", [NODE, GPU], 5.0, hosts={"n1": {}, "n2": {}}, **more)
+
+
+def result(host, action, outcome="ok", **content):
+    return HostResult(host=host, task=Task(action=action), outcome=outcome, result=content)
+
+
+def test_what_a_host_returns_is_remembered_at_once(tmp_path):
+    taker = record.Taker(tmp_path, acceptance(), lambda document: document)
+    taker.take(result("n1", "gpu_facts", ansible_facts={"gpu": {"present": True}}))
+    taker.take(result("n1", "accept_info", accept={"schema": 1}))
+    taker.take(result("n2", "accept_info", "unreachable"))
+    taker.take(result("other", "accept_info", accept={"schema": 1}))
+    found = record.load(tmp_path)
+    assert found.hosts == {"n1": {"gpu": {"present": True}, "accept": {"schema": 1}, "why_node": ""}, "n2": {}}
+    assert (found.left(NODE), found.passed_by(NODE)) == (["n2"], ["n1"])
+    assert found.left(GPU) == ["n1", "n2"]
+    assert (tmp_path / record.FILE).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 2, "hosts": {}}', '{"hosts": 7}'])
+def test_a_record_that_cannot_be_read_is_none(tmp_path, text):
+    (tmp_path / record.FILE).write_text(text)
+    assert record.load(tmp_path) is None
+
+
+def test_the_document_holds_to_its_schema_and_both_copies_are_alike():
+    found = report.document(acceptance(ended=1790000600.0), ITEMS, "mysite")
+    schema = json.loads(report.SCHEMA_FILE.read_text())
+    jsonschema.validate(found, schema)
+    assert json.loads((ROOT / "docs" / "gpuops-accept.schema.json").read_text()) == schema
+    assert found["accepted"] is False
+    assert found["counts"] == {"pass": 1, "fail": 1, "not_applicable": 0, "not_testable": 1}
+
+
+def test_nothing_that_passes_is_nothing_accepted():
+    assert report.document(acceptance(), [], "s")["accepted"] is False
+    assert report.document(acceptance(), ITEMS[2:], "s")["accepted"] is False
+    assert report.document(acceptance(), ITEMS[:1], "s")["accepted"] is True
+
+
+def test_the_files_tell_the_same_and_what_hosts_say_is_no_markup(tmp_path):
+    found = report.document(acceptance(ended=1790000600.0), ITEMS, "mysite")
+    page, data, suites = report.write(found, tmp_path / "a" / "acceptance.html")
+    assert json.loads(data.read_text()) == found
+    text = page.read_text()
+    assert "Not accepted" in text
+    assert "the driver: 535" in text
+    assert "<script>" not in text
+    cases = {
+        (case.get("classname"), case.get("name")): [part.tag for part in case]
+        for case in ElementTree.parse(suites).iter("testcase")
+    }
+    assert cases == {
+        ("n1", "node.driver"): [],
+        ("n2", "node.driver"): ["failure"],
+        ("n2", "gpu.fp32 GPU 1"): ["skipped"],
+    }
+
+
+def test_what_fails_is_printed_with_its_remedy():
+    first, last = report.lines(report.document(acceptance(), ITEMS, "s"))
+    assert first == "n2 node.driver: the driver: 535. Remedy: run `gpuops up`"
+    assert last == "Not accepted: 1 pass, 1 fail, 0 not applicable, 1 not testable here"
+
+
+def test_a_signed_report_is_known_by_its_signature(tmp_path):
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    (_page, data, _suites) = report.write(report.document(acceptance(), ITEMS, "s"), tmp_path / "acceptance.html")
+    for _again in range(2):
+        signature = report.sign(data, key)
+    signers = tmp_path / "signers"
+    signers.write_text(f"site {Path(f'{key}.pub').read_text()}")
+
+    def verified():
+        done = subprocess.run(
+            ["ssh-keygen", "-Y", "verify", "-f", signers, "-I", "site", "-n", report.NAMESPACE, "-s", signature],
+            stdin=data.open(),
+            check=False,
+        )
+        return done.returncode == 0
+
+    assert verified()
+    data.write_text(data.read_text().replace("535", "550"))
+    assert not verified()
+
+
+def test_a_key_that_is_none_is_refused_with_its_name(tmp_path):
+    (tmp_path / "key").write_text("no key")
+    (tmp_path / "report.json").write_text("{}")
+    with pytest.raises(report.SigningFailed, match=r"could not be signed with .*key"):
+        report.sign(tmp_path / "report.json", tmp_path / "key")
+
+
+def group(bench: Bench, **hosts):
+    bench.inventory.write_text(json.dumps({"gpu_cluster": {"hosts": hosts}}))
+
+
+def test_wrong_options_are_refused_before_anything_runs(bench):
+    group(bench, n1=HERE)
+    for words, told in (
+        (("--stages", "node,moon"), "moon is no stage; the stages are node, gpu"),
+        (("--resume",), "there is no acceptance to go on with"),
+        (("--limit", "nobody"), "nobody"),
+        (("--sign-key", "nowhere"), "nowhere is no file"),
+    ):
+        done = bench.call("accept", *words)
+        assert (done.returncode, told in done.stderr) == (64, True), done.stderr
+    assert not (bench.path / ".gpuops" / "runs").exists()
+
+
+@pytest.mark.slow
+def test_hosts_are_looked_at_and_one_that_is_dead_is_not_accepted_for_it(bench):
+    group(bench, n1=HERE, n2=DEAD)
+    done = bench.call("accept", "--minutes", "0")
+    assert done.returncode in (4, 6), done.stdout + done.stderr
+    found = json.loads((bench.path / "acceptance.json").read_text())
+    assert found["hosts"] == ["n1", "n2"]
+    dead = [row for row in found["items"] if row["host"] == "n2"]
+    assert {row["outcome"] for row in dead} <= {"not_testable"}
+    assert dead
+    alive = {row["id"]: row["outcome"] for row in found["items"] if row["host"] == "n1"}
+    assert alive["node.kernel"] == "not_applicable", "there is no other host to compare it with"
+    assert "node.time" in alive
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_where_it_was(bench):
+    group(bench, n1=HERE, n2=HERE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gpuops", "accept", "--minutes", "0"],
+        cwd=bench.path,
+        env=bench.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    remembered = bench.path / ".gpuops"
+    # As soon as a host has gone through the first stage.
+    while process.poll() is None and not ((found := record.load(remembered)) and found.passed_by(NODE)):
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = record.load(remembered)
+    assert before.passed_by(NODE)
+    done = bench.call("accept", "--resume")
+    assert done.returncode in (0, 2), done.stdout + done.stderr
+    after = record.load(remembered)
+    assert after.started == before.started
+    assert after.left(NODE) == after.left(GPU) == []
+    assert all(after.done[host].count(NODE) == 1 for host in before.passed_by(NODE))
+    assert json.loads((bench.path / "acceptance.json").read_text())["hosts"] == ["n1", "n2"]

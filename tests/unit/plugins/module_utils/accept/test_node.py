@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What of a host bears on its acceptance, read from a file tree."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.accept import node
+
+
+@pytest.fixture
+def tree(tmp_path):
+    def write(path, content):
+        place = tmp_path / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    write.root = str(tmp_path)
+    return write
+
+
+def no_program(_argv, _stdin, _timeout):
+    return 127, "", "not found"
+
+
+def bridge(control):
+    """The configuration of a PCIe bridge with AER and then ACS."""
+    config = bytearray(4096)
+    struct.pack_into("<I", config, 0x100, 0x0001 | 1 << 16 | 0x148 << 20)
+    struct.pack_into("<IHH", config, 0x148, node.ACS | 1 << 16, 0x1F, control)
+    return bytes(config)
+
+
+def test_an_empty_tree_says_nothing_and_breaks_nothing(tmp_path):
+    found = node.gather(str(tmp_path), no_program)
+    assert found["versions"] == {"kernel": None, "os": None, "bios": None, "board": None}
+    assert (found["numa_nodes"], found["acs_redirects"], found["disks"], found["limits"]) == (None, None, [], {})
+
+
+def test_what_a_node_has(tree):
+    tree("proc/sys/kernel/osrelease", "6.12.1\n")
+    tree("etc/os-release", 'PRETTY_NAME="Debian GNU/Linux 13 (trixie)"\n')
+    tree("proc/cmdline", "quiet iommu=pt\n")
+    tree("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")
+    tree("sys/class/net/eth0/device/x", "")
+    tree("sys/class/net/eth0/operstate", "up\n")
+    tree("sys/class/net/eth0/speed", "25000\n")
+    tree("sys/class/net/lo/operstate", "unknown\n")
+    tree("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
+    tree("sys/class/infiniband/mlx5_0/fw_ver", "28.39.1002\n")
+    tree("sys/block/sda/device/model", "DISK\n")
+    tree("sys/block/loop0/size", "0\n")
+    for number in range(2):
+        tree(f"sys/devices/system/node/node{number}/cpulist", "0\n")
+    asked = []
+
+    def smart(argv, _stdin, _timeout):
+        asked.append(argv)
+        return 0, json.dumps({"smart_status": {"passed": False}}), ""
+
+    found = node.gather(tree.root, smart)
+    assert found["versions"]["kernel"] == "6.12.1"
+    assert found["versions"]["os"] == "Debian GNU/Linux 13 (trixie)"
+    assert found["command_line"] == ["quiet", "iommu=pt"]
+    assert found["hugepages"]["transparent"] == "madvise"
+    assert found["numa_nodes"] == 2
+    assert [(row["name"], row["speed_mb_s"]) for row in found["interfaces"]] == [("eth0", 25000)]
+    assert [(row["name"], row["state"], row["firmware"]) for row in found["infiniband"]] == [
+        ("mlx5_0/1", "4: ACTIVE", "28.39.1002")
+    ]
+    assert found["disks"] == [{"name": "sda", "model": "DISK", "passed": False}]
+    assert [argv[-1] for argv in asked] == ["/dev/sda"]
+
+
+@pytest.mark.parametrize(
+    ("control", "redirects"), [(0, []), (0x01, []), (0x04, ["0000:3a:00.0"]), (0x1D, ["0000:3a:00.0"])]
+)
+def test_bridges_that_redirect(tree, control, redirects):
+    tree("sys/bus/pci/devices/0000:3a:00.0/class", "0x060400\n")
+    tree("sys/bus/pci/devices/0000:3a:00.0/config", bridge(control))
+    tree("sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n")
+    tree("sys/bus/pci/devices/0000:3b:00.0/config", bridge(0x1D))
+    assert node.acs_redirects(tree.root) == redirects
+
+
+def test_without_root_the_bridges_cannot_be_read(tree):
+    tree("sys/bus/pci/devices/0000:3a:00.0/class", "0x060400\n")
+    tree("sys/bus/pci/devices/0000:3a:00.0/config", bridge(0x1D)[:64])
+    assert node.acs_redirects(tree.root) is None
+
+
+def test_a_chain_of_capabilities_that_has_no_end_is_left(tree):
+    config = bytearray(4096)
+    struct.pack_into("<I", config, 0x100, 0x0001 | 1 << 16 | 0x100 << 20)
+    tree("sys/bus/pci/devices/0000:3a:00.0/class", "0x060400\n")
+    tree("sys/bus/pci/devices/0000:3a:00.0/config", bytes(config))
+    assert node.acs_redirects(tree.root) == []
+
+
+def test_the_limits_of_what_starts_jobs(tree):
+    tree("proc/77/comm", "slurmd\n")
+    tree(
+        "proc/77/limits",
+        "Limit                     Soft Limit           Hard Limit           Units     \n"
+        "Max open files            1024                 524288               files     \n"
+        "Max locked memory         unlimited            unlimited            bytes     \n",
+    )
+    tree("proc/78/comm", "bash\n")
+    assert node.limits(tree.root) == {"slurmd": {"open_files": 1024, "locked_bytes": None}}
