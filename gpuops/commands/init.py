@@ -21,6 +21,7 @@ QUESTIONS = {
     answers.CONTROLLER: "Controllers (empty for none)",
     answers.CPU: "Nodes without GPUs (empty for none)",
 }
+NO_MONITORING = "none"
 # Of the facts of a host that cannot be used, so many lines are shown.
 MOST_REFUSED = 5
 HOSTS_HELP = "NAME or NAME=ADDRESS; gpu[1:4]=192.0.2.[31:34] is four. May be given several times."
@@ -36,6 +37,11 @@ def prompted(given: dict[str, Any]) -> dict[str, Any]:
     typed: dict[str, Any] = {"hosts": hosts}
     if "user" not in given:
         typed["user"] = typer.prompt("Account that may become root by sudo", default="admin")
+    if "monitoring" not in given:
+        first = next((name for name, row in hosts.items() if answers.CONTROLLER in row["roles"]), "")
+        question = "Host that watches the others and keeps their logs (none for none)"
+        answer = str(typer.prompt(question, default=first or NO_MONITORING))
+        typed["monitoring"] = "" if answer == NO_MONITORING else answer
     if "reboot" not in given:
         allowed = typer.confirm("May a run reboot hosts where nothing else helps?", default=False)
         typed["reboot"] = "allowed" if allowed else "refused"
@@ -105,6 +111,10 @@ def init(
     public_network: Annotated[str | None, typer.Option(help="Network of the storage, such as 192.0.2.0/24.")] = None,
     engine: Annotated[str | None, typer.Option(help=f"Container engine: {', '.join(answers.ENGINES)}.")] = None,
     reboot: Annotated[str | None, typer.Option(help="Whether runs may reboot hosts: refused or allowed.")] = None,
+    monitoring: Annotated[
+        str | None,
+        typer.Option(help="Host that watches the others and keeps their logs; '' for none. The first controller."),
+    ] = None,
     use_free_disks: Annotated[
         bool | None, typer.Option("--use-free-disks", help="Make OSDs of all disks that are free.")
     ] = None,
@@ -132,6 +142,7 @@ def init(
         "engine": engine,
         "reboot": reboot,
         "use_free_disks": use_free_disks,
+        "monitoring": monitoring,
     }
     roles = {answers.CONTROLLER: controller, answers.GPU: gpu, answers.STORAGE: storage, answers.CPU: cpu}
     try:

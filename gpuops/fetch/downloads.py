@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from gpuops import web
 
 from .manifest import Download, ManifestError, check_url
 
@@ -28,7 +29,7 @@ def fetch(download: Download, directory: Path) -> Path:
     offset = partial.stat().st_size if partial.exists() else 0
     request = urllib.request.Request(download.url, headers={"Range": f"bytes={offset}-"} if offset else {})
     try:
-        with _opener().open(request, timeout=60) as answer, partial.open("ab") as stream:
+        with web.opener(_OnTheWeb()).open(request, timeout=60) as answer, partial.open("ab") as stream:
             if offset and answer.status != 206:
                 stream.truncate(0)
             while block := answer.read(CHUNK):
@@ -55,22 +56,6 @@ class _OnTheWeb(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         check_url(newurl)
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """Knows http and https, with the environment's proxy, and no other way to a file."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-        urllib.request.UnknownHandler(),
-        _OnTheWeb(),
-    ):
-        opener.add_handler(handler)
-    return opener
 
 
 def digest(path: Path) -> str:

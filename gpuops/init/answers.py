@@ -23,6 +23,7 @@ KEYS = (
     "reboot",
     "use_free_disks",
     "users",
+    "monitoring",
     "variables",
 )
 HOST_KEYS = ("address", "port", "role", "roles", "disks", "variables")
@@ -35,6 +36,7 @@ _DEVICE = re.compile(r"/dev/[A-Za-z0-9_.:+@=#,!~\\/-]+")
 _GROUPS = (
     *("all", "ungrouped", "gpu_cluster", "controllers", "zookeeper", "gpu_nodes", "cpu_nodes", "storage_nodes"),
     *("ceph_mons", "ceph_mgrs", "ceph_osds", "ceph_mdss", "ceph_clients"),
+    *("prometheus_servers", "node_exporters", "log_hosts", "log_senders", "grafana_servers"),
 )
 _RANGE = re.compile(r"\[(\d+):(\d+)\]")
 MOST = 10000
@@ -62,7 +64,11 @@ class Host:
 
 @dataclass
 class Answers:
-    """A site. ``variables`` are Ansible's, for all hosts, such as how to reach them."""
+    """A site. ``variables`` are Ansible's, for all hosts, such as how to reach them.
+
+    :ivar monitoring: the host that watches the others and keeps their logs, empty for none; None where the answers do
+        not say.
+    """
 
     hosts: list[Host]
     user: str = ""
@@ -74,10 +80,18 @@ class Answers:
     reboot: str = "refused"
     use_free_disks: bool = False
     users: list[str] = field(default_factory=list)
+    monitoring: str | None = None
     variables: dict[str, Any] = field(default_factory=dict)
 
     def of(self, role: str) -> list[Host]:
         return [host for host in self.hosts if role in host.roles]
+
+    @property
+    def watcher(self) -> str:
+        """The host that watches the others and keeps their logs: the first controller, unless the answers say."""
+        if self.monitoring is not None:
+            return self.monitoring
+        return next((host.name for host in self.of(CONTROLLER)), "")
 
 
 def expand(text: str) -> list[str]:
@@ -151,6 +165,9 @@ def read(content: Any) -> Answers:
     ]
     _variables("variables", content.get("variables") or {}, "write Ansible's variables for all hosts", wrong)
     _check_text("private_key", content.get("private_key"), wrong)
+    watcher = content.get("monitoring")
+    if watcher and watcher not in [host.name for host in hosts]:
+        wrong.append(f"monitoring is {watcher!r}, which is no host of the site; name one of them, or '' for none")
     if content.get("user") and not (isinstance(content["user"], str) and _ACCOUNT.fullmatch(content["user"])):
         wrong.append(f"user is {content['user']!r}; write the name of an account, of letters, digits and . _ - @")
     users = content.get("users") or []

@@ -158,6 +158,14 @@ def groups(answers: Answers, found: Mapping[str, discover.Found]) -> list[Group]
                 children=[name for name, role in (("gpu_nodes", GPU), ("cpu_nodes", CPU)) if names[role]],
             ),
         ]
+    if answers.watcher:
+        rows += [
+            Group("prometheus_servers", "watches the hosts, tells of what is wrong", [answers.watcher]),
+            Group("node_exporters", "are watched", children=["gpu_cluster"]),
+            Group("log_hosts", "keeps the logs", [answers.watcher]),
+            Group("log_senders", "send their logs", children=["gpu_cluster"]),
+            Group("grafana_servers", "have a Grafana, which gets dashboards; put your own here"),
+        ]
     return rows
 
 
@@ -234,6 +242,9 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
             meant[name] = {"gpu_verify_expected": group.count} if group.count else None
     if answers.of(CONTROLLER) and all(host.roles == (CONTROLLER,) for host in answers.of(CONTROLLER)):
         files[f"{variables}/controllers.yml"] = made("engineless.yml", about="The controllers run no containers.")
+    if answers.watcher:
+        name = f"{variables}/prometheus_servers.yml"
+        files[name], meant[name] = made("prometheus_servers.yml"), {"alertmanager_receivers": []}
     if answers.of(STORAGE):
         for name, (text, content) in _storage(answers, found, made, variables).items():
             files[name], meant[name] = text, content
@@ -299,6 +310,7 @@ def _storage(
     names = [
         *("ceph_common_fsid", "ceph_common_keys", "ceph_common_options", "ceph_osd_method", "ceph_osd_wipe"),
         *("ceph_mds_pool_size", "ceph_mds_pool_min_size", "ceph_mds_failure_domain"),
+        *(["ceph_mgr_modules"] if answers.watcher else []),
         *(["container_runtime_engine"] if all(host.roles == (STORAGE,) for host in hosts) else []),
     ]
     meant = {

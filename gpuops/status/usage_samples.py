@@ -22,6 +22,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document i
     rows,
     text,
 )
+from gpuops import web
 
 STEP_S = 60
 TIMEOUT_S = 60.0
@@ -105,7 +106,7 @@ def _seconds(url: str, record: str, begin: int, end: int) -> Iterator[tuple[Labe
 
 def _result(url: str) -> list[dict[str, object]]:
     try:
-        with _opener().open(url, timeout=TIMEOUT_S) as answer:
+        with web.opener().open(url, timeout=TIMEOUT_S) as answer:
             content = answer.read(BYTES_AT_MOST + 1)
     except urllib.error.HTTPError as error:
         raise NoSamples(f"Prometheus refuses the query: {_why(error)}") from error
@@ -128,17 +129,3 @@ def _why(error: urllib.error.HTTPError) -> str:
         except (OSError, ValueError):
             told = ""
     return f"{error.code}{f' {told}' if told else ''}"
-
-
-def _opener() -> urllib.request.OpenerDirector:
-    """Knows http and https, with the environment's proxy, and follows nobody to another place."""
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler(),
-        urllib.request.HTTPHandler(),
-        urllib.request.HTTPSHandler(),
-        urllib.request.HTTPDefaultErrorHandler(),
-        urllib.request.HTTPErrorProcessor(),
-    ):
-        opener.add_handler(handler)
-    return opener

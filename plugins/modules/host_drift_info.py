@@ -230,6 +230,11 @@ options:
             description: Paths and names of packages, or shell patterns of them, whose change requires a restart.
             type: list
             elements: str
+          reload_on:
+            description: >-
+              Paths, or shell patterns of them, whose change requires a reload. A restart makes it unnecessary.
+            type: list
+            elements: str
       kernel_modules:
         description: Kernel modules.
         type: list
@@ -607,6 +612,7 @@ SPEC = {
         state={"type": "str", "choices": ["started", "stopped"]},
         masked={"type": "bool"},
         restart_on=STRINGS,
+        reload_on=STRINGS,
     ),
     "kernel_modules": listed(
         **named(),

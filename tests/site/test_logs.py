@@ -55,6 +55,9 @@ for number in range(count):
 cat.stdin.close()
 cat.wait()
 """
+# 200 messages in a second, of which journald takes all.
+LOAD = "n=0; while sleep 0.005; do echo load $n; n=$((n + 1)); done | systemd-cat -t sequence"
+STORE = "/var/log/journal/remote"
 # As systemd writes it.
 MADE_A_DAY_AGO = """
 import os, sys, time
@@ -324,6 +327,80 @@ def test_what_does_not_fit_into_the_spool_is_counted_and_said(site: Site) -> Non
     missing = 4000 - sum(len(numbers(f"flood{part}")) for part in range(4))
     assert missing > 0
     assert missing <= metric(SENDER, "baremetal_gpu_log_sender_dropped_entries_total") <= missing + 500
+
+
+def removed_for_space() -> float:
+    """Bytes of journals that the log host has removed."""
+    text = ssh(LOG_HOST, "cat /var/lib/prometheus/node-exporter/*.prom")
+    found = re.search(r'^baremetal_gpu_log_store_removed_bytes_total{reason="space"} (\S+)$', text, re.MULTILINE)
+    assert found, text
+    return float(found[1])
+
+
+def receivers(action: str) -> None:
+    units = ["baremetal-gpu-logs.target", "baremetal-gpu-log-store", "nginx"]
+    ssh(LOG_HOST, f"sudo systemctl {action} {' '.join(units if action == 'start' else reversed(units))}")
+
+
+@pytest.fixture
+def small_store(site: Site) -> Iterator[None]:
+    """The journals are on a file system of their own, which is small and empty."""
+    site.converge(log_sender_spool="64M")
+    receivers("stop")
+    owner = ssh(LOG_HOST, f"stat -c 'uid=%u,gid=%g,mode=%a' {STORE}").strip()
+    ssh(LOG_HOST, f"sudo mount -t tmpfs -o size=250M,{owner} journals {STORE}")
+    receivers("start")
+    yield
+    receivers("stop")
+    ssh(LOG_HOST, f"sudo umount {STORE}")
+    receivers("start")
+
+
+def test_a_full_disk_of_the_log_host_loses_nothing_that_is_not_counted(site: Site, small_store: None) -> None:
+    write(100, "before")
+    comes(lambda: len(numbers("before")) == 100, upload_said)
+    dropped = metric(SENDER, "baremetal_gpu_log_sender_dropped_entries_total")
+    ssh(LOG_HOST, f"sudo dd if=/dev/zero of={STORE}/stranger bs=1M 2>/dev/null; true")
+    # More than the spool holds.
+    for part in range(4):
+        write(1000, f"full{part}", 30_000)
+        looks_again()
+    assert metric(SENDER, "baremetal_gpu_log_sender_waiting_entries") > 0
+    ssh(LOG_HOST, f"sudo rm {STORE}/stranger")
+    write(1, "room")
+    comes(lambda: numbers("room"), upload_said, 600)
+    looks_again()
+    counted = metric(SENDER, "baremetal_gpu_log_sender_dropped_entries_total") - dropped
+    missing = 4000 - sum(len(numbers(f"full{part}")) for part in range(4))
+    if removed := removed_for_space():
+        # Archived journals go when the file system is full, as is promised, and it is said.
+        assert "removed entries of src1" in ssh(LOG_HOST, "sudo journalctl --no-pager -u baremetal-gpu-log-store")
+    else:
+        assert len(numbers("before")) == 100
+        assert missing > 0
+        assert missing <= counted
+    assert counted > 0 or removed
+    assert site.logs("--host", SENDER, "--unit", SPOOL, "--grep", "were dropped")
+
+
+def test_a_sender_that_loses_its_power_under_load_sends_what_its_journal_has(site: Site) -> None:
+    ssh(LOG_HOST, "sudo systemctl stop nginx")
+    write(5000, "power", 300)
+    ssh(SENDER, f"sudo sh -c {shlex.quote(LOAD)} >/dev/null 2>&1 </dev/null &")
+    ssh(LOG_HOST, "sudo systemctl start nginx")
+    comes(lambda: numbers("power"), upload_said)
+    lab("power-cut", SENDER)
+    lab("up", "--machine", f"{SENDER}:{SUITES[SENDER]}:no-gpu")
+    comes(lambda: len(numbers("power")) == 5000, upload_said, 600)
+    ssh(SENDER, "logger -t marker 'after the power cut'")
+    comes(lambda: "after the power cut" in on_log_host("SYSLOG_IDENTIFIER=marker"), upload_said, 600)
+    # What is missing of the load is at its end: it was not in the journal yet.
+    load = numbers("load")
+    assert load == set(range(len(load)))
+    comes(
+        lambda: 0 <= metric(SENDER, "baremetal_gpu_log_sender_waiting_entries") < 100,
+        lambda: metric(SENDER, "baremetal_gpu_log_sender_waiting_entries"),
+    )
 
 
 def test_absent_leaves_the_journals_and_nothing_else(site: Site) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.site.alert_faults import VARIABLES, WEBHOOK, Watch
 from tests.site.plays import Play, kernel_says, run_playbook, services, ssh, until
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
@@ -23,26 +24,8 @@ SERVER = "cpu1"
 NODES = ("gpu1", "gpu2")
 HOSTS = (SERVER, *NODES)
 TEXTFILES = "/var/lib/prometheus/node-exporter"
-MESSAGES = "/tmp/messages.jsonl"
-WEBHOOK = "http://127.0.0.1:9999/"
-RECEIVER = f"""
-import http.server, json, time
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        told = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with open("{MESSAGES}", "a") as file:
-            file.write(json.dumps({{"at": time.time(), **told}}) + "\\n")
-        self.send_response(200)
-        self.end_headers()
-    def log_message(self, *words):
-        pass
-http.server.ThreadingHTTPServer(("127.0.0.1", 9999), Handler).serve_forever()
-"""
-VARIABLES = {
-    "alertmanager_receivers": [{"name": "test", "severities": ["page", "ticket"], "webhook": WEBHOOK}],
-    "alertmanager_watchdog_webhook": f"{WEBHOOK}watchdog",
-    "alertmanager_group_interval": "10s",
-}
+WATCH = Watch(SERVER)
+query, targets, messages, told, now = WATCH.query, WATCH.targets, WATCH.messages, WATCH.told, WATCH.now
 
 
 class Site:
@@ -73,46 +56,9 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     if any("no" in ssh(node, "test -e /etc/systemd/system/baremetal-gpu-agent.service || echo no") for node in NODES):
         assert run_playbook("site.yml").rc == 0
-    for host in HOSTS:
-        # Of an earlier run with other certificates, whose authority is gone.
-        ssh(host, "sudo rm -rf /etc/prometheus/tls")
-    ssh(SERVER, "command -v curl && command -v openssl || sudo apt-get install -y -q curl openssl")
-    ssh(SERVER, f"sudo rm -f {MESSAGES}; sudo tee /tmp/receiver.py >/dev/null <<'END'\n{RECEIVER}\nEND")
-    ssh(SERVER, "systemctl is-active -q receiver || sudo systemd-run --unit=receiver python3 /tmp/receiver.py")
+    WATCH.prepare(HOSTS)
     yield Site(tmp_path_factory.mktemp("monitoring"))
-    ssh(SERVER, "sudo systemctl stop receiver")
-
-
-def query(expression: str) -> list[dict[str, Any]]:
-    """What Prometheus answers."""
-    answer = ssh(SERVER, f"curl -s --data-urlencode 'query={expression}' http://127.0.0.1:9090/api/v1/query")
-    return list(json.loads(answer)["data"]["result"])
-
-
-def targets() -> dict[str, str]:
-    """The hosts that Prometheus scrapes, with `up` or `down`."""
-    found = json.loads(ssh(SERVER, "curl -s http://127.0.0.1:9090/api/v1/targets"))["data"]["activeTargets"]
-    return {one["labels"]["host"]: one["health"] for one in found if one["labels"]["job"] == "node"}
-
-
-def messages() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in ssh(SERVER, f"cat {MESSAGES} 2>/dev/null || true").splitlines()]
-
-
-def told(alert: str, status: str = "firing", since: float = 0.0, host: str = "") -> list[dict[str, Any]]:
-    """What came about an alert: the parts of messages, each with the time `at` which it came."""
-    return [
-        {**one, "at": message["at"]}
-        for message in messages()
-        if message["at"] >= since
-        for one in message["alerts"]
-        if one["status"] == status and one["labels"]["alertname"] == alert and host in ("", one["labels"].get("host"))
-    ]
-
-
-def now() -> float:
-    """The time of the server's clock."""
-    return float(ssh(SERVER, "date +%s.%N"))
+    WATCH.end()
 
 
 def test_check_mode_tells_what_a_run_would_do_and_does_nothing(site: Site) -> None:

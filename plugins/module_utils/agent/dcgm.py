@@ -14,6 +14,7 @@ fields in base units of https://github.com/NVIDIA/go-dcgm (names since 4.9).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
@@ -172,6 +173,9 @@ HELP = {
     "mig.enabled": "Whether MIG is on",
 }
 
+# Of a GPU that MIG has cut, the exporter tells these of each GPU instance, and not of the whole.
+OF_INSTANCES = ("memory_bytes.total", "memory_bytes.free", "memory_bytes.used")
+INSTANCE = ("GPU_I_ID", "GPU_I_PROFILE")
 # The labels of a metric, by the set of names. The exporter had `Hostname` before version 4.8.3, and `hostname` since.
 # As 4.8.3 and 4.8.4 have the classic names too, these come with both.
 IDENTITY = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname")
@@ -183,7 +187,9 @@ LABELS = {
 
 def _labels_of(field: Field, name: str) -> tuple[str, ...]:
     """The labels of a metric; one that has the same name in both sets can have those of both."""
-    return tuple(dict.fromkeys(label for names in LABELS if field.name(names) == name for label in LABELS[names]))
+    own = INSTANCE if field.reading in OF_INSTANCES else ()
+    told = (label for names in LABELS if field.name(names) == name for label in LABELS[names])
+    return tuple(dict.fromkeys((*told, *own)))
 
 
 # name -> (type, labels, help), as in METRICS of publish.py.
@@ -214,6 +220,19 @@ def reading_of(values: dict[str, Any], reading: str) -> float | None:
         return sum(parts) if parts else None
     found: float | None = value.get(part)
     return found
+
+
+def gpu_instances(values: dict[str, Any]) -> list[dict[str, Any]]:
+    """Of the MIG devices of a GPU the first of each GPU instance, whose memory they share."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in values.get("mig", {}).get("instances", ()):
+        found.setdefault(row["gpu_instance"], row)
+    return list(found.values())
+
+
+def gpu_instance_profile(row: dict[str, Any]) -> str:
+    """Its profile, without that of the compute instance: 3g.20gb of 1c.3g.20gb."""
+    return re.sub(r"^\d+c\.", "", str(row["profile"]))
 
 
 def last_xid(device: dict[str, Any], xids: list[dict[str, Any]], since: float) -> int | None:
@@ -266,11 +285,26 @@ def samples(result: dict[str, Any], choice: str) -> Iterator[tuple[str, dict[str
     for device in look.get("devices", ()):
         values = {key: row["value"] for key, row in device.get("readings", {}).items() if row.get("value") is not None}
         values["last_xid"] = last_xid(device, result["agent"].get("xids", []), booted)
+        instances = gpu_instances(values)
         for field in FIELDS:
-            value = reading_of(values, field.reading)
-            if value is None:
-                continue
+            told: list[tuple[dict[str, Any], float | None]]
+            if instances and field.reading in OF_INSTANCES:
+                told = [(_instance_labels(row), _instance_value(row, field.reading)) for row in instances]
+            else:
+                told = [({}, reading_of(values, field.reading))]
             for name in dict.fromkeys(map(field.name, sets)):
                 having = tuple(names for names in sets if field.name(names) == name)
-                told = converted(value, field.unit, field.unit_of(having[0]))
-                yield name, _labels(device, driver, having), float(told)
+                labels = _labels(device, driver, having)
+                for more, value in told:
+                    if value is not None:
+                        yield name, {**labels, **more}, float(converted(value, field.unit, field.unit_of(having[0])))
+
+
+def _instance_labels(row: dict[str, Any]) -> dict[str, Any]:
+    return {"GPU_I_ID": row["gpu_instance"], "GPU_I_PROFILE": gpu_instance_profile(row)}
+
+
+def _instance_value(row: dict[str, Any], reading: str) -> float:
+    part = reading.rpartition(".")[2]
+    memory = row["memory_bytes"]
+    return float(memory["used"] + memory["free"] if part == "total" else memory[part])

@@ -73,6 +73,16 @@ METRICS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "gpu_persistence_mode": ("gauge", GPU, "Whether persistence mode is on."),
     "gpu_ecc_mode": ("gauge", GPU, "Whether error correction is on."),
     "gpu_mig_mode": ("gauge", GPU, "Whether MIG is on."),
+    "gpu_mig_instance_info": (
+        "gauge",
+        (*GPU, "gpu_instance", "mig_uuid", "profile"),
+        "A MIG device, which is what a program can have of a GPU in MIG mode; the value is always 1.",
+    ),
+    "gpu_mig_memory_bytes": (
+        "gauge",
+        (*GPU, "gpu_instance", "profile", "state"),
+        "Memory of a GPU instance by what it is used for.",
+    ),
     "gpu_inforom_valid": ("gauge", GPU, "Whether the InfoROM is intact; only after a slow look."),
     "gpu_compute_processes": ("gauge", GPU, "Processes that compute on a GPU."),
     "gpu_probe_success": ("gauge", (), "Whether the last look at the GPUs succeeded."),
@@ -145,6 +155,13 @@ def _device_samples(device: dict[str, Any]) -> Iterator[Sample]:
         for key, kind in NVLINK_ERRORS.items():
             if link.get(key) is not None:
                 yield "gpu_nvlink_errors_total", {**labels, "link": link["link"], "type": kind}, float(link[key])
+    for instance in values.get("mig", {}).get("instances", ()):
+        names = {**labels, "gpu_instance": instance["gpu_instance"]}
+        yield "gpu_mig_instance_info", {**names, "mig_uuid": instance["uuid"], "profile": instance["profile"]}, 1.0
+    for instance in dcgm.gpu_instances(values):
+        names = {"gpu_instance": instance["gpu_instance"], "profile": dcgm.gpu_instance_profile(instance)}
+        for state, size in instance["memory_bytes"].items():
+            yield "gpu_mig_memory_bytes", {**labels, **names, "state": state}, float(size)
     yield from one("gpu_persistence_mode", "persistence_mode")
     yield from one("gpu_inforom_valid", "inforom_valid")
     if "processes" in values:

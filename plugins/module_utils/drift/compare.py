@@ -297,15 +297,27 @@ def units_drift(wanted: list[Item], have: dict[str, Item], drift: Drift, pending
         exchanged = [f"the exchange of {name}" for name in stopped_for(unit, drift)] if active else []
         due = bool(by_file) or (bool(by_package) and active) or bool(exchanged) or record in pending
         recorded: Item = {}
-        if due and item.get("state", "started" if active else "stopped") == "started":
+        runs = item.get("state", "started" if active else "stopped") == "started"
+        if due and runs:
             actions.append("restart")
             recorded = _recorded(
                 record, [f"{name} changes" for name in by_file + by_package] + exchanged, pending, "a restart"
             )
             reasons.append(recorded["why"])
+        elif runs and (recorded := _reload(item, paths, pending)):
+            actions.append("reload")
+            reasons.append(recorded["why"])
         if actions:
             found.append({**item, "name": unit, **recorded, "why": ", ".join(reasons), "actions": actions})
     return found
+
+
+def _reload(item: Item, paths: set[str], pending: dict[str, str]) -> Item:
+    """The record of a unit that has to read its files again; nothing where it has not. A package may start its daemon
+    before they are written, so one that does not run yet has to as well."""
+    record = pending_name("reload", system.unit_name(item["name"]))
+    changes = [f"{name} changes" for name in triggered(item.get("reload_on") or [], paths)]
+    return _recorded(record, changes, pending, "a reload") if changes or record in pending else {}
 
 
 def _is_replaced(unit: str, properties: dict[str, str] | None, paths: set[str]) -> bool:
@@ -388,7 +400,11 @@ def another_module(item: Item, drift: Drift, root: str, kernel: str) -> str | No
 
 def stale_records(desired: Item, drift: Drift, pending: dict[str, str]) -> list[Item]:
     """Records of this document's units, proofs and initramfs that ask for nothing any more, as of a stopped unit."""
-    own = {pending_name("restart", system.unit_name(unit["name"])) for unit in _clean(desired.get("units"))}
+    own = {
+        pending_name(kind, system.unit_name(unit["name"]))
+        for unit in _clean(desired.get("units"))
+        for kind in ("restart", "reload")
+    }
     own |= {pending_name("proof", item["name"]) for item in _clean(desired.get("proofs"))}
     if desired.get("initramfs"):
         own.add(pending_name("initramfs"))
@@ -548,8 +564,8 @@ def _plan_line(section: str, item: Item) -> str:
     if section == "pending":
         return f"clear the record {item['name']} ({item['why']})"
     if section == "units":
-        # A restart starts too, and what is reset is about to be started.
-        silent = {"read", "reset", *(["start"] if last == "restart" else [])}
+        # A restart or a reload starts too, and what is reset is about to be started.
+        silent = {"read", "reset", *(["start"] if last in ("restart", "reload") else [])}
         verbs = [verb for verb in item["actions"] if verb not in silent]
         words = " and ".join(filter(None, [", ".join(verbs[:-1]), *verbs[-1:]]))
         return f"{words or 'let systemd read'} unit {item['name']} ({item['why']})"

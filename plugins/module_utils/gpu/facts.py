@@ -47,6 +47,7 @@ _DETAILS: dict[str, readings.Question] = {
     "ecc_aggregate": readings.ecc_aggregate,
     "processes": readings.running_pids,
 }
+_MIG_INSTANCE = ("uuid", "profile", "memory_mib")
 # Name of a reading -> name of the fact, where they differ.
 _FACTS = {
     "ecc_mode": "ecc",
@@ -92,6 +93,9 @@ def device_facts(row: dict[str, Any], details: bool = True) -> dict[str, Any]:
     ecc, links, mig = value("ecc_mode"), value("nvlinks"), value("mig")
     if mig and not mig["enabled"]:
         mig = {key: mode for key, mode in mig.items() if key != "instances"}
+    elif mig:
+        # What they hold at the moment is no fact.
+        mig = {**mig, "instances": [{key: one[key] for key in _MIG_INSTANCE} for one in mig["instances"]]}
     facts.update(ecc=ecc, mig=mig, pcie=value("pcie"))
     facts["nvlinks"] = None if links is None else sum(link["active"] for link in links)
     if details:

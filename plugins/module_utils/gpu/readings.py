@@ -40,6 +40,8 @@ FUNCTION_NOT_FOUND, VERSION_MISMATCH = 13, 25
 # The kernel's greatest PID_MAX_LIMIT.
 PID_MOST = 1 << 22
 MEMORY_MOST_MIB = 1 << 24
+# The number of an instance; a GPU has seven of them at most, and numbers are not given out in order.
+MIG_MOST = 255
 MEMORY_MOST_BYTES = MEMORY_MOST_MIB << 20
 CLOCK_MOST_MHZ = 100000
 COUNT_MOST = 1 << 48
@@ -463,11 +465,16 @@ def _mig_instance(lib: Any, gpu: Gpu, number: int) -> dict[str, Any] | None:
             return None
         raise
     name = nvml.text(lib.nvmlDeviceGetName(instance))
+    memory = lib.nvmlDeviceGetMemoryInfo(instance)
+    total = within(int(memory.total), MEMORY_MOST_BYTES)
     return {
         "uuid": nvml.text(lib.nvmlDeviceGetUUID(instance)),
         # NVIDIA A100-SXM4-40GB MIG 1g.5gb
         "profile": name.rpartition("MIG ")[2],
-        "memory_mib": within(int(lib.nvmlDeviceGetMemoryInfo(instance).total) >> 20, MEMORY_MOST_MIB),
+        "memory_mib": total >> 20,
+        # Compute instances of one GPU instance share its memory.
+        "gpu_instance": within(int(lib.nvmlDeviceGetGpuInstanceId(instance)), MIG_MOST),
+        "memory_bytes": {"used": within(int(memory.used), total), "free": within(int(memory.free), total)},
     }
 
 

@@ -28,7 +28,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of a host.
 
     :param params: ``state``, ``directory``, ``provisioning_directory`` and ``install``.
-    :param facts: ``provisioned``, whether the directory is there from which Grafana reads its settings.
+    :param facts: ``provisioned``, whether the directory is there from which Grafana reads its settings;
+        ``dashboards``, the paths of those with our identities that are on the host.
     """
     problems = tuple(_problems(params, facts))
     if problems:
@@ -36,10 +37,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     directory = params["directory"]
     provider = f"{params['provisioning_directory']}/{PROVIDER}"
     dashboards = {f"{directory}/{path.name}": path.read_text(encoding="utf-8") for path in _files()}
+    former = [path for path in facts["dashboards"] if _is_in(directory, path) and path not in dashboards]
     # Grafana looks for new dashboards by itself, and reads the file that tells of them when it starts.
     unit: Document = {"name": UNIT, "restart_on": [provider]}
     if params["state"] == "absent":
-        gone = [{"path": path, "state": "absent"} for path in (provider, *dashboards)]
+        gone = [{"path": path, "state": "absent"} for path in (provider, *dashboards, *former)]
         return Plan({"files": gone, "units": [unit]})
     return Plan(
         {
@@ -47,11 +49,17 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             "files": [
                 {"path": directory, "state": "directory", **_OWN, "mode": "0755"},
                 *({"path": path, "content": text, **_OWN} for path, text in dashboards.items()),
+                *({"path": path, "state": "absent"} for path in former),
                 {"path": provider, "content": settings.yaml_text(ROLE, _provider(directory)), **_OWN},
             ],
             "units": [{**unit, **({"enabled": True, "state": "started"} if params["install"] else {})}],
         }
     )
+
+
+def _is_in(directory: str, path: Any) -> bool:
+    """Whether this, which the host says, is a file of the directory."""
+    return isinstance(path, str) and bool(_PATH.fullmatch(path)) and path.rpartition("/")[0] == directory
 
 
 def _files() -> list[Path]:

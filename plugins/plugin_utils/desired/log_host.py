@@ -219,7 +219,9 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
                 "name": "nginx.service",
                 "enabled": True,
                 "state": "started",
-                "restart_on": [NGINX_CONF, f"{TLS}/*", "nginx"],
+                # After a reload, requests that are under way come to their end. None of a former authority may.
+                "reload_on": [NGINX_CONF, f"{TLS}/*"],
+                "restart_on": [f"{TLS}/{certificate_files.AUTHORITY}", "nginx"],
             },
         ],
     }
@@ -232,7 +234,7 @@ def _absent() -> Document:
             {"name": STORE, "enabled": False, "state": "stopped"},
             {"name": TARGET, "enabled": False, "state": "stopped"},
             # It goes on for other sites that it may have.
-            {"name": "nginx.service", "restart_on": [NGINX_CONF]},
+            {"name": "nginx.service", "reload_on": [NGINX_CONF]},
         ],
         "files": [
             *({"path": path, "state": "absent"} for path in (NGINX_CONF, *map(unit_path, units), PROGRAM, SENDERS)),

@@ -44,6 +44,13 @@ ONLY_FROM = {
     "zookeeper": "zookeeper_.*",
     "log_host": "baremetal_gpu_log_store_.*",
 }
+# Where NVIDIA's DCGM exporter would listen on a host: dashboards made for it ask for instance="HOST:9400".
+AS_EXPORTER = {
+    "source_labels": ["__name__", "host"],
+    "regex": "DCGM_.*;(.*)",
+    "target_label": "instance",
+    "replacement": "$1:9400",
+}
 _SIZE = re.compile(r"[1-9][0-9]*(?:MB|GB|TB)")
 
 
@@ -151,12 +158,15 @@ def _config(params: Mapping[str, Any], host: str) -> Document:
             {"alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]}} if alertmanager else {}
         ),
         "scrape_configs": [
-            _of_nodes(NODE_JOB, params, metric_relabel_configs=[_drop(*pair) for pair in ONLY_FROM.items()]),
+            _of_nodes(
+                NODE_JOB, params, metric_relabel_configs=[*(_drop(*pair) for pair in ONLY_FROM.items()), AS_EXPORTER]
+            ),
             _of_nodes(
                 CONTROLLER_JOB,
                 params,
                 honor_labels=True,
                 relabel_configs=[{"target_label": "job", "replacement": NODE_JOB}],
+                metric_relabel_configs=[AS_EXPORTER],
             ),
             {
                 "job_name": CEPH_JOB,

@@ -13,6 +13,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
+from gpuops.commands import init
 from gpuops.init import answers, discover, files
 from tests.unit.gpuops.conftest import DEAD
 from tests.unit.project.tree import BIN, load_yaml, role_names, try_run
@@ -64,6 +65,54 @@ def test_a_site_is_complete_and_ansible_reads_it(bench, make):
             ANSIBLE_STDOUT_CALLBACK="default",
         )
         assert done.returncode == 0, done.stderr
+
+
+MONITORING = ("prometheus_servers", "node_exporters", "log_hosts", "log_senders", "grafana_servers")
+
+
+def test_the_first_controller_watches_all_hosts_and_keeps_their_logs(bench, make):
+    assert make(*SITE, "--offline").returncode == 0
+    content = listed(bench)
+    assert content["prometheus_servers"]["hosts"] == content["log_hosts"]["hosts"] == ["ctl1"]
+    assert content["node_exporters"]["children"] == content["log_senders"]["children"] == ["gpu_cluster"]
+    assert not content.get("grafana_servers", {}).get("hosts")
+    assert content["_meta"]["hostvars"]["ctl1"]["alertmanager_receivers"] == []
+    # The alerts of the storage need what its manager publishes.
+    assert content["_meta"]["hostvars"]["stor1"]["ceph_mgr_modules"] == {"prometheus": True}
+    done = try_run([BIN / "ansible-playbook", "--list-hosts", "baremetal.gpu.monitoring"], cwd=bench.path / "site")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("words", [[*SITE, "--monitoring", ""], ["--gpu", "gpu1", "--cpu", "cpu1"]])
+def test_nobody_is_watched_where_no_host_is_to_do_it(bench, make, words):
+    assert make(*words, "--offline").returncode == 0
+    text = (bench.path / "site/inventory/hosts.yml").read_text()
+    assert not [group for group in MONITORING if group in text]
+    assert not (bench.path / "site/inventory/group_vars/prometheus_servers.yml").exists()
+    storage = bench.path / "site/inventory/group_vars/storage_nodes.yml"
+    assert not storage.exists() or "ceph_mgr_modules" not in storage.read_text()
+
+
+def test_another_host_can_watch_and_one_that_is_not_there_cannot(bench, make):
+    done = make(*SITE, "--offline", "--monitoring", "ctl9")
+    assert done.returncode == 64
+    assert "monitoring is 'ctl9', which is no host of the site" in done.stderr
+    assert make(*SITE, "--offline", "--monitoring", "cpu1").returncode == 0
+    assert listed(bench)["log_hosts"]["hosts"] == ["cpu1"]
+
+
+@pytest.mark.parametrize(("answer", "watcher"), [(None, "ctl1"), ("none", ""), ("gpu1", "gpu1")])
+def test_the_terminal_asks_who_watches_and_offers_the_first_controller(monkeypatch, answer, watcher):
+    given = {"Nodes without": "", "GPU nodes": "gpu1", "Storage": "", "Controllers": "ctl1 ctl2", "Account": "admin"}
+
+    def prompt(question, default="", **_more):
+        if question.startswith("Host that watches"):
+            return default if answer is None else answer
+        return next(text for words, text in given.items() if question.startswith(words))
+
+    monkeypatch.setattr(init.typer, "prompt", prompt)
+    monkeypatch.setattr(init.typer, "confirm", lambda *_words, **_more: False)
+    assert answers.read(init.prompted({})).watcher == watcher
 
 
 def options_of_roles():

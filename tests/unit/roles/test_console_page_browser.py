@@ -5,25 +5,20 @@ from __future__ import annotations
 
 import functools
 import html
-import json
 import re
 import shutil
 import subprocess
-import threading
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import rules
-from tests import debian_programs
 from tests.unit import browser
 from tests.unit.project.tree import ROOT
+from tests.unit.prometheus import Quiet, fetch, programs, query, running, served
 from tests.unit.roles import console_site
 from tests.unit.roles.console_site import HEAD, MARKUP, NODES, SILENT, target
 
@@ -35,36 +30,6 @@ LOOKED = re.compile(r"^(gpu_probe_last_success_timestamp_seconds) .*", re.MULTIL
 # Path, width and colour scheme -> what Chromium has drawn.
 Look = Callable[..., subprocess.CompletedProcess[str]]
 READY = 'document.getElementById("age").textContent'
-
-
-@contextmanager
-def served(handle: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), handle) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-
-
-class Quiet(BaseHTTPRequestHandler):
-    def log_message(self, *_given: object) -> None:
-        """A test says what went wrong."""
-
-    def answer(self, status: int, text: str, kind: str = "text/plain; version=0.0.4") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-
-@pytest.fixture(scope="module")
-def programs() -> dict[str, str]:
-    """Where prometheus and promtool are."""
-    found = {name: debian_programs.path_of(name) for name in ("prometheus", "promtool")}
-    if None in found.values():
-        pytest.skip("prometheus or promtool is not here: python -m tests.needs fetches them")
-    return {name: str(path) for name, path in found.items()}
 
 
 @pytest.fixture(scope="module")
@@ -86,14 +51,17 @@ def hosts() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def prometheus(programs: dict[str, str], hosts: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def prometheus(hosts: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Its address, once it has scraped all hosts and an alert is firing."""
     place = tmp_path_factory.mktemp("site")
     (place / "consoles").mkdir()
     shutil.copy(PAGE, place / "consoles" / "gpu.html")
     (place / "history").write_text(console_site.history(time.time(), 2, 150))
     subprocess.run(
-        [programs["promtool"], "tsdb", "create-blocks-from", "openmetrics", place / "history", place / "data"],
+        [
+            programs("prometheus", "promtool")["promtool"],
+            *("tsdb", "create-blocks-from", "openmetrics", place / "history", place / "data"),
+        ],
         check=True,
         capture_output=True,
     )
@@ -109,47 +77,13 @@ def prometheus(programs: dict[str, str], hosts: str, tmp_path_factory: pytest.Te
     ]
     settings = {"scrape_interval": "2s", "evaluation_interval": "2s"}
     config = {"global": settings, "rule_files": [str(place / "gpu.yml")], "scrape_configs": jobs}
-    (place / "prometheus.yml").write_text(json.dumps(config))
-    with served(Quiet) as free:
-        address = free
-    log = (place / "log").open("w+")
-    process = subprocess.Popen(
-        [
-            programs["prometheus"],
-            f"--config.file={place}/prometheus.yml",
-            f"--storage.tsdb.path={place}/data",
-            f"--web.listen-address={address}",
-            f"--web.console.templates={place}/consoles",
-            f"--web.console.libraries={place}/none",
-        ],
-        stderr=log,
-    )
-    try:
-        for _attempt in range(120):
-            assert process.poll() is None, (place / "log").read_text()
-            if count(address, "gpu_info") == 32 and count(address, 'ALERTS{alertstate="firing"}'):
-                break
-            time.sleep(1)
-        else:
-            pytest.fail((place / "log").read_text()[-2000:])
+
+    def ready(address: str) -> bool:
+        return len(query(address, "gpu_info")) == 32 and bool(query(address, 'ALERTS{alertstate="firing"}'))
+
+    consoles = (f"--web.console.templates={place}/consoles", f"--web.console.libraries={place}/none")
+    with running(config, place, ready, *consoles) as address:
         yield address
-    finally:
-        process.terminate()
-        process.wait()
-        log.close()
-
-
-def fetch(address: str, path: str) -> str:
-    with urllib.request.urlopen(f"http://{address}{path}") as answer:
-        return str(answer.read().decode())
-
-
-def count(address: str, query: str) -> int:
-    try:
-        told = json.loads(fetch(address, f"/api/v1/query?{urllib.parse.urlencode({'query': query})}"))
-    except OSError:
-        return 0
-    return len(told["data"]["result"])
 
 
 @pytest.fixture(scope="module")

@@ -280,6 +280,83 @@ def test_a_metric_with_one_name_in_both_sets_counts_each_gpu_once():
     )
 
 
+# --- MIG --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cut(simulated_host):
+    """The result of an agent on a host with eight A100, of which two are cut by MIG, and the GPUs as simulated."""
+    simulated_host.take("a100-sxm4-40gb-x8-mig")
+    for gpu in simulated_host.scenario["devices"]:
+        for number, instance in enumerate(gpu["mig"]["instances"]):
+            instance["memory"]["used_mib"] = 100 + number
+    simulated_host.save()
+    return result(simulated_host.looking()()), simulated_host.scenario["devices"]
+
+
+def of_instances(gpus: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
+    return [(str(place), one) for place, gpu in enumerate(gpus) for one in gpu["mig"]["instances"]]
+
+
+@pytest.mark.parametrize(
+    ("choice", "names", "mib"),
+    [
+        ("classic", {"used": "DCGM_FI_DEV_FB_USED", "total": "DCGM_FI_DEV_FB_TOTAL"}, 1),
+        ("current", {"used": "DCGM_FI_DEV_FB_USED_BYTES", "total": "DCGM_FI_DEV_FB_CAPACITY_BYTES"}, 1 << 20),
+    ],
+)
+def test_memory_of_a_gpu_that_is_cut_is_told_of_each_instance_and_not_of_the_whole(cut, choice, names, mib):
+    told, gpus = cut
+    found = families(told, choice)
+    for part, name in names.items():
+        rows = {}
+        for labels, value in found[name].series.items():
+            label = dict(labels)
+            rows[label["gpu"], label.get("GPU_I_ID"), label.get("GPU_I_PROFILE")] = value
+        expected = {
+            (gpu, str(one["id"]), one["name"]): one["memory"][f"{part}_mib"] * mib for gpu, one in of_instances(gpus)
+        }
+        assert {place: value for place, value in rows.items() if place[1]} == expected
+        # The others are whole.
+        assert {gpu for gpu, number, _profile in rows if number is None} == {str(number) for number in range(2, 8)} | {
+            str(place) for place, gpu in enumerate(gpus[:2]) if not gpu["mig"]["instances"]
+        }
+
+
+def test_the_agents_own_metrics_name_the_devices_of_mig_and_their_memory(cut):
+    told, gpus = cut
+    found = parse(exposition(samples(told)))
+    info = [dict(labels) for labels in found["gpu_mig_instance_info"].series]
+    assert {row["mig_uuid"] for row in info} == {one["uuid"] for _gpu, one in of_instances(gpus)}
+    memory = {
+        (row["gpu"], row["gpu_instance"], row["profile"], row["state"]): value
+        for labels, value in found["gpu_mig_memory_bytes"].series.items()
+        for row in (dict(labels),)
+    }
+    for gpu, one in of_instances(gpus):
+        assert memory[gpu, str(one["id"]), one["name"], "used"] == one["memory"]["used_mib"] << 20
+        assert {
+            "gpu": gpu,
+            "gpu_instance": str(one["id"]),
+            "mig_uuid": one["uuid"],
+            "profile": one["name"],
+        }.items() <= (next(row for row in info if row["mig_uuid"] == one["uuid"]).items())
+    assert len(memory) == 2 * len(of_instances(gpus))
+
+
+def test_compute_instances_share_the_memory_of_their_gpu_instance():
+    memory = {"used": 5 << 20, "free": 95 << 20}
+    host = busy_host()
+    row = {"profile": "1c.3g.20gb", "memory_mib": 100, "gpu_instance": 3, "memory_bytes": memory}
+    instances = [{**row, "uuid": "MIG-a"}, {**row, "uuid": "MIG-b"}]
+    host.devices[0]["readings"]["mig"] = {"value": {"enabled": True, "pending": True, "instances": instances}}
+    told = result(host.snapshot())
+    (labels,) = families(told, "classic")["DCGM_FI_DEV_FB_USED"].series
+    assert {"GPU_I_ID": "3", "GPU_I_PROFILE": "3g.20gb"}.items() <= dict(labels).items()
+    assert len(parse(exposition(samples(told)))["gpu_mig_memory_bytes"].series) == 2
+    assert len(parse(exposition(samples(told)))["gpu_mig_instance_info"].series) == 2
+
+
 # --- dashboards -------------------------------------------------------------------------------------------------------
 
 # The metrics and labels in the expressions of public dashboards, and what the exporter itself has by default.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -17,8 +18,9 @@ PROVISIONING = "/etc/grafana/provisioning/dashboards"
 PARAMS = {"state": "present", "directory": DIRECTORY, "provisioning_directory": PROVISIONING, "install": False}
 
 
-def plan(provisioned: bool = True, **params: Any) -> Plan:
-    return grafana_dashboards.desired({**PARAMS, **params}, {"provisioned": provisioned}, {})
+def plan(provisioned: bool = True, dashboards: tuple[Any, ...] = (), **params: Any) -> Plan:
+    facts = {"provisioned": provisioned, "dashboards": dashboards}
+    return grafana_dashboards.desired({**PARAMS, **params}, facts, {})
 
 
 def files(found: Plan) -> dict[str, dict[str, Any]]:
@@ -64,6 +66,23 @@ def test_what_it_takes_away_is_what_it_brought(provisioned: bool) -> None:
     # The directory may have files of others.
     assert set(gone) == set(files(plan())) - {DIRECTORY}
     assert "packages" not in plan(provisioned, state="absent", install=True).desired
+
+
+@pytest.mark.parametrize("state", ["present", "absent"])
+def test_a_dashboard_that_a_former_version_had_goes(state: str) -> None:
+    rows = files(plan(dashboards=(f"{DIRECTORY}/former.json", f"{DIRECTORY}/fleet.json"), state=state))
+    assert rows[f"{DIRECTORY}/former.json"] == {"path": f"{DIRECTORY}/former.json", "state": "absent"}
+    assert rows[f"{DIRECTORY}/fleet.json"].get("state") == (None if state == "present" else "absent")
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", f"{DIRECTORY}/../x.json", f"{DIRECTORY}/a b.json", DIRECTORY, 7, None])
+def test_nothing_goes_that_is_not_in_the_directory(path: Any) -> None:
+    assert files(plan(dashboards=(path,))) == files(plan())
+
+
+def test_every_dashboard_has_an_identity_by_which_the_role_finds_it() -> None:
+    told = [row for row in files(plan()).values() if row["path"].endswith(".json")]
+    assert all(re.search(r'^\s*"uid": "baremetal-gpu-', row["content"], re.MULTILINE) for row in told)
 
 
 @pytest.mark.parametrize("path", ["", "dashboards", "/", "/a/../etc", "/a/..", "/a b", "/a\nb", "/a/", "/a/./b", "/ä"])

@@ -276,10 +276,16 @@ def test_absent_takes_away_what_present_has_written(of: Any, present: Plan) -> N
     assert ours <= stopped
 
 
+def test_nginx_restarts_for_another_authority_alone() -> None:
+    row = units(host())["nginx.service"]
+    assert log_host.NGINX_CONF in row["reload_on"]
+    assert row["restart_on"] == [f"{log_host.TLS}/ca.pem", "nginx"]
+
+
 def test_without_a_log_host_nginx_no_longer_listens_for_it() -> None:
     row = units(host(state="absent"))["nginx.service"]
     # Other sites of it stay, and where it was never installed there is nothing to start.
-    assert row == {"name": "nginx.service", "restart_on": [log_host.NGINX_CONF]}
+    assert row == {"name": "nginx.service", "reload_on": [log_host.NGINX_CONF]}
 
 
 @pytest.mark.parametrize(("text", "bytes_"), [("1M", 1 << 20), ("50G", 50 << 30), ("2T", 2 << 40)])
