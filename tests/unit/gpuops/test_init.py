@@ -13,6 +13,7 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as ceph_conf
+from gpuops.commands import init
 from gpuops.init import answers, discover, files
 from tests.unit.gpuops.conftest import DEAD
 from tests.unit.project.tree import BIN, load_yaml, role_names, try_run
@@ -98,6 +99,20 @@ def test_another_host_can_watch_and_one_that_is_not_there_cannot(bench, make):
     assert "monitoring is 'ctl9', which is no host of the site" in done.stderr
     assert make(*SITE, "--offline", "--monitoring", "cpu1").returncode == 0
     assert listed(bench)["log_hosts"]["hosts"] == ["cpu1"]
+
+
+@pytest.mark.parametrize(("answer", "watcher"), [(None, "ctl1"), ("none", ""), ("gpu1", "gpu1")])
+def test_the_terminal_asks_who_watches_and_offers_the_first_controller(monkeypatch, answer, watcher):
+    given = {"Nodes without": "", "GPU nodes": "gpu1", "Storage": "", "Controllers": "ctl1 ctl2", "Account": "admin"}
+
+    def prompt(question, default="", **_more):
+        if question.startswith("Host that watches"):
+            return default if answer is None else answer
+        return next(text for words, text in given.items() if question.startswith(words))
+
+    monkeypatch.setattr(init.typer, "prompt", prompt)
+    monkeypatch.setattr(init.typer, "confirm", lambda *_words, **_more: False)
+    assert answers.read(init.prompted({})).watcher == watcher
 
 
 def options_of_roles():
