@@ -10,8 +10,8 @@ module: image_prefetch
 short_description: Fetch an image from the nodes before this one, and serve it to those after it
 version_added: 0.1.0
 description:
-  - Fetches the layers of an image from the nodes before this one or from its registry, and serves what is there to further nodes at the
-    same time. Run on all nodes at once, it takes little longer than on one.
+  - Fetches the layers of an image from the nodes before this one or from its registry, and serves what is there to
+    further nodes at the same time. Run on all nodes at once, it takes little longer than on one.
   - The container engine then takes the image from the module on this host, and from the registry under its own name,
     for which it has all layers.
   - What was fetched before a failure stays, and the next run goes on from there.
@@ -65,7 +65,8 @@ options:
     type: path
     default: /var/lib/baremetal-gpu/images
   direct:
-    description: Have the engine fetch the image from the registry by itself, for few nodes that have most of its layers.
+    description:
+      - Have the engine fetch the image from the registry by itself, for few nodes that have most of its layers.
     type: bool
     default: false
   linger:

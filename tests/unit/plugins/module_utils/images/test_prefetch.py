@@ -101,7 +101,7 @@ def test_a_failure_of_the_engine_is_told_and_keeps_what_was_fetched(tmp_path, re
     def broken(words: list[str], given: str | None, timeout: float) -> tuple[int, str, str]:
         return 1, "", "no space left on device"
 
-    with pytest.raises(Refused, match="docker does not take .*no space left on device"):
+    with pytest.raises(Refused, match=r"docker does not take .*no space left on device"):
         node(tmp_path, broken, registry).fetch()  # type: ignore[arg-type]
     kept = relay.Store(str(tmp_path / "images" / IMAGE.digest.replace(":", "-")), IMAGE)
     assert contents_of(kept) == contents_of(registry.store)
