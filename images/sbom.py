@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from urllib.parse import quote
 
 FORMAT = "${Package}\t${Version}\t${Architecture}\t${db:Status-Abbrev}\n"
@@ -48,7 +48,7 @@ def python() -> list[dict[str, str]]:
 
 def document(name: str) -> dict[str, object]:
     """The whole, with the time that all files of the image have."""
-    moment = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), timezone.utc)
+    moment = datetime.fromtimestamp(int(os.environ["SOURCE_DATE_EPOCH"]), UTC)
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",

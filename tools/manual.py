@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,15 @@ def options(command: Any) -> list[str]:
     return out
 
 
+def named(commands: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command with its whole name; those of a group come after it."""
+    for name, command in commands.items():
+        if command.hidden:
+            continue
+        yield f"{before}{name}", command
+        yield from named(getattr(command, "commands", {}), f"{before}{name} ")
+
+
 def page() -> str:
     """The whole page as roff."""
     # Typer brings a copy of click of its own, whose types have no public names.
@@ -82,9 +92,7 @@ def page() -> str:
         ".SH OPTIONS",
         *options(root),
     ]
-    for name, command in root.commands.items():
-        if command.hidden:
-            continue
+    for name, command in named(root.commands):
         lines += [f".SH GPUOPS {roff(name.upper())}", *paragraphs(command.help or ""), *options(command)]
     for title, rows in (("FILES", FILES), ("ENVIRONMENT", ENVIRONMENT)):
         lines.append(f".SH {title}")

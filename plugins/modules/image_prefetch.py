@@ -10,8 +10,8 @@ module: image_prefetch
 short_description: Fetch an image from the nodes before this one, and serve it to those after it
 version_added: 0.1.0
 description:
-  - Fetches the layers of an image from O(before) or from its registry, and serves what is there to further nodes at the
-    same time. Run on all nodes at once, it takes little longer than on one.
+  - Fetches the layers of an image from the nodes before this one or from its registry, and serves what is there to
+    further nodes at the same time. Run on all nodes at once, it takes little longer than on one.
   - The container engine then takes the image from the module on this host, and from the registry under its own name,
     for which it has all layers.
   - What was fetched before a failure stays, and the next run goes on from there.
@@ -28,11 +28,17 @@ options:
     description: The manifest in base64. Not needed in check mode.
     type: str
     default: ""
-  before:
-    description: Addresses of nodes that fetch the image now, the nearest first. Empty for the registry alone.
+  nodes:
+    description:
+      - Addresses of all nodes that fetch the image now, in their order. Those before O(own) serve this one, the nearest
+        first. Empty for the registry alone.
     type: list
     elements: str
     default: []
+  own:
+    description: The address of this node in O(nodes).
+    type: str
+    default: ""
   port:
     description: The port on which nodes serve each other.
     type: int
@@ -59,7 +65,8 @@ options:
     type: path
     default: /var/lib/baremetal-gpu/images
   direct:
-    description: Have the engine fetch the image from the registry by itself, for few nodes that have most of its layers.
+    description:
+      - Have the engine fetch the image from the registry by itself, for few nodes that have most of its layers.
     type: bool
     default: false
   linger:
@@ -118,7 +125,8 @@ def main() -> None:
             "reference": {"type": "str", "required": True},
             "digest": {"type": "str", "required": True},
             "manifest": {"type": "str", "default": ""},
-            "before": {"type": "list", "elements": "str", "default": []},
+            "nodes": {"type": "list", "elements": "str", "default": []},
+            "own": {"type": "str", "default": ""},
             "port": {"type": "int", "default": 5005},
             "certificate": {"type": "str", "default": ""},
             "key": {"type": "str", "default": "", "no_log": True},
@@ -133,7 +141,8 @@ def main() -> None:
     given = dict(module.params)
     try:
         given["manifest"] = base64.b64decode(given["manifest"], validate=True)
-        node = prefetch.Node(**given)
+        before = prefetch.before(given.pop("nodes"), given.pop("own"))
+        node = prefetch.Node(before=before, **given)
         if node.has_image():
             module.exit_json(changed=False)
         if module.check_mode:

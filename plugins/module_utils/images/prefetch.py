@@ -31,13 +31,13 @@ PULL_S, ASK_S = 7200.0, 60.0
 # What has to be free beside the image itself.
 SPARE = 1 << 30
 NEAREST = 3
-_REFERENCE = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9.-]+):([0-9]{1,5})/([a-z0-9]+(?:[/._-]+[a-z0-9]+)*)", re.ASCII)
+_REFERENCE = re.compile(r"(\[[0-9a-f:]+\]|[a-z0-9][a-z0-9.-]*):([0-9]{1,5})/([a-z0-9]+(?:[/._-]+[a-z0-9]+)*)", re.ASCII)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 @dataclass
 class Node:
-    """The arguments are those of the module image_prefetch."""
+    """The arguments are those of the module image_prefetch; ``before`` are the nodes that serve this one."""
 
     reference: str
     digest: str
@@ -178,6 +178,11 @@ class Node:
                 else f"see the journal of {self.engine}",
                 code="image_not_taken",
             )
+
+
+def before(nodes: Sequence[str], own: str) -> list[str]:
+    """The nodes that serve this one, the nearest first."""
+    return list(reversed(nodes[: list(nodes).index(own)])) if own in nodes else []
 
 
 def _write(path: str, text: str) -> None:

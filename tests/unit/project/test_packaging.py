@@ -68,6 +68,7 @@ def test_collection_brings_nothing_that_only_develops_it(collection):
         "README.md",
         "changelogs",
         "docs",
+        "images",
         "inventories",
         "meta",
         "playbooks",

@@ -6,8 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.marathon_apps import desired
+from tests.unit.project.tree import ROOT
 
 ROW = {
     "name": "pytorch-cuda",
@@ -97,3 +100,43 @@ def test_only_hosts_of_the_inventory_that_nobody_has_looked_at_are_to_be_looked_
     assert image_catalogue.to_look_at("pytorch-cuda", [ROW], hosts, hostvars) == ["unseen", "never"]
     assert image_catalogue.to_look_at("pytorch-cuda", [{**ROW, "needs": {}}], hosts, hostvars) == []
     assert image_catalogue.to_look_at("other", [ROW], hosts, hostvars) == []
+
+
+def marathon(image: str, hosts: dict[str, str], **changes: Any) -> dict[str, Any]:
+    """The plan of a sweep on agents of these hosts, whose drivers have so much CUDA; nothing for one not looked at."""
+    defaults = yaml.safe_load((ROOT / "roles/marathon_apps/defaults/main.yml").read_text())
+    params = {name.removeprefix("marathon_apps_"): value for name, value in defaults.items()}
+    resources = {"gpus": 2, "cpus": 8, "mem": 16000}
+    agents = [{"hostname": host, "resources": resources, "attributes": {"gpu_model": "a100"}} for host in hosts]
+    known = {host: {"gpu": {"driver": {"cuda": cuda}}} if cuda else {} for host, cuda in hosts.items()}
+    given = {
+        **params,
+        "kind": "sweep",
+        "urls": ["http://m1:8080"],
+        "agents": agents,
+        "secrets": {},
+        "masters_group": "mesos_masters",
+        "image_catalogue": [{**ROW, "needs": {"cuda": "13.0"}}],
+        "sweep_name": "rates",
+        "sweep_command": "true",
+        "sweep_parameters": {"LR": [1]},
+        "sweep_image": image,
+        "sweep_gpus": 1,
+        **changes,
+    }
+    hostvars = {host: {"ansible_facts": facts} for host, facts in known.items()}
+    return desired(given, {}, {"host": "m1", "groups": {}, "hostvars": hostvars}).as_dict()
+
+
+def test_an_app_of_marathon_gets_an_image_of_the_catalogue_by_its_digest() -> None:
+    told = marathon("pytorch-cuda", {"new": "13.0", "unseen": ""})
+    assert told["problems"] == []
+    assert told["look"] == ["unseen"]
+    assert told["apps"][0]["container"]["docker"]["image"] == image_catalogue.exact(ROW)
+
+
+def test_no_app_is_sent_where_a_node_lacks_what_its_image_needs() -> None:
+    told = marathon("pytorch-cuda", {"new": "13.0", "old": "12.4"})
+    assert [problem["subject"] for problem in told["problems"]] == ["old"]
+    assert told["apps"] == []
+    assert marathon("pytorch-cuda", {"old": "12.4"}, sweep_gpus=0)["problems"] == []

@@ -25,7 +25,7 @@ SECRET = {
     "home/alice/.ssh/id_ed25519": "key",
     "home/alice/.bash_history": "export TOKEN=abc",
     "home/alice/.cache/huggingface/token": "hf",
-    "home/alice/work/.env": "PASSWORD=x",
+    "home/alice/project/.env": "PASSWORD=x",
     "home/alice/.config/gh/hosts.yml": "oauth",
     "home/alice/.docker/config.json": "auth",
     "root/.python_history": "x",
