@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import sqlite3
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,6 +251,40 @@ def test_a_session_that_waits_says_for_what_and_can_be_cancelled(portal: Portal,
         lambda: next(job for job in portal.jobs() if job["id"] == number)["state"] == "CANCELLED", 30, "it still waits"
     )
     stop(portal, bob, "bob")
+
+
+def test_a_session_that_waits_outlives_the_hub(portal: Portal, session: dict, bob: Browser) -> None:
+    bob.start(gpus="2")
+    ready(portal, bob, "bob")
+    first = job_of(portal, "bob")["id"]
+    bob.start("more", gpus="2")
+    portal.until(lambda: job_of(portal, "bob")["state"] == "PENDING", 30, "it is not submitted")
+    second = job_of(portal, "bob")["id"]
+    portal.kill("hub")
+    portal.start_hub()
+    assert job_of(portal, "bob")["state"] == "PENDING"
+    portal.end(first, "TIMEOUT")
+    ready(portal, bob, "bob", "more")
+    assert job_of(portal, "bob")["id"] == second
+    stop(portal, bob, "bob", "more")
+
+
+def test_a_session_that_no_server_is_ends(portal: Portal, session: dict, bob: Browser) -> None:
+    """As one that a hub has submitted which was killed before it could write that down."""
+    bob.start(gpus="0")
+    ready(portal, bob, "bob")
+    number = job_of(portal, "bob")["id"]
+    portal.kill("hub")
+    with sqlite3.connect(portal.base / "state" / "jupyterhub.sqlite") as database:
+        database.execute(
+            "update spawners set state = '{}', server_id = null where state like ?", (f'%"job": {number},%',)
+        )
+    portal.start_hub()
+    portal.until(
+        lambda: next(job for job in portal.jobs() if job["id"] == number)["state"] == "CANCELLED", 200, "it still runs"
+    )
+    # One that is known goes on.
+    assert next(job for job in portal.jobs() if job["user"] == "alice")["state"] == "RUNNING"
 
 
 @pytest.mark.parametrize(
