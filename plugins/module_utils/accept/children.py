@@ -81,7 +81,7 @@ def together(
     :param take: is given what a child tells, with its name.
     :param helpers: children that are ended when the others have ended.
     """
-    children = {}
+    children: dict[str, _Child] = {}
     for name, work in works.items():
         reader, writer = os.pipe()
         parent = os.getpid()
