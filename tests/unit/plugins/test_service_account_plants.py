@@ -224,6 +224,10 @@ KNOWN = {
     "module_utils/monitoring/exporter.py",
     "module_utils/verify/runtime.py",
     "module_utils/reconciler/journal.py",
+    # Run by the account whose directory it is, with no more rights than that.
+    "module_utils/registry/backup.py",
+    "module_utils/registry/layout.py",
+    "module_utils/registry/store.py",
     # Renames a file within its directory, whatever it is.
     "module_utils/logs/store.py",
     "modules/config_merge.py",
