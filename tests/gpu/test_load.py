@@ -49,7 +49,7 @@ def test_the_load_is_one(load):
     for gpu in load["devices"]:
         assert gpu["seconds"] >= 60
         assert gpu["readings"]["samples"] > 5
-        assert gpu["readings"]["most"]["power_w"] > 0.5 * gpu["readings"]["power_limit_w"]
+        assert gpu["readings"]["most"]["power_w"] > 0.3 * gpu["readings"]["power_limit_w"]
 
 
 def test_a_sound_host_has_nothing_that_fails(load, facts):

@@ -4,7 +4,8 @@
 """Child processes side by side, one for each GPU, which tell what they find as they go.
 
 A child that falls silent is ended, and what it told before stays. The children end with their parent, however that
-ends, so that a run that is killed leaves no load behind.
+ends, and the parent ends when nobody reads any more what it will say. So a run that is killed leaves no load behind,
+though a program that was started through SSH outlives its connection.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ Row = dict[str, Any]
 Work = Callable[[Callable[[Row], None]], None]
 
 PARENT_DEATH_SIGNAL = 1
+STDOUT = 1
+# How often it is looked whether somebody still waits for the result.
+LOOK_S = 5.0
+
+
+class NobodyWaits(SystemExit):
+    """Who has started this process has gone."""
 
 
 class _Child:
@@ -81,7 +89,7 @@ def together(
     :param take: is given what a child tells, with its name.
     :param helpers: children that are ended when the others have ended.
     """
-    children = {}
+    children: dict[str, _Child] = {}
     for name, work in works.items():
         reader, writer = os.pipe()
         parent = os.getpid()
@@ -109,9 +117,10 @@ def _listen(
 ) -> None:
     by_reader = {one.reader: name for name, one in children.items() if not one.ended}
     silent_since = min(children[name].heard for name in by_reader.values())
-    ready, _writable, _failed = select.select(
-        list(by_reader), [], [], max(0.0, silent_since + timeout_s - time.monotonic())
-    )
+    patience = max(0.0, min(silent_since + timeout_s - time.monotonic(), LOOK_S))
+    ready, _writable, _failed = select.select(list(by_reader), [], [], patience)
+    if _is_broken(STDOUT):
+        raise NobodyWaits
     for reader in ready:
         name = by_reader[reader]
         one = children[name]
@@ -143,6 +152,13 @@ def _listen(
             if not gone:
                 text += f"; process {one.pid} waits in the kernel and cannot be ended"
             errors[name] = _error(one.step, "TIMEOUT", text)
+
+
+def _is_broken(descriptor: int) -> bool:
+    """Whether it is a pipe or a socket that nobody reads."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _descriptor, event in poll.poll(0))
 
 
 def _end(one: _Child) -> bool:

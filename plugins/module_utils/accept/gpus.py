@@ -51,7 +51,9 @@ def _read(binding: str | None, tell: Tell) -> None:
     reader = snapshot.Reader(nvml.load_binding(binding))
     while True:
         error = reader.session.open()
-        seen = reader.session.devices(QUESTIONS, None) if error is None else {"error": error, "devices": []}
+        seen: dict[str, Any] = {"error": error, "devices": []}
+        if error is None:
+            seen = reader.session.devices(QUESTIONS, None)
         rows = {
             row["uuid"]: {key: answer.get("value") for key, answer in row["readings"].items()}
             for row in seen["devices"]

@@ -351,7 +351,9 @@ def bf16_data() -> tuple[bytes, bytes, bytes]:
 
 def bf16_kernel() -> str:
     """Rounds of PRODUCTS products added up, in SETS sums that do not wait for each other."""
-    lines = [f"ld.volatile.global.u32 %a{part}, [%rd11+{4 * part}];" for part in range(4)]
+    # A lane that has told of an error comes later, and the products are those of the whole warp.
+    lines = ["bar.warp.sync 0xffffffff;"]
+    lines += [f"ld.volatile.global.u32 %a{part}, [%rd11+{4 * part}];" for part in range(4)]
     for number in range(SETS):
         lines += [
             f"ld.volatile.global.u32 %b{2 * number + part}, [%rd12+{8 * LANES * number + 4 * part}];"

@@ -218,7 +218,7 @@ class Load:
 
     def __init__(self, cuda: Driver, context: Context, found: dict[str, Any], tell: Tell) -> None:
         self.cuda, self.context, self.tell = cuda, context, tell
-        self.blocks = BLOCKS * found["multiprocessors"]
+        self.blocks: int = BLOCKS * found["multiprocessors"]
         self.report = context.device_memory(kernels.REPORT_BYTES)
         self.tallies: dict[str, Tally] = {}
         self.kinds: dict[str, tuple[Any, list[Any], Callable[[int, int], int]]] = {}
@@ -290,7 +290,7 @@ class Load:
         """Allocates what is free, but for a spare part, or so many MiB. In MiB, how much that was."""
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.cuda("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
-        left = max(free.value // MIB - SPARE_MIB, 0)
+        left = max(int(free.value) // MIB - SPARE_MIB, 0)
         left = taken_from = min(left, mib) if mib else left
         chunk = CHUNK_MIB
         while left >= CHUNK_LEAST_MIB and chunk >= CHUNK_LEAST_MIB:

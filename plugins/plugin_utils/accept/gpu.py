@@ -59,7 +59,8 @@ def _results(host: str, device: Row) -> list[Item]:
     if not flip:
         items.append(Item("gpu.memory", GPU, host, NOT_TESTABLE, "its memory was not tested", "", subject))
     else:
-        wrong = (real(row_of(device.get("memory")).get("wrong")) or 0) + (real(flip.get("others")) or 0)
+        wrong: float | None = real(row_of(device.get("memory")).get("wrong")) or 0
+        wrong = (wrong or 0) + (real(flip.get("others")) or 0)
         places = "; ".join(
             f"byte {row.get('byte')}, bits {row.get('bits')}" for row in rows_of(device.get("memory_errors"))
         )

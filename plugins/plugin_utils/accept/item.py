@@ -9,7 +9,9 @@ import statistics
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
 
 PASS, FAIL, NOT_APPLICABLE, NOT_TESTABLE = "pass", "fail", "not_applicable", "not_testable"
 OUTCOMES = (PASS, FAIL, NOT_APPLICABLE, NOT_TESTABLE)
@@ -52,7 +54,7 @@ def counts(items: list[Item]) -> dict[str, int]:
     return {outcome: found[outcome] for outcome in OUTCOMES}
 
 
-def odd(values: Mapping[Hashable, Hashable]) -> tuple[Hashable | None, list[Hashable]]:
+def odd(values: Mapping[Key, Hashable]) -> tuple[Hashable | None, list[Key]]:
     """What most have, and who has something else.
 
     Where no value is that of more than half, nobody can say who is the odd one: (None, all).
@@ -64,19 +66,19 @@ def odd(values: Mapping[Hashable, Hashable]) -> tuple[Hashable | None, list[Hash
 
 
 @dataclass(frozen=True)
-class Outlier:
+class Outlier(Generic[Key]):
     """A value that is worse than those of its like.
 
     :ivar share: of the median of all, so 0.93 for one that is 7 % slower.
     """
 
-    key: Hashable
+    key: Key
     value: float
     median: float
     share: float
 
 
-def outliers(values: Mapping[Hashable, float], tolerance: float) -> list[Outlier]:
+def outliers(values: Mapping[Key, float], tolerance: float) -> list[Outlier[Key]]:
     """The values that are below the median of all by more than the tolerance, the worst first. More is better.
 
     Of fewer than FLEET_LEAST nothing is said: half of two is the median of both.

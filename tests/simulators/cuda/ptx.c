@@ -18,7 +18,7 @@
 
 enum operation {
     OP_MOV, OP_LD_PARAM, OP_LD, OP_ST, OP_ADD, OP_SUB, OP_MUL, OP_MAD, OP_DIV, OP_REM, OP_MIN, OP_MAX, OP_AND, OP_OR,
-    OP_XOR, OP_NOT, OP_NEG, OP_SHL, OP_SHR, OP_SETP, OP_SELP, OP_BRA, OP_CVT, OP_RET, OP_ATOM, OP_MMA,
+    OP_XOR, OP_NOT, OP_NEG, OP_SHL, OP_SHR, OP_SETP, OP_SELP, OP_BRA, OP_CVT, OP_RET, OP_ATOM, OP_MMA, OP_WARP,
 };
 enum part { PART_LO, PART_HI, PART_WIDE };
 enum comparison { CMP_EQ, CMP_NE, CMP_LT, CMP_LE, CMP_GT, CMP_GE };
@@ -88,7 +88,7 @@ static const char *const special_names[] = {
 
 /* Instructions of PTX 9.0 that the stand-in does not have, by the first word of their names. */
 static const char *const other_instructions[] = {
-    "abs", "activemask", "addc", "alloca", "applypriority", "bar", "barrier", "bfe", "bfi", "bfind", "bmsk",
+    "abs", "activemask", "addc", "alloca", "applypriority", "barrier", "bfe", "bfi", "bfind", "bmsk",
     "brev", "brkpt", "brx", "call", "clusterlaunchcontrol", "clz", "cnot", "copysign", "cos", "cp", "createpolicy",
     "discard", "dp2a", "dp4a", "elect", "ex2", "fence", "fns", "getctarank", "griddepcontrol", "isspacep", "istypep",
     "ldmatrix", "ldu", "lg2", "lop3", "mad24", "madc", "mapa", "match", "mbarrier", "membar", "movmatrix",
@@ -428,7 +428,7 @@ static enum refusal parse_opcode(struct instruction *code, char *parts[], int co
         {"mad", OP_MAD}, {"fma", OP_MAD}, {"div", OP_DIV}, {"rem", OP_REM}, {"min", OP_MIN}, {"max", OP_MAX},
         {"and", OP_AND}, {"or", OP_OR}, {"xor", OP_XOR}, {"not", OP_NOT}, {"neg", OP_NEG}, {"shl", OP_SHL},
         {"shr", OP_SHR}, {"setp", OP_SETP}, {"selp", OP_SELP}, {"bra", OP_BRA}, {"cvt", OP_CVT}, {"cvta", OP_MOV},
-        {"ret", OP_RET}, {"exit", OP_RET}, {"atom", OP_ATOM}, {"mma", OP_MMA},
+        {"ret", OP_RET}, {"exit", OP_RET}, {"atom", OP_ATOM}, {"mma", OP_MMA}, {"bar", OP_WARP},
     };
     static const char *const comparisons[] = {"eq", "ne", "lt", "le", "gt", "ge"};
     static const char *const unsigned_comparisons[] = {"", "", "lo", "ls", "hi", "hs"};
@@ -450,6 +450,11 @@ static enum refusal parse_opcode(struct instruction *code, char *parts[], int co
     }
     if (code->operation == OP_BRA || code->operation == OP_RET || code->operation == OP_MMA) {
         return KNOWN;
+    }
+    /* The lanes of a warp wait for each other; here they do so at every matrix instruction anyway. */
+    if (code->operation == OP_WARP) {
+        code->type = code->from = (struct type){KIND_UNSIGNED, 4};
+        return count == 3 && strcmp(parts[1], "warp") == 0 && strcmp(parts[2], "sync") == 0 ? KNOWN : NOT_HERE;
     }
     if (!parse_type(parts[count - 1], &code->type)) {
         return count == 1 ? WRONG_TYPES : NOT_HERE;
@@ -527,7 +532,7 @@ static bool widths_fit(const struct ptx_function *function, const struct instruc
     static const struct type predicate = {KIND_PREDICATE, 1}, word = {KIND_UNSIGNED, 4}, address = {KIND_UNSIGNED, 8};
     struct type result = {code->type.kind, code->part == PART_WIDE ? code->type.bytes * 2 : code->type.bytes};
     switch (code->operation) {
-    case OP_BRA: case OP_RET:
+    case OP_BRA: case OP_RET: case OP_WARP:
         return true;
     case OP_MMA:
         for (int matrix = 0; matrix < 4; matrix++) {
@@ -622,6 +627,9 @@ static void parse_operands(
     case OP_MMA:
         parse_matrices(reader, function, code);
         break;
+    case OP_WARP:
+        code->in[0] = operand(reader, function);
+        break;
     default:
         code->out = operand(reader, function);
         if (take(reader, '|')) {
@@ -655,7 +663,7 @@ static void parse_operands(
             || code->in[2].kind == OPERAND_SPECIAL)) {
         complain(reader, "Special register argument not allowed for instruction '%s'", name);
     } else if (code->operation != OP_RET && code->operation != OP_BRA && code->operation != OP_ST
-        && code->operation != OP_MMA && code->out.kind != OPERAND_REGISTER) {
+        && code->operation != OP_MMA && code->operation != OP_WARP && code->out.kind != OPERAND_REGISTER) {
         complain(reader, "Result register required for instruction '%s'", name);
     }
 }
@@ -1201,6 +1209,8 @@ static enum ptx_end run_thread(struct thread *thread)
         switch (code->operation) {
         case OP_RET:
             return PTX_DONE;
+        case OP_WARP:
+            continue;
         case OP_MMA:
             /* A tensor core does 16 times what its multiprocessor's other cores do: 128 steps' worth for a warp. */
             thread->launch->steps += 3;

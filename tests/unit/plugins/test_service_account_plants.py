@@ -231,6 +231,10 @@ KNOWN = {
     "module_utils/portal/backup.py",
     # A link of root's.
     "module_utils/system/wheel_environment.py",
+    # Run by the account whose directory it is, with no more rights than that.
+    "module_utils/registry/backup.py",
+    "module_utils/registry/layout.py",
+    "module_utils/registry/store.py",
     # Renames a file within its directory, whatever it is.
     "module_utils/logs/store.py",
     "modules/config_merge.py",

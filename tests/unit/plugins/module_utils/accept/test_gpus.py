@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,30 @@ def under_load(cuda_library, nvml_library, tmp_path):
         return json.loads(done.stdout)
 
     return run
+
+
+def test_nothing_goes_on_when_nobody_waits_for_it(cuda_library, nvml_library, tmp_path):
+    scenario = {**generate.scenario("t4-x1"), "kernel": "assume-loaded"}
+    (tmp_path / "scenario.json").write_text(json.dumps(scenario))
+    options = {"seconds": 3600, "memory_mib": 2, "copy_mib": 1, "repeats": 1, "library": str(cuda_library)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, json.dumps(options)],
+        env={
+            **os.environ,
+            "NVML_SIMULATOR_SCENARIO": str(tmp_path / "scenario.json"),
+            "LD_LIBRARY_PATH": str(nvml_library),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    while process.poll() is None and len(children.read_text().split()) < 2:
+        time.sleep(0.05)
+    at_work = children.read_text().split()
+    process.stdout.close()
+    process.wait(60)
+    assert at_work
+    assert not [pid for pid in at_work if Path(f"/proc/{pid}/stat").exists()]
 
 
 def wrong(row):

@@ -153,7 +153,9 @@ def test_secrets_are_closed_and_kept_out_of_the_diff() -> None:
     cache = found[f"{registry.DIRECTORY}/cache-up.yml"]
     assert (cache["sensitive"], cache["mode"]) == (True, "0640")
     assert found[f"{registry.DIRECTORY}/key.pem"]["mode"] == "0600"
-    assert [path for path, row in found.items() if "p'a" in str(row)] == [f"{registry.DIRECTORY}/cache-up.yml"]
+    assert [path for path, row in found.items() if "p'a" in str(row.get("content"))] == [
+        f"{registry.DIRECTORY}/cache-up.yml"
+    ]
 
 
 def test_a_password_is_made_for_whom_no_hash_is_given() -> None:
