@@ -169,6 +169,9 @@ def _pairs(host: str, row: Row, load: Row) -> list[Item]:
     """Copies between the GPUs of a host."""
     by_uuid = {device.get("uuid"): _subject(device) for device in rows_of(load.get("devices"))}
     links = {gpu.get("uuid"): real(gpu.get("nvlinks")) or 0 for gpu in rows_of(row_of(row.get("gpu")).get("devices"))}
+    sick = {
+        device.get("uuid") for device in rows_of(load.get("devices")) if real(row_of(device.get("memory")).get("wrong"))
+    }
     items = []
     for pair in rows_of(load.get("pairs")):
         first, second = pair.get("first"), pair.get("second")
@@ -178,6 +181,10 @@ def _pairs(host: str, row: Row, load: Row) -> list[Item]:
             items.append(judged("gpu.peer", GPU, host, False, text, "`gpuops doctor` looks at both GPUs", subject))
             continue
         wrong, peers = real(pair.get("wrong")), pair.get("peers") is True
+        if wrong and sick & {first, second}:
+            why = "the memory of one of them is wrong, so what arrived wrong says nothing of the way"
+            items.append(Item("gpu.peer", GPU, host, NOT_TESTABLE, why, "", subject))
+            continue
         linked = bool(links.get(first) and links.get(second))
         way = "directly" if peers else "through the host"
         evidence = (

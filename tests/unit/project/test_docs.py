@@ -134,6 +134,7 @@ COMMON = {
     "git",
     "python3",
     "ssh",
+    "ssh-keygen",
     "sudo",
     "docker",
     "podman",

@@ -216,6 +216,13 @@ def test_a_pair_that_goes_through_the_host_despite_its_links(fleet):
     assert failures(gpu.items(fleet)) == {("n2", "GPU 0 and GPU 1", "gpu.peer")}
 
 
+def test_memory_that_is_wrong_is_not_blamed_on_the_way_to_it(fleet):
+    fleet["n2"]["load"]["pairs"][0]["wrong"] = 2
+    assert failures(gpu.items(fleet)) == {("n2", "GPU 0 and GPU 1", "gpu.peer")}
+    fleet["n2"]["load"]["devices"][1]["memory"]["wrong"] = 8
+    assert failures(gpu.items(fleet)) == {("n2", "GPU 1", "gpu.memory")}
+
+
 def test_what_cannot_be_tested_is_said_and_does_not_fail(fleet):
     fleet["n1"]["gpu"]["devices"][0]["process_count"] = 3
     fleet["n1"]["load"]["devices"].pop(0)
