@@ -80,7 +80,12 @@ def save(remembered: Path, acceptance: Acceptance) -> None:
 
 
 class Taker:
-    """Takes events, and remembers what hosts return as soon as they do."""
+    """Takes events, and remembers what hosts return as soon as they do.
+
+    :ivar stage: the stage that is run; tasks of another one are skipped, which says nothing of it.
+    """
+
+    stage = ""
 
     def __init__(self, remembered: Path, acceptance: Acceptance, redact: Callable[[Any], Any]) -> None:
         self._remembered, self._acceptance, self._redact = remembered, acceptance, redact
@@ -95,6 +100,8 @@ class Taker:
             row["gpu"] = self._redact(facts.get("gpu")) if isinstance(facts, Mapping) else None
         elif action in RESULTS and event.outcome != "unreachable":
             key, stage = RESULTS[action]
+            if stage != self.stage:
+                return
             row[key] = self._redact(result.get(key)) if event.succeeded else None
             row[f"why_{stage}"] = str(result.get("msg", "")) if event.outcome == "failed" else ""
             self._acceptance.done.setdefault(host, []).append(stage)

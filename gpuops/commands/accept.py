@@ -103,6 +103,7 @@ def accept(
     for stage in acceptance.stages:
         if not acceptance.left(stage):
             continue
+        taker.stage = stage
         outcome = run_locked(
             "accept",
             site,
@@ -110,9 +111,8 @@ def accept(
             lock=("accept.lock", "gpuops accept"),
             playbook=playbooks.ACCEPT,
             limit=shards.without(acceptance.limit, acceptance.passed_by(stage)),
-            tags=stage,
             also=taker.take,
-            options=["-e", f"accept_minutes={acceptance.minutes}", *(words or [])],
+            options=["-e", f"accept_stage={stage} accept_minutes={acceptance.minutes}", *(words or [])],
         )
         if outcome.status in (session.INTERRUPTED, session.BROKEN):
             typer.echo("gpuops accept: `gpuops accept --resume` goes on from here", err=True)

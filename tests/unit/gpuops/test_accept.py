@@ -44,8 +44,10 @@ def result(host, action, outcome="ok", **content):
 
 def test_what_a_host_returns_is_remembered_at_once(tmp_path):
     taker = record.Taker(tmp_path, acceptance(), lambda document: document)
+    taker.stage = NODE
     taker.take(result("n1", "gpu_facts", ansible_facts={"gpu": {"present": True}}))
     taker.take(result("n1", "accept_info", accept={"schema": 1}))
+    taker.take(result("n1", "gpu_load", "skipped"))
     taker.take(result("n2", "accept_info", "unreachable"))
     taker.take(result("other", "accept_info", accept={"schema": 1}))
     found = record.load(tmp_path)
