@@ -234,7 +234,9 @@ class Faults:
     def _resume(self, node: str) -> None:
         """What an operator does with a node that Slurm itself has drained: a slurmctld that is killed may give the
         number of a job that runs to another one."""
-        if "Reason=Duplicate jobid" in ssh(self.controller, f"scontrol show node {node}"):
+        told = ssh(self.controller, f"scontrol show node {node}")
+        # The reason stays when the node is back.
+        if "Reason=Duplicate jobid" in told and "+DRAIN" in told:
             self.resumed.append(node)
             ssh(self.controller, f"sudo scontrol update nodename={node} state=resume")
 
