@@ -28,7 +28,16 @@ from gpuops.site import InventoryOption, Site, SiteError, find
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Build, push and distribute the images that people start from, and keep sessions as images.",
+    help="""Build, push and distribute the images that people start from, and keep sessions as images.
+
+    Examples:
+
+      sudo gpuops image build notebook
+
+      sudo gpuops image push notebook
+
+      gpuops image prefetch notebook gpu_nodes
+    """,
 )
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpuops" / "images"

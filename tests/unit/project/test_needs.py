@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import needs
+from tests import debian_programs, needs
 from tests.unit.project.tree import ROOT
 
 
@@ -17,6 +17,8 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory that is all of the search path, for root; apt-get there brings what it is asked for."""
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    # What is unpacked and not installed may be missing in a checkout that has run no test yet.
+    monkeypatch.setattr(debian_programs, "fetch", lambda: "")
     apt = tmp_path / "apt-get"
     apt.write_text(f"""#!/bin/sh
 echo "$@" >>{tmp_path}/asked
