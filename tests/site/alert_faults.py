@@ -213,7 +213,7 @@ def prove(watch: Watch, of: Round, show: Callable[[str], object]) -> None:
     over = _wait(watch, of, mended, "resolved")
     for fault, seconds in came.items():
         show(f"| {fault.alert} | {fault.host or 'fleet'} | {seconds:.0f} s | {over[fault]:.0f} s |")
-    assert not others
+    assert others == set()
     watch.is_quiet()
 
 
