@@ -248,13 +248,14 @@ def without_drop_in(unit: str) -> str:
 
 
 def hang(unit: str) -> str:
-    """A command after which a daemon does nothing any more, without its watchdog seeing it."""
-    return f"{drop_in(unit, 'WatchdogSec=0')}\nsudo systemctl kill -s STOP {unit}"
+    """A command after which a daemon does nothing any more. A watchdog would see it, and is not changed while it runs, so
+    the daemon is started without one first."""
+    return f"{drop_in(unit, 'WatchdogSec=0')}\nsudo systemctl restart {unit}\nsudo systemctl kill -s STOP {unit}"
 
 
 def go_on(unit: str) -> str:
     """The end of hang()."""
-    return f"{without_drop_in(unit)}\nsudo systemctl kill -s CONT {unit}"
+    return f"{without_drop_in(unit)}\nsudo systemctl restart {unit}"
 
 
 def scenario(machine: str, change: Callable[[dict[str, Any]], None] | None = None) -> None:
