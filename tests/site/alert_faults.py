@@ -248,8 +248,8 @@ def without_drop_in(unit: str) -> str:
 
 
 def hang(unit: str) -> str:
-    """A command after which a daemon does nothing any more. A watchdog would see it, and is not changed while it runs, so
-    the daemon is started without one first."""
+    """A command after which a daemon does nothing any more. Its watchdog would see that, and does not change while the
+    daemon runs, so it is started without one first."""
     return f"{drop_in(unit, 'WatchdogSec=0')}\nsudo systemctl restart {unit}\nsudo systemctl kill -s STOP {unit}"
 
 
