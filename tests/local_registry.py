@@ -174,6 +174,9 @@ class LocalRegistry:
             time.sleep(0.05)
 
     def is_up(self) -> bool:
+        # A cache asks its upstream before it listens.
+        if not all(self.place(registry.socket_of(name)).exists() for name in self.processes if name != "nginx"):
+            return False
         try:
             ready = self.ask("GET", "/v2/", "operator").status == 200
             # The writing registry answers itself.

@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import jinja2
-
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import item
+from gpuops import pages
 from gpuops.accept.record import Acceptance
 
 VERSION = 1
@@ -57,17 +55,11 @@ def document(acceptance: Acceptance, items: Sequence[item.Item], site: str) -> d
 
 
 def moment(seconds: float | None) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds)) if seconds else "not ended"
+    return pages.moment(seconds) if seconds else "not ended"
 
 
 def html(report: Mapping[str, Any]) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = pages.templates(Path(__file__).parent)
     environment.filters.update(moment=moment)
     bad = [one for one in report["items"] if one["outcome"] == item.FAIL]
     hosts = {

@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
+from gpuops import pages
 from gpuops.report import drawings
 from gpuops.status import text as status_text
 
@@ -26,10 +24,6 @@ SIGNS = {
 WORDS = {"no_gpu": "no GPU"}
 
 
-def moment(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
-
-
 def models(gpus: list[Mapping[str, Any]]) -> str:
     names = [str(gpu["model"] or "unknown GPU") for gpu in gpus]
     return ", ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
@@ -38,14 +32,8 @@ def models(gpus: list[Mapping[str, Any]]) -> str:
 def html(report: Mapping[str, Any]) -> str:
     """The text of the file."""
     report = untrusted_document.cleaned(report)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(moment=moment, clock=progress_text.clock, size=status_text.size)
+    environment = pages.templates(Path(__file__).parent)
+    environment.filters.update(moment=pages.moment, clock=progress_text.clock, size=status_text.size)
     hosts = [
         {
             **host,

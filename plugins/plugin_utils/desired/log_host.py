@@ -23,9 +23,16 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs.site import ROOT_OWNS, wrong
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nginx import no_default_site
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
+    ROOT_OWNS,
+    bracketed,
+    size,
+    unit_path,
+    wrong,
+    wrong_files,
+)
 
 ROLE = "log_host"
 TLS = "/etc/baremetal-gpu/log-host"
@@ -39,10 +46,6 @@ METRICS = "baremetal_gpu_log_store.prom"
 SENDERS = "/etc/baremetal-gpu/log-senders"
 # An operator's own certificate may have any subject, as RFC 2253 writes it.
 _SUBJECT = re.compile(r"[A-Za-z0-9=,.@ _+:*/()-]{4,200}", re.ASCII)
-
-
-def unit_path(name: str) -> str:
-    return f"/etc/systemd/system/{name}"
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -93,7 +96,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any], subjects: Map
         yield wrong("log_sender_subject", cause, ", ".join(twice), "give each host a certificate of its own")
     yield from _wrong_listening(params)
     yield from _wrong_limits(params, len(subjects))
-    yield from site.wrong_files("log_host_tls_files", params["tls_files"])
+    yield from wrong_files("log_host_tls_files", params["tls_files"])
     yield from textfile.directory_problems("log_host_metrics_directory", str(params["metrics_directory"]))
 
 
@@ -111,11 +114,11 @@ def _wrong_listening(params: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _wrong_limits(params: Mapping[str, Any], senders: int) -> Iterator[Problem]:
     for name in ("space", "keep_free"):
-        if not site.size(str(params[name])):
+        if not size(str(params[name])):
             yield wrong(f"log_host_{name}", "it is no size", params[name], "give a size such as 500M, 50G or 1T")
     # What hosts write to at present cannot be removed.
     least = 2 * senders * ACTIVE_BYTES
-    if 0 < site.size(str(params["space"])) < least:
+    if 0 < size(str(params["space"])) < least:
         cause = f"{senders} hosts need {least >> 20}M at least"
         yield wrong("log_host_space", cause, params["space"], f"give {least >> 20}M or more")
     if params["days"] < 1:
@@ -133,11 +136,7 @@ def _own_url(params: Mapping[str, Any]) -> str:
     address = ip_address(params["listen"][0])
     if address.is_unspecified:
         address = ip_address("127.0.0.1" if address.version == 4 else "::1")
-    return f"https://{_bracketed(str(address))}:{params['port']}/upload"
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
+    return f"https://{bracketed(str(address))}:{params['port']}/upload"
 
 
 def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) -> Document:
@@ -147,7 +146,7 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
     nginx = render(
         ROLE,
         "nginx.conf.j2",
-        listen=[f"{_bracketed(address)}:{params['port']}" for address in params["listen"]],
+        listen=[f"{bracketed(address)}:{params['port']}" for address in params["listen"]],
         # A map of words has a limit to their length; expressions have none.
         senders={name: f"^{re.escape(subject)}$" for name, subject in subjects.items()},
         tls=TLS,
@@ -162,8 +161,8 @@ def _present(params: Mapping[str, Any], host: str, subjects: Mapping[str, str]) 
             f"{STORE}.j2",
             program=PROGRAM,
             target=TARGET,
-            space=site.size(params["space"]),
-            free=site.size(params["keep_free"]),
+            space=size(params["space"]),
+            free=size(params["keep_free"]),
             days=params["days"],
             senders=SENDERS,
             directory=directory,

@@ -20,8 +20,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs.site import ROOT_OWNS, wrong
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import ROOT_OWNS, size, wrong, wrong_files
 
 ROLE = "log_sender"
 TLS = "/etc/baremetal-gpu/log-sender"
@@ -71,10 +71,10 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
     if not site.NAME.fullmatch(host):
         cause = "a name that is part of files and certificates has letters, digits, dots, hyphens and underscores"
         yield wrong("log_senders", cause, host, "rename the host in the inventory")
-    if site.size(str(params["spool"])) < site.size(LEAST_SPOOL):
+    if size(str(params["spool"])) < size(LEAST_SPOOL):
         cause = f"it is no size of {LEAST_SPOOL} or more"
         yield wrong("log_sender_spool", cause, params["spool"], "give a size such as 500M or 4G")
-    yield from site.wrong_files("log_sender_tls_files", params["tls_files"])
+    yield from wrong_files("log_sender_tls_files", params["tls_files"])
     yield from textfile.directory_problems("log_sender_metrics_directory", str(params["metrics_directory"]))
 
 

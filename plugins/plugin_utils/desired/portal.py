@@ -24,7 +24,12 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_f
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs.site import ROOT_OWNS, wrong, wrong_files
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
+    ROOT_OWNS,
+    unit_path,
+    wrong,
+    wrong_files,
+)
 
 ROLE = "portal"
 USER = "baremetal-gpu-portal"
@@ -59,10 +64,6 @@ def lock() -> tuple[Mapping[str, Any], ...]:
 
 def wheels(python: str, what: str) -> list[Mapping[str, Any]]:
     return [row for row in lock() if python in row["python"] and what in row["for"]]
-
-
-def unit_path(name: str) -> str:
-    return f"/etc/systemd/system/{name}"
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:

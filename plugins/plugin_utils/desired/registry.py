@@ -23,7 +23,15 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates im
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.nginx import no_default_site
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry import site
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry.site import CATALOGUE, PART, ROOT_OWNS, wrong
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry.site import CATALOGUE, PART
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
+    ROOT_OWNS,
+    bracketed,
+    size,
+    unit_path,
+    wrong,
+    wrong_files,
+)
 
 ROLE = "registry"
 # The certificate, the users and the configurations of the registries.
@@ -63,10 +71,6 @@ def socket_of(name: str) -> str:
     return f"/run/baremetal-gpu-registry-{name}/http.sock"
 
 
-def unit_path(name: str) -> str:
-    return f"/etc/systemd/system/{name}"
-
-
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of the host of the registry.
 
@@ -89,7 +93,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     parts = {
         "certificates": [_wanted(params, peers["host"])],
         "users": _generated(params),
-        "url": f"https://{site.bracketed(_own_address(params))}:{params['port']}/v2/",
+        "url": f"https://{bracketed(_own_address(params))}:{params['port']}/v2/",
     }
     is_ready = params["certificates"].get("certificates") and params["hashes"]
     return Plan(_present(params, peers["host"]) if is_ready else {}, parts=parts)
@@ -113,7 +117,7 @@ def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[P
     yield from _wrong_listening(params)
     yield from _wrong_storage(params)
     yield from _wrong_caches(params)
-    yield from site.wrong_files("registry_tls_files", params["tls_files"])
+    yield from wrong_files("registry_tls_files", params["tls_files"])
     yield from textfile.directory_problems("registry_metrics_directory", str(params["metrics_directory"]))
 
 
@@ -137,7 +141,7 @@ def _wrong_users(params: Mapping[str, Any]) -> Iterator[Problem]:
         if row.get("hash") and not _HASH.fullmatch(str(row["hash"])):
             remedy = f"give what 'htpasswd -nB {name}' prints after the colon, or no hash"
             yield wrong("registry_users", f"the hash of {name} is none of bcrypt with a cost of 4 to 10", "", remedy)
-        if row.get("quota") and not site.size(str(row["quota"])):
+        if row.get("quota") and not size(str(row["quota"])):
             yield wrong("registry_users", f"the quota of {name} is no size", row["quota"], "give one such as 50G")
     for space in params["public"]:
         if not site.is_space(str(space)):
@@ -170,7 +174,7 @@ def _wrong_storage(params: Mapping[str, Any]) -> Iterator[Problem]:
         yield wrong("registry_storage_mount", cause, mount, "give the mount point that the path is on")
     yield from _wrong_times(params)
     for name in ("min_free", "quota"):
-        if (params[name] or name == "min_free") and not site.size(str(params[name])):
+        if (params[name] or name == "min_free") and not size(str(params[name])):
             yield wrong(f"registry_{name}", "it is no size", params[name], "give a size such as 500M, 50G or 1T")
 
 
@@ -293,7 +297,7 @@ def nginx(params: Mapping[str, Any], host: str) -> str:
     return render(
         ROLE,
         "nginx.conf.j2",
-        listen=[site.bracketed(str(address)) for address in params["listen"]],
+        listen=[bracketed(str(address)) for address in params["listen"]],
         port=params["port"],
         loopback_port=params["loopback_port"],
         tls=DIRECTORY,
@@ -335,11 +339,11 @@ def _users(params: Mapping[str, Any]) -> str:
 
 def _limits(params: Mapping[str, Any], host: str) -> str:
     """What the program knows of the site; it reads the file in every look."""
-    given = {row["name"]: site.size(str(row.get("quota") or params["quota"])) for row in params["users"]}
+    given = {row["name"]: size(str(row.get("quota") or params["quota"])) for row in params["users"]}
     quotas = {name: size for name, size in sorted(given.items()) if size}
     document = {
         "host": host,
-        "min_free": site.size(str(params["min_free"])),
+        "min_free": size(str(params["min_free"])),
         "quotas": quotas,
         "grace_s": params["grace_hours"] * 3600,
     }

@@ -15,7 +15,11 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry import site
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.registry.site import ROOT_OWNS, wrong
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
+    ROOT_OWNS,
+    bracketed,
+    wrong,
+)
 
 ROLE = "registry_client"
 # The authority for whatever else asks the registry, such as skopeo by --cert-dir.
@@ -55,7 +59,7 @@ def _addresses(peers: Mapping[str, Any]) -> list[str]:
     """The registry and its caches as images name them: each name with each port."""
     names = site.names(peers["registries"][0], peers["name"], peers["names"])
     ports = [peers["port"], *(row.get("port") for row in peers["caches"])]
-    return [f"{site.bracketed(name)}:{port}" for port in ports for name in names]
+    return [f"{bracketed(name)}:{port}" for port in ports for name in names]
 
 
 def _problems(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:

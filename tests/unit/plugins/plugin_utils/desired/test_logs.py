@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import service_settings
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import log_host, log_sender
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.logs import site
 
 SENDERS = ("log1", "gpu-1.example.com", "gpu_2")
 PAIRS = {
@@ -130,26 +130,26 @@ def test_two_hosts_have_two_certificates() -> None:
 
 
 def test_only_nginx_opens_the_receivers_sockets() -> None:
-    socket = lines(host(), log_host.unit_path(log_host.RECEIVER_SOCKET))
+    socket = lines(host(), service_settings.unit_path(log_host.RECEIVER_SOCKET))
     assert {"SocketMode=0660", "SocketUser=root", "SocketGroup=www-data"} <= set(socket)
-    receiver = lines(host(), log_host.unit_path(log_host.RECEIVER))
+    receiver = lines(host(), service_settings.unit_path(log_host.RECEIVER))
     assert {"User=systemd-journal-remote", "NoNewPrivileges=yes", "ProtectSystem=strict"} <= set(receiver)
 
 
 def test_every_sender_has_a_receiver_and_a_new_one_restarts_them() -> None:
-    target = lines(host(), log_host.unit_path(log_host.TARGET))
+    target = lines(host(), service_settings.unit_path(log_host.TARGET))
     assert [line for line in target if line.startswith("Wants=")] == [
         f"Wants=baremetal-gpu-log@{name}.socket" for name in SENDERS
     ]
-    assert log_host.unit_path(log_host.TARGET) in units(host())[log_host.TARGET]["restart_on"]
+    assert service_settings.unit_path(log_host.TARGET) in units(host())[log_host.TARGET]["restart_on"]
 
 
 def test_limits_go_to_the_program_in_bytes() -> None:
-    store = "\n".join(lines(host(space="1T", keep_free="500M", days=7), log_host.unit_path(log_host.STORE)))
+    store = "\n".join(lines(host(space="1T", keep_free="500M", days=7), service_settings.unit_path(log_host.STORE)))
     assert f"--space {1 << 40} --free {500 << 20} --days 7 --senders /etc/baremetal-gpu/log-senders\n" in store
     assert "--textfile" not in store
     directory = "/var/lib/prometheus/node-exporter"
-    store = "\n".join(lines(host(metrics_directory=directory), log_host.unit_path(log_host.STORE)))
+    store = "\n".join(lines(host(metrics_directory=directory), service_settings.unit_path(log_host.STORE)))
     assert f"--textfile {directory}/baremetal_gpu_log_store.prom\n" in store
     assert f"ReadWritePaths={directory}\n" in store
 
@@ -290,9 +290,9 @@ def test_without_a_log_host_nginx_no_longer_listens_for_it() -> None:
 
 @pytest.mark.parametrize(("text", "bytes_"), [("1M", 1 << 20), ("50G", 50 << 30), ("2T", 2 << 40)])
 def test_sizes_are_read(text: str, bytes_: int) -> None:
-    assert site.size(text) == bytes_
+    assert service_settings.size(text) == bytes_
 
 
 @pytest.mark.parametrize("text", ["", "0", "0G", "G", "1.5G", "1K", "-1G", "1G ", "9" * 12 + "G"])
 def test_what_is_no_size_is_none(text: str) -> None:
-    assert site.size(text) == 0
+    assert service_settings.size(text) == 0
