@@ -55,6 +55,7 @@ PARAMS: dict[str, Any] = {
     "collect_at": "*-*-* 03:30",
     "untagged_days": 30,
     "grace_hours": 24,
+    "upload_hours": 2,
     "backup_path": "",
     "backup_mount": "",
     "backup_at": "*-*-* 02:00",

@@ -22,6 +22,7 @@ TITLES = {
     "slurm": "Slurm",
     "reconciler": "Reconciler",
     "logs": "Logs",
+    "registry": "Registry",
     "monitoring": "The monitoring itself",
 }
 

@@ -67,7 +67,8 @@ class Watch:
         """Start the receiver, and forget the certificates of an earlier run, whose authority is gone."""
         for host in hosts:
             ssh(host, "sudo rm -rf /etc/prometheus/tls")
-        ssh(self.server, "command -v curl && command -v openssl || sudo apt-get install -y -q curl openssl")
+        missing = "sudo apt-get update -q && sudo apt-get install -y -q curl openssl"
+        ssh(self.server, f"command -v curl && command -v openssl || {{ {missing}; }}")
         ssh(self.server, f"sudo rm -f {MESSAGES}; sudo tee /tmp/receiver.py >/dev/null <<'END'\n{RECEIVER}\nEND")
         ssh(self.server, "systemctl is-active -q receiver || sudo systemd-run --unit=receiver python3 /tmp/receiver.py")
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from tests.site import alert_faults
-from tests.site.alert_faults import HOUR_S, Fault, Round, drop_in, prove, scenario, without_drop_in
+from tests.site.alert_faults import HOUR_S, Fault, Round, drop_in, prove, put, scenario, without_drop_in
 from tests.site.plays import Play, ssh, until
 from tests.site.test_alerts import AGENT, CERTIFICATES, EXPORTER, certificate
 from tests.site.test_logs import SPOOL_METRICS, WRITE
-from tests.site.test_monitoring import HOSTS, NODES, SERVER, WATCH
+from tests.site.test_monitoring import HOSTS, NODES, SERVER, TEXTFILES, WATCH
 from tests.site.test_monitoring import Site as Monitored
 from tests.site.test_monitoring import site as monitored
 
@@ -87,6 +87,12 @@ with open(last, "r+b") as file:
     file.seek(os.path.getsize(last) * 3 // 4)
     file.write(os.urandom(4096))
 """
+REGISTRY_METRICS = f"{TEXTFILES}/baremetal_gpu_registry.prom"
+FULL_REGISTRY = """\
+baremetal_gpu_registry_free_bytes 1e9
+baremetal_gpu_registry_min_free_bytes 2e10
+baremetal_gpu_registry_collected_timestamp_seconds 0
+"""
 VERDICTS = Round(
     (
         Fault(
@@ -109,6 +115,9 @@ GONE = Round(
 )
 MEMORY = Round(
     (
+        # What the program of a registry tells that is full, and that has never freed space since 1970.
+        Fault("RegistryFull", NODES[0], put(REGISTRY_METRICS, FULL_REGISTRY), f"sudo rm {REGISTRY_METRICS}"),
+        Fault("RegistrySpaceNotFreed", NODES[0]),
         # Machines have the memory of their host. So node_exporter alone reads that almost none is left.
         Fault(
             "HostMemoryLow",

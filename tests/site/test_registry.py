@@ -26,6 +26,7 @@ SUITES = {REGISTRY: "trixie", CLIENT: "bookworm"}
 AT = f"{REGISTRY}:5000"
 STORAGE = "/srv/images"
 COLLECT = "baremetal-gpu-registry-collect"
+UPLOADS = "baremetal-gpu-registry-uploads"
 # An image of one layer with so much noise.
 IMAGE = "mkdir -p /tmp/i && head -c {} /dev/urandom > /tmp/i/f && tar -C /tmp/i -c f | sudo docker import - {}"
 
@@ -227,8 +228,15 @@ def test_a_disk_that_gets_full_in_a_push_loses_nothing(site: Site) -> None:
     said = pushes("open/more:v1", 1000)
     assert re.search(r"denied: registry reg1: .* are free, and 20\.0 MiB have to be", said), said
     assert "Downloaded newer image" in pulls("alice/train:v1")
-    # What the push has left counts until it is old; docs/registry.md says how to free it before.
-    ssh(REGISTRY, f"sudo rm {STORAGE}/other; sudo find {STORAGE}/registry -path '*/_uploads/*' -delete")
+    # What the push has left counts until a timer removes it, after hours in which nothing came.
+    ssh(REGISTRY, f"sudo rm {STORAGE}/other")
+    left = f"sudo find {STORAGE}/registry -path '*/_uploads/*' -name data"
+    ssh(REGISTRY, f"sudo systemctl start {UPLOADS}")
+    assert ssh(REGISTRY, left)
+    ssh(REGISTRY, f"sudo find {STORAGE}/registry -path '*/_uploads/*' -exec touch -d '3 hours ago' {{}} +")
+    ssh(REGISTRY, f"sudo systemctl start {UPLOADS}")
+    assert not ssh(REGISTRY, left)
+    assert "baremetal-gpu-registry-uploads" in ssh(REGISTRY, "systemctl list-timers --no-pager")
     until(lambda: "all.json" not in ssh(REGISTRY, f"ls {refused}"), 60, lambda: ssh(REGISTRY, f"ls {refused}"))
     assert "digest: sha256:" in pushes("open/more:v1", 1000)
 

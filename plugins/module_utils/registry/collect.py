@@ -57,6 +57,7 @@ def collect(root: str, ages: Ages, now: float) -> Freed:
         if digest not in live and now - status.st_mtime > ages.grace_s
     ]
     manifests = sum(_sweep(one, ages, now) for one in marked)
+    remove_uploads(root, ages.grace_s, now)
     for digest, _size in dead:
         host_files.remove(layout.blob_directory(root, digest))
     return Freed(manifests, len(dead), sum(size for _digest, size in dead))
@@ -88,10 +89,23 @@ def _sweep(marked: _Marked, ages: Ages, now: float) -> int:
         host_files.remove(repository.revision_path(digest))
     for digest in set(repository.layers()) - marked.layers:
         host_files.remove(repository.layer_path(digest))
-    for upload in repository.uploads():
-        if now - upload.changed > ages.grace_s:
-            host_files.remove(upload.path)
     return len(gone)
+
+
+def remove_uploads(root: str, idle_s: float, now: float) -> Freed:
+    """Remove pushes of layers to which nothing was added for so long. A client that goes on after all begins again.
+
+    It can be done while the registry runs: none of it was acknowledged.
+    """
+    idle = [
+        upload
+        for repository in layout.repositories(root)
+        for upload in repository.uploads()
+        if now - upload.changed > idle_s
+    ]
+    for upload in idle:
+        host_files.remove(upload.path)
+    return Freed(0, len(idle), sum(upload.bytes for upload in idle))
 
 
 class Mended(NamedTuple):

@@ -16,7 +16,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text 
 from ansible_collections.baremetal.gpu.plugins.module_utils.logs import loop
 from ansible_collections.baremetal.gpu.plugins.module_utils.registry import layout
 from ansible_collections.baremetal.gpu.plugins.module_utils.registry.backup import backup
-from ansible_collections.baremetal.gpu.plugins.module_utils.registry.collect import DAY_S, Ages, collect, mend
+from ansible_collections.baremetal.gpu.plugins.module_utils.registry.collect import (
+    DAY_S,
+    Ages,
+    collect,
+    mend,
+    remove_uploads,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.registry.watch import INTERVAL_S, Watch, gib
 
 NAME = "baremetal-gpu-registry-store"
@@ -65,6 +71,13 @@ def run_collect(root: str, socket: str, ages: Ages, record: str) -> int:
     return 0
 
 
+def run_uploads(root: str, idle_s: float) -> int:
+    removed = remove_uploads(root, idle_s, time.time())
+    if removed.blobs:
+        print(f"freed {gib(removed.bytes)}: {removed.blobs} layers whose push nobody finished")
+    return 0
+
+
 def run_mend(root: str) -> int:
     if not os.path.isdir(root):
         return 0
@@ -104,6 +117,8 @@ def main(words: Sequence[str] | None = None) -> int:
     command.add_argument("--untagged-days", type=float, default=0, metavar="DAYS")
     command.add_argument("--grace-hours", type=float, default=24, metavar="HOURS")
     command.add_argument("--record", default="", metavar="PATH")
+    command = commands.add_parser("uploads", help="remove what was begun to be pushed and not finished")
+    command.add_argument("--idle-hours", type=float, required=True, metavar="HOURS")
     commands.add_parser("mend", help="repair what an ended registry has left; that which writes has to be off")
     command = commands.add_parser("backup", help="copy the images")
     command.add_argument("--target", required=True, metavar="PATH")
@@ -120,6 +135,8 @@ def main(words: Sequence[str] | None = None) -> int:
         if asked.command == "collect":
             ages = Ages(asked.untagged_days * DAY_S, asked.grace_hours * 3600)
             return run_collect(asked.storage, asked.socket, ages, asked.record)
+        if asked.command == "uploads":
+            return run_uploads(asked.storage, asked.idle_hours * 3600)
         if asked.command == "mend":
             return run_mend(asked.storage)
         return run_backup(asked.storage, asked.target)

@@ -45,6 +45,10 @@ READ, WRITE = "read", "write"
 PROGRAM = "/usr/libexec/baremetal-gpu/registry-store"
 STORE = "baremetal-gpu-registry-store.service"
 COLLECT, BACKUP = "baremetal-gpu-registry-collect", "baremetal-gpu-registry-backup"
+UPLOADS = "baremetal-gpu-registry-uploads"
+# What nobody finishes holds the disk at the most for so long after registry_upload_hours.
+UPLOADS_AT = "*:0/15"
+TIMED = (COLLECT, UPLOADS, BACKUP)
 WRITE_DROP_IN = "/etc/systemd/system/baremetal-gpu-registry@write.service.d/baremetal-gpu.conf"
 # When unused space was freed last.
 RECORD = "/var/lib/baremetal-gpu-registry/collected"
@@ -183,7 +187,7 @@ def _wrong_times(params: Mapping[str, Any]) -> Iterator[Problem]:
         if not _CALENDAR.fullmatch(str(params[name])):
             remedy = "give one of systemd.time, such as *-*-* 03:30"
             yield wrong(f"registry_{name}", "it is no calendar event", params[name], remedy)
-    for name, least in (("untagged_days", 0), ("grace_hours", 1)):
+    for name, least in (("untagged_days", 0), ("grace_hours", 1), ("upload_hours", 1)):
         if params[name] < least:
             yield wrong(f"registry_{name}", f"it is less than {least}", params[name], f"give {least} or more")
     path, mount = str(params["backup_path"]), str(params["backup_mount"])
@@ -389,6 +393,12 @@ def _texts(params: Mapping[str, Any]) -> dict[str, str]:
             calendar=params["collect_at"],
         ),
     }
+    found[unit_path(f"{UPLOADS}.service")] = render(
+        ROLE, f"{UPLOADS}.service.j2", upload_hours=params["upload_hours"], **common
+    )
+    found[unit_path(f"{UPLOADS}.timer")] = render(
+        ROLE, "timer.j2", description="Remove pushes to the registry that nobody finished", calendar=UPLOADS_AT
+    )
     if params["backup_path"]:
         backup = {**common, "target": params["backup_path"], "mount": params["backup_mount"]}
         found[unit_path(f"{BACKUP}.service")] = render(ROLE, f"{BACKUP}.service.j2", **backup)
@@ -471,13 +481,15 @@ def _present(params: Mapping[str, Any], host: str) -> Document:
             ),
             {"name": STORE, "enabled": True, "state": "started", "restart_on": [PROGRAM, unit_path(STORE)]},
             _timer(COLLECT, True),
+            _timer(UPLOADS, True),
             _timer(BACKUP, bool(backup)),
             {
                 "name": "nginx.service",
                 "enabled": True,
                 "state": "started",
-                # It reads the file of users at every request.
-                "restart_on": [NGINX_CONF, f"{DIRECTORY}/*.pem", "nginx"],
+                # It reads the file of users at every request. After a reload, pushes under way come to their end.
+                "reload_on": [NGINX_CONF, f"{DIRECTORY}/*.pem"],
+                "restart_on": ["nginx"],
             },
         ],
     }
@@ -493,8 +505,8 @@ def _timer(name: str, is_wanted: bool) -> Document:
 def _absent(params: Mapping[str, Any], is_purged: bool) -> Document:
     """The unit of the package stays masked: it would let everybody in."""
     names = _gone(params)
-    services = [*map(instance, names), STORE, f"{COLLECT}.service", f"{BACKUP}.service"]
-    written = [UNIT, STORE, *(f"{name}.{kind}" for name in (COLLECT, BACKUP) for kind in ("service", "timer"))]
+    services = [*map(instance, names), STORE, *(f"{name}.service" for name in TIMED)]
+    written = [UNIT, STORE, *(f"{name}.{kind}" for name in TIMED for kind in ("service", "timer"))]
     paths = [
         NGINX_CONF,
         *map(unit_path, written),
@@ -507,11 +519,10 @@ def _absent(params: Mapping[str, Any], is_purged: bool) -> Document:
     ]
     return {
         "units": [
-            _timer(COLLECT, False),
-            _timer(BACKUP, False),
+            *(_timer(name, False) for name in TIMED),
             *({"name": name, "enabled": False, "state": "stopped"} for name in services),
             # It goes on for other sites that it may have.
-            {"name": "nginx.service", "restart_on": [NGINX_CONF]},
+            {"name": "nginx.service", "reload_on": [NGINX_CONF]},
         ],
         "files": [*({"path": path, "state": "absent"} for path in paths), *certificate_files.absent(DIRECTORY)],
     }

@@ -20,6 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import (
     host,
     logs,
     reconciler,
+    registry,
     slurm,
     watching,
     zookeeper,
@@ -35,6 +36,7 @@ ALERTS: dict[str, tuple[Alert, ...]] = {
     "slurm": slurm.ALERTS,
     "reconciler": reconciler.ALERTS,
     "logs": logs.ALERTS,
+    "registry": registry.ALERTS,
     "monitoring": watching.ALERTS,
 }
 RECORDS: dict[str, tuple[Record, ...]] = {"gpu": gpu.RECORDS}
@@ -71,6 +73,8 @@ INHIBITIONS = (
             "HostMetricsFailing",
             "HostMetricsOld",
             "LogSenderSilent",
+            "RegistryFull",
+            "RegistrySpaceNotFreed",
         ),
         ("host",),
         "what follows from a silent host",

@@ -22,7 +22,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files as host_files
 from ansible_collections.baremetal.gpu.plugins.module_utils.registry import layout, store
 from ansible_collections.baremetal.gpu.plugins.module_utils.registry.backup import backup
-from ansible_collections.baremetal.gpu.plugins.module_utils.registry.collect import Ages, collect, mend
+from ansible_collections.baremetal.gpu.plugins.module_utils.registry.collect import Ages, collect, mend, remove_uploads
 from ansible_collections.baremetal.gpu.plugins.module_utils.registry.watch import Usage, Watch
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import registry as plan
 from tests.local_registry import INDEX, MANIFEST, LocalRegistry, digest_of, manifest, missing_programs
@@ -152,6 +152,20 @@ def test_layers_of_a_push_that_is_not_at_its_end_stay(registry: LocalRegistry) -
     assert free(registry, grace_s=DAY, later=2 * DAY).blobs == 1
     assert not list((registry.storage / "docker/registry/v2/repositories/alice/slow/_uploads").iterdir())
     assert registry.pull("alice", "alice/slow", "v1") == [b"first layer"]
+
+
+def test_a_push_that_nobody_goes_on_with_is_given_up_and_can_begin_again(registry: LocalRegistry) -> None:
+    uploads = registry.storage / "docker/registry/v2/repositories/alice/slow/_uploads"
+    begun = registry.ask("POST", "/v2/alice/slow/blobs/uploads/", "alice")
+    now = time.time()
+    assert remove_uploads(str(registry.storage), 3600, now + 1800).blobs == 0
+    assert remove_uploads(str(registry.storage), 3600, now + 7200).blobs == 1
+    assert not list(uploads.iterdir())
+    # The registry runs meanwhile; who goes on after all is told to begin again.
+    assert registry.ask("PATCH", begun.headers["location"], "alice", b"rest").status == 404
+    assert registry.push("alice", "alice/slow", "v1", b"layer").status == 201
+    assert remove_uploads(str(registry.storage), 3600, now + 7200).blobs == 0
+    assert registry.pull("alice", "alice/slow", "v1") == [b"layer"]
 
 
 def test_nothing_is_freed_if_something_cannot_be_read(registry: LocalRegistry, monkeypatch: Any) -> None:

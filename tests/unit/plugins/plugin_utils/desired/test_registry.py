@@ -102,6 +102,7 @@ def only_problem(plan: Plan) -> Any:
         ({"collect_at": "a\nb"}, "registry_collect_at", "calendar"),
         ({"untagged_days": -1}, "registry_untagged_days", "-1"),
         ({"grace_hours": 0}, "registry_grace_hours", "0"),
+        ({"upload_hours": 0}, "registry_upload_hours", "0"),
         ({"backup_path": "/var/lib/docker-registry/copy"}, "registry_backup_path", "storage"),
         ({"backup_path": "/srv/copy", "backup_mount": "/mnt"}, "registry_backup_mount", "not below"),
         ({"caches": [{**CACHE, "upstream": "registry.example.org"}]}, "registry_caches (up)", "upstream"),
@@ -165,7 +166,8 @@ def test_a_password_is_made_for_whom_no_hash_is_given() -> None:
 
 
 def test_users_and_quotas_restart_nothing() -> None:
-    watched = {path for unit in units(host()).values() for path in unit.get("restart_on", [])}
+    kinds = ("restart_on", "reload_on")
+    watched = {path for unit in units(host()).values() for kind in kinds for path in unit.get(kind, [])}
     assert registry.NGINX_CONF in watched
     assert not watched & {registry.HTPASSWD, registry.LIMITS}
 
@@ -188,7 +190,7 @@ def test_the_unit_of_the_package_never_starts() -> None:
 def test_without_its_file_system_no_registry_and_no_collection_starts() -> None:
     plan = host(storage_path="/mnt/ceph/images", storage_mount="/mnt/ceph")
     texts = [str(row.get("content")) for row in plan.desired["files"]]
-    assert sum("AssertPathIsMountPoint=/mnt/ceph\n" in text for text in texts) == 2
+    assert sum("AssertPathIsMountPoint=/mnt/ceph\n" in text for text in texts) == 3
     assert not any("AssertPathIsMountPoint" in str(row.get("content")) for row in host().desired["files"])
 
 

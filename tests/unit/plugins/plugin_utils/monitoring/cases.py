@@ -52,6 +52,7 @@ PROMETHEUS = {"host": "mon1", "instance": "mon1:9090", "job": "prometheus"}
 ALERTMANAGER = {"host": "mon1", "instance": "mon1:9093", "job": "alertmanager"}
 SLURM = {"host": "head1", "instance": "head1:9100", "job": "node"}
 RECONCILER = SLURM
+REGISTRY = {"host": "reg1", "instance": "reg1:9100", "job": "node"}
 GIB, TIB = 2**30, 2**40
 
 RESET = "Drain the GPU and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset."
@@ -72,6 +73,13 @@ def disk(free: str, size: int = 100 * GIB, where: dict[str, str] | None = None) 
     return {
         named("node_filesystem_avail_bytes", **labels): free,
         named("node_filesystem_size_bytes", **labels): f"{size}x400",
+    }
+
+
+def images(free: int) -> Series:
+    return {
+        named("baremetal_gpu_registry_free_bytes", **REGISTRY): f"{free}x60",
+        named("baremetal_gpu_registry_min_free_bytes", **REGISTRY): f"{20 * GIB}x60",
     }
 
 
@@ -864,6 +872,41 @@ CASES = (
         servers(0),
         (Firing({}, "zookeeper: the quorum is lost", "0 servers of 3 serve."),),
         {"two of three": servers(1, 1), "two of three, one says no": servers(1, 1, 0)},
+    ),
+    Case(
+        "RegistryFull",
+        "10m",
+        images(5 * GIB),
+        (
+            Firing(
+                REGISTRY,
+                "reg1: the registry takes no images",
+                "5.0 GiB are free, and 20.0 GiB have to be.",
+                "Delete images that nobody needs, start baremetal-gpu-registry-collect on reg1, or enlarge the file "
+                "system.",
+            ),
+        ),
+        {"space left": images(21 * GIB)},
+    ),
+    Case(
+        "RegistrySpaceNotFreed",
+        "80h",
+        {named("baremetal_gpu_registry_collected_timestamp_seconds", **REGISTRY): "0x160"},
+        (
+            Firing(
+                REGISTRY,
+                "reg1: the registry does not free space",
+                "The last time was 3d 8h 0m 0s ago.",
+                "Read `journalctl -u baremetal-gpu-registry-collect` on reg1: it waits for a moment without a push, or "
+                "says what it cannot read.",
+            ),
+        ),
+        {
+            "every night": {
+                named("baremetal_gpu_registry_collected_timestamp_seconds", **REGISTRY): f"0x100 {70 * 3600}x60"
+            }
+        },
+        interval="30m",
     ),
     Case(
         "SlurmControllerDown",

@@ -13,6 +13,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.logs import spool, store
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.metrics import METRICS as HOST_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.metrics import METRICS as RECONCILER_METRICS
+from ansible_collections.baremetal.gpu.plugins.module_utils.registry.watch import METRICS as REGISTRY_METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.metrics import METRICS as SLURM_METRICS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import gpu, rules
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import SEVERITIES
@@ -27,7 +28,7 @@ FIRING = {case.alert: case.firing[0] for case in CASES}
 
 # What programs of the collection give.
 LOG_METRICS = {**spool.METRICS, **store.METRICS}
-OURS = {**AGENT_METRICS, **SLURM_METRICS, **RECONCILER_METRICS, **HOST_METRICS, **LOG_METRICS}
+OURS = {**AGENT_METRICS, **SLURM_METRICS, **RECONCILER_METRICS, **HOST_METRICS, **LOG_METRICS, **REGISTRY_METRICS}
 KNOWN = {
     *OURS,
     *(name for names in foreign_metrics.METRICS.values() for name in names),

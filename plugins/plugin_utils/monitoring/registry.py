@@ -1,0 +1,39 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules on the registry of images."""
+
+from __future__ import annotations
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert, looked_up
+
+_DAY = 24 * 60 * 60
+_FREE = "baremetal_gpu_registry_free_bytes"
+
+ALERTS = (
+    Alert(
+        "RegistryFull",
+        f"{_FREE} < baremetal_gpu_registry_min_free_bytes",
+        "ticket",
+        "The registry has less free space than `registry_min_free`. Nobody can push an image; images can be pulled.",
+        "{{ $labels.host }}: the registry takes no images",
+        looked_up("baremetal_gpu_registry_free_bytes{host=%q} / 2^30", ("host",), "%.1f GiB")
+        + " are free, and "
+        + looked_up("baremetal_gpu_registry_min_free_bytes{host=%q} / 2^30", ("host",), "%.1f GiB")
+        + " have to be.",
+        "Delete images that nobody needs, start baremetal-gpu-registry-collect on {{ $labels.host }}, or enlarge the "
+        "file system.",
+        "5m",
+    ),
+    Alert(
+        "RegistrySpaceNotFreed",
+        f"time() - baremetal_gpu_registry_collected_timestamp_seconds > {3 * _DAY}",
+        "ticket",
+        "What no image of the registry needs was not freed for three days, so the space of deleted images is not back.",
+        "{{ $labels.host }}: the registry does not free space",
+        "The last time was {{ $value | humanizeDuration }} ago.",
+        "Read `journalctl -u baremetal-gpu-registry-collect` on {{ $labels.host }}: it waits for a moment without a "
+        "push, or says what it cannot read.",
+        "5m",
+    ),
+)
