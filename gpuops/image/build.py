@@ -60,13 +60,10 @@ class Builder:
 
     def _need_locks(self, image: Definition) -> None:
         missing = [path for path in (image.debian_lock, image.python_lock) if path and not path.exists()]
-        if image.debian_wanted is None and image.debian_lock in missing:
-            missing.remove(image.debian_lock)
         if missing and image.name != self.relock:
             raise Refused(
                 f"{image.name} has no {missing[0]}, which pins what is in it",
-                "build it with --relock on a machine whose settings of apt and pip lead to what it wants"
-                + (", such as an index with PyTorch's wheels without CUDA" if image.variant == "cpu" else ""),
+                "build it with --relock on a machine whose settings of apt and pip lead to what it wants",
                 code="no_image_lock",
             )
 
@@ -224,14 +221,15 @@ class Builder:
         before = contents(parent, image.parent.name) if image.parent and parent else {}
         own = {name: version for name, version in found.items() if before.get(name) != version}
         if image.name == self.relock:
-            if own:
+            if image.debian_lock:
                 image.debian_lock.write_text(locks.debian_lock(own), encoding="ascii")
             return
-        differences = locks.differences(locks.read_debian(image.debian_lock), own)
+        locked = locks.read_debian(image.debian_lock) if image.debian_lock else {}
+        differences = locks.differences(locked, own)
         if differences:
             raise Refused(
-                f"{image.name}: the mirror has other packages than {image.debian_lock}: {'; '.join(differences[:5])}"
-                + (f" and {len(differences) - 5} more" if len(differences) > 5 else ""),
+                f"{image.name}: the mirror has other packages than {image.debian_lock or 'its parent'}: "
+                f"{'; '.join(differences[:5])}" + (f" and {len(differences) - 5} more" if len(differences) > 5 else ""),
                 "take a mirror of that day with --mirror, or accept what Debian has now with --relock",
                 code="image_lock_differs",
             )

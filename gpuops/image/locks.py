@@ -32,9 +32,7 @@ def debian_lock(packages: Mapping[str, str]) -> str:
 
 
 def read_debian(path: Path) -> dict[str, str]:
-    """Packages with their versions; none where an image has none of its own."""
-    if not path.exists():
-        return {}
+    """Packages with their versions."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
     return {name: version for name, _equals, version in (line.partition("=") for line in lines)}
 

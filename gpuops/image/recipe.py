@@ -77,21 +77,21 @@ class Definition:
 
     @property
     def python_wanted(self) -> Path | None:
-        return self._python("in")
+        """What it wants of Python, of the variant or of all; None where it wants nothing."""
+        return self._wanted("python")
 
     @property
     def python_lock(self) -> Path | None:
-        found = self._python("in")
-        return found and found.with_suffix(".lock")
+        return self.python_wanted and self.python_wanted.with_suffix(".lock")
 
     @property
     def debian_wanted(self) -> Path | None:
-        path = self.own / "debian.in"
-        return path if path.exists() else None
+        """What it wants of Debian, of the variant or of all; None where it wants nothing."""
+        return self._wanted("debian")
 
     @property
-    def debian_lock(self) -> Path:
-        return self.own / "debian.lock"
+    def debian_lock(self) -> Path | None:
+        return self.debian_wanted and self.debian_wanted.with_suffix(".lock")
 
     @property
     def needs(self) -> Mapping[str, str]:
@@ -99,8 +99,8 @@ class Definition:
         needs: Mapping[str, str] = self.row.get("needs", {})
         return {} if self.variant == "cpu" else needs
 
-    def _python(self, suffix: str) -> Path | None:
-        for name in (f"python-{self.variant}.{suffix}", f"python.{suffix}"):
+    def _wanted(self, kind: str) -> Path | None:
+        for name in (f"{kind}-{self.variant}.in", f"{kind}.in"):
             if (self.own / name).exists():
                 return self.own / name
         return None
