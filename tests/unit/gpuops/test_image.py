@@ -85,20 +85,22 @@ def calls(path: Path) -> list[dict[str, Any]]:
 NAMES = [row["name"] for row in yaml.safe_load((IMAGES / "catalogue.yml").read_text())["images"]]
 
 
+@pytest.mark.parametrize("variant", image_catalogue.VARIANTS)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_image_has_a_recipe_and_locks_that_can_be_read(name: str) -> None:
-    image = recipe.definition(IMAGES, name, "cuda", recipe.User())
+def test_every_image_has_a_recipe_and_locks_that_can_be_read(name: str, variant: str) -> None:
+    image = recipe.definition(IMAGES, name, variant, recipe.User())
     assert (image.own / "Containerfile").exists()
     if image.python_lock:
         assert locks.read_python(image.python_lock)
-    if image.debian_wanted:
+    if image.debian_wanted and image.debian_lock:
         wanted = locks.wanted(image.debian_wanted)
         assert set(wanted) <= set(locks.read_debian(image.debian_lock)) | {"ca-certificates"}
 
 
+@pytest.mark.parametrize("variant", image_catalogue.VARIANTS)
 @pytest.mark.parametrize("name", NAMES)
-def test_the_wheels_of_an_image_are_in_no_lock_of_what_it_is_from(name: str) -> None:
-    image = recipe.definition(IMAGES, name, "cuda", recipe.User())
+def test_the_wheels_of_an_image_are_in_no_lock_of_what_it_is_from(name: str, variant: str) -> None:
+    image = recipe.definition(IMAGES, name, variant, recipe.User())
     own = locks.read_python(image.python_lock) if image.python_lock else {}
     assert not set(own) & set(locks.inherited_python(image))
 
