@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
@@ -38,10 +39,11 @@ DEFAULTS = {"gpu_type": "", "tasks": [], "parallel": 0, "again": False}
 
 # The socket is in the user's directory, which only the user opens: what listens on a port of the host is open to
 # everybody there.
-NOTEBOOK = """umask 077
+SOCKET = """umask 077
 export NOTEBOOK_SOCKET="$PWD/notebook.sock"
 rm -f "$NOTEBOOK_SOCKET"
-cd "$HOME" || exit 1
+"""
+AT_HOME = """cd "$HOME" || exit 1
 """
 
 
@@ -82,6 +84,9 @@ def use_image(draft: Draft, params: Mapping[str, Any], hostvars: Mapping[str, An
     if not image:
         return []
     draft.must("image", IMAGE, "the name of an image")
+    if not params["containers"]:
+        remedy = "set slurm_common_containers for the hosts of Slurm and run playbooks/slurm.yml, or name no image"
+        draft.refuse(f"{draft.name('image')} is {image!r}, and jobs have no containers", remedy)
     kind = str(draft.params["type"])
     hosts = [str(node.get("name")) for node in params["nodes"] if draft.params["gpus"] and _has(node, kind)]
     catalogue = params["image_catalogue"]
@@ -126,9 +131,11 @@ def fits(draft: Draft, kind: str, nodes: list[Mapping[str, Any]]) -> None:
         )
 
 
-def exported(image: str) -> str:
-    """The line that tells a job its image, which has only signs that the shell takes as they are."""
-    return f"export IMAGE={image}\n" if image else ""
+def in_image(image: str, command: str) -> str:
+    """The command, or what runs it in an image, whose name has only signs that the shell takes as they are."""
+    if not image:
+        return command
+    return f"export IMAGE={image}\nexec gpu-image run {image} /bin/sh -c {shlex.quote(command)}\n"
 
 
 def smoke(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
@@ -167,7 +174,7 @@ def notebook(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
     return [
         {
             "name": "notebook",
-            "command": f"{exported(draft.params['image'])}{NOTEBOOK}{program}\n",
+            "command": SOCKET + in_image(draft.params["image"], f"{AT_HOME}{program}\n"),
             "gpu_type": draft.params["type"],
             # One that has ended is begun anew.
             "again": True,
@@ -199,7 +206,7 @@ def sweep(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
     return [
         {
             "name": f"sweep-{given['name']}",
-            "command": f"{exported(given['image'])}{given['command']}",
+            "command": in_image(given["image"], given["command"]),
             "gpu_type": given["type"],
             "parallel": given["parallel"],
             "tasks": [{"name": label(point), "environment": {**given["env"], **point}} for point in points],

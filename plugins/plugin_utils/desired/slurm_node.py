@@ -5,21 +5,26 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.command import UNCLEAN
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.notes import DIRECTORY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import wrong
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import conf, units
 
 ROLE = "slurm_node"
 HEAD = conf.HEAD.format(role=ROLE)
 OPTIONS = "/etc/default/slurmd"
+_PATH = re.compile(r"(?:/[A-Za-z0-9_+@][A-Za-z0-9._+@-]*)+", re.ASCII)
 SLURMD = "slurmd.service"
 # Debian 12's unit starts only where there is a slurm.conf, which here there never is.
 UNIT = """\
@@ -37,6 +42,36 @@ CONTAINERS_UNIT = f"""\
 {HEAD}[Service]
 ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
 """
+
+# What brings images of a registry into jobs, where the bundles of each user are, and what removes unused ones.
+IMAGES = "/usr/libexec/baremetal-gpu/gpu-image"
+IMAGES_COMMAND = "/usr/local/bin/gpu-image"
+IMAGES_SETTINGS = "/etc/baremetal-gpu/images.json"
+IMAGES_EXPIRE = "baremetal-gpu-images"
+IMAGES_PATHS = {kind: f"/etc/systemd/system/{IMAGES_EXPIRE}.{kind}" for kind in ("service", "timer")}
+IMAGES_UNITS = {
+    "service": f"""\
+{HEAD}[Unit]
+Description=Removes images that no job has used for some time
+
+[Service]
+Type=oneshot
+ExecStart={IMAGES} expire
+IOSchedulingClass=idle
+Nice=19
+""",
+    "timer": f"""\
+{HEAD}[Unit]
+Description=Removes images that no job has used for some time
+
+[Timer]
+OnCalendar=daily
+RandomizedDelaySec=1h
+
+[Install]
+WantedBy=timers.target
+""",
+}
 
 # slurmctld looks for jobs that a node no longer has when slurmd registers, and spares those that it has itself learned
 # of in the 20 seconds before: after a loss of power of all machines, every one. The next registration may be half an
@@ -80,6 +115,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     content = f"{HEAD}SLURMD_OPTIONS='{options}'\n"
     # Before the package, which starts slurmd at once.
     written = {"mode": "0644", "owner": "root", "group": "root", "early": True}
+    problems = tuple(_wrong_images(params))
+    if problems:
+        return Plan(problems=problems, parts={"programs": programs(params), "is_behind": False})
     return Plan(
         {
             "packages": [
@@ -87,7 +125,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 {"name": "slurm-client"},
                 # It does nothing without the lines of the module slurm_ssh, so it stays where they go.
                 *([{"name": "libpam-slurm-adopt"}] if params["adopt"] else []),
-                *([{"name": "crun"}] if params["containers"] else []),
+                *([{"name": name} for name in ("crun", "skopeo", "umoci")] if params["containers"] else []),
             ],
             "files": [
                 *units.drop_in(ROLE, SLURMD, UNIT),
@@ -95,6 +133,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                 {"path": CONTAINERS_PATH, "content": CONTAINERS_UNIT, "mode": "0644", "owner": "root", "group": "root"}
                 if params["containers"]
                 else {"path": CONTAINERS_PATH, "state": "absent"},
+                *_images(params),
                 *(
                     {"path": path, "content": REGISTER_UNITS[kind], "mode": "0644", "owner": "root", "group": "root"}
                     for kind, path in REGISTER_PATHS.items()
@@ -113,6 +152,14 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
                     "state": "started",
                     "restart_on": [REGISTER_PATHS["timer"]],
                 },
+                {
+                    "name": f"{IMAGES_EXPIRE}.timer",
+                    "enabled": True,
+                    "state": "started",
+                    "restart_on": [IMAGES_PATHS["timer"]],
+                }
+                if params["containers"]
+                else {"name": f"{IMAGES_EXPIRE}.timer", "enabled": False, "state": "stopped"},
             ],
         },
         parts={
@@ -120,6 +167,44 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
             "is_behind": bool(peers["wanted"] and peers["has"] and peers["wanted"] != peers["has"]),
         },
     )
+
+
+def _wrong_images(params: Mapping[str, Any]) -> Iterator[Problem]:
+    given = {"image_directory": [params["image_directory"]], "image_mounts": params["image_mounts"]}
+    for name, values in given.items():
+        variable = f"slurm_node_{name}"
+        for value in values:
+            if not _PATH.fullmatch(str(value)) or str(value) in ("/", "/tmp", "/var/tmp", "/home"):
+                yield wrong(variable, "it is no directory of its own", value, "give a path such as /scratch/images")
+    if params["image_days"] < 1:
+        yield wrong("slurm_node_image_days", "it is less than 1", params["image_days"], "give 1 or more")
+
+
+def _images(params: Mapping[str, Any]) -> list[Document]:
+    """gpu-image, what it knows of the node, and the directory in which each user has one."""
+    if not params["containers"]:
+        paths = (IMAGES_COMMAND, IMAGES, IMAGES_SETTINGS, *IMAGES_PATHS.values())
+        return [{"path": path, "state": "absent"} for path in paths]
+    owned = {"owner": "root", "group": "root"}
+    directory = str(params["image_directory"])
+    known = {"directory": directory, "mounts": list(params["image_mounts"]), "days": params["image_days"]}
+    return [
+        {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **owned},
+        {"path": IMAGES_SETTINGS, "content": json.dumps(known, indent=1) + "\n", "mode": "0644", **owned},
+        # The parents of the default are of the same owner.
+        *(
+            {"path": path, "state": "directory", "mode": "0755", **owned}
+            for path in ("/var/lib/baremetal-gpu",)
+            if directory.startswith(f"{path}/")
+        ),
+        {"path": directory, "state": "directory", "mode": "1777", **owned},
+        {"path": IMAGES, "content": bundle("slurm.images"), "mode": "0755", **owned},
+        {"path": IMAGES_COMMAND, "state": "link", "src": IMAGES},
+        *(
+            {"path": path, "content": IMAGES_UNITS[kind], "mode": "0644", **owned}
+            for kind, path in IMAGES_PATHS.items()
+        ),
+    ]
 
 
 def _address(name: str, variables: Mapping[str, Any]) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ def plan(kind: str, nodes: list[dict[str, str]] | None = None, **changes: Any) -
     params = {name.removeprefix("slurm_apps_"): value for name, value in defaults.items()}
     given = {**params, "user": "alice", "kind": kind, "nodes": NODES if nodes is None else nodes, **changes}
     given.setdefault("image_catalogue", [])
+    given.setdefault("containers", True)
     return desired(given, {}, {"host": "login1", "hostvars": HOSTVARS}).as_dict()
 
 
@@ -150,7 +152,17 @@ def test_a_node_that_lacks_what_an_image_needs_is_named(kind: str) -> None:
 
 def test_an_image_that_the_catalogue_does_not_have_stays_as_it_is_named() -> None:
     (job,) = jobs("sweep", **SWEEP, sweep_image="registry.example.com/own:1")
-    assert job["command"] == "export IMAGE=registry.example.com/own:1\ntrue"
+    image = "registry.example.com/own:1"
+    assert job["command"] == f"export IMAGE={image}\nexec gpu-image run {image} /bin/sh -c true\n"
+    (job,) = jobs("notebook", notebook_image=image, notebook_program="serve --on 'it'")
+    line, program = shlex.split(job["command"])[-2:]
+    assert (line, program) == ("-c", "cd \"$HOME\" || exit 1\nserve --on 'it'\n")
+
+
+def test_an_image_is_refused_where_jobs_have_no_containers() -> None:
+    (problem,) = plan("sweep", **SWEEP, sweep_image="registry.example.com/own:1", containers=False)["problems"]
+    assert "jobs have no containers" in problem["cause"]
+    assert "slurm_common_containers" in problem["remedy"]
 
 
 def test_an_image_that_the_shell_would_not_take_as_a_word_is_refused() -> None:

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An image of the site's catalogue in jobs of Slurm: built and pushed by `gpuops image`, started as a notebook,
+changed, saved, and started with the changes on another node.
+
+The registry is on the controller. The machines share no home, so each node has a login of its own. The tests run in
+order on one lab.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, services, ssh, until
+from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, NODE, secrets_path
+from tests.site.test_slurm_parts import SPECIFY
+
+MISSING = [name for name in ("buildah", "skopeo", "mmdebstrap") if not shutil.which(name)]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason=f"building images needs {', '.join(MISSING)}"),
+]
+
+OTHER = "gpu3"
+NODES = (NODE, OTHER)
+MACHINES = (*NODES, CONTROLLER)
+# What the simulated nvidia-smi needs beside what the CDI specification has.
+STAND_INS = "/usr/lib/baremetal-gpu-simulators"
+WHERE = "/usr/local/lib/python3.13/dist-packages/mine.py"
+
+
+class Site:
+    """Two nodes, and a controller that is the registry, too."""
+
+    def __init__(self, base: Path) -> None:
+        self.user = ssh(NODE, "id -un").strip()
+        self.address = f"{addresses()[CONTROLLER]}:5000"
+        self.passwords = base / "passwords"
+        self.inventory = base / "site"
+        self.inventory.mkdir()
+        for path in INVENTORY.iterdir():
+            if not path.name.startswith("."):
+                (self.inventory / path.name).symlink_to(path)
+        groups: dict[str, Any] = {
+            "slurm_nodes": {"hosts": {node: {} for node in NODES}},
+            **{name: {"hosts": {CONTROLLER: {}}} for name in (*HEAD_GROUPS, "registries")},
+            "registry_clients": {"hosts": {node: {} for node in NODES}},
+            "all": {
+                "vars": {
+                    "slurm_common_secrets_path": secrets_path(base, NODE),
+                    "slurm_common_containers": True,
+                    "slurm_node_image_mounts": [STAND_INS],
+                    "registry_name": self.address.partition(":")[0],
+                    "registry_users": [{"name": self.user}],
+                    "registry_public": ["catalogue"],
+                    "registry_min_free": "100M",
+                }
+            },
+        }
+        (self.inventory / "slurm.yml").write_text(json.dumps(groups))
+
+    def run(self, playbook: str, options: str = "", limit: str = "", **variables: Any) -> Play:
+        return run_playbook(
+            playbook,
+            limit=limit or ",".join(MACHINES),
+            extra_vars=variables,
+            options=f"-i {self.inventory} {options}",
+        )
+
+    def converge(self) -> None:
+        for playbook in ("registry.yml", "slurm.yml"):
+            play = self.run(playbook)
+            assert play.rc == 0, play.tail()
+
+    def image(self, *words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuops", "image", *words, "-i", str(self.inventory)],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def password(self) -> str:
+        return (self.inventory / ".secrets/registry" / self.user).read_text().strip()
+
+    def catalogue(self) -> str:
+        """The image by its digest, as the catalogue has it."""
+        told = self.image("list")
+        found = re.search(rf"{re.escape(self.address)}/catalogue/notebook@sha256:[0-9a-f]{{64}}", told)
+        assert found, told
+        return found[0]
+
+
+def addresses() -> dict[str, str]:
+    hosts = json.loads(lab("inventory", "--list"))["_meta"]["hostvars"]
+    return {name: row["ansible_host"] for name, row in hosts.items()}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    lab("up", "--machine", f"{OTHER}:trixie:a100-sxm4-40gb-x2")
+    play = run_playbook("site.yml", limit=",".join(MACHINES), options="--tags driver")
+    assert play.rc == 0, play.tail()
+    base = tmp_path_factory.mktemp("images")
+    found = Site(base)
+    specify = base / "specify.yml"
+    specify.write_text(SPECIFY)
+    play = run_playbook(specify, limit=",".join(NODES))
+    assert play.rc == 0, play.tail()
+    found.converge()
+    found.image("build", "notebook")
+    found.image("push", "notebook")
+    yield found
+    ssh(CONTROLLER, "scancel --user=$(id -un)")
+
+
+def job(node: str, command: str, *options: str) -> str:
+    """What a job on a node prints."""
+    words = shlex.join(["srun", "--quiet", f"--nodelist={node}", "--mem=1000", *options])
+    return ssh(node, f"{words} {command} 2>&1 </dev/null", check=False)
+
+
+def test_a_notebook_of_the_catalogue_runs_in_its_image(site: Site) -> None:
+    play = site.run(
+        "apps/notebook.yml",
+        limit=NODE,
+        target_hosts=NODE,
+        slurm_apps_notebook_image="notebook",
+        slurm_apps_notebook_mem=2000,
+        slurm_apps_timeout=600,
+    )
+    assert play.rc == 0, play.tail()
+    asks = f"curl -s --unix-socket /home/{site.user}/gpuops-jobs/notebook/notebook.sock http://localhost/api"
+    until(lambda: "version" in ssh(NODE, asks, check=False), 600, lambda: ssh(NODE, "tail ~/gpuops-jobs/*/output.log"))
+    # The node itself has no JupyterLab.
+    assert ssh(NODE, "command -v jupyter", check=False) == ""
+    ssh(CONTROLLER, "scancel --user=$(id -un)")
+
+
+def test_the_image_has_the_gpus_of_its_job_and_no_others(site: Site) -> None:
+    image = site.catalogue()
+    assert job(NODE, f"gpu-image run {image} nvidia-smi -L", "--gres=gpu:1").count("GPU ") == 1
+    assert job(NODE, f"gpu-image run {image} nvidia-smi -L", "--gres=gpu:2").count("GPU ") == 2
+    assert "nvidia0" not in job(NODE, f"gpu-image run {image} ls /dev")
+    assert job(NODE, f"gpu-image run {image} id -un").strip() == site.user
+
+
+def test_what_was_changed_is_saved_and_is_there_on_another_node(site: Site) -> None:
+    image, target = site.catalogue(), f"{site.address}/{site.user}/mine:v1"
+    line = f"open({WHERE!r}, 'w').write('VERSION = 7')"
+    job(NODE, f"gpu-image run {image} python3 -c {shlex.quote(line)}")
+    for node in NODES:
+        ssh(
+            node,
+            f"mkdir -p -m 700 ~/.docker; echo {shlex.quote(site.password())} | "
+            f"skopeo login --authfile ~/.docker/config.json -u {site.user} --password-stdin {site.address}",
+        )
+    saved = ssh(NODE, f"gpu-image save {image} {target}").strip().splitlines()[-1]
+    assert re.fullmatch(rf"{re.escape(site.address)}/{site.user}/mine@sha256:[0-9a-f]{{64}}", saved)
+    versions = "import mine, importlib.metadata as m; print(mine.VERSION, len(list(m.distributions())))"
+    there = [job(node, f"gpu-image run {saved} python3 -c {shlex.quote(versions)}") for node in NODES]
+    assert there[0] == there[1]
+    assert there[0].split()[0] == "7"
+    # The registry says the same of it.
+    assert ssh(OTHER, f"skopeo inspect --format '{{{{.Digest}}}}' docker://{target}").strip() == saved.partition("@")[2]
+
+
+def test_nobody_saves_below_another_name(site: Site) -> None:
+    image = site.catalogue()
+    said = ssh(NODE, f"gpu-image save {image} {site.address}/somebody/mine:v1 2>&1", check=False)
+    assert "gpu-image: skopeo copy ended with" in said
+    assert "denied" in said
+
+
+def test_an_image_that_nobody_uses_is_removed_after_days(site: Site) -> None:
+    bundles = f"/var/lib/baremetal-gpu/bundles/gpu-images-{site.user}"
+    before = ssh(NODE, f"ls {bundles}").split()
+    ssh(NODE, "sudo systemctl start baremetal-gpu-images")
+    assert ssh(NODE, f"ls {bundles}").split() == before
+    ssh(NODE, f"touch -d '20 days ago' {bundles}/*")
+    ssh(NODE, "sudo systemctl start baremetal-gpu-images")
+    assert all(name.endswith(".lock") for name in ssh(NODE, f"ls {bundles}").split())
+
+
+def test_a_second_run_changes_nothing(site: Site) -> None:
+    before = {machine: services(machine) for machine in MACHINES}
+    for playbook in ("registry.yml", "slurm.yml"):
+        assert site.run(playbook).changed_tasks == {}
+    assert {machine: services(machine) for machine in MACHINES} == before
