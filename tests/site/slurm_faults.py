@@ -162,25 +162,24 @@ class Faults:
             self._kill(node)
         fault = self._fails(node, position)
         closed = self._wait(node, fault, "guard")
-        was_held = closed == fault
-        if not was_held:
-            self._wait(node, closed, "unguard")
+        was_held = closed == fault or self._wait(node, closed, "unguard") == closed
         if dice.random() < 0.25:
             self._until_held(node)
         time.sleep(dice.uniform(0.2, 1.5))
         cleared = time.time()
         ssh(self.controller, f"for n in $(seq 20); do sudo gpuops-reconciler clear {node} && break; sleep 1; done")
-        # A node that had nothing but a holder of an earlier fence was not fenced again, so there is nothing to close.
+        # A node that has nothing but a holder of an earlier fence is not fenced, so there may be nothing to close.
         self._wait(node, cleared, *(["close", "cancel"] if was_held else ["close"]))
         fence = Fence(node, position, fault, closed, cleared)
         self.fences.append(fence)
         return fence
 
-    def _is_held(self, node: str, since: float) -> bool:
-        """Whether a holder had the GPU before it failed: a slurmctld that is killed forgets that it ended."""
+    def _is_held(self, node: str, since: float, kind: str) -> bool:
+        """Whether a holder of before has the GPU and no step of this kind is needed: a slurmctld that is killed forgets
+        the guard and that the holder has ended."""
         steps = self._steps(node, since)
-        is_guarded = any(row["what"] == "begin" and row["kind"] == "guard" for row in steps)
-        return not is_guarded and any(row["what"] == "wait" and "is held by job" in row["why"] for row in steps)
+        is_taken = any(row["what"] == "begin" and row["kind"] == kind for row in steps)
+        return not is_taken and any(row["what"] == "wait" and "is held by job" in row["why"] for row in steps)
 
     def _until_held(self, node: str) -> None:
         """Wait until an operator's job has the GPU, which is when the job ends that has it now."""
@@ -222,7 +221,7 @@ class Faults:
             for row in self._steps(node, since):
                 if row["what"] == "end" and row["kind"] in kinds and row["result"] == "done":
                     return float(row["time"])
-            if kinds == ("guard",) and self._is_held(node, since):
+            if kinds[0] in ("guard", "unguard") and self._is_held(node, since, kinds[0]):
                 return since
             if time.monotonic() > looked + LOOK_S:
                 looked = time.monotonic()
