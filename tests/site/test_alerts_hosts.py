@@ -139,8 +139,8 @@ NO_ALERTMANAGER = Round(
             f"sudo systemctl start {ALERTMANAGER}",
             unheard=True,
         ),
-    ),
-    also=frozenset({"TargetDown"}),
+        Fault("TargetDown", SERVER, unheard=True),
+    )
 )
 NO_RECEIVER = Round(
     (

@@ -140,7 +140,6 @@ MGRS = Round(
             everywhere("sudo systemctl stop ceph-mgr.target"),
             everywhere("sudo systemctl start ceph-mgr.target"),
         ),
-        *(Fault("TargetDown", name) for name in STORAGE),
     )
 )
 NO_MDS = Round(

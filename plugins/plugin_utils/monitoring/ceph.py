@@ -16,6 +16,9 @@ _IN_QUORUM = "count(max by (ceph_daemon) (ceph_mon_quorum_status) == 1)"
 _MONITORS = "count(max by (ceph_daemon) (ceph_mon_quorum_status))"
 _CHECKS = "{{ range query `max by (name) (ceph_health_detail) == 1` | sortByLabel `name` }} {{ .Labels.name }}{{ end }}"
 _TIB = "%.1f TiB"
+# The mgr leaves out an OSD that is down and out. The last that was told of it counts for so long.
+_OUT = "1d"
+_OSD_UP = f"max by (ceph_daemon) (ceph_osd_up) or min by (ceph_daemon) (last_over_time(ceph_osd_up[{_OUT}]))"
 
 
 def _on_host(state: str, metadata: str) -> str:
@@ -61,9 +64,10 @@ ALERTS = (
     ),
     Alert(
         "CephOsdDown",
-        _on_host("max by (ceph_daemon) (ceph_osd_up) == 0", "ceph_osd_metadata"),
+        _on_host(f"({_OSD_UP}) == 0", f"last_over_time(ceph_osd_metadata[{_OUT}])"),
         "ticket",
-        "An OSD is down. Ceph copies its data to the others after ten minutes.",
+        "An OSD is down. Ceph copies its data to the others after ten minutes, and tells no more of it then; the alert "
+        "ends a day later, or when the OSD is back.",
         "{{ $labels.hostname }}: {{ $labels.ceph_daemon }} is down",
         "ceph_osd_up of {{ $labels.ceph_daemon }} is {{ $value }}.",
         "See the journal of the unit of {{ $labels.ceph_daemon }} on {{ $labels.hostname }}; the page on "

@@ -20,9 +20,11 @@ ALERTS = (
     ),
     Alert(
         "TargetDown",
-        'up{job!="node"} == 0',
+        # In Ceph 18.2 a mgr on standby does not listen.
+        'up{job!~"node|ceph"} == 0',
         "ticket",
-        "A program that Prometheus scrapes does not answer. Hosts themselves are HostSilent.",
+        "A program that Prometheus scrapes does not answer. Hosts themselves are HostSilent, and the mgrs of Ceph are "
+        "CephSilent, because one on standby may not answer.",
         "{{ $labels.host }}: {{ $labels.job }} does not answer Prometheus",
         "up of {{ $labels.instance }} is {{ $value }}.",
         "See whether the program runs on {{ $labels.host }}, and whether its port can be reached from Prometheus.",

@@ -754,12 +754,13 @@ CASES = (
     ),
     Case(
         "CephOsdDown",
-        "10m",
+        "1h",
         {
-            named("ceph_osd_up", **CEPH, ceph_daemon="osd.3"): "0x20",
-            named("ceph_osd_metadata", **CEPH, ceph_daemon="osd.3", hostname="stor2", device_class="ssd"): "1x20",
-            named("ceph_osd_up", **CEPH, ceph_daemon="osd.4"): "1x20",
-            named("ceph_osd_metadata", **CEPH, ceph_daemon="osd.4", hostname="stor2", device_class="ssd"): "1x20",
+            # Ceph tells nothing of it any more when it is out.
+            named("ceph_osd_up", **CEPH, ceph_daemon="osd.3"): "0x10 _x60",
+            named("ceph_osd_metadata", **CEPH, ceph_daemon="osd.3", hostname="stor2", device_class="ssd"): "1x10 _x60",
+            named("ceph_osd_up", **CEPH, ceph_daemon="osd.4"): "1x70",
+            named("ceph_osd_metadata", **CEPH, ceph_daemon="osd.4", hostname="stor2", device_class="ssd"): "1x70",
         },
         (
             Firing(
@@ -770,7 +771,15 @@ CASES = (
                 "disk.",
             ),
         ),
-        {"up": {named("ceph_osd_up", **CEPH, ceph_daemon="osd.3"): "1x20"}},
+        {
+            "up": {named("ceph_osd_up", **CEPH, ceph_daemon="osd.3"): "1x70"},
+            "removed": {named("ceph_osd_up", **CEPH, ceph_daemon="osd.3"): "1x10 _x60"},
+            "up again, as another mgr tells": {
+                named("ceph_osd_up", **CEPH, ceph_daemon="osd.3"): "0x10 _x60",
+                named("ceph_osd_up", **{**CEPH, "instance": "stor2:9283"}, ceph_daemon="osd.3"): "_x20 1x50",
+                named("ceph_osd_metadata", **CEPH, ceph_daemon="osd.3", hostname="stor2"): "1x70",
+            },
+        },
     ),
     Case(
         "CephMonDown",
@@ -1120,7 +1129,11 @@ CASES = (
                 "See whether the program runs on head1, and whether its port can be reached from Prometheus.",
             ),
         ),
-        {"a host": up("gpu1", "node", "0x30"), "up": up("head1", "slurm", "1x30")},
+        {
+            "a host": up("gpu1", "node", "0x30"),
+            "a mgr on standby": up("stor2", "ceph", "0x30"),
+            "up": up("head1", "slurm", "1x30"),
+        },
     ),
     Case(
         "TextfileUnreadable",
