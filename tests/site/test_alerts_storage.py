@@ -8,6 +8,7 @@ that took. The disks are small, so that a cluster that is nearly full takes few 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -217,17 +218,20 @@ ROUNDS = (DAEMONS, MGRS, NO_MDS, NO_STANDBY, DISKS, NEARLY_FULL, HOURS)
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     site = Site(tmp_path_factory.mktemp("alerts-storage"))
-    site.bare()
+    is_kept = bool(os.environ.get("GPUOPS_KEEP_LAB"))
+    if not is_kept or not site.secrets.exists():
+        site.bare()
+        for name, disks in MORE_DISKS.items():
+            lab("disk", name, *disks, "--size", "1")
     site.make()
-    for name, disks in MORE_DISKS.items():
-        lab("disk", name, *disks, "--size", "1")
     WATCH.prepare(EVERYBODY)
     site.watch()
     # What is wrong on machines that share the disk of their host.
     ssh(STORAGE[0], "sudo ceph health mute MON_DISK_LOW 1d --sticky")
     WATCH.is_quiet()
     yield site
-    site.down()
+    if not is_kept:
+        site.down()
 
 
 def test_daemons_of_one_machine_do_not_run(watched: Site, show: Callable[[str], object]) -> None:
