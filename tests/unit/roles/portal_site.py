@@ -142,6 +142,7 @@ class Portal:
                 "hub_connect_url": f"http://127.0.0.1:{self.hub_port}",
                 "named_servers": 2,
                 "wait_minutes": 60,
+                "idle": {"default": None, "by_group": {}, "sample_s": 40.0, "webhook": "", "mail_domain": ""},
             },
             **changed,
         }
