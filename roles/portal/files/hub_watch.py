@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the hub watches: whether its sessions are used, and how it does itself, for metrics.
+
+Sessions send samples with their own tokens. A sample leads to a decision (see idle.py of the collection): nothing, a
+warning, or the end of the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import smtplib
+import time
+import urllib.request
+from collections import Counter
+from email.message import EmailMessage
+from html import escape
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, idle, samples
+from jupyterhub.apihandlers.base import APIHandler
+from jupyterhub.handlers import BaseHandler
+from jupyterhub.utils import url_path_join
+from tornado import web
+from tornado.log import app_log
+
+TELL_S = 15
+MAIL_SERVER = ("127.0.0.1", 25)
+PATIENCE_S = 20
+# How often a session is asked that is never stopped.
+RARELY_S = 600
+STARTED, FAILED, REFUSED, CANCELLED = "started", "failed", "refused", "cancelled"
+# How sessions end before they have started where nothing is broken.
+NO_FAULT = {"cancelled", "time_over", "preempted"}
+
+
+def policies(row):
+    """The policies of the settings: of everybody, and by group."""
+    made = {name: one and idle.Policy(**one) for name, one in row["by_group"].items()}
+    return row["default"] and idle.Policy(**row["default"]), made
+
+
+class Watch:
+    """All sessions of the hub.
+
+    :ivar starts: how starts of sessions came out -> how often, since the hub has started.
+    :ivar counts: warnings, notices that could not be sent, and sessions that were ended for being idle.
+    """
+
+    def __init__(self, settings, groups_of, spawners, home, path):
+        """
+        :param groups_of: a user's name -> the names of the groups. Raises Refused.
+        :param spawners: the servers of the hub.
+        :param home: the page on which people see their sessions.
+        :param path: the file in which it is told how the hub does.
+        """
+        self._settings, self._groups_of, self._spawners = settings, groups_of, spawners
+        self._home, self._path = home, path
+        self._default, self._by_group = policies(settings)
+        self.starts = Counter(dict.fromkeys((STARTED, FAILED, REFUSED, CANCELLED), 0))
+        self.counts = Counter(idle_warnings=0, idle_stops=0, notices_failed=0)
+        self._tasks = set()
+
+    @property
+    def handlers(self):
+        own = {"watch": self}
+        return [
+            (r"/portal/sample", SampleHandler, own),
+            (r"/portal/idle", IdleHandler, own),
+            (r"/portal/extend", ExtendHandler, own),
+        ]
+
+    # --- one session ---
+
+    async def of(self, spawner):
+        """What is known of a session. A hub that was restarted begins anew, and so does a new job."""
+        job, known = getattr(spawner, "watched", (0, None))
+        if known is None or job != spawner.job:
+            try:
+                groups = await asyncio.to_thread(self._groups_of, spawner.user.name)
+            except Refused:
+                groups = ()
+            known = samples.Watched(idle.policy_of(groups, self._by_group, self._default), time.time())
+            # What it was to end for, where that did not happen.
+            if spawner.ended.get("code") == "idle":
+                spawner.ended = {}
+            spawner.watched = (spawner.job, known)
+        return known
+
+    async def take(self, spawner, row, stop):
+        """What follows from a sample; in how many seconds the next one is wanted.
+
+        :param stop: ends the session.
+        """
+        watched = await self.of(spawner)
+        next_s = self._settings["sample_s"] if watched.policy else RARELY_S
+        level = watched.take(row, time.time())
+        if level in (idle.WARN1, idle.WARN2):
+            self.counts["idle_warnings"] += 1
+            self._later(self._tell(self._notice(spawner, watched)))
+        elif level == idle.STOP and not spawner.pending:
+            since = time.strftime("%Y-%m-%d %H:%M", time.localtime(watched.since))
+            cause = f"it was ended because it was idle since {since}"
+            remedy = "start it again. What you saved is in your home"
+            spawner.ended = {"at": time.time(), "code": "idle", "cause": cause, "remedy": remedy}
+            app_log.warning("Ending job %s of %s: idle since %s", spawner.job, spawner.user.name, since)
+            self.counts["idle_stops"] += 1
+            self._later(stop())
+        return next_s
+
+    def _later(self, work):
+        """It may take longer than its caller."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task):
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            app_log.error("Watching sessions", exc_info=task.exception())
+
+    # --- its user ---
+
+    def _notice(self, spawner, watched):
+        name = f"Your session {spawner.name}" if spawner.name else "Your session"
+        since, ends = (
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(moment)) for moment in (watched.since, watched.ends)
+        )
+        return {
+            "user": spawner.user.name,
+            "server": spawner.name,
+            "level": 1 if watched.level == idle.WARN1 else 2,
+            "idle_since": watched.since,
+            "ends": watched.ends,
+            "text": f"{name} is idle since {since}. It ends at {ends} unless you use it or keep it.",
+            "url": self._home,
+        }
+
+    async def _tell(self, notice):
+        for send in (self._post, self._mail):
+            try:
+                await asyncio.to_thread(send, notice)
+            except (OSError, ValueError, smtplib.SMTPException) as why:
+                self.counts["notices_failed"] += 1
+                # Its address may have a secret in it.
+                app_log.warning("%s of %s was not warned: %s", send.__name__, notice["user"], type(why).__name__)
+
+    def _post(self, notice):
+        if not self._settings["webhook"]:
+            return
+        headers = {"Content-Type": "application/json"}
+        request = urllib.request.Request(self._settings["webhook"], json.dumps(notice).encode(), headers)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=PATIENCE_S):
+            return
+
+    def _mail(self, notice):
+        domain = self._settings["mail_domain"]
+        if not domain:
+            return
+        mail = EmailMessage()
+        mail["From"], mail["To"] = f"portal@{domain}", f"{notice['user']}@{domain}"
+        mail["Subject"] = "Your session is idle"
+        mail["Auto-Submitted"] = "auto-generated"
+        mail.set_content(f"{notice['text']}\n\nKeep it, or stop it now: {notice['url']}\n")
+        with smtplib.SMTP(*MAIL_SERVER, timeout=PATIENCE_S) as server:
+            server.send_message(mail)
+
+    def banner(self, user):
+        """The warnings of a user's sessions, for every page; each with the button that keeps the session."""
+        rows = []
+        for spawner in list(getattr(user, "spawners", {}).values()):
+            _job, watched = getattr(spawner, "watched", (0, None))
+            if spawner.ready and watched is not None and watched.level != idle.KEEP:
+                text = self._notice(spawner, watched)["text"]
+                rows.append({"text": text, "server": spawner.name})
+        return rows
+
+    # --- the hub itself ---
+
+    def note_start(self, code):
+        """How a start came out: empty, or the code of what kept it from that."""
+        what = STARTED if not code else CANCELLED if code in NO_FAULT else REFUSED if code == "options" else FAILED
+        self.starts[what] += 1
+
+    async def tell_on(self):
+        """Write down how the hub does, again and again."""
+        while True:
+            try:
+                row = await self.as_dict()
+                await asyncio.to_thread(files.write, self._path, json.dumps(row), mode=0o600, durable=False)
+            except Exception:
+                app_log.exception("Telling how the hub does")
+            await asyncio.sleep(TELL_S)
+
+    async def as_dict(self):
+        now, unmeasured, states = time.time(), Counter(), Counter()
+        for spawner in self._spawners():
+            if spawner.ready:
+                states["run"] += 1
+                unmeasured[(await self.of(spawner)).unmeasured(now)] += 1
+            elif spawner.pending == "spawn":
+                states["wait"] += 1
+        return {
+            "at": now,
+            "sessions": {name: states[name] for name in ("run", "wait")},
+            "unmeasured": {name: unmeasured[name] for name in (samples.SILENT, samples.UNKNOWN)},
+            "starts": dict(self.starts),
+            **self.counts,
+        }
+
+
+class SampleHandler(APIHandler):
+    """Takes samples of sessions, each from the session itself."""
+
+    _accept_cookie_auth = False
+
+    def initialize(self, watch):
+        self._watch = watch
+
+    async def post(self):
+        user = self.current_user
+        if user is None or getattr(user, "spawners", None) is None:
+            raise web.HTTPError(403)
+        try:
+            row = samples.read(self.request.body)
+        except Malformed as why:
+            raise web.HTTPError(400, str(why)) from None
+        server = row["server"]
+        spawner = user.spawners[server] if server in user.spawners else None
+        if spawner is None or not self.get_scope_filter("access:servers")(spawner.orm_spawner, "server"):
+            raise web.HTTPError(404)
+        next_s = samples.INTERVAL_S
+        if spawner.ready:
+            next_s = await self._watch.take(spawner, row, lambda: self.stop_single_user(user, server))
+        self.finish(json.dumps({"next_s": next_s}))
+
+
+class IdleHandler(BaseHandler):
+    """How long the sessions of whoever asks are idle."""
+
+    def initialize(self, watch):
+        self._watch = watch
+
+    @web.authenticated
+    async def get(self):
+        now = time.time()
+        found = {
+            spawner.name: (await self._watch.of(spawner)).as_dict(now)
+            for spawner in list(self.current_user.spawners.values())
+            if spawner.ready
+        }
+        self.set_header("Content-Type", "application/json")
+        self.set_header("Cache-Control", "no-store")
+        self.finish(json.dumps(found))
+
+
+class ExtendHandler(BaseHandler):
+    """Keeps a session: the time in which it may be idle begins anew."""
+
+    def initialize(self, watch):
+        self._watch = watch
+
+    @web.authenticated
+    async def post(self):
+        server, user = self.get_body_argument("server", ""), self.current_user
+        if server and not form.SERVER.fullmatch(server) or server not in user.spawners:
+            raise web.HTTPError(404, f"you have no session {escape(server[:40])}")
+        (await self._watch.of(user.spawners[server])).extend()
+        self.redirect(url_path_join(self.hub.base_url, "home"))
