@@ -11,6 +11,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     form,
     idle,
     markup,
+    notice,
     offers,
     samples,
     session,
@@ -18,4 +19,4 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     who,
 )
 
-__all__ = ["accounts", "files", "form", "idle", "markup", "offers", "samples", "session", "settings", "who"]
+__all__ = ["accounts", "files", "form", "idle", "markup", "notice", "offers", "samples", "session", "settings", "who"]

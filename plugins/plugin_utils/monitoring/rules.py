@@ -19,6 +19,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import (
     gpu,
     host,
     logs,
+    portal,
     reconciler,
     slurm,
     watching,
@@ -34,6 +35,7 @@ ALERTS: dict[str, tuple[Alert, ...]] = {
     "zookeeper": zookeeper.ALERTS,
     "slurm": slurm.ALERTS,
     "reconciler": reconciler.ALERTS,
+    "portal": portal.ALERTS,
     "logs": logs.ALERTS,
     "monitoring": watching.ALERTS,
 }
@@ -71,6 +73,9 @@ INHIBITIONS = (
             "HostMetricsFailing",
             "HostMetricsOld",
             "LogSenderSilent",
+            "PortalStartsFail",
+            "PortalSessionsUnmeasured",
+            "PortalTellsNothing",
         ),
         ("host",),
         "what follows from a silent host",
@@ -95,7 +100,8 @@ INHIBITIONS = (
     Inhibition("CephCapacityCritical", ("CephCapacityLow",), (), "the more urgent of the two"),
     Inhibition("CephFilesystemWithoutMds", ("CephNoMdsOnStandby",), (), "the more urgent of the two"),
     Inhibition("ZookeeperQuorumLost", ("ZookeeperServerMissing", "ReconcilerNoLeader"), (), "the quorum is the cause"),
-    Inhibition("SlurmControllerDown", ("SlurmMetricsOld",), (), "the controller is the cause"),
+    Inhibition("SlurmControllerDown", ("SlurmMetricsOld", "PortalStartsFail"), (), "the controller is the cause"),
+    Inhibition("PortalHubDown", ("PortalStartsFail", "PortalSessionsUnmeasured"), ("host",), "the hub is the cause"),
 )
 
 

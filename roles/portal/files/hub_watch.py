@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import smtplib
 import time
-import urllib.request
 from collections import Counter
-from email.message import EmailMessage
-from html import escape
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, idle, samples
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.utils import url_path_join
 from tornado import web
 from tornado.log import app_log
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, notice, samples
+
 TELL_S = 15
-MAIL_SERVER = ("127.0.0.1", 25)
-PATIENCE_S = 20
 # How often a session is asked that is never stopped.
 RARELY_S = 600
 STARTED, FAILED, REFUSED, CANCELLED = "started", "failed", "refused", "cancelled"
@@ -62,6 +57,10 @@ class Watch:
         self.starts = Counter(dict.fromkeys((STARTED, FAILED, REFUSED, CANCELLED), 0))
         self.counts = Counter(idle_warnings=0, idle_stops=0, notices_failed=0)
         self._tasks = set()
+
+    def __deepcopy__(self, memo):
+        """A configuration is copied with all that it has, and this is one."""
+        return self
 
     @property
     def handlers(self):
@@ -101,7 +100,7 @@ class Watch:
             self.counts["idle_warnings"] += 1
             self._later(self._tell(self._notice(spawner, watched)))
         elif level == idle.STOP and not spawner.pending:
-            since = time.strftime("%Y-%m-%d %H:%M", time.localtime(watched.since))
+            since = notice.moment(watched.since)
             cause = f"it was ended because it was idle since {since}"
             remedy = "start it again. What you saved is in your home"
             spawner.ended = {"at": time.time(), "code": "idle", "cause": cause, "remedy": remedy}
@@ -124,49 +123,19 @@ class Watch:
     # --- its user ---
 
     def _notice(self, spawner, watched):
-        name = f"Your session {spawner.name}" if spawner.name else "Your session"
-        since, ends = (
-            time.strftime("%Y-%m-%d %H:%M", time.localtime(moment)) for moment in (watched.since, watched.ends)
-        )
-        return {
-            "user": spawner.user.name,
-            "server": spawner.name,
-            "level": 1 if watched.level == idle.WARN1 else 2,
-            "idle_since": watched.since,
-            "ends": watched.ends,
-            "text": f"{name} is idle since {since}. It ends at {ends} unless you use it or keep it.",
-            "url": self._home,
-        }
+        return notice.notice(spawner.user.name, spawner.name, watched, self._home)
 
-    async def _tell(self, notice):
-        for send in (self._post, self._mail):
+    async def _tell(self, row):
+        """By every way that the site has. The pages show it whatever becomes of that."""
+        for name, send in (("webhook", notice.post), ("mail_domain", notice.mail)):
+            where = self._settings[name]
             try:
-                await asyncio.to_thread(send, notice)
-            except (OSError, ValueError, smtplib.SMTPException) as why:
+                if where:
+                    await asyncio.to_thread(send, where, row)
+            except (OSError, ValueError) as why:
                 self.counts["notices_failed"] += 1
                 # Its address may have a secret in it.
-                app_log.warning("%s of %s was not warned: %s", send.__name__, notice["user"], type(why).__name__)
-
-    def _post(self, notice):
-        if not self._settings["webhook"]:
-            return
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(self._settings["webhook"], json.dumps(notice).encode(), headers)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(request, timeout=PATIENCE_S):
-            return
-
-    def _mail(self, notice):
-        domain = self._settings["mail_domain"]
-        if not domain:
-            return
-        mail = EmailMessage()
-        mail["From"], mail["To"] = f"portal@{domain}", f"{notice['user']}@{domain}"
-        mail["Subject"] = "Your session is idle"
-        mail["Auto-Submitted"] = "auto-generated"
-        mail.set_content(f"{notice['text']}\n\nKeep it, or stop it now: {notice['url']}\n")
-        with smtplib.SMTP(*MAIL_SERVER, timeout=PATIENCE_S) as server:
-            server.send_message(mail)
+                app_log.warning("%s was not warned by %s: %s", row["user"], name, type(why).__name__)
 
     def banner(self, user):
         """The warnings of a user's sessions, for every page; each with the button that keeps the session."""
@@ -220,6 +189,11 @@ class SampleHandler(APIHandler):
     def initialize(self, watch):
         self._watch = watch
 
+    def _log(self):
+        """Each session sends one again and again."""
+        if self.get_status() != 200:
+            super()._log()
+
     async def post(self):
         user = self.current_user
         if user is None or getattr(user, "spawners", None) is None:
@@ -229,7 +203,8 @@ class SampleHandler(APIHandler):
         except Malformed as why:
             raise web.HTTPError(400, str(why)) from None
         server = row["server"]
-        spawner = user.spawners[server] if server in user.spawners else None
+        # By its key it would be made.
+        spawner = user.spawners.get(server)
         if spawner is None or not self.get_scope_filter("access:servers")(spawner.orm_spawner, "server"):
             raise web.HTTPError(404)
         next_s = samples.INTERVAL_S
@@ -266,7 +241,7 @@ class ExtendHandler(BaseHandler):
     @web.authenticated
     async def post(self):
         server, user = self.get_body_argument("server", ""), self.current_user
-        if server and not form.SERVER.fullmatch(server) or server not in user.spawners:
-            raise web.HTTPError(404, f"you have no session {escape(server[:40])}")
+        if server not in user.spawners:
+            raise web.HTTPError(404, "you have no such session")
         (await self._watch.of(user.spawners[server])).extend()
         self.redirect(url_path_join(self.hub.base_url, "home"))

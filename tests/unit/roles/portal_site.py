@@ -27,6 +27,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from tests.unit.project.tree import ROOT
 
@@ -67,9 +68,11 @@ def free_ports(count: int) -> list[int]:
 
 
 class Portal:
-    """`nodes` are what the stand-in has."""
+    """`nodes` are what the stand-in has, `idle` settings for when sessions end because nobody uses them."""
 
-    def __init__(self, base: Path, nodes: list[dict[str, Any]], **settings: Any) -> None:
+    def __init__(
+        self, base: Path, nodes: list[dict[str, Any]], idle: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
         self.environment, self.proxy_program = found_programs()
         self.base, self.slurm = base, base / "slurm"
         base.chmod(0o755)
@@ -81,7 +84,7 @@ class Portal:
         self.url = f"https://127.0.0.1:{self.port}"
         self._write_commands(nodes)
         self._write_accounts()
-        self._write_settings(settings)
+        self._write_settings(settings, idle)
 
     def _write_commands(self, nodes: list[dict[str, Any]]) -> None:
         self.slurm.mkdir()
@@ -89,6 +92,8 @@ class Portal:
         (self.slurm / "nodes.json").write_text(json.dumps(nodes))
         (self.slurm / "lock").touch()
         (self.slurm / "lock").chmod(0o666)
+        # Once: a shell that still reads it would go on in the middle of another.
+        (self.base / "enter").write_text(SCRIPT.format(base=self.base))
         (self.base / "bin").mkdir()
         text = STAND_IN.read_text().replace('"/run/stand-in-slurm"', f'"{self.slurm}"')
         for name in ("sbatch", "squeue", "scancel", "scontrol"):
@@ -120,7 +125,7 @@ class Portal:
             (etc / name).write_text("\n".join(lines) + "\n")
             (etc / name).chmod(0o640 if name == "shadow" else 0o644)
 
-    def _write_settings(self, changed: dict[str, Any]) -> None:
+    def _write_settings(self, changed: dict[str, Any], idle: dict[str, Any] | None) -> None:
         settings = {
             "limits": {"gpus": 2, "cpus": 4, "memory_gib": 8, "hours": 8},
             "limits_by_group": {},
@@ -146,19 +151,32 @@ class Portal:
             },
             **changed,
         }
+        settings["hub"]["idle"].update(idle or {})
         (self.base / "settings.json").write_text(json.dumps(settings))
         (self.base / "library").write_text(bundle("portal.library"))
         # The role's program with settings of another place.
         text = bundle("portal.helper").replace("entry.main()", f"entry.main([], {str(self.base / 'settings.json')!r})")
+        text = text.replace(session.MEASURE, str(self.base / "measure"))
         (self.base / "helper").write_text(text)
         (self.base / "helper").chmod(0o755)
+        self._write_group()
         (self.base / "state").mkdir()
         words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=portal", "-days", "2"]
         keys = ["-keyout", str(self.base / "key.pem"), "-out", str(self.base / "certificate.pem")]
         subprocess.run(["openssl", *words, *keys], check=True, capture_output=True)
 
+    def _write_group(self) -> None:
+        """What the measuring program sees of the control group of its job: a group in which nothing computes."""
+        group = self.base / "machine" / "sys" / "fs" / "cgroup" / "job_1"
+        group.mkdir(parents=True)
+        (group / "cpu.stat").write_text("usage_usec 0\n")
+        (self.base / "machine" / "proc" / "self").mkdir(parents=True)
+        (self.base / "machine" / "proc" / "self" / "cgroup").write_text("0::/job_1\n")
+        text = bundle("portal.measure").replace("entry.main()", f"entry.main([], {str(self.base / 'machine')!r})")
+        (self.base / "measure").write_text(text)
+        (self.base / "measure").chmod(0o755)
+
     def _start(self, name: str, *words: str, **environment: str) -> None:
-        (self.base / "enter").write_text(SCRIPT.format(base=self.base))
         with (self.base / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 ["unshare", "--mount", "bash", str(self.base / "enter"), *words],
