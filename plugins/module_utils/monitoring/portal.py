@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import http.client
 import ssl
+import time
+from collections.abc import Mapping
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
     json_object,
     mapping_of,
@@ -22,8 +25,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.part import Part
 
+TOLD = "/var/lib/baremetal-gpu-portal/told.json"
 ANSWER_S = 5.0
+# The hub tells four times a minute.
+OLD_S = 120.0
 BYTES_AT_MOST = 64 << 10
+UNITS = {"hub": "baremetal-gpu-portal", "proxy": "baremetal-gpu-portal-proxy"}
 _counts = mapping_of(text(r"[a-z_]{1,30}"), whole(), 10)
 SHAPE = object_of(
     {
@@ -63,7 +70,7 @@ def _unchecked() -> ssl.SSLContext:
     return context
 
 
-def condition(hub_port: int, port: int, told: str, ask: Ask = ask) -> dict[str, Any]:
+def condition(hub_port: int, port: int, told: str = TOLD, ask: Ask = ask) -> dict[str, Any]:
     """What is wrong with hub and proxy, empty for nothing, and what the hub has told last; None where it has not.
 
     :param told: the file of the hub.
@@ -79,6 +86,41 @@ def condition(hub_port: int, port: int, told: str, ask: Ask = ask) -> dict[str, 
         "proxy": ask(port, True, "/_chp_healthz"),
         "told": row,
         "why": why,
+    }
+
+
+def summary(found: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """The same for people: whether hub and proxy answer, how many sessions there are, and what is wrong."""
+    problems = [
+        Problem(
+            f"{name}_down",
+            name,
+            f"the {name} of the portal does not answer",
+            found[name],
+            f"see `journalctl -u {unit}` on its host",
+        )
+        for name, unit in UNITS.items()
+        if found[name]
+    ]
+    row = found["told"]
+    # The clock may have been set back.
+    is_old = row is not None and abs(now - row["at"]) > OLD_S
+    if not found["hub"] and (row is None or is_old):
+        cause = "the hub does not write down how many sessions there are"
+        evidence = found["why"] or f"last at {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(row['at']))}"
+        remedy = f"see `journalctl -u {UNITS['hub']}` on its host, and whether the disk is full"
+        problems.append(Problem("tells_nothing", "hub", cause, evidence, remedy))
+    silent = row["unmeasured"].get("silent", 0) if row and not is_old else 0
+    if silent:
+        who = "1 session sends" if silent == 1 else f"{silent} sessions send"
+        cause = f"{who} no measurements, and would not be ended for being idle"
+        remedy = "run the playbook portal for all nodes; see docs/alerts.md on PortalSessionsUnmeasured"
+        problems.append(Problem("sessions_unmeasured", "sessions", cause, "", remedy))
+    return {
+        "hub": not found["hub"],
+        "proxy": not found["proxy"],
+        "sessions": None if row is None or is_old else {name: row["sessions"].get(name, 0) for name in ("run", "wait")},
+        "problems": [problem.as_dict() for problem in problems],
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import portal as told
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal, zookeeper
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
@@ -84,7 +85,7 @@ def _of_host(params: Mapping[str, Any]) -> dict[str, Any]:
         "certificates": [*own, *params["certificates"]],
         "zookeeper": {**params["zookeeper"], "config": zookeeper.CONFIG} if params["zookeeper"] else {},
         "homes": {"root": params["homes"]} if params["homes"] else {},
-        "portal": {**params["portal"], "told": portal.TOLD} if params["portal"] else {},
+        "portal": {**params["portal"], "told": told.TOLD} if params["portal"] else {},
     }
 
 

@@ -45,8 +45,6 @@ LIBRARY, HELPER, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "s
 PAM_SERVICE = "baremetal-gpu-portal"
 OPT = "/opt/baremetal-gpu"
 STATE = "/var/lib/baremetal-gpu-portal"
-# What the hub tells of itself.
-TOLD = f"{STATE}/told.json"
 HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
 SESSION_SOCKET, SESSION = "baremetal-gpu-portal-session.socket", "baremetal-gpu-portal-session@.service"
 BACKUP_TIMER, BACKUP_UNIT = "baremetal-gpu-portal-backup.timer", "baremetal-gpu-portal-backup.service"

@@ -2,8 +2,9 @@
 """A portal on this machine: the real JupyterHub and proxy with the role's configuration, and a stand-in for Slurm.
 
 Everything runs in a mount namespace of its own, in which /usr/bin has the stand-in's commands, and /etc/passwd the
-accounts alice and bob. Needs root, and a directory with JupyterHub and JupyterLab (GPUOPS_JUPYTERHUB), and a
-configurable-http-proxy (GPUOPS_PROXY); without them the tests say so and are skipped.
+accounts alice and bob. Needs root, and what tests/needs.py brings: JupyterHub and JupyterLab, for which
+GPUOPS_JUPYTERHUB may name another environment, and configurable-http-proxy, for which GPUOPS_PROXY may name another
+one. Without them the tests say so and are skipped.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from tests import portal_programs
 from tests.unit.project.tree import ROOT
 
 FILES = ROOT / "roles" / "portal" / "files"
@@ -48,14 +50,14 @@ exec "$@"
 
 def found_programs() -> tuple[Path, str]:
     """JupyterHub's environment and the proxy."""
-    environment = Path(os.environ.get("GPUOPS_JUPYTERHUB", ""))
+    environment = portal_programs.environment()
     proxy = os.environ.get("GPUOPS_PROXY") or shutil.which("configurable-http-proxy")
     if os.geteuid() != 0:
         pytest.skip("a portal needs root for its mount namespace")
     if not (environment / "bin" / "jupyterhub").is_file():
-        pytest.skip("GPUOPS_JUPYTERHUB does not name an environment with jupyterhub and jupyterlab")
+        pytest.skip(f"{environment} has no jupyterhub: make test-full brings it")
     if proxy is None:
-        pytest.skip("configurable-http-proxy is not here: install it, or name it in GPUOPS_PROXY")
+        pytest.skip("configurable-http-proxy is not here: make test-full installs it as root; GPUOPS_PROXY may name it")
     return environment, proxy
 
 

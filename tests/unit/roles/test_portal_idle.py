@@ -131,7 +131,7 @@ def test_only_a_session_itself_can_tell_of_itself(portal: Portal, bob: Browser) 
 
 
 def test_a_button_of_another_site_keeps_nothing(portal: Portal, bob: Browser) -> None:
-    answer = alice.ask("/hub/portal/extend", b"server=", Referer="https://evil.example/", Origin="https://evil.example")
+    answer = bob.ask("/hub/portal/extend", b"server=", Referer="https://evil.example/", Origin="https://evil.example")
     assert answer.status == 403
 
 
