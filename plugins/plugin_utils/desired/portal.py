@@ -241,15 +241,26 @@ def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mappin
                 for row in rows
             ),
             {"path": f"{where}-wheels/requirements.txt", "content": _requirements(rows), **WRITTEN},
-            *(_measure() if what == SESSION_WHEELS else []),
+            *(_in_session() if what == SESSION_WHEELS else []),
         ],
     }
 
 
-def _measure() -> list[Document]:
-    """The program in sessions that tells the hub whether they are used."""
+# What shows the portal's warnings in JupyterLab: the name of a file -> where it is.
+LAB = f"{session.JUPYTER}/labextensions/baremetal-gpu-portal"
+IN_LAB = {"package.json": f"{LAB}/package.json", "remoteEntry.js": f"{LAB}/static/remoteEntry.js"}
+
+
+def _in_session() -> list[Document]:
+    """What sessions have of the portal: the program that tells the hub whether they are used, and its warnings."""
+    files = ROLES / ROLE / "files" / "lab"
+    directories = (LIBEXEC, "/usr/share/baremetal-gpu", session.JUPYTER, LAB.rpartition("/")[0], LAB, f"{LAB}/static")
     return [
-        {"path": LIBEXEC, **DIRECTORY},
+        *({"path": path, **DIRECTORY} for path in directories),
+        *(
+            {"path": path, "content": (files / name).read_text(encoding="utf-8"), **WRITTEN}
+            for name, path in IN_LAB.items()
+        ),
         {"path": session.MEASURE, "content": bundle("portal.measure"), **ROOT_OWNS, "mode": "0755"},
     ]
 
@@ -388,5 +399,5 @@ def _templates() -> list[Any]:
 def _absent_files(where: str, what: str) -> Document:
     names = sorted({row["file"] for row in lock() if what in row["for"]})
     listed = [f"{where}-wheels/{name}" for name in ("requirements.txt", *names)]
-    measure = [session.MEASURE] if what == SESSION_WHEELS else []
-    return {"files": [{"path": path, "state": "absent"} for path in [*listed, *measure]]}
+    more = [session.MEASURE, *IN_LAB.values()] if what == SESSION_WHEELS else []
+    return {"files": [{"path": path, "state": "absent"} for path in [*listed, *more]]}

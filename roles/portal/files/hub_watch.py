@@ -137,6 +137,12 @@ class Watch:
                 # Its address may have a secret in it.
                 app_log.warning("%s was not warned by %s: %s", row["user"], name, type(why).__name__)
 
+    async def told(self, spawner):
+        """What its user is told of a session, with the warning where there is one."""
+        watched = await self.of(spawner)
+        warning = {} if watched.level == idle.KEEP else {"text": self._notice(spawner, watched)["text"]}
+        return {**watched.as_dict(time.time()), **warning}
+
     def banner(self, user):
         """The warnings of a user's sessions, for every page; each with the button that keeps the session."""
         rows = []
@@ -221,12 +227,8 @@ class IdleHandler(BaseHandler):
 
     @web.authenticated
     async def get(self):
-        now = time.time()
-        found = {
-            spawner.name: (await self._watch.of(spawner)).as_dict(now)
-            for spawner in list(self.current_user.spawners.values())
-            if spawner.ready
-        }
+        there = [spawner for spawner in self.current_user.spawners.values() if spawner.ready]
+        found = {spawner.name: await self._watch.told(spawner) for spawner in there}
         self.set_header("Content-Type", "application/json")
         self.set_header("Cache-Control", "no-store")
         self.finish(json.dumps(found))

@@ -30,6 +30,7 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.portal import IN_LAB
 from tests import portal_programs
 from tests.unit.project.tree import ROOT
 
@@ -158,7 +159,10 @@ class Portal:
         (self.base / "library").write_text(bundle("portal.library"))
         # The role's program with settings of another place.
         text = bundle("portal.helper").replace("entry.main()", f"entry.main([], {str(self.base / 'settings.json')!r})")
-        text = text.replace(session.MEASURE, str(self.base / "measure"))
+        text = text.replace(session.MEASURE, str(self.base / "measure")).replace(
+            session.JUPYTER, str(self.base / "jupyter")
+        )
+        self._write_lab()
         (self.base / "helper").write_text(text)
         (self.base / "helper").chmod(0o755)
         self._write_group()
@@ -166,6 +170,13 @@ class Portal:
         words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=portal", "-days", "2"]
         keys = ["-keyout", str(self.base / "key.pem"), "-out", str(self.base / "certificate.pem")]
         subprocess.run(["openssl", *words, *keys], check=True, capture_output=True)
+
+    def _write_lab(self) -> None:
+        """Where nodes have it."""
+        for name, path in IN_LAB.items():
+            there = self.base / "jupyter" / path.removeprefix(f"{session.JUPYTER}/")
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.write_text((FILES / "lab" / name).read_text())
 
     def _write_group(self) -> None:
         """What the measuring program sees of the control group of its job: a group in which nothing computes."""

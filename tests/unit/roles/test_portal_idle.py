@@ -130,6 +130,14 @@ def test_only_a_session_itself_can_tell_of_itself(portal: Portal, bob: Browser) 
     assert bob.ask("/hub/portal/sample", json.dumps(SAMPLE).encode(), Referer=page.url).status == 403
 
 
+def test_jupyterlab_loads_what_shows_the_warning(bob: Browser) -> None:
+    page = bob.get("/user/bob/lab").text
+    assert '"load": "static/remoteEntry.js", "extension": "./extension"' in page
+    script = bob.get("/user/bob/lab/extensions/baremetal-gpu-portal/static/remoteEntry.js")
+    assert script.status == 200
+    assert "_JUPYTERLAB" in script.text
+
+
 def test_a_button_of_another_site_keeps_nothing(portal: Portal, bob: Browser) -> None:
     answer = bob.ask("/hub/portal/extend", b"server=", Referer="https://evil.example/", Origin="https://evil.example")
     assert answer.status == 403
@@ -142,6 +150,7 @@ def test_a_warning_stands_on_every_page_and_its_button_keeps_the_session(
         lambda: "is idle since" in (page := alice.get("/hub/home")).text and page, ENDS_S, "nobody is warned"
     )
     assert "Keep it" in page.text
+    assert "is idle since" in state_of(alice)["text"]
     first = portal.until(lambda: [row for row in told if row["user"] == "alice"], 20, "nothing comes to the webhook")[0]
     assert (first["level"], first["server"]) == (1, "")
     assert "Your session is idle since" in first["text"]
