@@ -223,6 +223,21 @@ def test_nodes_get_the_program_that_measures_and_lose_it_with_the_portal(tmp_pat
     assert gone[session.MEASURE]["state"] == "absent"
 
 
+def test_absent_takes_away_what_sessions_had(tmp_path: Path) -> None:
+    there = files(plan(tmp_path, kind="session")["install"])
+    gone = files(plan(tmp_path, kind="session", state="absent")["install"])
+    made = {path for path, row in there.items() if row.get("state") != "directory"}
+    assert made <= {path for path, row in gone.items() if row["state"] == "absent"}
+
+
+def test_jupyterlab_reads_what_the_role_writes(tmp_path: Path) -> None:
+    found = files(plan(tmp_path, kind="session")["install"])
+    description = json.loads(found[portal.IN_LAB["package.json"]]["content"])
+    loaded = description["jupyterlab"]["_build"]["load"]
+    assert found[f"{portal.LAB}/{loaded}"]["mode"] == "0644"
+    assert f'"{description["name"]}"' in found[f"{portal.LAB}/{loaded}"]["content"]
+
+
 def test_another_watch_of_the_hub_restarts_it(tmp_path: Path) -> None:
     units = {row["name"]: row for row in plan(tmp_path)["service"]["units"]}
     assert "/etc/baremetal-gpu/portal/hub_watch.py" in units["baremetal-gpu-portal.service"]["restart_on"]
