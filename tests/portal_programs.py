@@ -17,6 +17,7 @@ from gpuops.fetch.manifest import ManifestError
 
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 WHEELS, ENVIRONMENT = CACHE / "wheels", CACHE / "portal-environment"
+PYTHON = f"3.{sys.version_info.minor}"
 # Of which list of wheels it is made.
 MADE_FROM = ENVIRONMENT / "made-from"
 
@@ -28,10 +29,9 @@ def environment() -> Path:
 
 def fetch() -> str:
     """Fetch the wheels and make the environment, where that was not done yet; what went wrong, or nothing."""
-    python = f"3.{sys.version_info.minor}"
-    rows = {row["file"]: row for what in ("hub", "session") for row in portal.wheels(python, what)}
+    rows = {row["file"]: row for what in ("hub", "session") for row in portal.wheels(PYTHON, what)}
     if not rows:
-        return f"there are no wheels of the portal for Python {python}"
+        return f"there are no wheels of the portal for Python {PYTHON}"
     lock = "".join(f"{row['name']}=={row['version']} --hash=sha256:{row['sha256']}\n" for row in rows.values())
     made_from = hashlib.sha256(lock.encode()).hexdigest()
     if "GPUOPS_JUPYTERHUB" in os.environ or (MADE_FROM.is_file() and MADE_FROM.read_text() == made_from):

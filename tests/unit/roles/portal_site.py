@@ -22,7 +22,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -277,7 +277,7 @@ class Portal:
 
 
 class Answer:
-    def __init__(self, status: int, url: str, text: str, headers: dict[str, str]) -> None:
+    def __init__(self, status: int, url: str, text: str, headers: Mapping[str, str]) -> None:
         self.status, self.url, self.text, self.headers = status, url, text, headers
 
     def json(self) -> Any:
@@ -304,9 +304,9 @@ class Browser:
         )
         try:
             with self._opener.open(request, timeout=30) as answer:
-                return Answer(answer.status, answer.url, answer.read().decode("utf-8", "replace"), dict(answer.headers))
+                return Answer(answer.status, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
         except urllib.error.HTTPError as answer:
-            return Answer(answer.code, answer.url, answer.read().decode("utf-8", "replace"), dict(answer.headers))
+            return Answer(answer.code, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
         except OSError as why:
             return Answer(0, url, str(why), {})
 

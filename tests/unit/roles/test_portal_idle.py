@@ -132,7 +132,10 @@ def test_only_a_session_itself_can_tell_of_itself(portal: Portal, bob: Browser) 
 
 def test_jupyterlab_loads_what_shows_the_warning(bob: Browser) -> None:
     page = bob.get("/user/bob/lab").text
-    assert '"load": "static/remoteEntry.js", "extension": "./extension"' in page
+    settings = re.search(r'id="jupyter-config-data"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert settings
+    (row,) = [one for one in json.loads(settings[1])["federated_extensions"] if one["name"] == "baremetal-gpu-portal"]
+    assert (row["load"], row["extension"]) == ("static/remoteEntry.js", "./extension")
     script = bob.get("/user/bob/lab/extensions/baremetal-gpu-portal/static/remoteEntry.js")
     assert script.status == 200
     assert "_JUPYTERLAB" in script.text
