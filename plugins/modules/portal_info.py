@@ -68,7 +68,7 @@ def main() -> None:
         argument_spec={"hub_port": {"type": "int", "default": 8081}, "port": {"type": "int", "default": 443}},
         supports_check_mode=True,
     )
-    found = portal.condition(module.params["hub_port"], module.params["port"])
+    found = portal.condition(module.params["hub_port"], module.params["port"], portal.TOLD)
     module.exit_json(changed=False, **portal.summary(found, time.time()))
 
 

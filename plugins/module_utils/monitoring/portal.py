@@ -70,7 +70,7 @@ def _unchecked() -> ssl.SSLContext:
     return context
 
 
-def condition(hub_port: int, port: int, told: str = TOLD, ask: Ask = ask) -> dict[str, Any]:
+def condition(hub_port: int, port: int, told: str, ask: Ask = ask) -> dict[str, Any]:
     """What is wrong with hub and proxy, empty for nothing, and what the hub has told last; None where it has not.
 
     :param told: the file of the hub.

@@ -34,7 +34,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import sample
 LOOK_S = 10.0
 ANSWER_S = 10.0
 ANSWER_AT_MOST = 1 << 20
-NVIDIA_SMI = "/usr/bin/nvidia-smi"
+NVIDIA_SMI = "nvidia-smi"
 # The group of the job is above those of its steps: /system.slice/slurmstepd.scope/job_12/step_batch/user/task_0.
 JOB = re.compile(r"0::((?:/[^/]+)*/job_[0-9]+)(?:/.*)?")
 SSHD = ("sshd", "sshd-session")

@@ -249,6 +249,7 @@ def test_as_it_is_called(bench):
                         "gpu_cluster": {"hosts": {"here": HERE, "dead": DEAD}},
                         "zookeeper": {"hosts": {"here": {}}},
                         "ceph_mons": {"hosts": {"dead": {}}},
+                        "portals": {"hosts": {"here": {}}, "vars": {"portal_hub_port": 1, "portal_port": 1}},
                     }
                 }
             }
@@ -264,6 +265,10 @@ def test_as_it_is_called(bench):
     assert document["storage"]["state"] == "unreachable"
     assert document["zookeeper"]["servers"][0]["host"] == "here"
     assert document["mesos"] is None
+    # Nothing of it is here.
+    portal = document["portal"]
+    assert (portal["state"], portal["host"], portal["hub"], portal["sessions"]) == ("fatal", "here", False, None)
+    assert portal["problems"][0]["cause"] == "the hub of the portal does not answer"
     done = bench.call("status", "--limit", "here")
     assert "dead" not in done.stdout.split("storage")[0]
     # A look is no run: nothing is kept of it.
