@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -139,3 +140,20 @@ def test_a_session_is_not_measured(watched: None, show: Callable[[str], object])
 
 def test_the_hub_tells_nothing(watched: None, show: Callable[[str], object]) -> None:
     prove(WATCH, SILENT, show)
+
+
+def test_a_session_with_a_gpu_is_measured_in_all_parts(watched: None) -> None:
+    """Its GPU, its cores, its connections, and its kernels: none of them is unknown."""
+    browser = THERE[0].log_in("alice")
+    browser.start(gpus="1", environment="notebook")
+    THERE[0].ready(browser)
+    since = WATCH.now()
+
+    def told() -> dict[str, Any]:
+        return dict(json.loads(ssh(CONTROLLER, f"sudo cat {TOLD}")))
+
+    # What is not known is told after five minutes.
+    until(lambda: told()["at"] > since + 360, 600, told)
+    assert told()["sessions"]["run"] == 1
+    assert told()["unmeasured"] == {"silent": 0, "unknown": 0}
+    THERE[0].stop(browser)

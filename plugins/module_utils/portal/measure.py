@@ -35,8 +35,9 @@ LOOK_S = 10.0
 ANSWER_S = 10.0
 ANSWER_AT_MOST = 1 << 20
 NVIDIA_SMI = "nvidia-smi"
-# The group of the job is above those of its steps: /system.slice/slurmstepd.scope/job_12/step_batch/user/task_0.
-JOB = re.compile(r"0::((?:/[^/]+)*/job_[0-9]+)(?:/.*)?")
+# The group of the job is above those of its steps: 0::/system.slice/slurmstepd.scope/job_12/step_batch/user/task_0
+# where there is one tree of groups, and 4:cpuacct:/slurm/uid_1000/job_12/step_batch where each kind has its own.
+JOB = re.compile(r"[0-9]+:([^:]*):((?:/[^/]+)*/job_[0-9]+)(?:/.*)?")
 SSHD = ("sshd", "sshd-session")
 # Address -> what is there, as JSON. Raises OSError, Malformed.
 Fetch = Callable[[str], Any]
@@ -46,18 +47,28 @@ Fetch = Callable[[str], Any]
 
 
 def group_of_job(root: str = "/") -> str:
-    """The directory of the job's control group; empty where it has none of its own."""
+    """The directory of the job's control group that tells of processors; empty where it has none of its own."""
     for line in _text(os.path.join(root, "proc/self/cgroup")).splitlines():
         found = JOB.fullmatch(line)
-        if found:
-            return os.path.join(root, "sys/fs/cgroup", found[1].lstrip("/"))
+        if not found or (found[1] and "cpuacct" not in found[1].split(",")):
+            continue
+        base = os.path.join(root, "sys/fs/cgroup", "cpuacct" if found[1] else "")
+        words = found[2].split("/")[1:]
+        # In a container only the end of the path is there.
+        for first in range(len(words)):
+            group = os.path.join(base, *words[first:])
+            if cpu_s(group) is not None:
+                return group
     return ""
 
 
 def cpu_s(group: str) -> float | None:
     """What all processes of the job have computed, in seconds of a core."""
     found = re.search(r"^usage_usec ([0-9]{1,18})$", _text(os.path.join(group, "cpu.stat")), re.MULTILINE)
-    return int(found[1]) / 1e6 if group and found else None
+    if group and found:
+        return int(found[1]) / 1e6
+    found = re.fullmatch(r"([0-9]{1,20})\n", _text(os.path.join(group, "cpuacct.usage")))
+    return int(found[1]) / 1e9 if group and found else None
 
 
 def own_cpu_s() -> float:

@@ -147,8 +147,8 @@ class Watch:
         """The warnings of a user's sessions, for every page; each with the button that keeps the session."""
         rows = []
         for spawner in list(getattr(user, "spawners", {}).values()):
-            _job, watched = getattr(spawner, "watched", (0, None))
-            if spawner.ready and watched is not None and watched.level != idle.KEEP:
+            job, watched = getattr(spawner, "watched", (0, None))
+            if spawner.ready and job == spawner.job and watched is not None and watched.level != idle.KEEP:
                 text = self._notice(spawner, watched)["text"]
                 rows.append({"text": text, "server": spawner.name})
         return rows
@@ -243,7 +243,8 @@ class ExtendHandler(BaseHandler):
     @web.authenticated
     async def post(self):
         server, user = self.get_body_argument("server", ""), self.current_user
-        if server not in user.spawners:
-            raise web.HTTPError(404, "you have no such session")
-        (await self._watch.of(user.spawners[server])).extend()
+        spawner = user.spawners.get(server)
+        if spawner is None or not spawner.ready:
+            raise web.HTTPError(404, "you have no such session, or it has ended")
+        (await self._watch.of(spawner)).extend()
         self.redirect(url_path_join(self.hub.base_url, "home"))

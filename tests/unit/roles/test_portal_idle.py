@@ -69,7 +69,12 @@ def started(portal: Portal, name: str, **options: str) -> Browser:
 
 @pytest.fixture(scope="module")
 def alice(portal: Portal) -> Browser:
-    return started(portal, "alice", gpus="0")
+    """She has left a kernel that does nothing."""
+    browser = started(portal, "alice", gpus="0")
+    token = f"token {token_of(portal, 'alice')}"
+    answer = browser.ask("/user/alice/api/kernels", b"{}", Authorization=token)
+    assert answer.status == 201, answer.text
+    return browser
 
 
 @pytest.fixture(scope="module")
@@ -185,13 +190,21 @@ def test_one_of_which_something_is_not_known_goes_on(portal: Portal, bob: Browse
     assert [row for row in told if row["user"] == "bob"] == []
 
 
+def test_one_that_has_ended_is_not_kept(portal: Portal, alice: Browser) -> None:
+    page = alice.get("/hub/home")
+    assert keep(alice, page).status == 404
+    assert keep(alice, page, "second").status == 404
+    assert "it was ended because it was idle since" in alice.get("/hub/spawn").text
+
+
 def test_the_hub_tells_how_it_does(portal: Portal, bob: Browser) -> None:
+    bob.start("second", environment="~/nothing")
     path = portal.base / "state" / "told.json"
     row = portal.until(
-        lambda: (row := json.loads(path.read_text())) and row["idle_stops"] == 1 and row, 60, "it is not told"
+        lambda: (row := json.loads(path.read_text())) and row["starts"]["failed"] == 1 and row, 120, "it is not told"
     )
     assert row["sessions"] == {"run": 1, "wait": 0}
     assert row["starts"]["started"] == 2
-    assert row["idle_warnings"] == 3
+    assert (row["idle_warnings"], row["idle_stops"]) == (3, 1)
     assert row["notices_failed"] == 0
     assert path.stat().st_mode & 0o777 == 0o600

@@ -121,7 +121,37 @@ def test_the_jobs_own_group_tells_how_many_cores_were_busy_without_this_program(
     assert session.sample(passed=40.0)["cores"] == 0.0
 
 
-@pytest.mark.parametrize("text", ["", "0::/user.slice\n", "0::/\n", "1:cpu:/slurm/job_12\n", "0::/job_x/step\n"])
+def test_where_each_kind_of_group_has_a_tree_that_of_processors_tells(machine: Machine) -> None:
+    lines = [
+        "9:name=systemd:/",
+        "5:devices:/slurm/uid_7/job_12/step_batch",
+        "2:cpu,cpuacct:/box/slurm/uid_7/job_12/step_batch",
+    ]
+    machine.put("proc/self/cgroup", "\n".join([*lines, "0::/", ""]))
+    # It is in a container, which has its part of the tree.
+    machine.put("sys/fs/cgroup/cpuacct/slurm/uid_7/job_12/cpuacct.usage", "0\n")
+    machine.put("sys/fs/cgroup/cpuacct/slurm/uid_7/job_12/step_batch/cgroup.procs", "20\n21\n")
+    machine.process(20, "sshd", 1, moved=0)
+    machine.process(21, "bash", 20)
+    session = Session(machine)
+    machine.put("sys/fs/cgroup/cpuacct/slurm/uid_7/job_12/cpuacct.usage", "60000000000\n")
+    machine.process(20, "sshd", 1, moved=4000)
+    row = session.sample(passed=40.0)
+    assert (row["cores"], row["traffic"]) == (pytest.approx(1.5), pytest.approx(100.0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0::/user.slice\n",
+        "0::/\n",
+        "1:cpu:/slurm/job_12\n",
+        "0::/job_x/step\n",
+        "2:cpuacct:/slurm/job_12\n",
+        "0::/slurm/job_99/step_batch\n",
+    ],
+)
 def test_without_a_group_of_the_job_nothing_is_known_of_processors(machine: Machine, text: str) -> None:
     machine.put("proc/self/cgroup", text)
     row = Session(machine).sample()
@@ -129,8 +159,9 @@ def test_without_a_group_of_the_job_nothing_is_known_of_processors(machine: Mach
 
 
 def test_a_group_that_cannot_be_read_is_not_idle(machine: Machine) -> None:
+    session = Session(machine)
     machine.put(f"sys/fs/cgroup/{JOB}/cpu.stat", "nonsense\n")
-    assert Session(machine).sample()["cores"] is None
+    assert session.sample()["cores"] is None
 
 
 # --- SSH -------------------------------------------------------------------------------------------------------------
