@@ -21,6 +21,7 @@ TITLES = {
     "zookeeper": "ZooKeeper",
     "slurm": "Slurm",
     "reconciler": "Reconciler",
+    "portal": "Portal",
     "logs": "Logs",
     "registry": "Registry",
     "monitoring": "The monitoring itself",
@@ -72,7 +73,7 @@ A single fatal GPU or silent host is a ticket, because the other hosts go on; ma
 | `slurm_*`, `gpu_lease_info` | the exporter of [Slurm](metrics.md#slurm) |
 | `gpuops_reconciler_*` | the [reconciler](metrics.md#the-reconciler) |
 | `baremetal_gpu_log_*` | what sends and takes the [logs](logs.md#metrics) |
-| `baremetal_gpu_*`, `zookeeper_*`, `cephfs_home_*` | the exporter of [hosts](metrics.md#hosts) |
+| `baremetal_gpu_*`, `zookeeper_*`, `cephfs_home_*`, `portal_*` | the exporter of [hosts](metrics.md#hosts) |
 """
 
 INHIBITED = """\

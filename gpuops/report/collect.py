@@ -152,6 +152,7 @@ def gather(
         "zookeeper": status["zookeeper"],
         "mesos": status["mesos"],
         "slurm": status["slurm"],
+        "portal": status["portal"],
         "leases": status["leases"],
         "run": run,
     }

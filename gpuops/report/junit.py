@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
+from gpuops.status.document import PARTS
 
 BAD_STATES = ("fatal", "degraded", "unknown", "unreachable")
 
@@ -70,7 +71,7 @@ def junit(report: Mapping[str, Any]) -> str:
             proof = gpu["verification"]
             if proof:
                 _case(suite, f"{name} computes", "" if proof["ok"] else "the GPU did not pass its verification")
-    for name in ("storage", "zookeeper", "mesos", "slurm"):
+    for name in PARTS:
         part = report[name]
         if part is not None:
             listed = [*part.get("checks", []), *map(_text, part.get("problems", []))]

@@ -36,6 +36,9 @@ _WORST = (FATAL, UNREACHABLE, UNKNOWN, DEGRADED, OK, NO_GPU)
 
 NODES = "gpu_cluster"
 STORAGE, ZOOKEEPER, MESOS, SLURM = "ceph_mons", "zookeeper", "mesos_masters", "slurm_controllers"
+PORTAL = "portals"
+# The parts of a site beside its nodes, in the order in which they are shown.
+PARTS = ("storage", "zookeeper", "mesos", "slurm", "portal")
 # Of a job on a host. More than that no host has.
 GPUS_AT_MOST = 64
 JOB_TEXTS = ("id", "name", "user", "account", "partition", "qos", "state", "waits", "reason", "waits_for")
@@ -87,6 +90,7 @@ class Reader:
             "zookeeper": _part("zookeeper", self._zookeeper),
             "mesos": _part("mesos", self._mesos),
             "slurm": _part("slurm", lambda: self._slurm(nodes)),
+            "portal": _part("portal", self._portal),
         }
         states = [node["state"] for node in nodes] + [part["state"] for part in parts.values() if part is not None]
         down = [f"{node['name']} ({node['state']})" for node in nodes if node["state"] in (UNREACHABLE, UNKNOWN)]
@@ -319,6 +323,23 @@ class Reader:
             "problem": None,
         }
 
+    def _portal(self) -> dict[str, Any] | None:
+        result, problem = self._part_result(PORTAL, "portal_info", "hub")
+        host = next(iter(self._groups.get(PORTAL, [])), None)
+        if result is None:
+            nothing = {**_NOTHING["portal"], "host": host}
+            return problem and {"state": UNREACHABLE, **nothing, "problems": [], "problem": problem}
+        works = {name: result.get(name) is True for name in ("hub", "proxy")}
+        problems, sessions = _problems(result), mapping(result.get("sessions"))
+        return {
+            "state": FATAL if not all(works.values()) else DEGRADED if problems else OK,
+            "host": host,
+            **works,
+            "sessions": {name: _whole(sessions.get(name)) or 0 for name in ("run", "wait")} if sessions else None,
+            "problems": problems,
+            "problem": None,
+        }
+
     def _held(self, job: Mapping[str, Any], nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """The GPUs that a holder keeps out of service, and the code of what is wrong with each."""
         found, uuids = [], self._uuids()
@@ -442,6 +463,7 @@ _NOTHING: dict[str, dict[str, Any]] = {
     "zookeeper": {"quorum": None, "leader": None, "servers": []},
     "mesos": {"leader": None, "agents": [], "tasks": []},
     "slurm": {"nodes": [], "partitions": [], "jobs": [], "waiting_total": 0, "held": []},
+    "portal": {"host": None, "hub": None, "proxy": None, "sessions": None},
 }
 
 

@@ -36,7 +36,7 @@ def groups_of(site: Site, words: Sequence[str]) -> dict[str, list[str]]:
         output = redactor(site, words)(untrusted_text.several_lines(done.stderr).strip())
         raise SiteError(f"the inventory {site.inventory} cannot be read: {output[-2000:]}")
     content = json.loads(done.stdout)
-    groups = (document.NODES, document.STORAGE, document.ZOOKEEPER, document.MESOS, document.SLURM)
+    groups = (document.NODES, document.STORAGE, document.ZOOKEEPER, document.MESOS, document.SLURM, document.PORTAL)
     return {group: _members(content, group, set()) for group in groups}
 
 

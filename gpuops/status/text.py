@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import text as progress_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress.text import Line
-from gpuops.status.document import DEGRADED, FATAL, NO_GPU, OK, UNKNOWN, UNREACHABLE
+from gpuops.status.document import DEGRADED, FATAL, NO_GPU, OK, PARTS, UNKNOWN, UNREACHABLE
 from gpuops.status.table import table
 
 # The jobs that wait and are shown.
@@ -32,7 +32,7 @@ def lines(document: Mapping[str, Any], width: int) -> list[Line]:
     """The state in words."""
     out = _node_lines(document["nodes"], width)
     tasks = (document["mesos"] or {}).get("tasks") or []
-    for name in ("storage", "zookeeper", "mesos", "slurm"):
+    for name in PARTS:
         part = document[name]
         if part is not None:
             out.append([("plain", "")])
@@ -198,6 +198,17 @@ def _slurm_lines(part: Mapping[str, Any], width: int) -> list[Line]:
     return out
 
 
+def _portal_lines(part: Mapping[str, Any], width: int) -> list[Line]:
+    sessions = part["sessions"]
+    text = f": {part['host']}" if part["host"] else ""
+    if sessions:
+        run, wait = sessions["run"], sessions["wait"]
+        text += f"; {run} {'session runs' if run == 1 else 'sessions run'}, {wait} {'waits' if wait == 1 else 'wait'}"
+    out = [_head("portal", part, text)]
+    out += _problem(part["problem"], width) if part["problem"] else []
+    return out + _problems(part["problems"], None, width)
+
+
 def _index(gpu: Mapping[str, Any]) -> str:
     return "?" if gpu["index"] is None else str(gpu["index"])
 
@@ -248,7 +259,13 @@ def _when(seconds: float | None, now: float) -> str:
     return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
 
 
-_PARTS = {"storage": _storage_lines, "zookeeper": _zookeeper_lines, "mesos": _mesos_lines, "slurm": _slurm_lines}
+_PARTS = {
+    "storage": _storage_lines,
+    "zookeeper": _zookeeper_lines,
+    "mesos": _mesos_lines,
+    "slurm": _slurm_lines,
+    "portal": _portal_lines,
+}
 
 
 def _total(document: Mapping[str, Any]) -> Line:

@@ -1,7 +1,8 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program on any host that writes metrics for node_exporter which need no daemon: certificates, ZooKeeper, homes.
+"""The program on any host that writes metrics for node_exporter which need no daemon: certificates, ZooKeeper,
+homes, the portal.
 
 A timer of systemd runs it. Each part is a child process with an end: a file system that hangs costs its own metrics and
 no other. A child that hangs in the kernel cannot be ended; it keeps a lock, so that there is one of them at most.
@@ -30,7 +31,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
     whole,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import certificates, homes, zookeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import certificates, homes, portal, zookeeper
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.metrics import METRICS
 from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring.part import Part
 
@@ -39,7 +40,7 @@ CONFIG = "/etc/baremetal-gpu/host-metrics.json"
 BYTES_AT_MOST = 1 << 20
 FAILED, USAGE_ERROR = 1, 64
 # How long each part may take, in seconds. ZooKeeper gets the time of an election and of two answers.
-PATIENCE_S = {"certificates": 20.0, "zookeeper": 30.0, "homes": 60.0}
+PATIENCE_S = {"certificates": 20.0, "zookeeper": 30.0, "homes": 60.0, "portal": 20.0}
 
 _path = text(r"/[^\0\n]*", 1000, "an absolute path")
 # What a file of settings may have. A part that it lacks does not run.
@@ -49,6 +50,7 @@ shape = object_of(
         "certificates": list_of(_path, 1000),
         "zookeeper": object_of({"host": text(at_most=255), "port": whole(1, 65535), "config": _path}),
         "homes": object_of({"root": _path}),
+        "portal": object_of({"hub_port": whole(1, 65535), "port": whole(1, 65535), "told": _path}),
     },
 )
 
@@ -65,6 +67,8 @@ def works(config: Mapping[str, Any]) -> Works:
         found["zookeeper"] = functools.partial(zookeeper.look, **told["zookeeper"])
     if "homes" in told:
         found["homes"] = functools.partial(homes.look, **told["homes"])
+    if "portal" in told:
+        found["portal"] = functools.partial(portal.look, **told["portal"])
     return found
 
 

@@ -112,7 +112,7 @@ def decide(state: State, reading: Reading, policy: Policy) -> State:
         idle_s = 0.0
     elif used is False and 0 < passed <= policy.gap_s:
         idle_s += passed
-    left_s = max(policy.window_s - idle_s, state.started + policy.spared_s - reading.time)
+    left_s = _left(idle_s, state.started, reading.time, policy)
     if left_s <= 0:
         due = STOP
     elif left_s <= policy.last_warning_s:
@@ -127,6 +127,32 @@ def decide(state: State, reading: Reading, policy: Policy) -> State:
         level,
         state.kernel_at if reading.kernel_at is None else reading.kernel_at,
         state.terminal_at if reading.terminal_at is None else reading.terminal_at,
+    )
+
+
+def left(state: State, policy: Policy) -> float:
+    """In how many seconds it is stopped if nobody uses it, from the last reading on."""
+    return _left(state.idle_s, state.started, state.time, policy)
+
+
+def _left(idle_s: float, started: float, time: float, policy: Policy) -> float:
+    return max(policy.window_s - idle_s, started + policy.spared_s - time)
+
+
+def policy_for(minutes: int, spared_minutes: int) -> Policy | None:
+    """The policy that stops a session after so many minutes; None for 0, which stops none.
+
+    The warnings of a short window come later, so that they still say something.
+    """
+    if not minutes:
+        return None
+    window_s = 60.0 * minutes
+    last_s = max(Policy.gap_s, min(Policy.last_warning_s, window_s / 12))
+    return Policy(
+        window_s=window_s,
+        first_warning_s=min(Policy.first_warning_s, window_s / 3),
+        last_warning_s=last_s,
+        spared_s=60.0 * spared_minutes,
     )
 
 

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     accounts,
     form,
     idle,
     markup,
+    notice,
     offers,
+    samples,
     session,
     settings,
     who,
 )
 
-__all__ = ["accounts", "form", "idle", "markup", "offers", "session", "settings", "who"]
+__all__ = ["accounts", "files", "form", "idle", "markup", "notice", "offers", "samples", "session", "settings", "who"]

@@ -28,6 +28,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission imp
 # Of all sessions the same, by which one question to the scheduler tells of all of them.
 JOB = "portal-session"
 PROGRAM = "jupyterhub-singleuser"
+# Tells the hub whether the session is used.
+MEASURE = "/usr/libexec/baremetal-gpu/portal-measure"
+# Where JupyterLab finds what shows the portal's warnings.
+JUPYTER = "/usr/share/baremetal-gpu/portal-jupyter"
 VARIABLE = re.compile(r"(?:JUPYTERHUB|JPY)_[A-Z0-9_]{1,60}", re.ASCII)
 VARIABLES_AT_MOST, VALUE_AT_MOST = 60, 8192
 # What the hub and the session prove themselves with to each other -> the variable that has its path.
@@ -129,6 +133,9 @@ def _command(prefix: str, environment: Mapping[str, str], certificates: Mapping[
         'cd "$HOME" || exit 1',
         # Kernels and terminals find the programs of the environment first.
         f'export PATH={shlex.quote(f"{prefix}/bin")}:"$PATH"',
+        f'export JUPYTER_PATH={JUPYTER}"${{JUPYTER_PATH:+:$JUPYTER_PATH}}"',
+        # A node without it has sessions that are never stopped for being idle.
+        f"if test -x {MEASURE}; then {MEASURE} >/dev/null 2>&1 & fi",
         f"{program} {' '.join(QUIET)}",
     ]
     return "\n".join(lines) + "\n"

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import zookeeper
+from ansible_collections.baremetal.gpu.plugins.module_utils.monitoring import portal as told
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal, zookeeper
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import host_exporter, settings, tls
 
@@ -27,7 +29,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     """The plan of one host.
 
     :param params: ``state``, ``listen`` (address:port), ``tls`` ("required" or "off"), ``certificates`` (paths or
-        patterns), ``zookeeper`` (host and port of this host's server, or nothing) and ``homes`` (a directory or empty).
+        patterns), ``zookeeper`` (host and port of this host's server, or nothing), ``homes`` (a directory or empty) and
+        ``portal`` (hub_port and port of this host's portal, or nothing).
     :param peers: ``host``, its name in the inventory, and ``certificates``, what cluster_certificates has returned,
         empty before, and ``has_prometheus``, whether Prometheus is on the host.
     """
@@ -72,15 +75,17 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
 
 def _of_host(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of the program that tells of certificates, ZooKeeper and homes."""
+    """The settings of the program that tells of certificates, ZooKeeper, homes and the portal."""
     own = [tls.CERTIFICATE] if params["tls"] == "required" else []
     # Those of the logs, which may be there.
     own.append("/etc/baremetal-gpu/log-*/certificate.pem")
+    own += [f"{portal.TLS}/{certificate_files.CERTIFICATE}"] if params["portal"] else []
     return {
         "directory": TEXTFILES,
         "certificates": [*own, *params["certificates"]],
         "zookeeper": {**params["zookeeper"], "config": zookeeper.CONFIG} if params["zookeeper"] else {},
         "homes": {"root": params["homes"]} if params["homes"] else {},
+        "portal": {**params["portal"], "told": told.TOLD} if params["portal"] else {},
     }
 
 

@@ -15,11 +15,12 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import cache
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, idle, samples, session
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
@@ -36,6 +37,8 @@ USER = "baremetal-gpu-portal"
 ETC = "/etc/baremetal-gpu/portal"
 TLS = f"{ETC}/tls"
 SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json", "config.py", "proxy.env", "made-of"))
+# The configuration loads it from beside itself.
+HUB_WATCH = f"{ETC}/hub_watch.py"
 SHARE = "/usr/share/baremetal-gpu/portal"
 LIBEXEC = "/usr/libexec/baremetal-gpu"
 LIBRARY, HELPER, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "backup"))
@@ -50,6 +53,9 @@ PROXY_API_PORT = 8001
 # What wheels are for: the hub, and sessions.
 HUB_WHEELS, SESSION_WHEELS = "hub", "session"
 LOGINS = ("pam", "ldap", "oidc")
+# The least and the most that a session may be idle. Two warnings need a while.
+IDLE_MINUTES = (10, 7 * 24 * 60)
+_URL = re.compile(r"https?://[!-~]{1,500}", re.ASCII)
 _PREFIX = re.compile(r"/[A-Za-z0-9._/@+=-]{1,200}", re.ASCII)
 _PYTHON = re.compile(r"3\.[0-9]{1,2}", re.ASCII)
 WRITTEN = {"mode": "0644", **ROOT_OWNS}
@@ -172,8 +178,30 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
                 yield wrong(
                     f"portal_limits of {name}", cause, value, f"give {', '.join(form.NUMBERS)} as whole numbers"
                 )
+    yield from _wrong_idle(params)
     if set(params["limits"]) != set(form.NUMBERS):
         yield wrong("portal_limits", "some are missing", ", ".join(params["limits"]), f"give {', '.join(form.NUMBERS)}")
+
+
+def _wrong_idle(params: Mapping[str, Any]) -> Iterator[Problem]:
+    spared = params["idle_spared_minutes"]
+    if not 0 <= spared <= IDLE_MINUTES[1]:
+        yield wrong("portal_idle_spared_minutes", "it is no time after a start", spared, "give minutes such as 30")
+    for name, minutes in {"portal_idle_minutes": params["idle_minutes"], **params["idle_minutes_by_group"]}.items():
+        # bool is an int, and yes says nothing about how long.
+        if isinstance(minutes, bool) or not isinstance(minutes, int) or (minutes and not _is_window(minutes)):
+            least, most = IDLE_MINUTES
+            remedy = f"give minutes from {least} to {most}, or 0 for never"
+            yield wrong(f"portal_idle_minutes of {name}", "a session is not ended after such a time", minutes, remedy)
+    webhook, domain = params["idle_webhook"], params["idle_mail_domain"]
+    if webhook and not _URL.fullmatch(webhook):
+        yield wrong("portal_idle_webhook", "it is no URL", "", "give one that begins with https:// or http://")
+    if domain and not accounts.DOMAIN.fullmatch(domain):
+        yield wrong("portal_idle_mail_domain", "it is no domain", domain, "give one such as example.org")
+
+
+def _is_window(minutes: int) -> bool:
+    return IDLE_MINUTES[0] <= minutes <= IDLE_MINUTES[1]
 
 
 # --- the documents ---------------------------------------------------------------------------------------------------
@@ -213,8 +241,28 @@ def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mappin
                 for row in rows
             ),
             {"path": f"{where}-wheels/requirements.txt", "content": _requirements(rows), **WRITTEN},
+            *(_in_session() if what == SESSION_WHEELS else []),
         ],
     }
+
+
+# What shows the portal's warnings in JupyterLab: the name of a file -> where it is.
+LAB = f"{session.JUPYTER}/labextensions/baremetal-gpu-portal"
+IN_LAB = {"package.json": f"{LAB}/package.json", "remoteEntry.js": f"{LAB}/static/remoteEntry.js"}
+
+
+def _in_session() -> list[Document]:
+    """What sessions have of the portal: the program that tells the hub whether they are used, and its warnings."""
+    files = ROLES / ROLE / "files" / "lab"
+    directories = (LIBEXEC, "/usr/share/baremetal-gpu", session.JUPYTER, LAB.rpartition("/")[0], LAB, f"{LAB}/static")
+    return [
+        *({"path": path, **DIRECTORY} for path in directories),
+        *(
+            {"path": path, "content": (files / name).read_text(encoding="utf-8"), **WRITTEN}
+            for name, path in IN_LAB.items()
+        ),
+        {"path": session.MEASURE, "content": bundle("portal.measure"), **ROOT_OWNS, "mode": "0755"},
+    ]
 
 
 def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
@@ -237,7 +285,24 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
             "hub_connect_url": hub,
             "named_servers": params["named_servers"],
             "wait_minutes": params["wait_minutes"],
+            "idle": _idle(params),
         },
+    }
+
+
+def _idle(params: Mapping[str, Any]) -> Document:
+    """When sessions are ended for being idle, and how their users are warned."""
+
+    def policy(minutes: int) -> Document | None:
+        found = idle.policy_for(minutes, params["idle_spared_minutes"])
+        return asdict(found) if found else None
+
+    return {
+        "default": policy(params["idle_minutes"]),
+        "by_group": {name: policy(minutes) for name, minutes in params["idle_minutes_by_group"].items()},
+        "sample_s": samples.INTERVAL_S,
+        "webhook": params["idle_webhook"],
+        "mail_domain": params["idle_mail_domain"],
     }
 
 
@@ -272,6 +337,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
             "sensitive": True,
         },
         {"path": CONFIG, "content": (files / "jupyterhub_config.py").read_text(encoding="utf-8"), **WRITTEN},
+        {"path": HUB_WATCH, "content": (files / "hub_watch.py").read_text(encoding="utf-8"), **WRITTEN},
         {
             "path": TOKEN,
             "content": f"CONFIGPROXY_AUTH_TOKEN={params['proxy_token']}\n",
@@ -295,7 +361,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         {"path": BACKUP, "content": bundle("portal.backup"), **ROOT_OWNS, "mode": "0755"},
         *({"path": unit_path(name), "content": text, **WRITTEN} for name, text in units.items()),
     ]
-    of_hub = [SETTINGS, CONFIG, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
+    of_hub = [SETTINGS, CONFIG, HUB_WATCH, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
     return {
         "files": own,
         "units": [
@@ -313,7 +379,7 @@ def _unit(name: str, *restart_on: str) -> Document:
 
 def _absent_units() -> Document:
     """Sessions that run go on until their time is over. The database and its copies stay."""
-    paths = (SETTINGS, CONFIG, TOKEN, MADE_OF, f"/etc/pam.d/{PAM_SERVICE}", LIBRARY, HELPER, BACKUP)
+    paths = (SETTINGS, CONFIG, HUB_WATCH, TOKEN, MADE_OF, f"/etc/pam.d/{PAM_SERVICE}", LIBRARY, HELPER, BACKUP)
     shared = (f"{SHARE}/now.html", *(f"{SHARE}/templates/{path.name}" for path in _templates()))
     return {
         "units": [
@@ -333,4 +399,5 @@ def _templates() -> list[Any]:
 def _absent_files(where: str, what: str) -> Document:
     names = sorted({row["file"] for row in lock() if what in row["for"]})
     listed = [f"{where}-wheels/{name}" for name in ("requirements.txt", *names)]
-    return {"files": [{"path": path, "state": "absent"} for path in listed]}
+    more = [session.MEASURE, *IN_LAB.values()] if what == SESSION_WHEELS else []
+    return {"files": [{"path": path, "state": "absent"} for path in [*listed, *more]]}

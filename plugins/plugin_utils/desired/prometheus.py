@@ -43,6 +43,7 @@ ONLY_FROM = {
     "reconciler": "gpuops_reconciler_.*",
     "zookeeper": "zookeeper_.*",
     "log_host": "baremetal_gpu_log_store_.*",
+    "portal": "portal_.*",
 }
 # Where NVIDIA's DCGM exporter would listen on a host: dashboards made for it ask for instance="HOST:9400".
 AS_EXPORTER = {

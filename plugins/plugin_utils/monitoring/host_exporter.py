@@ -24,14 +24,16 @@ SERVICE_PATH, TIMER_PATH = f"/etc/systemd/system/{SERVICE}", f"/etc/systemd/syst
 FILE = "baremetal_gpu_host.prom"
 # An alert on ZooKeeper waits for a minute.
 INTERVAL_S = 60
-PARTS = ("certificates", "zookeeper", "homes")
+PARTS = ("certificates", "zookeeper", "homes", "portal")
+# Those that talk to servers of the host.
+ON_NETWORK = {"zookeeper", "portal"}
 ROOT_OWNS = {"owner": "root", "group": "root"}
 HEAD = "# Written by Ansible (baremetal.gpu). Changes made here are lost.\n"
 SERVICE_UNIT = (
     HEAD
     + """\
 [Unit]
-Description=Metrics of certificates, ZooKeeper and homes of this host
+Description=Metrics of certificates, ZooKeeper, homes and the portal of this host
 
 [Service]
 Type=oneshot
@@ -75,7 +77,7 @@ TIMER_UNIT = (
     HEAD
     + """\
 [Unit]
-Description=Metrics of certificates, ZooKeeper and homes of this host
+Description=Metrics of certificates, ZooKeeper, homes and the portal of this host
 
 [Timer]
 OnActiveSec=5s
@@ -119,6 +121,7 @@ def document(settings: Mapping[str, Any]) -> Document:
     - `certificates`: paths of files in PEM, or patterns as a shell has them.
     - `zookeeper`: {host, port, config} of this host's server, with the path of its zoo.cfg.
     - `homes`: {root}, the directory that users' homes on CephFS are mounted in.
+    - `portal`: {hub_port, port, told} of this host's portal, with the path of what its hub tells of itself.
     - `interval_s`: seconds between two looks, 60 by default.
     - `python`: the interpreter, version 3.9 or newer, /usr/bin/python3 by default.
     """
@@ -137,7 +140,7 @@ def document(settings: Mapping[str, Any]) -> Document:
         name=exporter.NAME,
         directory=directory,
         textfile=path,
-        families="AF_UNIX AF_INET AF_INET6" if "zookeeper" in config else "AF_UNIX",
+        families="AF_UNIX AF_INET AF_INET6" if ON_NETWORK & set(config) else "AF_UNIX",
     )
     timer = TIMER_UNIT.format(interval=settings.get("interval_s", INTERVAL_S))
     return {

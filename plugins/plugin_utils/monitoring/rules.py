@@ -19,6 +19,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import (
     gpu,
     host,
     logs,
+    portal,
     reconciler,
     registry,
     slurm,
@@ -35,6 +36,7 @@ ALERTS: dict[str, tuple[Alert, ...]] = {
     "zookeeper": zookeeper.ALERTS,
     "slurm": slurm.ALERTS,
     "reconciler": reconciler.ALERTS,
+    "portal": portal.ALERTS,
     "logs": logs.ALERTS,
     "registry": registry.ALERTS,
     "monitoring": watching.ALERTS,
@@ -75,6 +77,9 @@ INHIBITIONS = (
             "LogSenderSilent",
             "RegistryFull",
             "RegistrySpaceNotFreed",
+            "PortalStartsFail",
+            "PortalSessionsUnmeasured",
+            "PortalTellsNothing",
         ),
         ("host",),
         "what follows from a silent host",
@@ -99,7 +104,8 @@ INHIBITIONS = (
     Inhibition("CephCapacityCritical", ("CephCapacityLow",), (), "the more urgent of the two"),
     Inhibition("CephFilesystemWithoutMds", ("CephNoMdsOnStandby",), (), "the more urgent of the two"),
     Inhibition("ZookeeperQuorumLost", ("ZookeeperServerMissing", "ReconcilerNoLeader"), (), "the quorum is the cause"),
-    Inhibition("SlurmControllerDown", ("SlurmMetricsOld",), (), "the controller is the cause"),
+    Inhibition("SlurmControllerDown", ("SlurmMetricsOld", "PortalStartsFail"), (), "the controller is the cause"),
+    Inhibition("PortalHubDown", ("PortalStartsFail", "PortalSessionsUnmeasured"), ("host",), "the hub is the cause"),
 )
 
 

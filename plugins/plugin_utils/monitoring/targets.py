@@ -25,6 +25,7 @@ ROLE_LABELS = {
     "reconciler": "gpu_reconcilers",
     "zookeeper": "zookeeper",
     "log_host": "log_hosts",
+    "portal": "portals",
 }
 # The groups that say what a host is for.
 ROLE_GROUPS = tuple(

@@ -33,8 +33,15 @@ SETTINGS = os.environ.get("PORTAL_SETTINGS", "/etc/baremetal-gpu/portal/settings
 STATE = os.environ.get("PORTAL_STATE", "/var/lib/baremetal-gpu-portal")
 SOCKET = os.environ.get("PORTAL_SOCKET", "/run/baremetal-gpu-portal-session.sock")
 
-_loader = SourceFileLoader("baremetal_gpu_portal", LIBRARY)
-_loader.exec_module(module_from_spec(spec_from_loader(_loader.name, _loader)))
+
+def loaded(name, path):
+    loader = SourceFileLoader(name, str(path))
+    module = module_from_spec(spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+loaded("baremetal_gpu_portal", LIBRARY)
 
 # They are there only now.
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused  # noqa: E402
@@ -49,6 +56,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
     settings,
     who,
 )
+
+hub_watch = loaded("baremetal_gpu_hub_watch", Path(__file__).with_name("hub_watch.py"))
 
 # JupyterHub puts it there.
 c = get_config()  # noqa: F821
@@ -97,6 +106,20 @@ async def order(do, user, **more):
 
 def account_of(name):
     return accounts.find(name, KNOWN.allowed_groups, KNOWN.least_uid)
+
+
+def spawners():
+    """The servers of the hub that it has in memory."""
+    return [spawner for user in JupyterHub.instance().users.values() for spawner in user.spawners.values()]
+
+
+WATCH = hub_watch.Watch(
+    HUB["idle"],
+    lambda name: account_of(name).groups,
+    spawners,
+    f"{HUB['public_url']}/hub/home",
+    f"{STATE}/told.json",
+)
 
 
 class SlurmSpawner(Spawner):
@@ -192,6 +215,18 @@ class SlurmSpawner(Spawner):
         return random.SystemRandom().choice(free)
 
     async def start(self):
+        try:
+            url = await self._start()
+        except asyncio.CancelledError:
+            WATCH.note_start("cancelled")
+            raise
+        except Exception as why:
+            WATCH.note_start(getattr(why, "reason", None) or "unknown")
+            raise
+        WATCH.note_start("")
+        return url
+
+    async def _start(self):
         self.ended = {}
         self.ip, self.port = "0.0.0.0", self._free_port()
         self.at_port = self.port
@@ -253,6 +288,9 @@ class SlurmSpawner(Spawner):
         return SpawnException(f"{problem}{said}", reason=problem.code)
 
     def _note(self, problem):
+        # The scheduler only knows that it was cancelled.
+        if self.ended.get("code") == "idle":
+            return
         self.ended = {"at": time.time(), "code": problem.code, "cause": problem.cause, "remedy": problem.remedy}
 
     async def _session(self):
@@ -449,12 +487,7 @@ class ForecastHandler(BaseHandler):
         self.finish(json.dumps(row))
 
 
-# --- the servers of the hub, and sessions that nobody knows ----------------------------------------------------------
-
-
-def spawners():
-    """Those that the hub has in memory."""
-    return [spawner for user in JupyterHub.instance().users.values() for spawner in user.spawners.values()]
+# --- sessions that nobody knows --------------------------------------------------------------------------------------
 
 
 async def sweep():
@@ -508,7 +541,9 @@ c.JupyterHub.extra_handlers = [
     (r"/now", NowHandler),
     (r"/now/data", NowDataHandler),
     (r"/now/forecast", ForecastHandler),
+    *WATCH.handlers,
 ]
+c.JupyterHub.template_vars = {"portal_idle": WATCH.banner}
 c.JupyterHub.template_paths = [os.environ.get("PORTAL_TEMPLATES", "/usr/share/baremetal-gpu/portal/templates")]
 c.JupyterHub.allow_named_servers = HUB["named_servers"] > 0
 c.JupyterHub.named_server_limit_per_user = HUB["named_servers"]
@@ -520,7 +555,7 @@ c.Spawner.http_timeout = 180
 c.Spawner.poll_interval = 5
 
 try:
-    SWEEP = asyncio.get_running_loop().create_task(sweep())
+    TASKS = [asyncio.get_running_loop().create_task(work()) for work in (sweep, WATCH.tell_on)]
 except RuntimeError:
     # Of the commands that only read the configuration.
-    SWEEP = None
+    TASKS = []

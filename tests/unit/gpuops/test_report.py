@@ -16,7 +16,7 @@ from gpuops.report import collect, drawings, junit, page
 from gpuops.site import Site
 from tests.unit.gpuops.conftest import HERE
 from tests.unit.gpuops.reported_site import HOSTILE, TOPOLOGY, made_up, verified
-from tests.unit.gpuops.test_status import DRAIN, SLURM, SLURM_JOB, facts, of_slurm, read
+from tests.unit.gpuops.test_status import DOWN, DRAIN, SLURM, SLURM_JOB, facts, of_portal, of_slurm, ok, read
 
 
 @pytest.fixture
@@ -276,3 +276,14 @@ def test_the_page_shows_the_nodes_of_slurm_and_who_has_which_gpu(tmp_path):
     assert "1970-01-01 00:03:20 UTC</td><td>open" in shown
     assert "<script>" not in shown
     assert 'testsuite name="slurm" tests="1" failures="1"' in junit.junit(report)
+
+
+def test_the_page_shows_the_portal_and_what_is_wrong_with_it(tmp_path):
+    result = {"hub": False, "proxy": True, "sessions": {"run": 1, "wait": 2}, "problems": [{**DOWN, "cause": HOSTILE}]}
+    report = collect.gather(Site(tmp_path), of_portal(ok("login1", "portal_info", **result)), {}, [tmp_path])
+    shown = page.html(report)
+    assert 'href="#portal"' in shown
+    assert "on login1; 1 session runs, 2 wait" in shown
+    assert "Remedy: see its journal" in shown
+    assert "<script>" not in shown
+    assert 'testsuite name="portal" tests="1" failures="1"' in junit.junit(report)

@@ -249,6 +249,7 @@ def test_as_it_is_called(bench):
                         "gpu_cluster": {"hosts": {"here": HERE, "dead": DEAD}},
                         "zookeeper": {"hosts": {"here": {}}},
                         "ceph_mons": {"hosts": {"dead": {}}},
+                        "portals": {"hosts": {"here": {}}, "vars": {"portal_hub_port": 1, "portal_port": 1}},
                     }
                 }
             }
@@ -264,6 +265,10 @@ def test_as_it_is_called(bench):
     assert document["storage"]["state"] == "unreachable"
     assert document["zookeeper"]["servers"][0]["host"] == "here"
     assert document["mesos"] is None
+    # Nothing of it is here.
+    portal = document["portal"]
+    assert (portal["state"], portal["host"], portal["hub"], portal["sessions"]) == ("fatal", "here", False, None)
+    assert portal["problems"][0]["cause"] == "the hub of the portal does not answer"
     done = bench.call("status", "--limit", "here")
     assert "dead" not in done.stdout.split("storage")[0]
     # A look is no run: nothing is kept of it.
@@ -481,3 +486,52 @@ def test_tasks_of_mesos_are_leases_whose_gpus_are_not_known():
     (lease,) = read(well())["leases"]
     assert (lease["scheduler"], lease["job"], lease["host"], lease["user"]) == ("mesos", "t", "g1", None)
     assert lease["gpus"] == [{"uuid": None, "index": None}]
+
+
+def of_portal(*documents):
+    return read([*well(), *documents], {**GROUPS, "portals": ["login1"]})
+
+
+def test_the_portal_is_shown_with_its_sessions():
+    document = of_portal(ok("login1", "portal_info", hub=True, proxy=True, sessions={"run": 3, "wait": 1}, problems=[]))
+    assert document["state"] == "ok"
+    assert document["portal"]["sessions"] == {"run": 3, "wait": 1}
+    assert "portal     ok: login1; 3 sessions run, 1 waits" in text(document)
+    assert read(well())["portal"] is None
+
+
+DOWN = {
+    "code": "hub_down",
+    "subject": "hub",
+    "cause": "the hub of the portal does not answer",
+    "remedy": "see its journal",
+}
+
+
+def test_a_portal_whose_hub_is_down_is_broken_and_says_what_to_do():
+    document = of_portal(ok("login1", "portal_info", hub=False, proxy=True, sessions=None, problems=[DOWN]))
+    assert document["state"] == document["portal"]["state"] == "fatal"
+    said = text(document)
+    assert "the hub of the portal does not answer" in said
+    assert "remedy: see its journal" in said
+
+
+def test_a_portal_with_a_problem_that_works_is_degraded():
+    problem = {**DOWN, "cause": "2 sessions send no measurements"}
+    document = of_portal(
+        ok("login1", "portal_info", hub=True, proxy=True, sessions={"run": 2, "wait": 0}, problems=[problem])
+    )
+    assert document["portal"]["state"] == "degraded"
+
+
+def test_a_portal_whose_host_is_not_reached_is_named():
+    document = of_portal(unreachable("login1"))
+    assert document["portal"]["state"] == "unreachable"
+    assert "portal" in document["not_seen"]
+    assert "none of login1 can be reached" in text(document)
+
+
+def test_nonsense_of_the_portals_host_is_no_number():
+    document = of_portal(ok("login1", "portal_info", hub="yes", proxy=[], sessions={"run": "many"}, problems="none"))
+    assert document["portal"]["state"] == "fatal"
+    assert document["portal"]["sessions"] == {"run": 0, "wait": 0}

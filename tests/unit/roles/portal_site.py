@@ -2,8 +2,9 @@
 """A portal on this machine: the real JupyterHub and proxy with the role's configuration, and a stand-in for Slurm.
 
 Everything runs in a mount namespace of its own, in which /usr/bin has the stand-in's commands, and /etc/passwd the
-accounts alice and bob. Needs root, and a directory with JupyterHub and JupyterLab (GPUOPS_JUPYTERHUB), and a
-configurable-http-proxy (GPUOPS_PROXY); without them the tests say so and are skipped.
+accounts alice and bob. Needs root, and what tests/needs.py brings: JupyterHub and JupyterLab, for which
+GPUOPS_JUPYTERHUB may name another environment, and configurable-http-proxy, for which GPUOPS_PROXY may name another
+one. Without them the tests say so and are skipped.
 """
 
 from __future__ import annotations
@@ -21,13 +22,16 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.portal import IN_LAB
+from tests import portal_programs
 from tests.unit.project.tree import ROOT
 
 FILES = ROOT / "roles" / "portal" / "files"
@@ -47,14 +51,14 @@ exec "$@"
 
 def found_programs() -> tuple[Path, str]:
     """JupyterHub's environment and the proxy."""
-    environment = Path(os.environ.get("GPUOPS_JUPYTERHUB", ""))
+    environment = portal_programs.environment()
     proxy = os.environ.get("GPUOPS_PROXY") or shutil.which("configurable-http-proxy")
     if os.geteuid() != 0:
         pytest.skip("a portal needs root for its mount namespace")
     if not (environment / "bin" / "jupyterhub").is_file():
-        pytest.skip("GPUOPS_JUPYTERHUB does not name an environment with jupyterhub and jupyterlab")
+        pytest.skip(f"{environment} has no jupyterhub: make test-full brings it")
     if proxy is None:
-        pytest.skip("configurable-http-proxy is not here: install it, or name it in GPUOPS_PROXY")
+        pytest.skip("configurable-http-proxy is not here: make test-full installs it as root; GPUOPS_PROXY may name it")
     return environment, proxy
 
 
@@ -67,9 +71,11 @@ def free_ports(count: int) -> list[int]:
 
 
 class Portal:
-    """`nodes` are what the stand-in has."""
+    """`nodes` are what the stand-in has, `idle` settings for when sessions end because nobody uses them."""
 
-    def __init__(self, base: Path, nodes: list[dict[str, Any]], **settings: Any) -> None:
+    def __init__(
+        self, base: Path, nodes: list[dict[str, Any]], idle: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
         self.environment, self.proxy_program = found_programs()
         self.base, self.slurm = base, base / "slurm"
         base.chmod(0o755)
@@ -81,7 +87,7 @@ class Portal:
         self.url = f"https://127.0.0.1:{self.port}"
         self._write_commands(nodes)
         self._write_accounts()
-        self._write_settings(settings)
+        self._write_settings(settings, idle)
 
     def _write_commands(self, nodes: list[dict[str, Any]]) -> None:
         self.slurm.mkdir()
@@ -89,6 +95,8 @@ class Portal:
         (self.slurm / "nodes.json").write_text(json.dumps(nodes))
         (self.slurm / "lock").touch()
         (self.slurm / "lock").chmod(0o666)
+        # Once: a shell that still reads it would go on in the middle of another.
+        (self.base / "enter").write_text(SCRIPT.format(base=self.base))
         (self.base / "bin").mkdir()
         text = STAND_IN.read_text().replace('"/run/stand-in-slurm"', f'"{self.slurm}"')
         for name in ("sbatch", "squeue", "scancel", "scontrol"):
@@ -120,7 +128,7 @@ class Portal:
             (etc / name).write_text("\n".join(lines) + "\n")
             (etc / name).chmod(0o640 if name == "shadow" else 0o644)
 
-    def _write_settings(self, changed: dict[str, Any]) -> None:
+    def _write_settings(self, changed: dict[str, Any], idle: dict[str, Any] | None) -> None:
         settings = {
             "limits": {"gpus": 2, "cpus": 4, "memory_gib": 8, "hours": 8},
             "limits_by_group": {},
@@ -142,22 +150,46 @@ class Portal:
                 "hub_connect_url": f"http://127.0.0.1:{self.hub_port}",
                 "named_servers": 2,
                 "wait_minutes": 60,
+                "idle": {"default": None, "by_group": {}, "sample_s": 40.0, "webhook": "", "mail_domain": ""},
             },
             **changed,
         }
+        settings["hub"]["idle"].update(idle or {})
         (self.base / "settings.json").write_text(json.dumps(settings))
         (self.base / "library").write_text(bundle("portal.library"))
         # The role's program with settings of another place.
         text = bundle("portal.helper").replace("entry.main()", f"entry.main([], {str(self.base / 'settings.json')!r})")
+        text = text.replace(session.MEASURE, str(self.base / "measure")).replace(
+            session.JUPYTER, str(self.base / "jupyter")
+        )
+        self._write_lab()
         (self.base / "helper").write_text(text)
         (self.base / "helper").chmod(0o755)
+        self._write_group()
         (self.base / "state").mkdir()
         words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=portal", "-days", "2"]
         keys = ["-keyout", str(self.base / "key.pem"), "-out", str(self.base / "certificate.pem")]
         subprocess.run(["openssl", *words, *keys], check=True, capture_output=True)
 
+    def _write_lab(self) -> None:
+        """Where nodes have it."""
+        for name, path in IN_LAB.items():
+            there = self.base / "jupyter" / path.removeprefix(f"{session.JUPYTER}/")
+            there.parent.mkdir(parents=True, exist_ok=True)
+            there.write_text((FILES / "lab" / name).read_text())
+
+    def _write_group(self) -> None:
+        """What the measuring program sees of the control group of its job: a group in which nothing computes."""
+        group = self.base / "machine" / "sys" / "fs" / "cgroup" / "job_1"
+        group.mkdir(parents=True)
+        (group / "cpu.stat").write_text("usage_usec 0\n")
+        (self.base / "machine" / "proc" / "self").mkdir(parents=True)
+        (self.base / "machine" / "proc" / "self" / "cgroup").write_text("0::/job_1\n")
+        text = bundle("portal.measure").replace("entry.main()", f"entry.main([], {str(self.base / 'machine')!r})")
+        (self.base / "measure").write_text(text)
+        (self.base / "measure").chmod(0o755)
+
     def _start(self, name: str, *words: str, **environment: str) -> None:
-        (self.base / "enter").write_text(SCRIPT.format(base=self.base))
         with (self.base / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
                 ["unshare", "--mount", "bash", str(self.base / "enter"), *words],
@@ -245,7 +277,7 @@ class Portal:
 
 
 class Answer:
-    def __init__(self, status: int, url: str, text: str, headers: dict[str, str]) -> None:
+    def __init__(self, status: int, url: str, text: str, headers: Mapping[str, str]) -> None:
         self.status, self.url, self.text, self.headers = status, url, text, headers
 
     def json(self) -> Any:
@@ -272,9 +304,9 @@ class Browser:
         )
         try:
             with self._opener.open(request, timeout=30) as answer:
-                return Answer(answer.status, answer.url, answer.read().decode("utf-8", "replace"), dict(answer.headers))
+                return Answer(answer.status, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
         except urllib.error.HTTPError as answer:
-            return Answer(answer.code, answer.url, answer.read().decode("utf-8", "replace"), dict(answer.headers))
+            return Answer(answer.code, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
         except OSError as why:
             return Answer(0, url, str(why), {})
 

@@ -232,3 +232,24 @@ def test_of_generated_traces_none_is_stopped_in_use_and_each_that_is_left_is_sto
     assert unwarned == []
     # Pauses are long enough that it is not always the end that was found.
     assert before_more > TRACES / 100
+
+
+@pytest.mark.parametrize("minutes", [10, 11, 30, 60, 120, 10_080])
+def test_every_window_that_may_be_set_has_two_warnings_in_time(minutes: int) -> None:
+    made = idle.policy_for(minutes, 30)
+    assert made is not None
+    assert idle.wrong(made) == ""
+    assert (made.window_s, made.spared_s) == (60.0 * minutes, 1800.0)
+
+
+def test_an_hour_has_the_warnings_that_people_know_and_none_never_ends() -> None:
+    assert idle.policy_for(60, 30) == Policy()
+    assert idle.policy_for(0, 30) is None
+
+
+def test_how_long_is_left_is_told_from_the_last_reading_on() -> None:
+    state = idle.begin(0.0, 0.0)
+    for reading in quiet(range(30, 331, 30)):
+        state = idle.decide(state, reading, POLICY)
+    assert idle.left(state, POLICY) == 300.0
+    assert idle.left(state, replace(POLICY, spared_s=1000.0)) == 670.0

@@ -99,6 +99,7 @@ def exporter_plan(issued: Any = None, **params: Any) -> Plan:
             "certificates": [],
             "homes": "",
             "zookeeper": {},
+            "portal": {},
             **params,
         },
         {},
@@ -176,6 +177,10 @@ def test_it_tells_of_what_the_host_has():
     server = {"host": "127.0.0.1", "port": 2181}
     assert parts(zookeeper=server)["zookeeper"] == {**server, "config": "/etc/zookeeper/ensemble/zoo.cfg"}
     assert "node_exporter_homes" in refused(exporter_plan(homes="home"))
+    portal = {"hub_port": 8081, "port": 443}
+    assert parts(portal=portal)["portal"] == {**portal, "told": "/var/lib/baremetal-gpu-portal/told.json"}
+    # Its certificate is watched, too.
+    assert "/etc/baremetal-gpu/portal/tls/certificate.pem" in parts(portal=portal)["certificates"]
 
 
 def test_the_first_look_at_a_bare_host_has_no_certificates_yet():

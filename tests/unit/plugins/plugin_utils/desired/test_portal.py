@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, session, settings
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
 from tests.unit.project.tree import ROOT
 
@@ -117,6 +117,15 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
         ({"limits_by_group": {"lab": {"gpu": 1}}}, "no limit"),
         ({"limits_by_group": {"lab": {"cpus": 0}}}, "less than a session needs"),
         ({"tls_files": {"key": "/k"}}, "no authority"),
+        ({"idle_minutes": 5}, "is not ended after such a time"),
+        ({"idle_minutes": -1}, "is not ended after such a time"),
+        ({"idle_minutes_by_group": {"lab": 100_000}}, "is not ended after such a time"),
+        ({"idle_minutes_by_group": {"lab": True}}, "is not ended after such a time"),
+        ({"idle_minutes_by_group": {"lab": "60"}}, "is not ended after such a time"),
+        ({"idle_spared_minutes": -1}, "no time after a start"),
+        ({"idle_webhook": "mailto:alice"}, "no URL"),
+        ({"idle_webhook": "https://x/ y"}, "no URL"),
+        ({"idle_mail_domain": "a@b"}, "no domain"),
     ],
 )
 def test_what_does_not_go_together_is_refused(tmp_path: Path, changed: dict[str, Any], cause: str) -> None:
@@ -182,3 +191,53 @@ def test_without_certificates_yet_there_is_no_service_but_the_question_for_them(
     assert found["service"] == {}
     assert found["certificates"] == [{"name": "login1", "names": ["login1", "portal.example.org", "192.0.2.5"]}]
     assert found["url"] == "https://portal.example.org"
+
+
+def test_the_hub_reads_policies_and_a_group_may_have_none(tmp_path: Path) -> None:
+    changed = {
+        "idle_minutes": 60,
+        "idle_minutes_by_group": {"course": 20, "staff": 0},
+        "idle_webhook": "https://hooks.example.org/s3cret",
+    }
+    found = files(plan(tmp_path, **changed)["service"])
+    told = settings.parse(found["/etc/baremetal-gpu/portal/settings.json"]["content"]).hub["idle"]
+    assert idle.Policy(**told["default"]) == idle.policy_for(60, 30)
+    assert idle.Policy(**told["by_group"]["course"]).window_s == 1200.0
+    assert told["by_group"]["staff"] is None
+    assert told["sample_s"] < idle.Policy().gap_s / 2
+    holders = [path for path, row in found.items() if "s3cret" in str(row.get("content"))]
+    assert holders == ["/etc/baremetal-gpu/portal/settings.json"]
+
+
+def test_a_webhook_that_is_wrong_is_not_shown(tmp_path: Path) -> None:
+    """It may have a secret in it."""
+    found = plan(tmp_path, idle_webhook="ftp://s3cret")
+    assert "s3cret" not in json.dumps(found["problems"])
+
+
+def test_nodes_get_the_program_that_measures_and_lose_it_with_the_portal(tmp_path: Path) -> None:
+    row = files(plan(tmp_path, kind="session")["install"])[session.MEASURE]
+    assert row["mode"] == "0755"
+    assert session.MEASURE not in files(plan(tmp_path)["install"])
+    gone = files(plan(tmp_path, kind="session", state="absent")["install"])
+    assert gone[session.MEASURE]["state"] == "absent"
+
+
+def test_absent_takes_away_what_sessions_had(tmp_path: Path) -> None:
+    there = files(plan(tmp_path, kind="session")["install"])
+    gone = files(plan(tmp_path, kind="session", state="absent")["install"])
+    made = {path for path, row in there.items() if row.get("state") != "directory"}
+    assert made <= {path for path, row in gone.items() if row["state"] == "absent"}
+
+
+def test_jupyterlab_reads_what_the_role_writes(tmp_path: Path) -> None:
+    found = files(plan(tmp_path, kind="session")["install"])
+    description = json.loads(found[portal.IN_LAB["package.json"]]["content"])
+    loaded = description["jupyterlab"]["_build"]["load"]
+    assert found[f"{portal.LAB}/{loaded}"]["mode"] == "0644"
+    assert f'"{description["name"]}"' in found[f"{portal.LAB}/{loaded}"]["content"]
+
+
+def test_another_watch_of_the_hub_restarts_it(tmp_path: Path) -> None:
+    units = {row["name"]: row for row in plan(tmp_path)["service"]["units"]}
+    assert "/etc/baremetal-gpu/portal/hub_watch.py" in units["baremetal-gpu-portal.service"]["restart_on"]

@@ -53,6 +53,7 @@ ALERTMANAGER = {"host": "mon1", "instance": "mon1:9093", "job": "alertmanager"}
 SLURM = {"host": "head1", "instance": "head1:9100", "job": "node"}
 RECONCILER = SLURM
 REGISTRY = {"host": "reg1", "instance": "reg1:9100", "job": "node"}
+PORTAL = {"host": "login1", "instance": "login1:9100", "job": "node"}
 GIB, TIB = 2**30, 2**40
 
 RESET = "Drain the GPU and reset it with `nvidia-smi --gpu-reset -i UUID`; reboot the host if it cannot be reset."
@@ -124,6 +125,22 @@ def servers(*serving: int) -> Series:
             (named("zookeeper_serving", host=f"zk{number}", job="node"), f"{serves}x60"),
             (named("zookeeper_ensemble_servers", host=f"zk{number}", job="node"), "3x60"),
         )
+    }
+
+
+def starts(failed: str, started: str) -> Series:
+    """Starts of sessions of the portal, counted."""
+    return {
+        named("portal_session_starts_total", **PORTAL, result=result): values
+        for result, values in (("failed", failed), ("started", started))
+    }
+
+
+def sessions(silent: str, unknown: str = "0x60") -> Series:
+    return {
+        named("portal_sessions_unmeasured", **PORTAL, reason="silent"): silent,
+        named("portal_sessions_unmeasured", **PORTAL, reason="unknown"): unknown,
+        named("portal_sessions", **PORTAL, state="run"): "5x60",
     }
 
 
@@ -916,6 +933,92 @@ CASES = (
             }
         },
         interval="30m",
+    ),
+    Case(
+        "PortalHubDown",
+        "10m",
+        {named("portal_hub_up", **PORTAL): "0x20"},
+        (
+            Firing(
+                PORTAL,
+                "login1: the hub of the portal does not answer",
+                "portal_hub_up is 0.",
+                "See `journalctl -u baremetal-gpu-portal` on login1, which says why it ended or does not answer.",
+            ),
+        ),
+        {
+            "it is restarted": {named("portal_hub_up", **PORTAL): "1 0 1x20"},
+            "a site without a portal": up("gpu1", "node", "1x20"),
+        },
+    ),
+    Case(
+        "PortalProxyDown",
+        "10m",
+        {named("portal_proxy_up", **PORTAL): "0x20"},
+        (
+            Firing(
+                PORTAL,
+                "login1: the proxy of the portal does not answer",
+                "portal_proxy_up is 0.",
+                "See `journalctl -u baremetal-gpu-portal-proxy` on login1, and whether something else has its port.",
+            ),
+        ),
+        {"it answers": {named("portal_proxy_up", **PORTAL): "1x20"}},
+    ),
+    Case(
+        "PortalStartsFail",
+        "30m",
+        starts("0+1x60", "7x60"),
+        (
+            Firing(
+                {**PORTAL, "result": "failed"},
+                "login1: sessions of the portal fail to start",
+                "30 failed within half an hour, and none started.",
+                "See `journalctl -u baremetal-gpu-portal -u 'baremetal-gpu-portal-session@*'` on login1, which names "
+                "what Slurm or the session said.",
+            ),
+        ),
+        {
+            "others start": starts("0+1x60", "0+1x60"),
+            "one fails": starts("0 1x60", "7x60"),
+            "none is asked for": starts("9x60", "7x60"),
+        },
+    ),
+    Case(
+        "PortalSessionsUnmeasured",
+        "30m",
+        sessions("2x60"),
+        (
+            Firing(
+                {**PORTAL, "reason": "silent"},
+                "login1: sessions of the portal are not measured",
+                "2 of 5 sessions send no measurements.",
+            ),
+        ),
+        {"all are": sessions("0x60"), "a part of a GPU cannot be": sessions("0x60", "2x60")},
+    ),
+    Case(
+        "PortalTellsNothing",
+        "20m",
+        {named("portal_told_timestamp_seconds", **PORTAL): "0x60", named("portal_hub_up", **PORTAL): "1x60"},
+        (
+            Firing(
+                PORTAL,
+                "login1: the numbers of the portal are old",
+                "They are 20m 0s old.",
+                "See `journalctl -u baremetal-gpu-portal` on login1, and whether its disk is full.",
+            ),
+        ),
+        {
+            "the hub is down": {
+                named("portal_told_timestamp_seconds", **PORTAL): "0x60",
+                named("portal_hub_up", **PORTAL): "0x60",
+            },
+            "it tells": {
+                named("portal_told_timestamp_seconds", **PORTAL): "0+60x60",
+                named("portal_hub_up", **PORTAL): "1x60",
+            },
+        },
     ),
     Case(
         "SlurmControllerDown",

@@ -1,0 +1,285 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program in a session that looks whether it is used, and tells the hub.
+
+The session's script starts it beside the server, as its user. It sees the job's own control group, the GPUs that the
+job has, and the server's kernels and terminals, and sends that with the session's token. It says nothing, so that the
+session's output stays that of the session, and ends with it.
+
+Whoever has a page open does not use the session for that: pages ask the server for lists, and move no kernel and no
+terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN, parse
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import samples
+
+# How often GPUs are looked at: what they did is known for the last second only.
+LOOK_S = 10.0
+ANSWER_S = 10.0
+ANSWER_AT_MOST = 1 << 20
+NVIDIA_SMI = "nvidia-smi"
+# The group of the job is above those of its steps: 0::/system.slice/slurmstepd.scope/job_12/step_batch/user/task_0
+# where there is one tree of groups, and 4:cpuacct:/slurm/uid_1000/job_12/step_batch where each kind has its own.
+JOB = re.compile(r"[0-9]+:([^:]*):((?:/[^/]+)*/job_[0-9]+)(?:/.*)?")
+SSHD = ("sshd", "sshd-session")
+# Address -> what is there, as JSON. Raises OSError, Malformed.
+Fetch = Callable[[str], Any]
+
+
+# --- the job's processes ---------------------------------------------------------------------------------------------
+
+
+def group_of_job(root: str = "/") -> str:
+    """The directory of the job's control group that tells of processors; empty where it has none of its own."""
+    for line in _text(os.path.join(root, "proc/self/cgroup")).splitlines():
+        found = JOB.fullmatch(line)
+        if not found or (found[1] and "cpuacct" not in found[1].split(",")):
+            continue
+        base = os.path.join(root, "sys/fs/cgroup", "cpuacct" if found[1] else "")
+        words = found[2].split("/")[1:]
+        # In a container only the end of the path is there.
+        for first in range(len(words)):
+            group = os.path.join(base, *words[first:])
+            if cpu_s(group) is not None:
+                return group
+    return ""
+
+
+def cpu_s(group: str) -> float | None:
+    """What all processes of the job have computed, in seconds of a core."""
+    found = re.search(r"^usage_usec ([0-9]{1,18})$", _text(os.path.join(group, "cpu.stat")), re.MULTILINE)
+    if group and found:
+        return int(found[1]) / 1e6
+    found = re.fullmatch(r"([0-9]{1,20})\n", _text(os.path.join(group, "cpuacct.usage")))
+    return int(found[1]) / 1e9 if group and found else None
+
+
+def own_cpu_s() -> float:
+    """What this program has computed, and what it has started."""
+    used = [resource.getrusage(which) for which in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(row.ru_utime + row.ru_stime for row in used)
+
+
+def processes(group: str) -> list[int]:
+    return [
+        int(line)
+        for directory, _directories, _files in os.walk(group)
+        for line in _text(os.path.join(directory, "cgroup.procs")).split()
+        if line.isdigit()
+    ]
+
+
+def connections(pids: Iterable[int], root: str = "/") -> dict[int, int | None] | None:
+    """Process of each connection of SSH in the job -> the bytes that went through it, None where nobody may know.
+
+    A process of sshd with a child is a connection in which something runs: a shell, or the end of rsync.
+    """
+    names: dict[int, str] = {}
+    parents: set[int] = set()
+    for pid in pids:
+        found = re.fullmatch(
+            r"[0-9]+ \((.*)\) \S+ ([0-9]+) .*", _text(os.path.join(root, f"proc/{pid}/stat")), re.DOTALL
+        )
+        if found:
+            names[pid] = found[1]
+            parents.add(int(found[2]))
+    return {pid: _moved(pid, root) for pid, name in names.items() if name in SSHD and pid in parents}
+
+
+def _moved(pid: int, root: str) -> int | None:
+    told = re.findall(r"^[rw]char: ([0-9]{1,20})$", _text(os.path.join(root, f"proc/{pid}/io")), re.MULTILINE)
+    return sum(map(int, told)) if told else None
+
+
+def traffic(before: Mapping[int, int | None], now: Mapping[int, int | None], seconds: float) -> float | None:
+    """Bytes a second through all connections."""
+    if None in now.values():
+        return None
+    moved = sum((now[pid] or 0) - (before.get(pid) or 0) for pid in now)
+    return max(0.0, moved / seconds) if seconds > 0 else None
+
+
+# --- its GPUs --------------------------------------------------------------------------------------------------------
+
+
+def gpu_ratio(environment: Mapping[str, str], run: Run = host_run.run) -> float | None:
+    """The use of the busiest GPU of the job in the last moment, from 0 to 1.
+
+    Slurm lets a job see no other GPUs. A part of a GPU (MIG) does not tell its use: it is unused while no process has
+    it, and not known otherwise.
+    """
+    if environment.get("CUDA_VISIBLE_DEVICES", "") in ("", "NoDevFiles"):
+        return 0.0
+    status, out, _error = run([NVIDIA_SMI, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"], None, 8.0)
+    told = [line.strip() for line in out.splitlines() if line.strip()]
+    if status or not told:
+        return None
+    busiest = max((min(int(line), 100) / 100 for line in told if line.isdigit()), default=0.0)
+    if busiest or all(line.isdigit() for line in told):
+        return busiest
+    status, out, _error = run([NVIDIA_SMI, "--query-compute-apps=pid", "--format=csv,noheader"], None, 8.0)
+    return None if status or out.strip() else 0.0
+
+
+# --- its server ------------------------------------------------------------------------------------------------------
+
+
+def kernels(fetch: Fetch, server: str) -> tuple[bool | None, float | None]:
+    """Whether a kernel computes, and when something last went through one; None for what is not known."""
+    try:
+        rows = fetch(f"{server}api/kernels")
+        return any(row["execution_state"] == "busy" for row in rows), _latest(rows)
+    except (OSError, *MISSHAPEN):
+        return None, None
+
+
+def terminals(fetch: Fetch, server: str) -> float | None:
+    """When something last went through a terminal."""
+    try:
+        return _latest(fetch(f"{server}api/terminals"))
+    except (OSError, *MISSHAPEN):
+        return None
+
+
+def _latest(rows: Sequence[Mapping[str, Any]]) -> float:
+    return max(
+        (datetime.fromisoformat(row["last_activity"].replace("Z", "+00:00")).timestamp() for row in rows), default=0.0
+    )
+
+
+def server_of(environment: Mapping[str, str]) -> str:
+    """Where the session's server is reached from here."""
+    given = urllib.parse.urlsplit(environment["JUPYTERHUB_SERVICE_URL"])
+    return f"{given.scheme}://127.0.0.1:{given.port}{given.path.rstrip('/')}/"
+
+
+# --- all of it -------------------------------------------------------------------------------------------------------
+
+
+class Session:
+    """What is known of the session between two samples."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        fetch: Fetch,
+        run: Run = host_run.run,
+        root: str = "/",
+        clock: Callable[[], float] = time.monotonic,
+        own: Callable[[], float] = own_cpu_s,
+    ) -> None:
+        self._environment, self._fetch, self._run, self._root = environment, fetch, run, root
+        self._clock, self._own = clock, own
+        self._server = server_of(environment)
+        self._group = group_of_job(root)
+        self._gpus: list[float | None] = []
+        self._at, self._cpu, self._connections = self._now()
+
+    def _now(self) -> tuple[float, float | None, dict[int, int | None] | None]:
+        used = cpu_s(self._group)
+        there = connections(processes(self._group), self._root) if self._group else None
+        return self._clock(), None if used is None else used - self._own(), there
+
+    def look(self) -> None:
+        """Look at the GPUs, which is done more often than a sample is sent."""
+        self._gpus.append(gpu_ratio(self._environment, self._run))
+
+    def sample(self) -> dict[str, Any]:
+        """What happened since the last one."""
+        at, cpu, there = self._now()
+        seconds = at - self._at
+        cores = moved = None
+        if cpu is not None and self._cpu is not None and seconds > 0:
+            cores = max(0.0, (cpu - self._cpu) / seconds)
+        if there is not None and self._connections is not None:
+            moved = traffic(self._connections, there, seconds)
+        known = [one for one in self._gpus if one is not None]
+        busiest = max(known, default=0.0)
+        # One look that failed may have missed something; one that saw use has seen it.
+        ratio = busiest if busiest or (self._gpus and len(known) == len(self._gpus)) else None
+        busy, kernel_at = kernels(self._fetch, self._server)
+        self._at, self._cpu, self._connections, self._gpus = at, cpu, there, []
+        return {
+            "server": self._environment.get("JUPYTERHUB_SERVER_NAME", ""),
+            "gpu_ratio": ratio,
+            "cores": cores,
+            "kernel_busy": busy,
+            "kernel_at": kernel_at,
+            "terminal_at": terminals(self._fetch, self._server),
+            "traffic": moved,
+        }
+
+
+class Web:
+    """The session's server and the hub, to both of which the session's token is shown."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._token = environment["JUPYTERHUB_API_TOKEN"]
+        self._hub = environment["JUPYTERHUB_API_URL"].rstrip("/").rpartition("/")[0]
+        handlers: list[Any] = [urllib.request.ProxyHandler({})]
+        if "JUPYTERHUB_SSL_KEYFILE" in environment:
+            # Not every session needs it, and it takes time to load.
+            import ssl
+
+            context = ssl.create_default_context(cafile=environment["JUPYTERHUB_SSL_CLIENT_CA"])
+            context.load_cert_chain(environment["JUPYTERHUB_SSL_CERTFILE"], environment["JUPYTERHUB_SSL_KEYFILE"])
+            context.check_hostname = False
+            handlers.append(urllib.request.HTTPSHandler(context=context))
+        self._opener = urllib.request.build_opener(*handlers)
+
+    def _ask(self, url: str, data: bytes | None = None) -> Any:
+        headers = {"Authorization": f"token {self._token}", "Content-Type": "application/json"}
+        with self._opener.open(urllib.request.Request(url, data, headers), timeout=ANSWER_S) as answer:
+            return parse(answer.read(ANSWER_AT_MOST))
+
+    def get(self, url: str) -> Any:
+        return self._ask(url)
+
+    def send(self, sample: Mapping[str, Any]) -> float:
+        """In how many seconds the hub wants the next one."""
+        try:
+            wanted = self._ask(f"{self._hub}/portal/sample", json.dumps(sample).encode())["next_s"]
+            return min(max(float(wanted), 1.0), 600.0)
+        except (OSError, *MISSHAPEN):
+            return samples.INTERVAL_S
+
+
+def main(words: Sequence[str] | None = None, root: str = "/") -> int:
+    if sys.argv[1:] if words is None else words:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    environment, parent = dict(os.environ), os.getppid()
+    web = Web(environment)
+    session = Session(environment, web.get, root=root)
+    due = time.monotonic() + LOOK_S
+    while os.getppid() == parent:
+        session.look()
+        if time.monotonic() >= due:
+            due = time.monotonic() + web.send(session.sample())
+        time.sleep(min(LOOK_S, max(1.0, due - time.monotonic())))
+    return 0
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 20)
+    except OSError:
+        return ""

@@ -1,0 +1,72 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Rules on the portal."""
+
+from __future__ import annotations
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert, looked_up
+
+_FAILED = 'increase(portal_session_starts_total{result="failed"}[30m])'
+_STARTED = 'increase(portal_session_starts_total{result="started"}[30m])'
+
+ALERTS = (
+    Alert(
+        "PortalHubDown",
+        "portal_hub_up == 0",
+        "page",
+        "The hub of the portal does not answer: nobody can log in or start a session. Sessions go on.",
+        "{{ $labels.host }}: the hub of the portal does not answer",
+        "portal_hub_up is {{ $value }}.",
+        "See `journalctl -u baremetal-gpu-portal` on {{ $labels.host }}, which says why it ended or does not answer.",
+        "3m",
+    ),
+    Alert(
+        "PortalProxyDown",
+        "portal_proxy_up == 0",
+        "page",
+        "The proxy of the portal does not answer: nobody reaches the page or a session. Sessions go on.",
+        "{{ $labels.host }}: the proxy of the portal does not answer",
+        "portal_proxy_up is {{ $value }}.",
+        "See `journalctl -u baremetal-gpu-portal-proxy` on {{ $labels.host }}, and whether something else has its "
+        "port.",
+        "3m",
+    ),
+    Alert(
+        "PortalStartsFail",
+        f"{_FAILED} > 2 unless on (host) {_STARTED} > 0",
+        "ticket",
+        "Sessions fail to start, and none has started within half an hour. What a user has asked for wrongly, or "
+        "cancelled, does not count.",
+        "{{ $labels.host }}: sessions of the portal fail to start",
+        "{{ $value | printf `%.0f` }} failed within half an hour, and none started.",
+        "See `journalctl -u baremetal-gpu-portal -u 'baremetal-gpu-portal-session@*'` on {{ $labels.host }}, which "
+        "names what Slurm or the session said.",
+        "5m",
+    ),
+    Alert(
+        "PortalSessionsUnmeasured",
+        'portal_sessions_unmeasured{reason="silent"} > 0',
+        "ticket",
+        "Sessions do not tell whether they are used, so that they are never ended for being idle and keep their GPUs. "
+        "Their nodes lack the program that measures, or somebody has ended it.",
+        "{{ $labels.host }}: sessions of the portal are not measured",
+        "{{ $value }} of "
+        + looked_up('portal_sessions{host=%q,state="run"}', ("host",), "%.0f")
+        + " sessions send no measurements.",
+        "Run the playbook portal for all nodes. See on the node of a session whether "
+        "/usr/libexec/baremetal-gpu/portal-measure runs in it and reaches the port of the hub.",
+        "15m",
+    ),
+    Alert(
+        "PortalTellsNothing",
+        "time() - portal_told_timestamp_seconds > 300 and on (host) portal_hub_up == 1",
+        "ticket",
+        "The hub answers and does not write down any more how it does, so that its numbers are old: its disk is full, "
+        "or it hangs in part.",
+        "{{ $labels.host }}: the numbers of the portal are old",
+        "They are {{ $value | humanizeDuration }} old.",
+        "See `journalctl -u baremetal-gpu-portal` on {{ $labels.host }}, and whether its disk is full.",
+        "5m",
+    ),
+)

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the hub watches: whether its sessions are used, and how it does itself, for metrics.
+
+Sessions send samples with their own tokens. A sample leads to a decision (see idle.py of the collection): nothing, a
+warning, or the end of the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+
+from jupyterhub.apihandlers.base import APIHandler
+from jupyterhub.handlers import BaseHandler
+from jupyterhub.utils import url_path_join
+from tornado import web
+from tornado.log import app_log
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, notice, samples
+
+TELL_S = 15
+# How often a session is asked that is never stopped.
+RARELY_S = 600
+STARTED, FAILED, REFUSED, CANCELLED = "started", "failed", "refused", "cancelled"
+# How sessions end before they have started where nothing is broken.
+NO_FAULT = {"cancelled", "time_over", "preempted"}
+
+
+def policies(row):
+    """The policies of the settings: of everybody, and by group."""
+    made = {name: one and idle.Policy(**one) for name, one in row["by_group"].items()}
+    return row["default"] and idle.Policy(**row["default"]), made
+
+
+class Watch:
+    """All sessions of the hub.
+
+    :ivar starts: how starts of sessions came out -> how often, since the hub has started.
+    :ivar counts: warnings, notices that could not be sent, and sessions that were ended for being idle.
+    """
+
+    def __init__(self, settings, groups_of, spawners, home, path):
+        """
+        :param groups_of: a user's name -> the names of the groups. Raises Refused.
+        :param spawners: the servers of the hub.
+        :param home: the page on which people see their sessions.
+        :param path: the file in which it is told how the hub does.
+        """
+        self._settings, self._groups_of, self._spawners = settings, groups_of, spawners
+        self._home, self._path = home, path
+        self._default, self._by_group = policies(settings)
+        self.starts = Counter(dict.fromkeys((STARTED, FAILED, REFUSED, CANCELLED), 0))
+        self.counts = Counter(idle_warnings=0, idle_stops=0, notices_failed=0)
+        self._tasks = set()
+
+    def __deepcopy__(self, memo):
+        """A configuration is copied with all that it has, and this is one."""
+        return self
+
+    @property
+    def handlers(self):
+        own = {"watch": self}
+        return [
+            (r"/portal/sample", SampleHandler, own),
+            (r"/portal/idle", IdleHandler, own),
+            (r"/portal/extend", ExtendHandler, own),
+        ]
+
+    # --- one session ---
+
+    async def of(self, spawner):
+        """What is known of a session. A hub that was restarted begins anew, and so does a new job."""
+        job, known = getattr(spawner, "watched", (0, None))
+        if known is None or job != spawner.job:
+            try:
+                groups = await asyncio.to_thread(self._groups_of, spawner.user.name)
+            except Refused:
+                groups = ()
+            known = samples.Watched(idle.policy_of(groups, self._by_group, self._default), time.time())
+            # What it was to end for, where that did not happen.
+            if spawner.ended.get("code") == "idle":
+                spawner.ended = {}
+            spawner.watched = (spawner.job, known)
+        return known
+
+    async def take(self, spawner, row, stop):
+        """What follows from a sample; in how many seconds the next one is wanted.
+
+        :param stop: ends the session.
+        """
+        watched = await self.of(spawner)
+        next_s = self._settings["sample_s"] if watched.policy else RARELY_S
+        level = watched.take(row, time.time())
+        if level in (idle.WARN1, idle.WARN2):
+            self.counts["idle_warnings"] += 1
+            self._later(self._tell(self._notice(spawner, watched)))
+        elif level == idle.STOP and not spawner.pending:
+            since = notice.moment(watched.since)
+            cause = f"it was ended because it was idle since {since}"
+            remedy = "start it again. What you saved is in your home"
+            spawner.ended = {"at": time.time(), "code": "idle", "cause": cause, "remedy": remedy}
+            app_log.warning("Ending job %s of %s: idle since %s", spawner.job, spawner.user.name, since)
+            self.counts["idle_stops"] += 1
+            self._later(stop())
+        return next_s
+
+    def _later(self, work):
+        """It may take longer than its caller."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task):
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            app_log.error("Watching sessions", exc_info=task.exception())
+
+    # --- its user ---
+
+    def _notice(self, spawner, watched):
+        return notice.notice(spawner.user.name, spawner.name, watched, self._home)
+
+    async def _tell(self, row):
+        """By every way that the site has. The pages show it whatever becomes of that."""
+        for name, send in (("webhook", notice.post), ("mail_domain", notice.mail)):
+            where = self._settings[name]
+            try:
+                if where:
+                    await asyncio.to_thread(send, where, row)
+            except (OSError, ValueError) as why:
+                self.counts["notices_failed"] += 1
+                # Its address may have a secret in it.
+                app_log.warning("%s was not warned by %s: %s", row["user"], name, type(why).__name__)
+
+    async def told(self, spawner):
+        """What its user is told of a session, with the warning where there is one."""
+        watched = await self.of(spawner)
+        warning = {} if watched.level == idle.KEEP else {"text": self._notice(spawner, watched)["text"]}
+        return {**watched.as_dict(time.time()), **warning}
+
+    def banner(self, user):
+        """The warnings of a user's sessions, for every page; each with the button that keeps the session."""
+        rows = []
+        for spawner in list(getattr(user, "spawners", {}).values()):
+            job, watched = getattr(spawner, "watched", (0, None))
+            if spawner.ready and job == spawner.job and watched is not None and watched.level != idle.KEEP:
+                text = self._notice(spawner, watched)["text"]
+                rows.append({"text": text, "server": spawner.name})
+        return rows
+
+    # --- the hub itself ---
+
+    def note_start(self, code):
+        """How a start came out: empty, or the code of what kept it from that."""
+        what = STARTED if not code else CANCELLED if code in NO_FAULT else REFUSED if code == "options" else FAILED
+        self.starts[what] += 1
+
+    async def tell_on(self):
+        """Write down how the hub does, again and again."""
+        while True:
+            try:
+                row = await self.as_dict()
+                await asyncio.to_thread(files.write, self._path, json.dumps(row), mode=0o600, durable=False)
+            except Exception:
+                app_log.exception("Telling how the hub does")
+            await asyncio.sleep(TELL_S)
+
+    async def as_dict(self):
+        now, unmeasured, states = time.time(), Counter(), Counter()
+        for spawner in self._spawners():
+            if spawner.ready:
+                states["run"] += 1
+                unmeasured[(await self.of(spawner)).unmeasured(now)] += 1
+            elif spawner.pending == "spawn":
+                states["wait"] += 1
+        return {
+            "at": now,
+            "sessions": {name: states[name] for name in ("run", "wait")},
+            "unmeasured": {name: unmeasured[name] for name in (samples.SILENT, samples.UNKNOWN)},
+            "starts": dict(self.starts),
+            **self.counts,
+        }
+
+
+class SampleHandler(APIHandler):
+    """Takes samples of sessions, each from the session itself."""
+
+    _accept_cookie_auth = False
+
+    def initialize(self, watch):
+        self._watch = watch
+
+    def _log(self):
+        """Each session sends one again and again."""
+        if self.get_status() != 200:
+            super()._log()
+
+    async def post(self):
+        user = self.current_user
+        if user is None or getattr(user, "spawners", None) is None:
+            raise web.HTTPError(403)
+        try:
+            row = samples.read(self.request.body)
+        except Malformed as why:
+            raise web.HTTPError(400, str(why)) from None
+        server = row["server"]
+        # By its key it would be made.
+        spawner = user.spawners.get(server)
+        if spawner is None or not self.get_scope_filter("access:servers")(spawner.orm_spawner, "server"):
+            raise web.HTTPError(404)
+        next_s = samples.INTERVAL_S
+        if spawner.ready:
+            next_s = await self._watch.take(spawner, row, lambda: self.stop_single_user(user, server))
+        self.finish(json.dumps({"next_s": next_s}))
+
+
+class IdleHandler(BaseHandler):
+    """How long the sessions of whoever asks are idle."""
+
+    def initialize(self, watch):
+        self._watch = watch
+
+    @web.authenticated
+    async def get(self):
+        there = [spawner for spawner in self.current_user.spawners.values() if spawner.ready]
+        found = {spawner.name: await self._watch.told(spawner) for spawner in there}
+        self.set_header("Content-Type", "application/json")
+        self.set_header("Cache-Control", "no-store")
+        self.finish(json.dumps(found))
+
+
+class ExtendHandler(BaseHandler):
+    """Keeps a session: the time in which it may be idle begins anew."""
+
+    def initialize(self, watch):
+        self._watch = watch
+
+    @web.authenticated
+    async def post(self):
+        server, user = self.get_body_argument("server", ""), self.current_user
+        spawner = user.spawners.get(server)
+        if spawner is None or not spawner.ready:
+            raise web.HTTPError(404, "you have no such session, or it has ended")
+        (await self._watch.of(spawner)).extend()
+        self.redirect(url_path_join(self.hub.base_url, "home"))

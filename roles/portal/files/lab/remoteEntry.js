@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-3.0-or-later
+// The portal's warning that the session is idle, inside JupyterLab. In the form in which JupyterLab loads extensions
+// that are built already; there is nothing to build.
+(() => {
+  "use strict";
+  const EVERY_MS = 60000;
+
+  function settings() {
+    const found = document.getElementById("jupyter-config-data");
+    return found ? JSON.parse(found.textContent) : {};
+  }
+
+  function bar() {
+    const made = document.createElement("div");
+    made.id = "baremetal-gpu-portal";
+    made.setAttribute("role", "alert");
+    made.style.cssText =
+      "position:fixed;top:0;left:0;right:0;z-index:10000;padding:8px 16px;text-align:center;" +
+      "background:#ffe8a3;color:#1a1a1a;font:16px sans-serif;border-bottom:2px solid #8a6100";
+    return made;
+  }
+
+  // The hub takes no orders from pages of sessions, so the button is on a page of the hub.
+  function show(text, home) {
+    const shown = document.getElementById("baremetal-gpu-portal");
+    if (shown && shown.dataset.text === text) return;
+    if (shown) shown.remove();
+    if (!text) return;
+    const made = bar();
+    made.dataset.text = text;
+    made.append(text + " ");
+    const link = document.createElement("a");
+    link.href = home;
+    link.target = "_blank";
+    link.rel = "noopener";
+    link.style.color = "#003d99";
+    link.textContent = "Keep it";
+    made.append(link);
+    document.body.append(made);
+  }
+
+  async function ask(hub, server) {
+    try {
+      const answer = await fetch(hub + "portal/idle", { credentials: "same-origin" });
+      const told = (await answer.json())[server] || {};
+      show(told.text || "", hub + "home");
+    } catch (error) {
+      // The hub is away, or its login is over: what it said last stays.
+    }
+  }
+
+  function activate() {
+    const { hubPrefix, hubServerName } = settings();
+    if (!hubPrefix) return;
+    ask(hubPrefix, hubServerName || "");
+    setInterval(() => ask(hubPrefix, hubServerName || ""), EVERY_MS);
+  }
+
+  const plugin = { id: "baremetal-gpu-portal:idle", autoStart: true, activate };
+  window._JUPYTERLAB = window._JUPYTERLAB || {};
+  window._JUPYTERLAB["baremetal-gpu-portal"] = {
+    init: () => undefined,
+    get: async () => () => ({ __esModule: true, default: plugin }),
+  };
+})();

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a session measures of itself: on made-up files of the kernel, answers of nvidia-smi and of the server."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, measure, samples
+
+JOB = "system.slice/slurmstepd.scope/job_12"
+TEN = "2026-11-28T10:00:00.000000Z"
+ENVIRONMENT = {
+    "JUPYTERHUB_SERVICE_URL": "http://0.0.0.0:21001/user/alice/",
+    "JUPYTERHUB_API_TOKEN": "word",
+    "JUPYTERHUB_API_URL": "http://127.0.0.1:8081/hub/api",
+    "JUPYTERHUB_SERVER_NAME": "second",
+    "CUDA_VISIBLE_DEVICES": "0",
+}
+
+
+class Machine:
+    """Files as the kernel has them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = str(root)
+        self.path = root
+        self.put("proc/self/cgroup", f"0::/{JOB}/step_batch/user/task_0\n")
+        self.cpu(0)
+
+    def put(self, name: str, text: str) -> None:
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def cpu(self, seconds: float) -> None:
+        self.put(f"sys/fs/cgroup/{JOB}/cpu.stat", f"usage_usec {int(seconds * 1e6)}\nuser_usec 1\n")
+
+    def process(self, pid: int, name: str, parent: int, moved: int | None = 0) -> None:
+        self.put(f"proc/{pid}/stat", f"{pid} ({name}) S {parent} {pid} {pid} 0 -1\n")
+        if moved is not None:
+            self.put(f"proc/{pid}/io", f"rchar: {moved}\nwchar: 0\nsyscr: 1\n")
+
+    def processes(self, *pids: int) -> None:
+        self.put(f"sys/fs/cgroup/{JOB}/step_batch/user/task_0/cgroup.procs", "".join(f"{pid}\n" for pid in pids))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def smi(use: str = "0\n", apps: str = "", status: int = 0) -> Any:
+    def run(argv: list[str], _stdin: str | None, _seconds: float) -> tuple[int, str, str]:
+        assert argv[0] == measure.NVIDIA_SMI
+        return status, apps if any("compute-apps" in word for word in argv) else use, ""
+
+    return run
+
+
+def answers(kernels: Any = (), terminals: Any = ()) -> Any:
+    def fetch(url: str) -> Any:
+        found = {"kernels": kernels, "terminals": terminals}[url.removeprefix("http://127.0.0.1:21001/user/alice/api/")]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return fetch
+
+
+class Session:
+    """The measuring program with a clock of its own."""
+
+    def __init__(self, machine: Machine, fetch: Any = None, run: Any = None, **environment: str) -> None:
+        self.now = 100.0
+        self.own = 0.0
+        self._session = measure.Session(
+            {**ENVIRONMENT, **environment},
+            fetch or answers(),
+            run or smi(),
+            machine.root,
+            clock=lambda: self.now,
+            own=lambda: self.own,
+        )
+
+    def sample(self, looks: int = 1, passed: float = 40.0) -> dict[str, Any]:
+        for _number in range(looks):
+            self._session.look()
+        self.now += passed
+        return self._session.sample()
+
+
+def test_a_session_in_which_nothing_happens_says_so_and_the_hub_takes_it(machine: Machine) -> None:
+    row = Session(machine).sample()
+    assert row == {
+        "server": "second",
+        "gpu_ratio": 0.0,
+        "cores": 0.0,
+        "kernel_busy": False,
+        "kernel_at": 0.0,
+        "terminal_at": 0.0,
+        "traffic": 0.0,
+    }
+    assert samples.read(json.dumps(row).encode()) == row
+
+
+# --- processors ------------------------------------------------------------------------------------------------------
+
+
+def test_the_jobs_own_group_tells_how_many_cores_were_busy_without_this_program(machine: Machine) -> None:
+    session = Session(machine)
+    machine.cpu(22.0)
+    session.own = 2.0
+    assert session.sample(passed=40.0)["cores"] == pytest.approx(0.5)
+    assert session.sample(passed=40.0)["cores"] == 0.0
+
+
+def test_where_each_kind_of_group_has_a_tree_that_of_processors_tells(machine: Machine) -> None:
+    lines = [
+        "9:name=systemd:/",
+        "5:devices:/slurm/uid_7/job_12/step_batch",
+        "2:cpu,cpuacct:/box/slurm/uid_7/job_12/step_batch",
+    ]
+    machine.put("proc/self/cgroup", "\n".join([*lines, "0::/", ""]))
+    # It is in a container, which has its part of the tree.
+    machine.put("sys/fs/cgroup/cpuacct/slurm/uid_7/job_12/cpuacct.usage", "0\n")
+    machine.put("sys/fs/cgroup/cpuacct/slurm/uid_7/job_12/step_batch/cgroup.procs", "20\n21\n")
+    machine.process(20, "sshd", 1, moved=0)
+    machine.process(21, "bash", 20)
+    session = Session(machine)
+    machine.put("sys/fs/cgroup/cpuacct/slurm/uid_7/job_12/cpuacct.usage", "60000000000\n")
+    machine.process(20, "sshd", 1, moved=4000)
+    row = session.sample(passed=40.0)
+    assert (row["cores"], row["traffic"]) == (pytest.approx(1.5), pytest.approx(100.0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "0::/user.slice\n",
+        "0::/\n",
+        "1:cpu:/slurm/job_12\n",
+        "0::/job_x/step\n",
+        "2:cpuacct:/slurm/job_12\n",
+        "0::/slurm/job_99/step_batch\n",
+    ],
+)
+def test_without_a_group_of_the_job_nothing_is_known_of_processors(machine: Machine, text: str) -> None:
+    machine.put("proc/self/cgroup", text)
+    row = Session(machine).sample()
+    assert (row["cores"], row["traffic"]) == (None, None)
+
+
+def test_a_group_that_cannot_be_read_is_not_idle(machine: Machine) -> None:
+    session = Session(machine)
+    machine.put(f"sys/fs/cgroup/{JOB}/cpu.stat", "nonsense\n")
+    assert session.sample()["cores"] is None
+
+
+# --- SSH -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_goes_through_connections_of_ssh_is_traffic(machine: Machine) -> None:
+    machine.processes(20, 21, 22)
+    machine.process(20, "sshd", 1, moved=999_999)
+    machine.process(21, "sshd-session", 20, moved=1000)
+    machine.process(22, "rsync", 21)
+    session = Session(machine)
+    machine.process(21, "sshd-session", 20, moved=9000)
+    assert session.sample(passed=40.0)["traffic"] == pytest.approx(200.0)
+
+
+def test_a_new_connection_counts_with_all_that_went_through_it(machine: Machine) -> None:
+    session = Session(machine)
+    machine.processes(20, 21)
+    machine.process(20, "sshd", 1, moved=4000)
+    machine.process(21, "bash", 20)
+    assert session.sample(passed=40.0)["traffic"] == pytest.approx(100.0)
+
+
+def test_a_server_of_ssh_to_which_nobody_has_come_is_no_traffic(machine: Machine) -> None:
+    machine.processes(20)
+    machine.process(20, "sshd", 1, moved=None)
+    assert Session(machine).sample()["traffic"] == 0.0
+
+
+def test_a_connection_that_may_not_be_looked_at_is_not_known(machine: Machine) -> None:
+    machine.processes(20, 21)
+    machine.process(20, "sshd", 1, moved=None)
+    machine.process(21, "bash", 20)
+    assert Session(machine).sample()["traffic"] is None
+
+
+def test_the_name_of_a_process_is_no_way_to_look_like_another(machine: Machine) -> None:
+    machine.processes(20, 21)
+    machine.process(20, "x) S 1 (sshd", 1, moved=4000)
+    machine.process(21, "bash", 20)
+    assert Session(machine).sample()["traffic"] == 0.0
+
+
+# --- GPUs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("use", "apps", "status", "ratio"),
+    [
+        ("0\n0\n", "", 0, 0.0),
+        ("0\n37\n", "", 0, 0.37),
+        ("250\n", "", 0, 1.0),
+        ("[N/A]\n", "", 0, 0.0),
+        ("[N/A]\n", "4711\n", 0, None),
+        ("0\n[N/A]\n", "4711\n", 0, None),
+        ("[N/A]\n12\n", "4711\n", 0, 0.12),
+        ("", "", 0, None),
+        ("0\n", "", 9, None),
+    ],
+)
+def test_the_busiest_gpu_counts(use: str, apps: str, status: int, ratio: float | None) -> None:
+    assert measure.gpu_ratio({"CUDA_VISIBLE_DEVICES": "0,1"}, smi(use, apps, status)) == ratio
+
+
+@pytest.mark.parametrize("environment", [{}, {"CUDA_VISIBLE_DEVICES": ""}, {"CUDA_VISIBLE_DEVICES": "NoDevFiles"}])
+def test_without_gpus_nobody_is_asked(environment: Mapping[str, str]) -> None:
+    assert measure.gpu_ratio(environment, smi(status=9)) == 0.0
+
+
+def test_of_all_looks_since_the_last_sample_the_busiest_counts(machine: Machine) -> None:
+    told = iter(["0\n", "80\n", "0\n", "0\n"])
+    session = Session(machine, run=lambda *_words: (0, next(told), ""))
+    assert session.sample(looks=3)["gpu_ratio"] == 0.8
+    assert session.sample()["gpu_ratio"] == 0.0
+
+
+def test_a_look_that_failed_may_have_missed_something_unless_another_has_seen_it(machine: Machine) -> None:
+    told = iter([(9, ""), (0, "0\n"), (9, ""), (0, "50\n")])
+    session = Session(machine, run=lambda *_words: (*next(told), ""))
+    assert session.sample(looks=2)["gpu_ratio"] is None
+    assert session.sample(looks=2)["gpu_ratio"] == 0.5
+    assert session.sample(looks=0)["gpu_ratio"] is None
+
+
+# --- kernels and terminals -------------------------------------------------------------------------------------------
+
+
+def kernel(state: str = "idle", at: str = TEN) -> dict[str, str]:
+    return {"id": "1", "execution_state": state, "last_activity": at}
+
+
+def test_a_kernel_that_computes_is_busy_and_the_last_thing_that_went_through_one_is_told(machine: Machine) -> None:
+    later = "2026-11-28T10:00:30+00:00"
+    row = Session(machine, answers([kernel("busy"), kernel(at=later)], [{"name": "1", "last_activity": TEN}])).sample()
+    assert row["kernel_busy"] is True
+    assert row["kernel_at"] - row["terminal_at"] == 30.0
+
+
+def test_a_kernel_that_waits_is_not_busy(machine: Machine) -> None:
+    row = Session(machine, answers([kernel("idle"), kernel("starting")])).sample()
+    assert row["kernel_busy"] is False
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [OSError("no answer"), {"message": "Forbidden"}, [1], [{"execution_state": "busy"}], [kernel(at="now")], None],
+)
+def test_an_answer_that_is_none_is_not_known(machine: Machine, nonsense: Any) -> None:
+    row = Session(machine, answers(nonsense, nonsense)).sample()
+    assert (row["kernel_busy"], row["kernel_at"], row["terminal_at"]) == (None, None, None)
+    assert (
+        idle.is_used(
+            idle.begin(0.0, 0.0), idle.Reading(1.0, **{k: row[k] for k in row if k != "server"}), idle.Policy()
+        )
+        is None
+    )
+
+
+# --- the hub ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def hub() -> Iterator[tuple[int, list[tuple[str, str, Any]], list[bytes]]]:
+    """Its port, what came to it, and what it answers."""
+    came: list[tuple[str, str, Any]] = []
+    says: list[bytes] = [b'{"next_s": 5}']
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            came.append((self.path, self.headers["Authorization"], sent))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(says[0])
+
+        def log_message(self, *words: object) -> None:
+            """Nothing on the screen."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port, came, says
+        server.shutdown()
+
+
+def test_a_sample_goes_to_the_hub_with_the_sessions_token(hub: tuple[int, list[Any], list[bytes]]) -> None:
+    port, came, _says = hub
+    web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api"})
+    assert web.send({"server": ""}) == 5.0
+    assert came == [("/hub/portal/sample", "token word", {"server": ""})]
+
+
+@pytest.mark.parametrize(
+    ("said", "next_s"),
+    [
+        (b'{"next_s": 0}', 1.0),
+        (b'{"next_s": 1e9}', 600.0),
+        (b'{"next_s": "soon"}', samples.INTERVAL_S),
+        (b"{}", samples.INTERVAL_S),
+        (b"<html>", samples.INTERVAL_S),
+    ],
+)
+def test_whatever_the_hub_says_the_next_sample_comes_in_time(
+    hub: tuple[int, list[Any], list[bytes]], said: bytes, next_s: float
+) -> None:
+    port, _came, says = hub
+    says[0] = said
+    web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": f"http://127.0.0.1:{port}/hub/api"})
+    assert web.send({}) == next_s
+
+
+def test_a_hub_that_is_down_is_asked_again() -> None:
+    web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"})
+    assert web.send({}) == samples.INTERVAL_S
+
+
+def test_it_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert measure.main(["--help"]) == 2
+    assert "tells the hub" in capsys.readouterr().err
