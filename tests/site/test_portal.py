@@ -211,7 +211,12 @@ def test_a_hub_and_a_slurmctld_that_are_killed_find_the_session_again(portal: Po
     ssh(CONTROLLER, f"sudo systemctl kill -s KILL {HUB} slurmctld")
     assert alice.get("/user/alice/api/status").status == 200
     ssh(CONTROLLER, "sudo systemctl start slurmctld")
-    until(lambda: portal.server(alice).get("ready"), 120, lambda: ssh(CONTROLLER, f"systemctl status {HUB}"))
+    # The proxy answers with 503 until the hub is back.
+    until(
+        lambda: alice.get("/hub/home").status == 200 and portal.server(alice).get("ready"),
+        120,
+        lambda: ssh(CONTROLLER, f"systemctl status {HUB}", check=False),
+    )
     assert sessions() == before
     assert alice.get("/user/alice/api/status").status == 200
 
