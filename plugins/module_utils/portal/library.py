@@ -13,7 +13,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     offers,
     session,
     settings,
+    ssh,
     who,
 )
 
-__all__ = ["accounts", "form", "idle", "markup", "offers", "session", "settings", "who"]
+__all__ = ["accounts", "form", "idle", "markup", "offers", "session", "settings", "ssh", "who"]
