@@ -26,7 +26,7 @@ KEY = re.compile(
 TARGET = re.compile(r"([a-z0-9_.-]{1,32})/([a-z0-9-]{0,30})/([A-Za-z0-9.:_-]{1,253})/([0-9]{1,5})", re.ASCII)
 
 # Makes the key where it is not there, never in the place of another one, and prints what is public of it.
-MAKE_KEY = """umask 077
+MAKE_KEY = """
 mkdir -p -- "${key%/*}" || exit 1
 if ! test -s "$key"; then
 ssh-keygen -q -t ed25519 -N '' -C '' -f "$key.$$" </dev/null && mv -n -- "$key.$$" "$key"
@@ -41,7 +41,7 @@ key="$HOME/{key}"
 ({make}) >/dev/null || exit
 set -- -f /dev/null -h "$key"
 /usr/sbin/sshd -t "$@" -o PerSourcePenalties=no 2>/dev/null && set -- "$@" -o PerSourcePenalties=no
-variables=$(env | LC_ALL=C grep -E '^(CUDA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|SLURM_[A-Z0-9_]+|TMPDIR|PATH)=\
+variables=$(env | LC_ALL=C grep -E '^(CUDA_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL|SLURM_[A-Z0-9_]+|TMPDIR|LANG|PATH)=\
 [][A-Za-z0-9_./:,@%+=()-]*$' | tr '\\n' ' ')
 exec /usr/sbin/sshd -D -e "$@" -p "$(({first} + SLURM_JOB_ID % {count}))" -o "SetEnv=$variables" -o UsePAM=no \
 -o PidFile=none -o AllowUsers="$(id -un)" -o AuthenticationMethods=publickey -o AuthorizedKeysFile={authorized} \

@@ -46,9 +46,11 @@ def reached_by(key: str, path: str = SOCKET) -> list[Target]:
 
 def chosen(wanted: str, targets: Sequence[Target]) -> Target | None:
     """The session that is meant: USER HOST, where HOST is the name that was typed, such as portal or train.portal."""
-    user, blank, host = wanted.partition(" ")
-    server = host.partition(".")[0] if "." in host else ""
-    return next((one for one in targets if blank and (one.user, one.server) == (user, server)), None)
+    words = wanted.split()
+    if len(words) != 2:
+        return None
+    server = words[1].partition(".")[0] if "." in words[1] else ""
+    return next((one for one in targets if (one.user, one.server) == (words[0], server)), None)
 
 
 def connect(target: Target) -> None:

@@ -45,7 +45,8 @@ def authorized_keys(people: Sequence[Account], timeout_s: float = READ_S) -> Ite
         end = time.monotonic() + timeout_s
         for one, process in begun:
             try:
-                out, _error = process.communicate(timeout=max(0.0, end - time.monotonic()))
+                # One that has ended is read even after the time of all.
+                out, _error = process.communicate(timeout=max(0.1, end - time.monotonic()))
             except subprocess.TimeoutExpired:
                 process.kill()
                 sys.stderr.write(f"the home of {one.name} does not answer\n")
