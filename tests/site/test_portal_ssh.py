@@ -182,12 +182,12 @@ def test_what_the_home_has_for_shells_does_not_run_on_the_portals_host(session: 
 
 
 def test_another_key_than_the_one_shown_is_refused(session: int) -> None:
-    ssh(CLIENT, "sudo cp /home/alice/.ssh/known_hosts /home/alice/.ssh/known_hosts.right")
-    ssh(CLIENT, f"sudo sed -i 's/^alice.*/{known_host('alice', 'bob')}/' /home/alice/.ssh/known_hosts")
+    ssh(CLIENT, "sudo cp ~alice/.ssh/known_hosts ~alice/.ssh/known_hosts.right")
+    ssh(CLIENT, f"sudo sed -i 's/^alice.*/{known_host('alice', 'bob')}/' ~alice/.ssh/known_hosts")
     try:
         assert "Host key verification failed" in as_user("alice", "ssh -o BatchMode=yes portal true")
     finally:
-        ssh(CLIENT, "sudo mv /home/alice/.ssh/known_hosts.right /home/alice/.ssh/known_hosts")
+        ssh(CLIENT, "sudo mv ~alice/.ssh/known_hosts.right ~alice/.ssh/known_hosts")
 
 
 def known_host(user: str, with_key_of: str) -> str:
@@ -210,7 +210,7 @@ def test_nobody_else_comes_in_at_any_point(portal: Portal, people: dict[str, Bro
     assert REFUSED in as_user("bob", "ssh -o BatchMode=yes portal true")
     assert REFUSED in as_user("bob", "ssh -o BatchMode=yes -l alice portal true")
     # From the portal's host, to which he may log in, the port of the session: not as alice, and not as himself.
-    key = ssh(CLIENT, "sudo cat /home/bob/.ssh/id_ed25519")
+    key = ssh(CLIENT, "sudo cat ~bob/.ssh/id_ed25519")
     put(CONTROLLER, "bob", ".ssh/id_ed25519", key)
     for user in ("alice", "bob"):
         words = f"ssh -o BatchMode=yes -o StrictHostKeyChecking=no -p {port_of(session)} {user}@{NODE} id"
@@ -224,7 +224,7 @@ def test_nobody_else_comes_in_at_any_point(portal: Portal, people: dict[str, Bro
         assert "There is no such session" in told
         assert "SSH-2.0" not in told
     # Whoever writes somebody's key into the own file reaches nothing with it, and takes nothing away.
-    public = ssh(CLIENT, "sudo cat /home/alice/.ssh/id_ed25519.pub /home/bob/.ssh/id_ed25519.pub")
+    public = ssh(CLIENT, "sudo cat ~alice/.ssh/id_ed25519.pub ~bob/.ssh/id_ed25519.pub")
     put(CONTROLLER, "bob", ".ssh/authorized_keys", public)
     assert "uid=2301(alice)" in as_user("alice", "ssh -o BatchMode=yes portal id")
     portal.stop(people["bob"])
@@ -281,7 +281,7 @@ def test_a_connection_ends_with_the_session(portal: Portal, people: dict[str, Br
 
 
 def test_the_next_session_is_reached_by_the_same_name_and_key(portal: Portal, people: dict[str, Browser]) -> None:
-    ssh(NODE, "sudo -u alice mkdir -p /home/alice/gpuops-jobs/portal-session-second")
+    ssh(NODE, "sudo -u alice mkdir -p ~alice/gpuops-jobs/portal-session-second")
     people["alice"].start("second", gpus="0", environment="notebook")
     until(
         lambda: portal.server(people["alice"], "second").get("ready"),

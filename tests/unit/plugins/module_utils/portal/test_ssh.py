@@ -357,9 +357,10 @@ def test_what_is_asked_and_answered_becomes_targets(tmp_path: Path) -> None:
     assert ssh_jump.reached_by(KEYS["alice"], str(tmp_path / "a")) == [ALICE]
     for name, answer in (("b", b'{"problem": {}}'), ("c", b'{"targets": ["$(id)"]}'), ("d", b"")):
         answering(tmp_path / name, answer)
-        with pytest.raises(ValueError):  # noqa: PT011  That of JSON, or of a target.
+        # That of JSON, or of a target.
+        with pytest.raises(ValueError):  # noqa: PT011
             ssh_jump.reached_by(KEYS["alice"], str(tmp_path / name))
-    with pytest.raises(OSError):  # noqa: PT011  Whatever the system says.
+    with pytest.raises(FileNotFoundError):
         ssh_jump.reached_by(KEYS["alice"], str(tmp_path / "none"))
 
 
