@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """portal.yml on a real cluster of Slurm in the lab: the hub, its proxy, sessions with a simulated GPU, and a browser.
 
-The machines share no home, so the test makes the directory of a session on the node, too. pip fetches the wheels once,
-into .cache. The tests of this file run in order.
+The machines share no home, so the directory of a session is made on the node, too. The tests of this file run in order.
 """
 
 from __future__ import annotations
@@ -13,122 +12,26 @@ import shlex
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal as portal_plan
-from gpuops.fetch import wheels
-from gpuops.fetch.manifest import ManifestError
-from tests.site.plays import ROOT, Play, run_playbook, services, ssh, until
-from tests.site.test_slurm import CONTROLLER, MACHINES, NODE, Cluster
+from tests.site.plays import Play, services, ssh, until
+from tests.site.portal_lab import HUB, PASSWORD, PROXY, Portal, sessions
+from tests.site.test_slurm import CONTROLLER, NODE
 from tests.unit.roles.portal_site import Browser
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-PEOPLE = {"alice": 2301, "bob": 2302}
-PASSWORD = "correct horse"
-WHEELS = ROOT / ".cache" / "wheels"
-HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
-START_S = 240
 
-
-class Portal:
-    """The cluster with a portal on the host of slurmctld."""
-
-    def __init__(self, cluster: Cluster, base: Path) -> None:
-        self.cluster = cluster
-        (base / "portal.yml").write_text(json.dumps({"portals": {"hosts": {CONTROLLER: {}}}}))
-        self._options = f"-i {cluster.inventory} -i {base / 'portal.yml'}"
-        address = ssh(CONTROLLER, "hostname -I").split()[0]
-        self.variables: dict[str, Any] = {
-            "portal_wheelhouse": str(WHEELS),
-            "portal_secrets_path": str(base / ".secrets" / "portal.json"),
-            "portal_tls_path": str(base / ".secrets" / "portal-tls"),
-            "portal_names": [address],
-            "portal_limits": {"gpus": 2, "cpus": 2, "memory_gib": 4, "hours": 2},
-        }
-        self.url = f"https://{address}"
-
-    def run(self, options: str = "--diff", **variables: Any) -> Play:
-        return run_playbook(
-            "portal.yml",
-            limit=",".join(MACHINES),
-            extra_vars={**self.variables, **variables},
-            options=f"{self._options} {options}",
-        )
-
-    def log_in(self, name: str, password: str = PASSWORD) -> Browser:
-        browser = Browser(SimpleNamespace(url=self.url))  # type: ignore[arg-type]
-        browser.log_in(name, password)
-        return browser
-
-    def server(self, browser: Browser, server: str = "") -> dict[str, Any]:
-        page = browser.get("/hub/home")
-        path = f"/hub/api/users/{browser.name}?_xsrf={browser.token(page.text)}"
-        answer = browser.get(path, Referer=page.url)
-        return dict(answer.json()["servers"].get(server, {})) if answer.status == 200 else {}
-
-    def ready(self, browser: Browser) -> dict[str, Any]:
-        found = until(
-            lambda: (row := self.server(browser)).get("ready") and row,
-            START_S,
-            lambda: ssh(CONTROLLER, f"sudo journalctl -u {HUB} -n 60 --no-pager; squeue"),
-        )
-        assert browser.get(f"{found['url']}lab").status == 200
-        return dict(found)
-
-    def stop(self, browser: Browser) -> None:
-        page = browser.get("/hub/home")
-        path = f"/hub/api/users/{browser.name}/server?_xsrf={browser.token(page.text)}"
-        assert browser.ask(path, method="DELETE", Referer=page.url).status in (202, 204)
-        until(lambda: not self.server(browser), 90, lambda: self.server(browser))
-
-
-def sessions() -> list[list[str]]:
-    """Number, user, state and GPUs of each session in the queue."""
-    told = ssh(CONTROLLER, "squeue -h --name=portal-session -o '%A|%u|%T|%b'")
-    return [line.split("|") for line in told.split()]
+@pytest.fixture(scope="module")
+def announced(bare_portal: Portal) -> Play:
+    return bare_portal.run("--check --diff")
 
 
 @pytest.fixture(scope="module")
-def wheelhouse() -> Path:
-    try:
-        wheels.fetch([row["file"] for row in portal_plan.lock()], WHEELS)
-    except ManifestError as why:
-        pytest.skip(f"the wheels of the portal are not here, and pip does not bring them: {why}")
-    return WHEELS
-
-
-@pytest.fixture(scope="module")
-def bare(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Portal:
-    play = run_playbook("site.yml", limit=",".join(MACHINES), options="--tags driver")
-    assert play.rc == 0, play.tail()
-    base = tmp_path_factory.mktemp("portal")
-    cluster = Cluster(base)
-    cluster.converge()
-    for machine in MACHINES:
-        for name, number in PEOPLE.items():
-            ssh(machine, f"id {name} >/dev/null 2>&1 || sudo useradd --uid {number} --create-home -s /bin/bash {name}")
-            ssh(machine, f"sudo -u {name} mkdir -p /home/{name}/gpuops-jobs/portal-session")
-            ssh(machine, f"echo {shlex.quote(f'{name}:{PASSWORD}')} | sudo chpasswd")
-    return Portal(cluster, base)
-
-
-@pytest.fixture(scope="module")
-def announced(bare: Portal) -> Play:
-    return bare.run("--check --diff")
-
-
-@pytest.fixture(scope="module")
-def portal(bare: Portal, announced: Play) -> Iterator[Portal]:
-    play = bare.run()
-    assert play.rc == 0, play.tail()
-    yield bare
-    ssh(CONTROLLER, "sudo scancel --name=portal-session")
-    play = bare.run(portal_state="absent")
-    assert play.rc == 0, play.tail()
+def portal(bare_portal: Portal, announced: Play) -> Iterator[Portal]:
+    with bare_portal.there() as there:
+        yield there
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +44,7 @@ def bob(portal: Portal) -> Browser:
     return portal.log_in("bob")
 
 
-def test_check_mode_tells_what_a_run_would_install_and_changes_nothing(announced: Play, bare: Portal) -> None:
+def test_check_mode_tells_what_a_run_would_install_and_changes_nothing(announced: Play, bare_portal: Portal) -> None:
     assert announced.rc == 0, announced.tail()
     assert "node-configurable-http-proxy" in announced.stdout
     assert "jupyterhub 6" in announced.stdout
@@ -211,7 +114,12 @@ def test_a_hub_and_a_slurmctld_that_are_killed_find_the_session_again(portal: Po
     ssh(CONTROLLER, f"sudo systemctl kill -s KILL {HUB} slurmctld")
     assert alice.get("/user/alice/api/status").status == 200
     ssh(CONTROLLER, "sudo systemctl start slurmctld")
-    until(lambda: portal.server(alice).get("ready"), 120, lambda: ssh(CONTROLLER, f"systemctl status {HUB}"))
+    # The proxy answers with 503 until the hub is back.
+    until(
+        lambda: alice.get("/hub/home").status == 200 and portal.server(alice).get("ready"),
+        120,
+        lambda: ssh(CONTROLLER, f"systemctl status {HUB}", check=False),
+    )
     assert sessions() == before
     assert alice.get("/user/alice/api/status").status == 200
 

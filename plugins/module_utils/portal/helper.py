@@ -30,7 +30,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
     whole,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, session, settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, session, settings, ssh
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
@@ -38,12 +38,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission imp
 
 BYTES_AT_MOST = 512 << 10
 OUTPUT_AT_MOST = 4000
-SUBMIT, CANCEL, OUTPUT = "submit", "cancel", "output"
+SUBMIT, CANCEL, OUTPUT, KEYS = "submit", "cancel", "output", "keys"
 REQUEST = object_of(
     {**{name: whole(0, 10**6) for name in form.NUMBERS}, "model": text(at_most=63), "environment": text(at_most=300)}
 )
 ORDER = object_of(
-    {"do": one_of(SUBMIT, CANCEL, OUTPUT), "user": text(accounts.NAME.pattern)},
+    {"do": one_of(SUBMIT, CANCEL, OUTPUT, KEYS), "user": text(accounts.NAME.pattern)},
     {
         "server": text(f"(?:{form.SERVER.pattern})?"),
         "job": whole(1, 10**10),
@@ -61,6 +61,8 @@ def do(given: bytes, known: Settings, run: Run = host_run.run) -> dict[str, Any]
     submitter = Submitter(run)
     if order["do"] == CANCEL:
         return _cancel(account.name, _needed(order, "job"), run)
+    if order["do"] == KEYS:
+        return _keys(account.name, submitter, run)
     server = order.get("server", "")
     request = (
         Request(**order["request"]) if "request" in order else Request(environment=next(iter(known.environments), ""))
@@ -87,6 +89,24 @@ def _cancel(user: str, number: int, run: Run) -> dict[str, Any]:
     if status and "Invalid job id" not in error:
         raise CallFailed(f"scancel: {one_line(error or out, 300)}", "see `scontrol ping` on the host of the portal")
     return {"cancelled": number}
+
+
+def _keys(user: str, submitter: Submitter, run: Run) -> dict[str, Any]:
+    """The public keys of the jump and of a user's sessions, by which people know them; the latter is made here, in the
+    home, where no session has made it yet."""
+    made = f'key="$HOME/{ssh.HOST_KEY}"\n{ssh.MAKE_KEY}'
+    asked = {
+        "session": ([*submitter.as_user(user), "/bin/sh", "-c", made], f"see that {user} may write below the home"),
+        "jump": (["/usr/bin/cat", "--", f"{ssh.JUMP_KEY}.pub"], f"see `systemctl status {ssh.ACCOUNT}`"),
+    }
+    found = {}
+    for name, (argv, remedy) in asked.items():
+        status, out, error = run(argv, None, 20.0)
+        key = " ".join(out.split()[:2])
+        if status or not ssh.KEY.fullmatch(key):
+            raise CallFailed(f"the key of the {name} cannot be had: {one_line(error or out, 300)}", remedy)
+        found[name] = key
+    return found
 
 
 def main(words: Sequence[str] | None = None, path: str = settings.PATH) -> int:

@@ -16,7 +16,21 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     samples,
     session,
     settings,
+    ssh,
     who,
 )
 
-__all__ = ["accounts", "files", "form", "idle", "markup", "notice", "offers", "samples", "session", "settings", "who"]
+__all__ = [
+    "accounts",
+    "files",
+    "form",
+    "idle",
+    "markup",
+    "notice",
+    "offers",
+    "samples",
+    "session",
+    "settings",
+    "ssh",
+    "who",
+]

@@ -17,7 +17,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json im
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, ssh
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
@@ -56,6 +56,7 @@ class Session:
     :ivar expected: when it is to start, in Unix seconds, where the scheduler has an idea.
     :ivar node: where it runs.
     :ivar ended: why it ended.
+    :ivar server: its name; empty for the first session of its user.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Session:
     node: str = ""
     ends: float | None = None
     ended: Problem | None = None
+    server: str = ""
 
 
 # --- what is submitted -----------------------------------------------------------------------------------------------
@@ -92,7 +94,7 @@ def job(
     return Wanted(
         name=JOB,
         user=account.name,
-        command=_command(prefix, environment, certificates),
+        command=_command(prefix, environment, certificates, settings.ssh_ports),
         directory=f"{account.home.rstrip('/')}/gpuops-jobs/{JOB}{f'-{server}' if server else ''}",
         gpus=request.gpus,
         gpu_type=request.model,
@@ -105,14 +107,21 @@ def job(
     )
 
 
-def _command(prefix: str, environment: Mapping[str, str], certificates: Mapping[str, str]) -> str:
+def _command(
+    prefix: str, environment: Mapping[str, str], certificates: Mapping[str, str], ssh_ports: tuple[int, int] | None
+) -> str:
     """The shell's words: nothing of what is given is more than one word.
 
     What is secret stands in the script, which the user, root and slurmctld alone can read, and on no command line.
     """
     if len(environment) > VARIABLES_AT_MOST:
         raise _refused("environment", f"{len(environment)} variables", f"give {VARIABLES_AT_MOST} at most")
-    lines = ["umask 077"]
+    lines = [
+        "umask 077",
+        # Kernels, terminals and logins find the programs of the environment first.
+        f'export PATH={shlex.quote(f"{prefix}/bin")}:"$PATH"',
+        *([ssh.start(ssh_ports)] if ssh_ports else []),
+    ]
     for name, value in sorted(environment.items()):
         if not VARIABLE.fullmatch(name):
             raise _refused("variable", name, "give those of JupyterHub alone")
@@ -131,8 +140,6 @@ def _command(prefix: str, environment: Mapping[str, str], certificates: Mapping[
     lines += [
         f"test -x {program} || {{ echo {shlex.quote(f'there is no {prefix}/bin/{PROGRAM}')}; exit 127; }}",
         'cd "$HOME" || exit 1',
-        # Kernels and terminals find the programs of the environment first.
-        f'export PATH={shlex.quote(f"{prefix}/bin")}:"$PATH"',
         f'export JUPYTER_PATH={JUPYTER}"${{JUPYTER_PATH:+:$JUPYTER_PATH}}"',
         # A node without it has sessions that are never stopped for being idle.
         f"if test -x {MEASURE}; then {MEASURE} >/dev/null 2>&1 & fi",
@@ -181,7 +188,15 @@ def session(row: Mapping[str, Any]) -> Session:
     if one.waits or "CONFIGURING" in words:
         why = diagnosis.waits_for(one) if one.waits else "its node is being prepared"
         return Session(one.number, one.user, WAITS, why, _expected(row))
-    return Session(one.number, one.user, RUNS, node=next(iter(submission.hosts([row])), ""), ends=one.ends)
+    node = next(iter(submission.hosts([row])), "")
+    return Session(one.number, one.user, RUNS, node=node, ends=one.ends, server=_server(row))
+
+
+def _server(row: Mapping[str, Any]) -> str:
+    """Each has a directory with its name."""
+    directory = str(row.get("current_working_directory") or "")
+    found = re.fullmatch(rf"{JOB}-({form.SERVER.pattern})", directory.rpartition("/")[2])
+    return found[1] if found else ""
 
 
 def _expected(row: Mapping[str, Any]) -> float | None:

@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
+    flag,
     json_object,
     list_of,
     mapping_of,
@@ -40,13 +41,20 @@ SHAPE = object_of(
         "session_port_first": whole(1024, 65535),
         "session_port_last": whole(1024, 65535),
     },
+    {"ssh": flag},
     keep=True,
 )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`environments` are the directories of those of the site by name; `hub` is what only the hub reads."""
+    """What a site has.
+
+    :ivar environments: the directories of those of the site by name.
+    :ivar ports: where JupyterLab of a session may listen.
+    :ivar ssh_ports: where its sshd may; None without SSH.
+    :ivar hub: what only the hub reads.
+    """
 
     limits: Limits = field(default_factory=Limits)
     limits_by_group: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -59,6 +67,7 @@ class Settings:
     domains: tuple[str, ...] = ()
     least_uid: int = 1000
     ports: tuple[int, int] = (20000, 29999)
+    ssh_ports: tuple[int, int] | None = None
     hub: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -74,6 +83,8 @@ def read(path: str = PATH) -> Settings:
 def parse(data: bytes | str) -> Settings:
     """Raises Malformed."""
     row = SHAPE(json_object(data), "settings")
+    first, last = row["session_port_first"], row["session_port_last"]
+    middle = (first + last) // 2
     return Settings(
         Limits(**row["limits"]),
         row["limits_by_group"],
@@ -85,6 +96,7 @@ def parse(data: bytes | str) -> Settings:
         tuple(row["admin_groups"]),
         tuple(row["domains"]),
         row["least_uid"],
-        (row["session_port_first"], row["session_port_last"]),
+        (first, middle if row.get("ssh") else last),
+        (middle + 1, last) if row.get("ssh") else None,
         row.get("hub") or {},
     )

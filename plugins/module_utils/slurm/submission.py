@@ -236,7 +236,7 @@ class Submitter:
             )
         return out
 
-    def _as_user(self, user: str) -> list[str]:
+    def as_user(self, user: str) -> list[str]:
         """What a command begins with that runs as a user, with nothing of root's environment."""
         try:
             row = pwd.getpwnam(user)
@@ -269,7 +269,7 @@ class Submitter:
 
     def find(self, job: Wanted) -> Found:
         """Raises Refused where there is no such account, and where a job of that name is the user's own."""
-        self._as_user(job.user)
+        self.as_user(job.user)
         found = Found()
         for row in self.rows(job):
             if set(queue.words(row).split()) & ENDED:
@@ -292,7 +292,7 @@ class Submitter:
         find = ["/usr/bin/find", job.directory, "-mindepth", depth, "-maxdepth", depth, "-name", "result"]
         grep = ["-type", "f", "-size", "-2", "-exec", "/usr/bin/grep", "-Hm1", "^[0-9a-f]", "{}", "+"]
         # It may not be there yet, and what another program has called `result` does not match.
-        _status, out, _error = self._run([*self._as_user(job.user), *find, *grep], None, self._timeout_s)
+        _status, out, _error = self._run([*self.as_user(job.user), *find, *grep], None, self._timeout_s)
         rows = (RESULT.fullmatch(line) for line in out.splitlines())
         return {row["path"]: (row["content"], int(row["status"])) for row in rows if row}
 
@@ -303,7 +303,7 @@ class Submitter:
         return several_lines(out) if status == 0 else ""
 
     def submit(self, job: Wanted, text: str) -> int:
-        start = self._as_user(job.user)
+        start = self.as_user(job.user)
         self._call([*start, "/usr/bin/mkdir", "-p", "--", job.directory])
         told = self._call([*start, "/usr/bin/sbatch", "--parsable"], text)
         number = re.match(r"([0-9]{1,10})(?:;|\s|$)", told)
@@ -336,7 +336,7 @@ class Submitter:
 
     def output(self, job: Wanted, directory: str) -> str:
         """The end of what a job or a task has printed; empty where there is none."""
-        argv = [*self._as_user(job.user), "/usr/bin/tail", "-c", str(OUTPUT_AT_MOST), f"{directory}/output.log"]
+        argv = [*self.as_user(job.user), "/usr/bin/tail", "-c", str(OUTPUT_AT_MOST), f"{directory}/output.log"]
         status, out, _error = self._run(argv, None, self._timeout_s)
         return several_lines(out, OUTPUT_AT_MOST) if status == 0 else ""
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, idle, samples, session
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files, portal_ssh
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
@@ -155,6 +155,11 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     if params["session_port_last"] - params["session_port_first"] < 99:
         given = f"{params['session_port_first']}-{params['session_port_last']}"
         yield wrong("portal_session_port_last", "there are less than 100 ports", given, "give more")
+    if params["ssh"] and params["ssh_port"] in (params["port"], params["hub_port"], PROXY_API_PORT):
+        yield wrong("portal_ssh_port", "the portal has it already", params["ssh_port"], "give another port")
+    if params["ssh"] and not 1024 <= params["ssh_port"] <= 65535:
+        cause = "the sshd has no rights, and takes no port below 1024"
+        yield wrong("portal_ssh_port", cause, params["ssh_port"], "give a port such as 2222")
     if params["login"] not in LOGINS:
         yield wrong("portal_login", "there is no such login", params["login"], f"choose one of {', '.join(LOGINS)}")
     if params["login"] != "pam" and not params["login_options"]:
@@ -226,6 +231,7 @@ def _requirements(rows: list[Mapping[str, Any]]) -> str:
 def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mapping[str, Any]]) -> Document:
     """Packages, the wheels, and the list of them."""
     packages = ["python3-venv", *(["nodejs", "node-configurable-http-proxy"] if what == HUB_WHEELS else [])]
+    packages += [portal_ssh.PACKAGE] if params["ssh"] else []
     return {
         "packages": [{"name": name} for name in packages],
         "files": [
@@ -276,7 +282,7 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         "environments": [*own, *environments],
         **{name: params[name] for name in ("partition", "account", "qos")},
         **{name: list(params[name]) for name in ("allowed_groups", "admin_groups", "domains")},
-        **{name: params[name] for name in ("least_uid", "session_port_first", "session_port_last")},
+        **{name: params[name] for name in ("least_uid", "session_port_first", "session_port_last", "ssh")},
         "hub": {
             "login": {"kind": params["login"], "pam_service": PAM_SERVICE, "options": dict(params["login_options"])},
             "proxy_api_url": f"http://127.0.0.1:{PROXY_API_PORT}",
@@ -286,6 +292,7 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
             "named_servers": params["named_servers"],
             "wait_minutes": params["wait_minutes"],
             "idle": _idle(params),
+            "ssh": {"host": params["name"] or peers["host"], "port": params["ssh_port"]} if params["ssh"] else None,
         },
     }
 
@@ -361,10 +368,12 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         {"path": BACKUP, "content": bundle("portal.backup"), **ROOT_OWNS, "mode": "0755"},
         *({"path": unit_path(name), "content": text, **WRITTEN} for name, text in units.items()),
     ]
+    jump = portal_ssh.present(params["ssh_port"]) if params["ssh"] else portal_ssh.absent()
     of_hub = [SETTINGS, CONFIG, HUB_WATCH, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
     return {
-        "files": own,
+        "files": [*own, *jump["files"]],
         "units": [
+            *jump["units"],
             _unit(SESSION_SOCKET, unit_path(SESSION_SOCKET)),
             _unit(PROXY, TOKEN, f"{TLS}/*", unit_path(PROXY), "node-configurable-http-proxy"),
             _unit(HUB, *of_hub),
@@ -380,12 +389,18 @@ def _unit(name: str, *restart_on: str) -> Document:
 def _absent_units() -> Document:
     """Sessions that run go on until their time is over. The database and its copies stay."""
     paths = (SETTINGS, CONFIG, HUB_WATCH, TOKEN, MADE_OF, f"/etc/pam.d/{PAM_SERVICE}", LIBRARY, HELPER, BACKUP)
+    jump = portal_ssh.absent()
     shared = (f"{SHARE}/now.html", *(f"{SHARE}/templates/{path.name}" for path in _templates()))
     return {
         "units": [
-            {"name": name, "enabled": False, "state": "stopped"} for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET)
+            *jump["units"],
+            *(
+                {"name": name, "enabled": False, "state": "stopped"}
+                for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET)
+            ),
         ],
         "files": [
+            *jump["files"],
             *({"path": path, "state": "absent"} for path in (*paths, *shared, *map(unit_path, UNITS))),
             *certificate_files.absent(TLS),
         ],

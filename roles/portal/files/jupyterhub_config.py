@@ -54,6 +54,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
     offers,
     session,
     settings,
+    ssh,
     who,
 )
 
@@ -487,6 +488,24 @@ class ForecastHandler(BaseHandler):
         self.finish(json.dumps(row))
 
 
+class SshHandler(BaseHandler):
+    """What a user writes into the configuration of OpenSSH."""
+
+    @web.authenticated
+    async def get(self):
+        name, at = self.current_user.name, HUB["ssh"]
+        running = [one.name for one in self.current_user.spawners.values() if one.ready]
+        shown = {"names": [f"{one}.portal" if one else "portal" for one in sorted(running)], "failure": ""}
+        try:
+            keys = await order("keys", name)
+        except Refused as why:
+            shown["failure"] = str(why)
+        else:
+            shown["config"] = ssh.config(name, at["host"], at["port"])
+            shown["known_hosts"] = ssh.known_hosts(name, at["host"], at["port"], keys["jump"], keys["session"])
+        self.finish(await self.render_template("ssh.html", **shown))
+
+
 # --- sessions that nobody knows --------------------------------------------------------------------------------------
 
 
@@ -542,8 +561,9 @@ c.JupyterHub.extra_handlers = [
     (r"/now/data", NowDataHandler),
     (r"/now/forecast", ForecastHandler),
     *WATCH.handlers,
+    *([(r"/ssh", SshHandler)] if HUB.get("ssh") else []),
 ]
-c.JupyterHub.template_vars = {"portal_idle": WATCH.banner}
+c.JupyterHub.template_vars = {"portal_idle": WATCH.banner, "portal_ssh": bool(HUB.get("ssh"))}
 c.JupyterHub.template_paths = [os.environ.get("PORTAL_TEMPLATES", "/usr/share/baremetal-gpu/portal/templates")]
 c.JupyterHub.allow_named_servers = HUB["named_servers"] > 0
 c.JupyterHub.named_server_limit_per_user = HUB["named_servers"]

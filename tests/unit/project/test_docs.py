@@ -138,6 +138,7 @@ COMMON = {
     "sudo",
     "docker",
     "podman",
+    "rsync",
     "skopeo",
     "cat",
     "chown",

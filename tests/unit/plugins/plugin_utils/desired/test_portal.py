@@ -175,6 +175,53 @@ def test_only_the_hub_opens_the_socket_of_the_program_that_works_as_root(tmp_pat
     assert "NoNewPrivileges=yes" in hub
 
 
+def test_the_ssh_jump_is_no_login_and_has_no_rights(tmp_path: Path) -> None:
+    found = files(plan(tmp_path)["service"])
+    config = found["/etc/baremetal-gpu/portal/sshd_config"]["content"].splitlines()
+    for line in (
+        "Port 2222",
+        "AllowUsers baremetal-gpu-portal-ssh",
+        "AuthorizedKeysFile none",
+        "DisableForwarding yes",
+    ):
+        assert line in config
+    unit = found["/etc/systemd/system/baremetal-gpu-portal-ssh.service"]["content"].splitlines()
+    for line in ("User=baremetal-gpu-portal-ssh", "CapabilityBoundingSet=", "NoNewPrivileges=yes"):
+        assert line in unit
+    socket = found["/etc/systemd/system/baremetal-gpu-portal-keys.socket"]["content"]
+    assert "SocketUser=baremetal-gpu-portal-ssh\n" in socket
+    assert "SocketMode=0600\n" in socket
+
+
+def test_another_configuration_of_the_jump_keeps_connections(tmp_path: Path) -> None:
+    units = {row["name"]: row for row in plan(tmp_path)["service"]["units"]}
+    jump = units["baremetal-gpu-portal-ssh.service"]
+    assert jump["reload_on"] == ["/etc/baremetal-gpu/portal/sshd_config"]
+    assert jump["restart_on"] == ["/etc/systemd/system/baremetal-gpu-portal-ssh.service"]
+
+
+@pytest.mark.parametrize(("port", "cause"), [(22, "no port below 1024"), (8081, "has it already"), (70000, "no port")])
+def test_a_port_for_ssh_that_cannot_be_is_refused(tmp_path: Path, port: int, cause: str) -> None:
+    assert cause in causes(plan(tmp_path, ssh_port=port))
+    assert plan(tmp_path, ssh=False, ssh_port=port)["problems"] == []
+
+
+def test_without_ssh_nothing_of_it_is_there_or_stays(tmp_path: Path) -> None:
+    there, without = plan(tmp_path), plan(tmp_path, ssh=False)
+    names = {"baremetal-gpu-portal-ssh.service", "baremetal-gpu-portal-keys.socket"}
+    assert {row["name"]: row["state"] for row in without["service"]["units"] if row["name"] in names} == dict.fromkeys(
+        names, "stopped"
+    )
+    only = {path for path, row in files(without["service"]).items() if row.get("state") == "absent"}
+    assert only == files(there["service"]).keys() - (files(without["service"]).keys() - only)
+    assert {"name": "openssh-server"} in there["install"]["packages"]
+    assert {"name": "openssh-server"} in plan(tmp_path, kind="session")["install"]["packages"]
+    assert {"name": "openssh-server"} not in without["install"]["packages"]
+    settings_of = files(without["service"])["/etc/baremetal-gpu/portal/settings.json"]["content"]
+    assert settings.parse(settings_of).ssh_ports is None
+    assert json.loads(settings_of)["hub"]["ssh"] is None
+
+
 def test_absent_takes_away_what_present_has_made_and_keeps_the_database(tmp_path: Path) -> None:
     there, gone = plan(tmp_path), plan(tmp_path, state="absent", python="3.9")
     assert gone["problems"] == []

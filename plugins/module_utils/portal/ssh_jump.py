@@ -1,0 +1,112 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program of the SSH jump, which runs as an account without rights.
+
+portal-jump keys TYPE KEY      sshd asks it: prints the line by which a key reaches the sessions of its owner
+portal-jump connect TARGET…    in that line: connects to the one that $SSH_ORIGINAL_COMMAND names, as USER HOST
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import syslog
+import threading
+from collections.abc import Sequence
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import ssh
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.ssh import Target
+
+SOCKET = "/run/baremetal-gpu-portal-keys.sock"
+ASK_S, CONNECT_S = 20.0, 10.0
+ANSWER_AT_MOST = 1 << 20
+CHUNK = 256 << 10
+# A node that has gone without a word is noticed in a minute.
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+
+
+def reached_by(key: str, path: str = SOCKET) -> list[Target]:
+    """The sessions that a key reaches. Raises OSError, ValueError."""
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(ASK_S)
+        asked.connect(path)
+        asked.sendall(json.dumps({"key": key}).encode())
+        asked.shutdown(socket.SHUT_WR)
+        with asked.makefile("rb") as answer:
+            told = json.loads(answer.read(ANSWER_AT_MOST))
+    if "targets" not in told:
+        raise ValueError(one_line(told, 300))
+    return [ssh.target(one) for one in told["targets"]]
+
+
+def chosen(wanted: str, targets: Sequence[Target]) -> Target | None:
+    """The session that is meant: USER HOST, where HOST is the name that was typed, such as portal or train.portal."""
+    words = wanted.split()
+    if len(words) != 2:
+        return None
+    server = words[1].partition(".")[0] if "." in words[1] else ""
+    return next((one for one in targets if (one.user, one.server) == (words[0], server)), None)
+
+
+def connect(target: Target) -> None:
+    """Until one of the two ends is closed. Raises OSError."""
+    with socket.create_connection((target.address, target.port), CONNECT_S) as session:
+        session.settimeout(None)
+        session.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in KEEPALIVE:
+            session.setsockopt(socket.IPPROTO_TCP, option, value)
+        threading.Thread(target=_send, args=(session,), daemon=True).start()
+        with open(1, "wb", buffering=0, closefd=False) as out:
+            while data := session.recv(CHUNK):
+                view = memoryview(data)
+                while view:
+                    view = view[out.write(view) :]
+
+
+def _send(session: socket.socket) -> None:
+    try:
+        while data := os.read(0, CHUNK):
+            session.sendall(data)
+        session.shutdown(socket.SHUT_WR)
+    except OSError:
+        # The other direction tells how it ends.
+        return
+
+
+def _connected(words: Sequence[str], wanted: str) -> int:
+    targets = [ssh.target(word) for word in words]
+    target = chosen(wanted, targets)
+    if target is None:
+        names = ", ".join(f"{one.server}.portal" if one.server else "portal" for one in targets)
+        sys.stderr.write(f"There is no such session. Those that run: {names}.\n")
+        return 1
+    syslog.syslog(f"{target.user} connects to {target}")
+    try:
+        connect(target)
+    except OSError as why:
+        sys.stderr.write(f"The session cannot be reached: {why}. It may have ended, or not be ready yet.\n")
+        return 1
+    return 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    given = sys.argv[1:] if words is None else list(words)
+    if given[:1] == ["connect"]:
+        return _connected(given[1:], os.environ.get("SSH_ORIGINAL_COMMAND", ""))
+    if len(given) != 3 or given[0] != "keys":
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    key = " ".join(given[1:])
+    try:
+        targets = reached_by(key) if ssh.KEY.fullmatch(key) else []
+    except (OSError, *MISSHAPEN) as why:
+        syslog.syslog(syslog.LOG_ERR, f"whose key it is cannot be asked: {one_line(why, 300)}")
+        return 1
+    if targets:
+        print(ssh.authorized(key, targets))
+    return 0

@@ -1,0 +1,110 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The program that tells the SSH jump which sessions a key reaches: those of users who have it in their home.
+
+systemd starts it as root for each question, at a socket that the jump's account alone can open. It reads each user's
+file as that user, and only of users with a session that runs. It takes {"key": "ssh-ed25519 …"} and prints
+{"targets": ["alice//192.0.2.7:25012"]}, or {"problem": {…}}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import json_object, object_of, text
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, session, settings, ssh
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.ssh import Target
+
+BYTES_AT_MOST = 16 << 10
+QUESTION = object_of({"key": text(ssh.KEY.pattern, 8200)})
+# No more than a pipe takes, so that nobody's file keeps the others waiting.
+FILE_AT_MOST = 64 << 10
+AT_ONCE = 64
+READ_S = 3.0
+# Somebody's own jobs may have the name of sessions, too.
+TARGETS_AT_MOST = 50
+
+
+def authorized_keys(people: Sequence[Account], timeout_s: float = READ_S) -> Iterator[tuple[str, set[str]]]:
+    """The keys of each, read by processes of theirs. A home that does not answer is left out."""
+    for start in range(0, len(people), AT_ONCE):
+        begun = [(one, _reader(one)) for one in people[start : start + AT_ONCE]]
+        end = time.monotonic() + timeout_s
+        for one, process in begun:
+            try:
+                # One that has ended is read even after the time of all.
+                out, _error = process.communicate(timeout=max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                sys.stderr.write(f"the home of {one.name} does not answer\n")
+                continue
+            yield one.name, ssh.keys(out.decode("utf-8", "replace"))
+
+
+def _reader(one: Account) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        ["/usr/bin/head", "-c", str(FILE_AT_MOST), "--", f"{one.home}/{ssh.AUTHORIZED_KEYS}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        env={},
+        user=one.uid,
+        group=one.gid,
+        extra_groups=os.getgrouplist(one.name, one.gid),
+    )
+
+
+def targets(
+    given: bytes,
+    known: Settings,
+    run: Run = host_run.run,
+    read: Callable[[Sequence[Account]], Iterable[tuple[str, set[str]]]] = authorized_keys,
+) -> list[Target]:
+    """The sessions that a key reaches. Raises Refused, Malformed."""
+    key = QUESTION(json_object(given, BYTES_AT_MOST), "question")["key"]
+    if known.ssh_ports is None:
+        return []
+    running = [one for one in session.read(run).values() if one.state == session.RUNS and one.node]
+    found = (_account(name, known) for name in sorted({one.user for one in running}))
+    has = {name for name, keys in read([one for one in found if one]) if key in keys}
+    own = [one for one in running if one.user in has][:TARGETS_AT_MOST]
+    addresses = {node: session.address(node, run) for node in {one.node for one in own}}
+    return [Target(one.user, one.server, addresses[one.node], ssh.port(one.number, known.ssh_ports)) for one in own]
+
+
+def _account(name: str, known: Settings) -> Account | None:
+    try:
+        return accounts.find(name, known.allowed_groups, known.least_uid)
+    except Refused:
+        # Who has lost the account, or the group, since the session began.
+        return None
+
+
+def main(words: Sequence[str] | None = None, path: str = settings.PATH) -> int:
+    if sys.argv[1:] if words is None else words:
+        sys.stderr.write(f"{__doc__}\n")
+        return 2
+    answer: Mapping[str, Any]
+    try:
+        found = targets(sys.stdin.buffer.read(BYTES_AT_MOST + 1), settings.read(path))
+        answer = {"targets": [str(one) for one in found]}
+    except (Refused, Malformed) as why:
+        problem = why if isinstance(why, Refused) else Refused(str(why), code="malformed")
+        answer = {"problem": problem.problem.as_dict()}
+        sys.stderr.write(f"{problem}\n")
+    sys.stdout.write(json.dumps(answer) + "\n")
+    return 1 if "problem" in answer else 0

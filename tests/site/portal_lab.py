@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A portal on a cluster of Slurm of the lab: what its tests share. pip fetches the wheels once, into .cache."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal as portal_plan
+from gpuops.fetch import wheels
+from gpuops.fetch.manifest import ManifestError
+from tests.site.plays import ROOT, Play, run_playbook, ssh, until
+from tests.site.test_slurm import CONTROLLER, MACHINES, Cluster
+from tests.unit.roles.portal_site import Browser
+
+PEOPLE = {"alice": 2301, "bob": 2302}
+PASSWORD = "correct horse"
+WHEELS = ROOT / ".cache" / "wheels"
+HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
+START_S = 240
+
+
+class Portal:
+    """The cluster with a portal on the host of slurmctld."""
+
+    def __init__(self, cluster: Cluster, base: Path) -> None:
+        self.cluster = cluster
+        (base / "portal.yml").write_text(json.dumps({"portals": {"hosts": {CONTROLLER: {}}}}))
+        self._options = f"-i {cluster.inventory} -i {base / 'portal.yml'}"
+        address = ssh(CONTROLLER, "hostname -I").split()[0]
+        self.variables: dict[str, Any] = {
+            "portal_wheelhouse": str(WHEELS),
+            "portal_secrets_path": str(base / ".secrets" / "portal.json"),
+            "portal_tls_path": str(base / ".secrets" / "portal-tls"),
+            "portal_names": [address],
+            "portal_limits": {"gpus": 2, "cpus": 2, "memory_gib": 4, "hours": 2},
+        }
+        self.url = f"https://{address}"
+
+    def run(self, options: str = "--diff", **variables: Any) -> Play:
+        return run_playbook(
+            "portal.yml",
+            limit=",".join(MACHINES),
+            extra_vars={**self.variables, **variables},
+            options=f"{self._options} {options}",
+        )
+
+    @contextmanager
+    def there(self) -> Iterator[Portal]:
+        """Until it is removed at the end."""
+        play = self.run()
+        assert play.rc == 0, play.tail()
+        yield self
+        ssh(CONTROLLER, "sudo scancel --name=portal-session")
+        play = self.run(portal_state="absent")
+        assert play.rc == 0, play.tail()
+
+    def log_in(self, name: str, password: str = PASSWORD) -> Browser:
+        browser = Browser(SimpleNamespace(url=self.url))  # type: ignore[arg-type]
+        browser.log_in(name, password)
+        return browser
+
+    def server(self, browser: Browser, server: str = "") -> dict[str, Any]:
+        page = browser.get("/hub/home")
+        path = f"/hub/api/users/{browser.name}?_xsrf={browser.token(page.text)}"
+        answer = browser.get(path, Referer=page.url)
+        return dict(answer.json()["servers"].get(server, {})) if answer.status == 200 else {}
+
+    def ready(self, browser: Browser) -> dict[str, Any]:
+        found = until(
+            lambda: (row := self.server(browser)).get("ready") and row,
+            START_S,
+            lambda: ssh(CONTROLLER, f"sudo journalctl -u {HUB} -n 60 --no-pager; squeue"),
+        )
+        assert browser.get(f"{found['url']}lab").status == 200
+        return dict(found)
+
+    def stop(self, browser: Browser) -> None:
+        page = browser.get("/hub/home")
+        path = f"/hub/api/users/{browser.name}/server?_xsrf={browser.token(page.text)}"
+        assert browser.ask(path, method="DELETE", Referer=page.url).status in (202, 204)
+        until(lambda: not self.server(browser), 90, lambda: self.server(browser))
+
+
+def sessions() -> list[list[str]]:
+    """Number, user, state and GPUs of each session in the queue."""
+    told = ssh(CONTROLLER, "squeue -h --name=portal-session -o '%A|%u|%T|%b'")
+    return [line.split("|") for line in told.split()]
+
+
+def bare(base: Path) -> Portal:
+    """The cluster, with people, as it is before it has a portal."""
+    try:
+        wheels.fetch([row["file"] for row in portal_plan.lock()], WHEELS)
+    except ManifestError as why:
+        pytest.skip(f"the wheels of the portal are not here, and pip does not bring them: {why}")
+    play = run_playbook("site.yml", limit=",".join(MACHINES), options="--tags driver")
+    assert play.rc == 0, play.tail()
+    cluster = Cluster(base)
+    cluster.converge()
+    for machine in MACHINES:
+        for name, number in PEOPLE.items():
+            ssh(machine, f"id {name} >/dev/null 2>&1 || sudo useradd --uid {number} --create-home -s /bin/bash {name}")
+            ssh(machine, f"sudo -u {name} mkdir -p /home/{name}/gpuops-jobs/portal-session")
+            ssh(machine, f"echo {shlex.quote(f'{name}:{PASSWORD}')} | sudo chpasswd")
+    return Portal(cluster, base)
