@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import gpu, node
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import GPU, NODE, Item
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import gpu, network, node
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import GPU, NETWORK, NODE, Item
 from gpuops.run import events, records
 
 FILE = "accept.json"
@@ -41,6 +41,14 @@ class Acceptance:
 
     def left(self, stage: str) -> list[str]:
         return [host for host in self.hosts if stage not in self.done.get(host, [])]
+
+    def begin_stage(self, stage: str) -> None:
+        """The network is measured between all hosts or not at all: of a tournament that was cut nothing is kept."""
+        if stage == NETWORK:
+            for host, row in self.hosts.items():
+                row.pop("network", None)
+                row.pop(f"why_{NETWORK}", None)
+                self.done[host] = [name for name in self.done.get(host, []) if name != NETWORK]
 
     def passed_by(self, stage: str) -> list[str]:
         return [host for host in self.hosts if stage in self.done.get(host, [])]
@@ -98,6 +106,8 @@ class Taker:
         if action == "gpu_facts" and event.succeeded:
             facts = result.get("ansible_facts")
             row["gpu"] = self._redact(facts.get("gpu")) if isinstance(facts, Mapping) else None
+        elif action == "accept_network" and event.outcome != "unreachable":
+            self._take_pair(host, event)
         elif action in RESULTS and event.outcome != "unreachable":
             key, stage = RESULTS[action]
             if stage != self.stage:
@@ -109,6 +119,18 @@ class Taker:
             return
         save(self._remembered, self._acceptance)
 
+    def _take_pair(self, host: str, event: events.HostResult) -> None:
+        """A host measures with one partner after the other, and has gone through the stage when it listens no more."""
+        row, result = self._acceptance.hosts[host], event.result
+        rows = row.setdefault("network", [])
+        if isinstance(result.get("measured"), Mapping):
+            rows.append(self._redact(result["measured"]))
+        if event.outcome == "failed":
+            row[f"why_{NETWORK}"] = str(result.get("msg", ""))
+        if event.outcome == "failed" or result.get("ended") is True:
+            done = self._acceptance.done.setdefault(host, [])
+            done += [NETWORK] if NETWORK not in done else []
+
 
 def judge(acceptance: Acceptance, tolerance: float) -> list[Item]:
     """The items of all stages that were chosen, of every host that was."""
@@ -116,9 +138,14 @@ def judge(acceptance: Acceptance, tolerance: float) -> list[Item]:
     if NODE in acceptance.stages:
         found += node.items(acceptance.hosts)
     if GPU in acceptance.stages:
-        rows = {host: {**row, "why": row.get(f"why_{GPU}", "")} for host, row in acceptance.hosts.items()}
-        found += gpu.items(rows, tolerance)
+        found += gpu.items(_with_why(acceptance, GPU), tolerance)
+    if NETWORK in acceptance.stages:
+        found += network.items(_with_why(acceptance, NETWORK))
     return found
+
+
+def _with_why(acceptance: Acceptance, stage: str) -> dict[str, dict[str, Any]]:
+    return {host: {**row, "why": row.get(f"why_{stage}", "")} for host, row in acceptance.hosts.items()}
 
 
 def begin(limit: str, stages: list[str], minutes: float, hosts: list[str]) -> Acceptance:

@@ -104,6 +104,7 @@ def accept(
         if not acceptance.left(stage):
             continue
         taker.stage = stage
+        acceptance.begin_stage(stage)
         outcome = run_locked(
             "accept",
             site,

@@ -139,7 +139,7 @@ def group(bench: Bench, **hosts):
 def test_wrong_options_are_refused_before_anything_runs(bench):
     group(bench, n1=HERE)
     for words, told in (
-        (("--stages", "node,moon"), "moon is no stage; the stages are node, gpu"),
+        (("--stages", "node,moon"), "moon is no stage; the stages are node, gpu, network"),
         (("--resume",), "there is no acceptance to go on with"),
         (("--limit", "nobody"), "nobody"),
         (("--sign-key", "nowhere"), "nowhere is no file"),
@@ -162,6 +162,24 @@ def test_hosts_are_looked_at_and_one_that_is_dead_is_not_accepted_for_it(bench):
     alive = {row["id"]: row["outcome"] for row in found["items"] if row["host"] == "n1"}
     assert alive["node.kernel"] == "not_applicable", "there is no other host to compare it with"
     assert "node.time" in alive
+
+
+@pytest.mark.slow
+def test_every_host_measures_with_every_other_one_and_listens_no_more(bench):
+    here = {**HERE, "ansible_host": "127.0.0.1"}
+    group(bench, n1=here, n2=here, n3=here, n4=DEAD)
+    done = bench.call("accept", "--stages", "network", "--", "-e", "accept_network_seconds=0.2")
+    assert done.returncode & 4, done.stdout + done.stderr
+    found = record.load(bench.path / ".gpuops")
+    rows = [(host, row["peer"]) for host in found.hosts for row in found.hosts[host].get("network", [])]
+    assert {frozenset(pair) for pair in rows} == {
+        frozenset(pair) for pair in (("n1", "n2"), ("n1", "n3"), ("n2", "n3"))
+    }
+    assert not [row for host in found.hosts.values() for row in host.get("network", []) if row["error"]]
+    assert found.left("network") == ["n4"]
+    items = json.loads((bench.path / "acceptance.json").read_text())["items"]
+    assert {row["outcome"] for row in items if row["host"] == "n4"} == {"not_testable"}
+    assert {row["host"] for row in items if row["id"] == "network.send"} == {"n1", "n2", "n3"}
 
 
 @pytest.mark.slow
