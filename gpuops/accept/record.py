@@ -11,14 +11,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import gpu, network, node
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import GPU, NETWORK, NODE, Item
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import gpu, network, node, storage
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import GPU, NETWORK, NODE, STORAGE, Item
 from gpuops.run import events, records
 
 FILE = "accept.json"
 VERSION = 1
 # What a task returns: its action -> the key of its result, and the stage that it ends.
-RESULTS = {"accept_info": ("accept", NODE), "gpu_load": ("load", GPU)}
+RESULTS = {"accept_info": ("accept", NODE), "gpu_load": ("load", GPU), "accept_storage": ("storage", STORAGE)}
+# The same of what is asked once, on a host that need not be one of those that are accepted.
+SERVICES = {"ceph_cluster_info": ("ceph", STORAGE), "ceph_subvolume_info": ("homes", STORAGE)}
+WITH_SERVICES = frozenset(stage for _key, stage in SERVICES.values())
 
 
 @dataclass
@@ -27,6 +30,7 @@ class Acceptance:
 
     :ivar started: seconds since the epoch.
     :ivar hosts: what hosts returned: {name: {"gpu": …, "accept": …, "load": …}}.
+    :ivar services: what was asked once, by the host that answered: {name: {"ceph": …}}.
     :ivar done: the stages that each host has gone through.
     """
 
@@ -38,6 +42,7 @@ class Acceptance:
     ended: float | None = None
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: dict[str, list[str]] = field(default_factory=dict)
+    services: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def left(self, stage: str) -> list[str]:
         return [host for host in self.hosts if stage not in self.done.get(host, [])]
@@ -65,6 +70,8 @@ def _is_whole(found: Any) -> bool:
         and isinstance(found.get("stages"), list)
         and all(isinstance(found.get(key), (int, float)) for key in ("started", "minutes"))
         and isinstance(found.get("limit"), str)
+        and isinstance(found.get("services", {}), dict)
+        and all(isinstance(row, dict) for row in found.get("services", {}).values())
     )
 
 
@@ -99,7 +106,11 @@ class Taker:
         self._remembered, self._acceptance, self._redact = remembered, acceptance, redact
 
     def take(self, event: events.Event) -> None:
-        if not isinstance(event, events.HostResult) or event.host not in self._acceptance.hosts:
+        if not isinstance(event, events.HostResult):
+            return
+        if event.task.action in SERVICES:
+            self._take_service(event)
+        if event.host not in self._acceptance.hosts:
             return
         host, row = event.host, self._acceptance.hosts[event.host]
         action, result = event.task.action, event.result
@@ -118,6 +129,12 @@ class Taker:
         else:
             return
         save(self._remembered, self._acceptance)
+
+    def _take_service(self, event: events.HostResult) -> None:
+        key, stage = SERVICES[event.task.action]
+        if stage == self.stage and event.succeeded:
+            self._acceptance.services.setdefault(event.host, {})[key] = self._redact(dict(event.result))
+            save(self._remembered, self._acceptance)
 
     def _take_pair(self, host: str, event: events.HostResult) -> None:
         """A host measures with one partner after the other, and has gone through the stage when it listens no more."""
@@ -141,6 +158,8 @@ def judge(acceptance: Acceptance, tolerance: float) -> list[Item]:
         found += gpu.items(_with_why(acceptance, GPU), tolerance)
     if NETWORK in acceptance.stages:
         found += network.items(_with_why(acceptance, NETWORK))
+    if STORAGE in acceptance.stages:
+        found += storage.items(_with_why(acceptance, STORAGE), acceptance.services)
     return found
 
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,6 +33,15 @@ def _chosen(stages: str) -> list[str]:
     if unknown or not names:
         raise _refuse(f"--stages: {', '.join(unknown) or 'nothing'} is no stage; the stages are {', '.join(STAGES)}")
     return [name for name in STAGES if name in names]
+
+
+def _run_of(acceptance: record.Acceptance, stage: str, words: list[str]) -> dict[str, Any]:
+    """Limit and options of a stage's run. What serves the hosts is asked where it is, which a limit would leave out."""
+    variables: dict[str, Any] = {"accept_stage": stage, "accept_minutes": acceptance.minutes}
+    limit = shards.without(acceptance.limit, acceptance.passed_by(stage))
+    if stage in record.WITH_SERVICES:
+        limit, variables["target_hosts"] = "", ",".join(acceptance.left(stage))
+    return {"limit": limit, "options": ["-e", json.dumps(variables), *words]}
 
 
 def accept(
@@ -111,9 +121,8 @@ def accept(
             as_json,
             lock=("accept.lock", "gpuops accept"),
             playbook=playbooks.ACCEPT,
-            limit=shards.without(acceptance.limit, acceptance.passed_by(stage)),
             also=taker.take,
-            options=["-e", f"accept_stage={stage} accept_minutes={acceptance.minutes}", *(words or [])],
+            **_run_of(acceptance, stage, words or []),
         )
         if outcome.status in (session.INTERRUPTED, session.BROKEN):
             typer.echo("gpuops accept: `gpuops accept --resume` goes on from here", err=True)

@@ -9,8 +9,8 @@ name: tournament
 short_description: Pair every host with every other one, in rounds
 version_added: 0.1.0
 description:
-  - Returns rounds in each of which every host has at most one partner, so that all pairs of a round can work at the same
-    time. C(N) hosts take C(N-1) rounds, and one more if C(N) is odd.
+  - Returns rounds in each of which every host has at most one partner, so that all pairs of a round can work at the
+    same time. C(N) hosts take C(N-1) rounds, and one more if C(N) is odd.
 positional: _input
 options:
   _input:

@@ -89,8 +89,8 @@ ended:
   type: bool
 measured:
   description:
-    - C(peer), C(error) (why it could not be measured, or null), C(latency_us) (the median round trip), C(send_gbit_s) and
-      C(receive_gbit_s). Null where nothing was measured.
+    - C(peer), C(error) (why it could not be measured, or null), C(latency_us) (the median round trip), C(send_gbit_s)
+      and C(receive_gbit_s). Null where nothing was measured.
   returned: always
   type: dict
 """

@@ -46,7 +46,7 @@ def rounds(names: Sequence[str], most: int = 0) -> list[dict[str, str]]:
         ring.append(None)
     found: list[dict[str, str]] = []
     for _round in range(len(ring) - 1):
-        pairs = zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]))
+        pairs = zip(ring[: len(ring) // 2], reversed(ring[len(ring) // 2 :]), strict=True)
         row = {one: other for one, other in pairs if one is not None and other is not None}
         found += [row] if row else []
         ring = [ring[0], ring[-1], *ring[1:-1]]
@@ -168,10 +168,9 @@ def _pairs(found: Measured, slow: set[tuple[str, str]], tolerance: float) -> lis
     items = [
         judged("network.pair", NETWORK, one, False, text, remedy, f"to {other}") for (one, other), text in bad.items()
     ]
-    for name in sent:
-        if not any(one == name for one, _other in bad):
-            items.append(judged("network.pair", NETWORK, name, True, "no peer is slower than the others", ""))
-    return items
+    sound = [name for name in sent if not any(one == name for one, _other in bad)]
+    told = "no peer is slower than the others"
+    return items + [judged("network.pair", NETWORK, name, True, told, "") for name in sound]
 
 
 def _latencies(found: Measured) -> list[Item]:
