@@ -11,17 +11,43 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import gpu, network, node, storage
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import GPU, NETWORK, NODE, STORAGE, Item
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import (
+    gpu,
+    network,
+    node,
+    scheduler,
+    services,
+    storage,
+)
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
+    GPU,
+    NETWORK,
+    NODE,
+    NOT_TESTABLE,
+    SCHEDULER,
+    SERVICES,
+    STORAGE,
+    Item,
+)
 from gpuops.run import events, records
 
 FILE = "accept.json"
 VERSION = 1
 # What a task returns: its action -> the key of its result, and the stage that it ends.
-RESULTS = {"accept_info": ("accept", NODE), "gpu_load": ("load", GPU), "accept_storage": ("storage", STORAGE)}
+RESULTS = {
+    "accept_info": ("accept", NODE),
+    "gpu_load": ("load", GPU),
+    "accept_storage": ("storage", STORAGE),
+    "accept_jobs": ("jobs", SCHEDULER),
+    "accept_registry": ("registry", SERVICES),
+}
 # The same of what is asked once, on a host that need not be one of those that are accepted.
-SERVICES = {"ceph_cluster_info": ("ceph", STORAGE), "ceph_subvolume_info": ("homes", STORAGE)}
-WITH_SERVICES = frozenset(stage for _key, stage in SERVICES.values())
+ASKED_ONCE = {
+    "ceph_cluster_info": ("ceph", STORAGE),
+    "ceph_subvolume_info": ("homes", STORAGE),
+    "accept_services": ("", SERVICES),
+}
+WITH_SERVICES = frozenset(stage for _key, stage in ASKED_ONCE.values())
 
 
 @dataclass
@@ -54,6 +80,8 @@ class Acceptance:
                 row.pop("network", None)
                 row.pop(f"why_{NETWORK}", None)
                 self.done[host] = [name for name in self.done.get(host, []) if name != NETWORK]
+        for row in self.services.values():
+            row.pop(f"unreachable_{stage}", None)
 
     def passed_by(self, stage: str) -> list[str]:
         return [host for host in self.hosts if stage in self.done.get(host, [])]
@@ -108,7 +136,7 @@ class Taker:
     def take(self, event: events.Event) -> None:
         if not isinstance(event, events.HostResult):
             return
-        if event.task.action in SERVICES:
+        if event.task.action in ASKED_ONCE or event.host not in self._acceptance.hosts:
             self._take_service(event)
         if event.host not in self._acceptance.hosts:
             return
@@ -131,9 +159,16 @@ class Taker:
         save(self._remembered, self._acceptance)
 
     def _take_service(self, event: events.HostResult) -> None:
-        key, stage = SERVICES[event.task.action]
-        if stage == self.stage and event.succeeded:
-            self._acceptance.services.setdefault(event.host, {})[key] = self._redact(dict(event.result))
+        key, stage = ASKED_ONCE.get(event.task.action, ("", ""))
+        row: dict[str, Any] = {}
+        if event.outcome == "unreachable" and self.stage in WITH_SERVICES:
+            row[f"unreachable_{self.stage}"] = str(event.result.get("msg", ""))
+        elif stage == self.stage and event.succeeded:
+            # A module that tries several things says which one it was.
+            part = event.result.get("part")
+            row[key or str(part)] = self._redact(dict(event.result) if key else event.result.get("service"))
+        if row:
+            self._acceptance.services.setdefault(event.host, {}).update(row)
             save(self._remembered, self._acceptance)
 
     def _take_pair(self, host: str, event: events.HostResult) -> None:
@@ -160,6 +195,14 @@ def judge(acceptance: Acceptance, tolerance: float) -> list[Item]:
         found += network.items(_with_why(acceptance, NETWORK))
     if STORAGE in acceptance.stages:
         found += storage.items(_with_why(acceptance, STORAGE), acceptance.services)
+    if SCHEDULER in acceptance.stages:
+        found += scheduler.items(_with_why(acceptance, SCHEDULER))
+    if SERVICES in acceptance.stages:
+        found += services.items(_with_why(acceptance, SERVICES), acceptance.services)
+    for host, row in acceptance.services.items():
+        for stage in acceptance.stages:
+            if f"unreachable_{stage}" in row:
+                found.append(Item(f"{stage}.service", stage, host, NOT_TESTABLE, "the host was not reached"))
     return found
 
 

@@ -139,7 +139,7 @@ def group(bench: Bench, **hosts):
 def test_wrong_options_are_refused_before_anything_runs(bench):
     group(bench, n1=HERE)
     for words, told in (
-        (("--stages", "node,moon"), "moon is no stage; the stages are node, gpu, network, storage"),
+        (("--stages", "node,moon"), "moon is no stage; the stages are node, gpu, network, storage, sched"),
         (("--resume",), "there is no acceptance to go on with"),
         (("--limit", "nobody"), "nobody"),
         (("--sign-key", "nowhere"), "nowhere is no file"),
