@@ -32,6 +32,8 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
 from gpuops.run import events, records
 
 FILE = "accept.json"
+# A short acceptance does not replace the one with which its hosts are compared.
+SHORT_FILE = "accept-short.json"
 VERSION = 1
 # What a task returns: its action -> the key of its result, and the stage that it ends.
 RESULTS = {
@@ -57,6 +59,8 @@ class Acceptance:
     :ivar started: seconds since the epoch.
     :ivar hosts: what hosts returned: {name: {"gpu": …, "accept": …, "load": …}}.
     :ivar services: what was asked once, by the host that answered: {name: {"ceph": …}}.
+    :ivar short: whether it is one of few hosts, which are compared with those of the last whole acceptance.
+    :ivar partners: hosts that are not accepted, with which those that are measure the network: {name: {"network": …}}.
     :ivar done: the stages that each host has gone through.
     """
 
@@ -69,6 +73,8 @@ class Acceptance:
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: dict[str, list[str]] = field(default_factory=dict)
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
+    short: bool = False
+    partners: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def left(self, stage: str) -> list[str]:
         return [host for host in self.hosts if stage not in self.done.get(host, [])]
@@ -114,12 +120,13 @@ def load(remembered: Path) -> Acceptance | None:
 def save(remembered: Path, acceptance: Acceptance) -> None:
     """For its owner alone, and whole at every moment."""
     remembered.mkdir(mode=0o700, exist_ok=True)
-    new = remembered / f"{FILE}.new"
+    name = SHORT_FILE if acceptance.short else FILE
+    new = remembered / f"{name}.new"
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         json.dump(asdict(acceptance), file)
         file.flush()
         os.fsync(file.fileno())
-    new.replace(remembered / FILE)
+    new.replace(remembered / name)
 
 
 class Taker:
@@ -138,6 +145,8 @@ class Taker:
             return
         if event.task.action in ASKED_ONCE or event.host not in self._acceptance.hosts:
             self._take_service(event)
+        if event.host in self._acceptance.partners and event.task.action == "accept_network":
+            self._take_pair(event)
         if event.host not in self._acceptance.hosts:
             return
         host, row = event.host, self._acceptance.hosts[event.host]
@@ -146,7 +155,7 @@ class Taker:
             facts = result.get("ansible_facts")
             row["gpu"] = self._redact(facts.get("gpu")) if isinstance(facts, Mapping) else None
         elif action == "accept_network" and event.outcome != "unreachable":
-            self._take_pair(host, event)
+            self._take_pair(event)
         elif action in RESULTS and event.outcome != "unreachable":
             key, stage = RESULTS[action]
             if stage != self.stage:
@@ -171,34 +180,46 @@ class Taker:
             self._acceptance.services.setdefault(event.host, {}).update(row)
             save(self._remembered, self._acceptance)
 
-    def _take_pair(self, host: str, event: events.HostResult) -> None:
+    def _take_pair(self, event: events.HostResult) -> None:
         """A host measures with one partner after the other, and has gone through the stage when it listens no more."""
-        row, result = self._acceptance.hosts[host], event.result
+        host, result = event.host, event.result
+        is_partner = host in self._acceptance.partners
+        row = (self._acceptance.partners if is_partner else self._acceptance.hosts)[host]
         rows = row.setdefault("network", [])
         if isinstance(result.get("measured"), Mapping):
             rows.append(self._redact(result["measured"]))
         if event.outcome == "failed":
             row[f"why_{NETWORK}"] = str(result.get("msg", ""))
-        if event.outcome == "failed" or result.get("ended") is True:
+        if not is_partner and (event.outcome == "failed" or result.get("ended") is True):
             done = self._acceptance.done.setdefault(host, [])
             done += [NETWORK] if NETWORK not in done else []
 
 
-def judge(acceptance: Acceptance, tolerance: float) -> list[Item]:
-    """The items of all stages that were chosen, of every host that was."""
+def judge(
+    acceptance: Acceptance,
+    tolerance: float = gpu.TOLERANCE,
+    network_tolerance: float = network.TOLERANCE,
+    fleet: Acceptance | None = None,
+) -> list[Item]:
+    """The items of all stages that were chosen, of every host that was.
+
+    :param fleet: an earlier acceptance of others, with which these hosts are compared.
+    """
+    hosts = _among(acceptance, fleet or Acceptance(0, "", [], 0)) if acceptance.short else acceptance.hosts
+    judges: dict[str, Callable[[dict[str, dict[str, Any]]], list[Item]]] = {
+        NODE: node.items,
+        GPU: lambda rows: gpu.items(rows, tolerance),
+        NETWORK: lambda rows: network.items(rows, network_tolerance),
+        STORAGE: lambda rows: storage.items(rows, acceptance.services),
+        SCHEDULER: scheduler.items,
+        SERVICES: lambda rows: services.items(rows, acceptance.services),
+    }
     found: list[Item] = []
-    if NODE in acceptance.stages:
-        found += node.items(acceptance.hosts)
-    if GPU in acceptance.stages:
-        found += gpu.items(_with_why(acceptance, GPU), tolerance)
-    if NETWORK in acceptance.stages:
-        found += network.items(_with_why(acceptance, NETWORK))
-    if STORAGE in acceptance.stages:
-        found += storage.items(_with_why(acceptance, STORAGE), acceptance.services)
-    if SCHEDULER in acceptance.stages:
-        found += scheduler.items(_with_why(acceptance, SCHEDULER))
-    if SERVICES in acceptance.stages:
-        found += services.items(_with_why(acceptance, SERVICES), acceptance.services)
+    for stage in acceptance.stages:
+        rows = {host: {**row, "why": row.get(f"why_{stage}", "")} for host, row in hosts.items()}
+        found += judges[stage](rows)
+    if acceptance.short:
+        found = [item for item in found if item.host in acceptance.hosts or item.host not in hosts]
     for host, row in acceptance.services.items():
         for stage in acceptance.stages:
             if f"unreachable_{stage}" in row:
@@ -206,9 +227,29 @@ def judge(acceptance: Acceptance, tolerance: float) -> list[Item]:
     return found
 
 
-def _with_why(acceptance: Acceptance, stage: str) -> dict[str, dict[str, Any]]:
-    return {host: {**row, "why": row.get(f"why_{stage}", "")} for host, row in acceptance.hosts.items()}
+def _among(acceptance: Acceptance, fleet: Acceptance) -> dict[str, dict[str, Any]]:
+    """The hosts among those of an earlier acceptance, in which nothing is left of what they were themselves."""
+    others = {host: dict(row) for host, row in fleet.hosts.items() if host not in acceptance.hosts}
+    for row in others.values():
+        pairs = row.get("network")
+        rows = [pair for pair in pairs if isinstance(pair, dict)] if isinstance(pairs, list) else []
+        row["network"] = [pair for pair in rows if pair.get("peer") not in acceptance.hosts]
+    for name, row in acceptance.partners.items():
+        before = others.setdefault(name, {})
+        before["network"] = [*before.get("network", []), *row.get("network", [])]
+    return {**others, **acceptance.hosts}
 
 
-def begin(limit: str, stages: list[str], minutes: float, hosts: list[str]) -> Acceptance:
-    return Acceptance(time.time(), limit, stages, minutes, hosts={host: {} for host in hosts})
+def begin(
+    limit: str, stages: list[str], minutes: float, hosts: list[str], partners: list[str] | None = None
+) -> Acceptance:
+    """One that has partners is a short one."""
+    return Acceptance(
+        time.time(),
+        limit,
+        stages,
+        minutes,
+        hosts={host: {} for host in hosts},
+        short=partners is not None,
+        partners={name: {} for name in partners or []},
+    )
