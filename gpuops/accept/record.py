@@ -47,6 +47,7 @@ RESULTS = {
 ASKED_ONCE = {
     "ceph_cluster_info": ("ceph", STORAGE),
     "ceph_subvolume_info": ("homes", STORAGE),
+    "accept_collective": ("", SCHEDULER),
     "accept_services": ("", SERVICES),
 }
 WITH_SERVICES = frozenset(stage for _key, stage in ASKED_ONCE.values())
@@ -211,7 +212,7 @@ def judge(
         GPU: lambda rows: gpu.items(rows, tolerance),
         NETWORK: lambda rows: network.items(rows, network_tolerance),
         STORAGE: lambda rows: storage.items(rows, acceptance.services),
-        SCHEDULER: scheduler.items,
+        SCHEDULER: lambda rows: scheduler.items(rows, acceptance.services),
         SERVICES: lambda rows: services.items(rows, acceptance.services),
     }
     found: list[Item] = []

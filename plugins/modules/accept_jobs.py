@@ -11,8 +11,10 @@ short_description: Run a job of every kind on a node of Slurm
 version_added: 0.1.0
 description:
   - Runs on one node a batch job, an array of two, an interactive job, a job with one GPU, and one that takes more
-    memory than it asked for; and looks for the first of them in the accounting.
-  - The jobs need a core and 500 MiB, have 2 minutes at most, and write no file. What the accounting has of them stays.
+    memory than it asked for; on a node with several GPUs an all-reduce over them, with C(all_reduce_perf) of nccl-tests
+    or with torch; and looks for the first of them in the accounting.
+  - The jobs need a core and 500 MiB, the all-reduce all GPUs, a core for each, and 4 GiB. They have 5 minutes at most,
+    and write no file. What the accounting has of them stays.
   - A node that takes no jobs gets none. A job that fails does not make the module fail.
   - It runs on a host with Slurm's commands and the configuration of the cluster, as root.
 options:
@@ -20,6 +22,10 @@ options:
     description: The node, as Slurm names it.
     type: str
     required: true
+  python:
+    description: The Python on the nodes that has torch.
+    type: str
+    default: python3
   name:
     description: Name of the jobs. At the end all jobs of that name are cancelled.
     type: str
@@ -29,6 +35,7 @@ attributes:
   check_mode:
     description: In check mode no job is submitted.
 seealso:
+  - module: baremetal.gpu.accept_collective
   - module: baremetal.gpu.slurm_job
 author:
   - baremetal.gpu contributors (@baremetal-gpu)
@@ -76,15 +83,20 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
 
 def main() -> None:
     module = AnsibleModule(
-        argument_spec={"node": {"type": "str", "required": True}, "name": {"type": "str", "required": True}},
+        argument_spec={
+            "node": {"type": "str", "required": True},
+            "python": {"type": "str", "default": "python3"},
+            "name": {"type": "str", "required": True},
+        },
         supports_check_mode=True,
     )
     if module.check_mode:
         module.exit_json(changed=False, jobs=None)
+    given = module.params
     try:
-        found = jobs.check(run, module.params["node"], module.params["name"])
+        found = jobs.check(run, given["node"], given["name"], given["python"])
     except Refused as why:
-        module.fail_json(**failure(module.params["node"], [why.problem]))
+        module.fail_json(**failure(given["node"], [why.problem]))
     module.exit_json(changed=False, jobs=found)
 
 

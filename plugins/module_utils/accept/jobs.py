@@ -1,7 +1,8 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A job of every kind on one node of Slurm: batch, interactive, an array, one with a GPU, and one beyond its memory.
+"""A job of every kind on one node of Slurm: batch, interactive, an array, one with a GPU, one beyond its memory, and an
+all-reduce over its GPUs. And an all-reduce over several nodes.
 
 They are small, have one name, and are cancelled at the end. One that is left behind by a run that was killed is thrown
 away by slurmctld when its deadline passes. Their output goes nowhere.
@@ -14,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.accept import collective
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import TIMED_OUT, Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import maintenance
@@ -24,8 +26,9 @@ MEMORY_MIB = 500
 # A job may have this much, and takes three times as much.
 FEW_MIB = 100
 START_S, PATIENCE_S = 60, 150.0
+PORT = 29571
 ACCOUNTING_S, POLL_S = 30.0, 2.0
-BUSY = ("Requested nodes are busy", "Resources temporarily unavailable", "Immediate execution impossible")
+BUSY = collective.BUSY
 NO_ACCOUNTING = "accounting storage is disabled"
 
 Row = dict[str, Any]
@@ -50,8 +53,11 @@ class Node:
         self._job = ""
 
     def _words(self, program: str, *more: str) -> list[str]:
-        partition = next(name for name in self._row["partitions"] if name != PARTITION)
-        common = (f"--job-name={self._name}", f"--partition={partition}", f"--nodelist={self._row['name']}")
+        common = (
+            f"--job-name={self._name}",
+            f"--partition={_partitions(self._row)[0]}",
+            f"--nodelist={self._row['name']}",
+        )
         return [program, *common, "--nodes=1", "--ntasks=1", "--time=2", "--deadline=now+5minutes", "--chdir=/", *more]
 
     def _ended(self, status: int, out: str, error: str, what: str) -> Row:
@@ -103,6 +109,21 @@ class Node:
             return _told(True, f"a job with {FEW_MIB} MiB that took more was ended")
         return _told(None, f"the job ended with {status}, and not for its memory: {error or out}")
 
+    def collective(self, python: str) -> Row:
+        """An all-reduce over all GPUs of the node."""
+        node, gpus, partition = self._row["name"], self._row["gpus"], _partitions(self._row)[0]
+        if (
+            self._row["gpus_used"]
+            or self._row["free_cpus"] < gpus
+            or self._row["free_memory_mib"] < collective.MEMORY_MIB
+        ):
+            return _told(None, "other jobs have GPUs, cores or memory of the node")
+        found = collective.with_perf(self._run, self._name, partition, node, gpus)
+        if found is None:
+            addresses = {node: "127.0.0.1"}
+            found = collective.with_torch(self._run, self._name, partition, [node], gpus, gpus, python, PORT, addresses)
+        return found
+
     def accounting(self) -> Row | None:
         """Whether the batch job has come to the accounting; None for a cluster without one."""
         if not self._job:
@@ -126,7 +147,7 @@ class Node:
         self._run([SCANCEL, f"--name={self._name}", "--quiet"], None, 20.0)
 
 
-def kinds(node: Node, gpus: int) -> dict[str, Row]:
+def kinds(node: Node, gpus: int, python: str) -> dict[str, Row]:
     """A job of each kind: {kind: {ok, text}}."""
     found: dict[str, Row] = {}
     try:
@@ -134,6 +155,8 @@ def kinds(node: Node, gpus: int) -> dict[str, Row]:
             found[kind] = work()
         if gpus:
             found["gpu"] = node.gpu()
+        if gpus > 1:
+            found["collective"] = node.collective(python)
         found["memory"] = node.memory()
         accounted = node.accounting()
         if accounted is not None:
@@ -151,7 +174,7 @@ def _partitions(row: Mapping[str, Any]) -> Sequence[str]:
     return [name for name in row["partitions"] if name != PARTITION]
 
 
-def check(run: Run, node: str, name: str) -> dict[str, Any]:
+def check(run: Run, node: str, name: str, python: str = "python3") -> dict[str, Any]:
     """{node, state, reason, owner, why, kinds}; no job is run on a node that takes none. Raises what Slurm() raises."""
     row = maintenance.find(Slurm(run), node)
     found = {key: row[key] for key in ("state", "reason", "in_service", "drained")}
@@ -160,4 +183,32 @@ def check(run: Run, node: str, name: str) -> dict[str, Any]:
         return {**found, "why": "the node takes no jobs" if _partitions(row) else "the node is in no partition"}
     if row["free_cpus"] < 1 or row["free_memory_mib"] < MEMORY_MIB:
         return {**found, "why": "the jobs of others take all of the node"}
-    return {**found, "kinds": kinds(Node(run, row, name), row["gpus"])}
+    return {**found, "kinds": kinds(Node(run, row, name), row["gpus"], python)}
+
+
+def between(run: Run, addresses: Mapping[str, str], name: str, python: str = "python3") -> dict[str, Any]:
+    """{nodes, ok, text}: an all-reduce over those nodes that have nothing else to do. Raises what Slurm() raises.
+
+    :param addresses: by which the nodes reach each other.
+    """
+    known = Slurm(run).nodes()
+    rows = [known[node] for node in sorted(addresses) if node in known and takes_jobs(known[node])]
+    free = [row for row in rows if not row["busy"] and row["free_memory_mib"] >= collective.MEMORY_MIB]
+    if not free:
+        return {"nodes": [], **_told(None, "no node is free")}
+    # Slurm gives a job nodes of one partition.
+    partition = max({part for row in free for part in _partitions(row)}, key=lambda part: _count(free, part))
+    chosen = [row for row in free if partition in _partitions(row)]
+    nodes = [row["name"] for row in chosen]
+    if len(nodes) < 2:
+        return {"nodes": nodes, **_told(None, "fewer than two nodes of a partition are free")}
+    gpus = min(row["gpus"] for row in chosen)
+    try:
+        found = collective.with_torch(run, name, partition, nodes, max(gpus, 1), gpus, python, PORT, addresses)
+    finally:
+        run([SCANCEL, f"--name={name}", "--quiet"], None, 20.0)
+    return {"nodes": nodes, **found}
+
+
+def _count(rows: Sequence[Mapping[str, Any]], partition: str) -> tuple[int, str]:
+    return sum(partition in row["partitions"] for row in rows), partition

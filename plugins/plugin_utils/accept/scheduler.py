@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Whether nodes of Slurm take jobs of every kind.
 
-`hosts` are {name: {"jobs": what accept_jobs returns, or None for a host that is no node of Slurm}}; what hosts send is
-untrusted.
+`hosts` are {name: {"jobs": what accept_jobs returns, or None for a host that is no node of Slurm}}, `services` {the
+host of slurmctld: {"collectives": what accept_collective returns}}; what hosts send is untrusted.
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
+    FLEET_LEAST,
     NOT_APPLICABLE,
     NOT_TESTABLE,
     SCHEDULER,
     Item,
     judged,
+    outliers,
+    real,
     row_of,
 )
+
+Rows = Mapping[str, Mapping[str, Any]]
 
 # What a kind of job that fails is mended with.
 REMEDIES = {
@@ -27,10 +32,16 @@ REMEDIES = {
     "array": "see `journalctl -u slurmd` on {host}, and `gpuops doctor {host}`",
     "interactive": "let the nodes reach the host of srun on all ports, or set SrunPortRange",
     "gpu": "set ConstrainDevices=yes: run `gpuops up --tags slurm`",
+    "collective": "look at NVLink and PCIe of the GPUs (`gpuops doctor {host}`), and run it with NCCL_DEBUG=INFO",
     "memory": "set ConstrainRAMSpace=yes, and let the kernel account memory: run `gpuops up --tags slurm`",
     "accounting": "see `journalctl -u slurmdbd` on its host, and `sacctmgr show cluster`",
 }
 OURS = "operator"
+# A node whose GPUs add up this much slower than those of the others is named.
+TOLERANCE = 0.1
+BETWEEN = (
+    "let the nodes reach each other on all ports, and run it with NCCL_DEBUG=INFO: it tells which network it takes"
+)
 
 
 def _state(name: str, row: Mapping[str, Any]) -> Item:
@@ -43,7 +54,37 @@ def _state(name: str, row: Mapping[str, Any]) -> Item:
     return judged("scheduler.state", SCHEDULER, name, good, told, remedy)
 
 
-def items(hosts: Mapping[str, Mapping[str, Any]]) -> list[Item]:
+def _fleet(hosts: Rows) -> list[Item]:
+    """Nodes whose GPUs together are slower than those of the others."""
+    rates = {
+        name: real(row_of(row_of(row_of(host.get("jobs")).get("kinds")).get("collective")).get("gb_s"))
+        for name, host in hosts.items()
+    }
+    known = {name: rate for name, rate in rates.items() if rate}
+    named = {row.key: row for row in outliers(known, TOLERANCE)}
+    items = []
+    for name, rate in known.items():
+        text = f"an all-reduce over its GPUs has {rate:.1f} GB/s"
+        if len(known) < FLEET_LEAST:
+            items.append(Item("scheduler.fleet", SCHEDULER, name, NOT_APPLICABLE, f"{text}; there is no fleet"))
+            continue
+        evidence = f"{text}, {named[name].share:.0%} of the median" if name in named else text
+        remedy = REMEDIES["collective"].format(host=name)
+        items.append(judged("scheduler.fleet", SCHEDULER, name, name not in named, evidence, remedy))
+    return items
+
+
+def _between(services: Rows) -> list[Item]:
+    items = []
+    for name, row in services.items():
+        told = row_of(row.get("collectives"))
+        if told:
+            good = told.get("ok") if isinstance(told.get("ok"), bool) else None
+            items.append(judged("scheduler.collectives", SCHEDULER, name, good, str(told.get("text")), BETWEEN))
+    return items
+
+
+def items(hosts: Rows, services: Rows) -> list[Item]:
     """All items of the stage. A row may have "why": what kept the node from being asked."""
     found = []
     for name, host in hosts.items():
@@ -65,4 +106,4 @@ def items(hosts: Mapping[str, Mapping[str, Any]]) -> list[Item]:
                 good = told.get("ok") if isinstance(told.get("ok"), bool) else None
                 text = str(told.get("text"))
                 found.append(judged(f"scheduler.{kind}", SCHEDULER, name, good, text, remedy.format(host=name)))
-    return found
+    return found + _fleet(hosts) + _between(services)
