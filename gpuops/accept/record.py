@@ -60,6 +60,7 @@ class Acceptance:
     :ivar started: seconds since the epoch.
     :ivar hosts: what hosts returned: {name: {"gpu": …, "accept": …, "load": …}}.
     :ivar services: what was asked once, by the host that answered: {name: {"ceph": …}}.
+    :ivar as_jobs: whether a job of Slurm has the GPUs of its nodes while they are under load.
     :ivar short: whether it is one of few hosts, which are compared with those of the last whole acceptance.
     :ivar partners: hosts that are not accepted, with which those that are measure the network: {name: {"network": …}}.
     :ivar done: the stages that each host has gone through.
@@ -74,6 +75,7 @@ class Acceptance:
     hosts: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: dict[str, list[str]] = field(default_factory=dict)
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
+    as_jobs: bool = False
     short: bool = False
     partners: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -155,6 +157,16 @@ class Taker:
         if action == "gpu_facts" and event.succeeded:
             facts = result.get("ansible_facts")
             row["gpu"] = self._redact(facts.get("gpu")) if isinstance(facts, Mapping) else None
+        elif (
+            action == "accept_hold"
+            and self.stage == GPU
+            and event.succeeded
+            and isinstance(result.get("held"), Mapping)
+        ):
+            row["held"] = self._redact(result["held"])
+        elif action == "accept_hold" and self.stage == GPU and event.outcome == "failed":
+            row[f"why_{GPU}"] = str(result.get("msg", ""))
+            self._acceptance.done.setdefault(host, []).append(GPU)
         elif action == "accept_network" and event.outcome != "unreachable":
             self._take_pair(event)
         elif action in RESULTS and event.outcome != "unreachable":

@@ -57,6 +57,7 @@ def _begun(site: Site, limit: str, stages: list[str], minutes: float, short: boo
 def _run_of(acceptance: record.Acceptance, stage: str, words: list[str]) -> dict[str, Any]:
     """Limit and options of a stage's run. What serves the hosts is asked where it is, which a limit would leave out."""
     variables: dict[str, Any] = {"accept_stage": stage, "accept_minutes": acceptance.minutes}
+    variables["accept_as_jobs"] = acceptance.as_jobs
     limit = shards.without(acceptance.limit, acceptance.passed_by(stage))
     if stage in record.WITH_SERVICES:
         limit, variables["target_hosts"] = "", ",".join(acceptance.left(stage))
@@ -139,6 +140,9 @@ def accept(
     short: Annotated[
         bool, typer.Option("--short", help="A short form for hosts that come back, compared with the last whole one.")
     ] = False,
+    as_jobs: Annotated[
+        bool, typer.Option("--as-jobs", help="On nodes of Slurm a job has the free GPUs meanwhile: nothing is drained.")
+    ] = False,
     tolerance: Annotated[
         float, typer.Option(min=0.001, max=0.9, help="The share by which a GPU may be slower than its like.")
     ] = gpu.TOLERANCE,
@@ -168,7 +172,8 @@ def accept(
 
     What hosts return is remembered at once, so --resume goes on where a run
     was cut. Nothing is changed on a host. Drain hosts first (`gpuops drain`),
-    so that no job begins on a GPU under load; scheduler needs them back.
+    so that no job begins on a GPU under load; scheduler needs them back. With
+    --as-jobs a job of Slurm has the free GPUs meanwhile.
 
     --short is for hosts that come back after a repair: node, gpu for a minute,
     network with three others, and storage. They are compared with the hosts of
@@ -182,6 +187,8 @@ def accept(
       gpuops accept --minutes 60 --sign-key ~/.ssh/id_ed25519
 
       gpuops accept --short --limit a100-3
+
+      gpuops accept --as-jobs
 
       gpuops accept --stages scheduler,services
 
@@ -204,6 +211,7 @@ def accept(
         else:
             long = SHORT_MINUTES if short else MINUTES
             acceptance = _begun(site, limit, chosen, long if minutes is None else minutes, short)
+            acceptance.as_jobs = as_jobs
         status = carry_out(
             site,
             acceptance,

@@ -266,3 +266,18 @@ def test_outliers_are_the_slow_ones_only():
     assert [row.key for row in outliers(values, 0.05)] == ["d"]
     assert outliers({"a": 100.0, "b": 50.0}, 0.05) == []
     assert outliers({"a": 0.0, "b": 0.0, "c": 0.0}, 0.05) == []
+
+
+def test_a_gpu_that_a_job_of_slurm_did_not_get_is_not_testable(fleet):
+    for index, row in enumerate(fleet["n2"]["gpu"]["devices"]):
+        row["minor"] = index
+    fleet["n2"]["held"] = {"job": 7, "minors": [1], "why": ""}
+    fleet["n2"]["load"]["devices"].pop(0)
+    fleet["n2"]["load"]["pairs"] = []
+    found = gpu.items(fleet)
+    assert failures(found) == set()
+    (item,) = [item for item in found if item.id == "gpu.free"]
+    assert (item.subject, item.evidence) == ("GPU 0", "another job of Slurm has the GPU")
+    fleet["n3"].update(load=None, held={"job": None, "minors": [], "why": "other jobs have all GPUs of the node"})
+    (item,) = [item for item in gpu.items(fleet) if item.host == "n3" and item.id == "gpu.present"]
+    assert (item.outcome, item.evidence) == (NOT_TESTABLE, "other jobs have all GPUs of the node")
