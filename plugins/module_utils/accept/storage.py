@@ -147,34 +147,37 @@ def _run(directory: str, options: Options, caller: int, deadline: float) -> str:
     """What fio prints. It is ended with its caller, and when it is late."""
     place = _place(directory)
     os.mkdir(place, 0o700)
-    output = os.path.join(place, "output")
-    with open(output, "wb") as stream:
-        fio = subprocess.Popen(
-            words(place, options),
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            cwd=place,
-            env={"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"},
-            # Only C code follows in the child.
-            preexec_fn=_with_parent,
-        )
+    fio = subprocess.Popen(
+        words(place, options),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=place,
+        env={"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8"},
+        # Only C code follows in the child.
+        preexec_fn=_with_parent,
+    )
     try:
-        while fio.poll() is None:
-            if os.getppid() != caller:
-                raise CannotMeasure("the run was cut")
-            if time.monotonic() > deadline:
-                raise Fault("the storage did not answer in time")
-            time.sleep(LOOK_S)
+        said = _wait(fio, caller, deadline)
     finally:
         if fio.poll() is None:
             fio.kill()
             fio.wait()
-    with open(output, encoding="utf-8", errors="replace") as stream:
-        text = stream.read(OUTPUT_MOST)
+    text = said[:OUTPUT_MOST].decode("utf-8", "replace")
     if fio.returncode and "{" not in text:
         raise CannotMeasure(f"fio ended with {fio.returncode}: {' '.join(text.split())[:300]}")
     return text
+
+
+def _wait(fio: subprocess.Popen[bytes], caller: int, deadline: float) -> bytes:
+    while True:
+        try:
+            return fio.communicate(timeout=LOOK_S)[0]
+        except subprocess.TimeoutExpired:
+            if os.getppid() != caller:
+                raise CannotMeasure("the run was cut") from None
+            if time.monotonic() > deadline:
+                raise Fault("the storage did not answer in time") from None
 
 
 def _work(directory: str, options: Options, caller: int, deadline: float) -> dict[str, Any]:

@@ -56,9 +56,9 @@ def test_an_error_of_the_storage_is_told():
 
 
 def test_the_parts_come_one_after_the_other_in_one_small_file(tmp_path):
-    words = storage.words("/home/alice/x", Options(mib=64, seconds=2))
+    words = storage.words("/homes/alice", Options(mib=64, seconds=2))
     assert words.count("--stonewall") == len(storage.PARTS)
-    assert {"--size=64m", "--runtime=2", "--filename=data", "--directory=/home/alice/x"} <= set(words)
+    assert {"--size=64m", "--runtime=2", "--filename=data", "--directory=/homes/alice"} <= set(words)
 
 
 def test_a_directory_is_measured_and_is_as_before(tmp_path):
