@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -163,21 +164,26 @@ def _run(directory: str, options: Options, caller: int, deadline: float) -> str:
         if fio.poll() is None:
             fio.kill()
             fio.wait()
-    text = said[:OUTPUT_MOST].decode("utf-8", "replace")
+    text = said.decode("utf-8", "replace")
     if fio.returncode and "{" not in text:
         raise CannotMeasure(f"fio ended with {fio.returncode}: {' '.join(text.split())[:300]}")
     return text
 
 
 def _wait(fio: subprocess.Popen[bytes], caller: int, deadline: float) -> bytes:
+    assert fio.stdout is not None
+    said = b""
     while True:
-        try:
-            return fio.communicate(timeout=LOOK_S)[0]
-        except subprocess.TimeoutExpired:
-            if os.getppid() != caller:
-                raise CannotMeasure("the run was cut") from None
-            if time.monotonic() > deadline:
-                raise Fault("the storage did not answer in time") from None
+        ready, _writable, _failed = select.select([fio.stdout], [], [], LOOK_S)
+        block = os.read(fio.stdout.fileno(), 65536) if ready else b""
+        if ready and not block:
+            fio.wait()
+            return said
+        said += block[: OUTPUT_MOST - len(said)]
+        if os.getppid() != caller:
+            raise CannotMeasure("the run was cut")
+        if time.monotonic() > deadline:
+            raise Fault("the storage did not answer in time")
 
 
 def _work(directory: str, options: Options, caller: int, deadline: float) -> dict[str, Any]:
