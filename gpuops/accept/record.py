@@ -157,16 +157,8 @@ class Taker:
         if action == "gpu_facts" and event.succeeded:
             facts = result.get("ansible_facts")
             row["gpu"] = self._redact(facts.get("gpu")) if isinstance(facts, Mapping) else None
-        elif (
-            action == "accept_hold"
-            and self.stage == GPU
-            and event.succeeded
-            and isinstance(result.get("held"), Mapping)
-        ):
+        elif action == "accept_hold" and isinstance(result.get("held"), Mapping):
             row["held"] = self._redact(result["held"])
-        elif action == "accept_hold" and self.stage == GPU and event.outcome == "failed":
-            row[f"why_{GPU}"] = str(result.get("msg", ""))
-            self._acceptance.done.setdefault(host, []).append(GPU)
         elif action == "accept_network" and event.outcome != "unreachable":
             self._take_pair(event)
         elif action in RESULTS and event.outcome != "unreachable":

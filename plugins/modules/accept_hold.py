@@ -14,6 +14,7 @@ description:
     O(state=released) it cancels that job.
   - The job has the lowest priority. If nobody cancels it, it ends 30 minutes after O(minutes).
   - A node that is drained gets no job, because nobody else gets one.
+  - Where nothing can be held the module does not fail, and says why.
   - It runs on the host of slurmctld, as root.
 options:
   state:
@@ -66,7 +67,7 @@ held:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.accept import holding
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused, failure
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import run
 
 
@@ -90,7 +91,7 @@ def main() -> None:
         else:
             holding.release(run, given["name"])
     except Refused as why:
-        module.fail_json(**failure(given["node"], [why.problem]))
+        held = {"job": None, "minors": [], "why": str(why.problem)}
     module.exit_json(changed=False, held=held)
 
 

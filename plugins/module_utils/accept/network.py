@@ -87,7 +87,11 @@ def serve(server: socket.socket, token: str, idle_s: float) -> None:
         ready, _writable, _failed = select.select([server], [], [], 0.2)
         if not ready or len(threads) >= CONNECTIONS_MOST:
             continue
-        connection, _address = server.accept()
+        try:
+            connection, _address = server.accept()
+        except OSError:
+            # Who came has gone already.
+            continue
         threads.append(threading.Thread(target=_obey, args=(connection, token, ended), daemon=True))
         threads[-1].start()
         heard = time.monotonic()

@@ -67,6 +67,18 @@ def told(host, state="measured", **measured):
     return result(host, "accept_network", measured=measured or None, ended=state == "ended")
 
 
+def test_what_a_job_of_slurm_held_is_remembered_until_the_load_has_come(tmp_path):
+    found = acceptance()
+    taker = record.Taker(tmp_path, found, lambda document: document)
+    taker.stage = GPU
+    taker.take(result("n1", "accept_hold", held={"job": 7, "minors": [0], "why": ""}))
+    taker.take(result("n1", "accept_hold", held=None))
+    assert found.left(GPU) == ["n1", "n2"]
+    taker.take(result("n1", "gpu_load", "skipped"))
+    assert found.hosts["n1"] == {"held": {"job": 7, "minors": [0], "why": ""}, "load": None, "why_gpu": ""}
+    assert found.left(GPU) == ["n2"]
+
+
 def test_the_network_is_measured_whole_or_not_at_all(tmp_path):
     found = acceptance()
     taker = record.Taker(tmp_path, found, lambda document: document)
