@@ -32,8 +32,10 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
 from gpuops.run import events, records
 
 FILE = "accept.json"
-# A short acceptance does not replace the one with which its hosts are compared.
+# A short acceptance does not replace one that can be gone on with.
 SHORT_FILE = "accept-short.json"
+# What was last found out about each host, whatever stages the acceptances had. Short ones compare with it.
+FLEET_FILE = "accept-fleet.json"
 VERSION = 1
 # What a task returns: its action -> the key of its result, and the stage that it ends.
 RESULTS = {
@@ -61,7 +63,7 @@ class Acceptance:
     :ivar hosts: what hosts returned: {name: {"gpu": …, "accept": …, "load": …}}.
     :ivar services: what was asked once, by the host that answered: {name: {"ceph": …}}.
     :ivar as_jobs: whether a job of Slurm has the GPUs of its nodes while they are under load.
-    :ivar short: whether it is one of few hosts, which are compared with those of the last whole acceptance.
+    :ivar short: whether it is one of few hosts, which are compared with what is known of the others.
     :ivar partners: hosts that are not accepted, with which those that are measure the network: {name: {"network": …}}.
     :ivar done: the stages that each host has gone through.
     """
@@ -112,24 +114,34 @@ def _is_whole(found: Any) -> bool:
     )
 
 
-def load(remembered: Path) -> Acceptance | None:
+def load(remembered: Path, name: str = FILE) -> Acceptance | None:
     """The acceptance that is remembered; None where there is none that can be read."""
-    found = records.document(remembered / FILE)
+    found = records.document(remembered / name)
     if not _is_whole(found):
         return None
     return Acceptance(**{key: found[key] for key in Acceptance.__dataclass_fields__ if key in found})
 
 
-def save(remembered: Path, acceptance: Acceptance) -> None:
+def save(remembered: Path, acceptance: Acceptance, name: str = "") -> None:
     """For its owner alone, and whole at every moment."""
     remembered.mkdir(mode=0o700, exist_ok=True)
-    name = SHORT_FILE if acceptance.short else FILE
+    name = name or (SHORT_FILE if acceptance.short else FILE)
     new = remembered / f"{name}.new"
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
         json.dump(asdict(acceptance), file)
         file.flush()
         os.fsync(file.fileno())
     new.replace(remembered / name)
+
+
+def add_to_fleet(remembered: Path, acceptance: Acceptance) -> None:
+    """Remembers what was found out about the hosts. An acceptance of all hosts tells which ones there are."""
+    fleet = load(remembered, FLEET_FILE) or Acceptance(acceptance.started, "", [], 0.0)
+    if not acceptance.limit:
+        fleet.hosts = {host: row for host, row in fleet.hosts.items() if host in acceptance.hosts}
+    for host, row in acceptance.hosts.items():
+        fleet.hosts.setdefault(host, {}).update(row)
+    save(remembered, fleet, FLEET_FILE)
 
 
 class Taker:
@@ -208,7 +220,7 @@ def judge(
 ) -> list[Item]:
     """The items of all stages that were chosen, of every host that was.
 
-    :param fleet: an earlier acceptance of others, with which these hosts are compared.
+    :param fleet: what is known of others, with which the hosts of a short acceptance are compared.
     """
     hosts = _among(acceptance, fleet or Acceptance(0, "", [], 0)) if acceptance.short else acceptance.hosts
     judges: dict[str, Callable[[dict[str, dict[str, Any]]], list[Item]]] = {
@@ -233,7 +245,7 @@ def judge(
 
 
 def _among(acceptance: Acceptance, fleet: Acceptance) -> dict[str, dict[str, Any]]:
-    """The hosts among those of an earlier acceptance, in which nothing is left of what they were themselves."""
+    """The hosts among those of the fleet, in which nothing is left of what they were themselves."""
     others = {host: dict(row) for host, row in fleet.hosts.items() if host not in acceptance.hosts}
     for row in others.values():
         pairs = row.get("network")

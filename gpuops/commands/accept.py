@@ -106,11 +106,13 @@ def carry_out(
             raise typer.Exit(outcome.status)
         status |= outcome.status & session.UNREACHABLE
     acceptance.ended = time.time()
-    fleet = record.load(site.remembered) if acceptance.short else None
+    fleet = record.load(site.remembered, record.FLEET_FILE) if acceptance.short else None
     items = record.judge(acceptance, tolerance, network_tolerance, fleet)
     found = redact.document(report.document(acceptance, items, site.directory.name))
     try:
         record.save(site.remembered, acceptance)
+        if not acceptance.short:
+            record.add_to_fleet(site.remembered, acceptance)
         history.keep(site.remembered, found)
         written = report.write(found, output)
         if sign_key is not None:
@@ -138,7 +140,7 @@ def accept(
         typer.Option(min=0, max=10080, help=f"How long the GPUs are held under load. [default: {MINUTES:g}]"),
     ] = None,
     short: Annotated[
-        bool, typer.Option("--short", help="A short form for hosts that come back, compared with the last whole one.")
+        bool, typer.Option("--short", help="A short form for hosts that come back, compared with the others.")
     ] = False,
     as_jobs: Annotated[
         bool, typer.Option("--as-jobs", help="On nodes of Slurm a job has the free GPUs meanwhile: nothing is drained.")
@@ -176,8 +178,8 @@ def accept(
     --as-jobs a job of Slurm has the free GPUs meanwhile.
 
     --short is for hosts that come back after a repair: node, gpu for a minute,
-    network with three others, and storage. They are compared with the hosts of
-    the last whole acceptance, which stays remembered.
+    network with three others, and storage. They are compared with what earlier
+    acceptances have found out about the others.
 
     Exit status: 0 accepted, 1 it cannot be done, 2 an item fails, 4 a host was
     not reached, 64 wrong options, 130 Ctrl-C.

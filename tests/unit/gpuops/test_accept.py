@@ -120,8 +120,8 @@ def fleet():
 
 
 @pytest.mark.parametrize(("rate", "wanted"), [(24.0, set()), (2.0, {"network.send", "network.receive"})])
-def test_a_short_acceptance_compares_a_host_with_the_last_whole_one(tmp_path, rate, wanted):
-    record.save(tmp_path, fleet())
+def test_a_short_acceptance_compares_a_host_with_what_is_known_of_the_others(tmp_path, rate, wanted):
+    record.add_to_fleet(tmp_path, fleet())
     short = record.begin("n1", [NETWORK], 1.0, ["n1"], ["n2", "n3", "n9"])
     taker = record.Taker(tmp_path, short, lambda document: document)
     taker.stage = NETWORK
@@ -129,11 +129,19 @@ def test_a_short_acceptance_compares_a_host_with_the_last_whole_one(tmp_path, ra
         taker.take(event)
     taker.take(told("n1", "ended"))
     assert short.left(NETWORK) == []
-    found = record.judge(short, fleet=record.load(tmp_path))
+    found = record.judge(short, fleet=record.load(tmp_path, record.FLEET_FILE))
     assert {item.host for item in found} == {"n1"}
     assert {item.id for item in found if item.outcome == FAIL} == wanted
     record.save(tmp_path, short)
-    assert record.load(tmp_path).hosts == fleet().hosts, "the whole one stays remembered"
+    assert record.load(tmp_path) is None, "it is none that can be gone on with"
+
+
+def test_what_is_known_of_the_fleet_comes_from_several_acceptances(tmp_path):
+    record.add_to_fleet(tmp_path, record.Acceptance(1.0, "", [NODE], 0.0, hosts={"n1": {"accept": {}}, "gone": {}}))
+    record.add_to_fleet(tmp_path, record.Acceptance(2.0, "n1", [GPU], 0.0, hosts={"n1": {"load": {}}}))
+    assert record.load(tmp_path, record.FLEET_FILE).hosts == {"n1": {"accept": {}, "load": {}}, "gone": {}}
+    record.add_to_fleet(tmp_path, record.Acceptance(3.0, "", [NODE], 0.0, hosts={"n1": {"accept": None}, "n2": {}}))
+    assert record.load(tmp_path, record.FLEET_FILE).hosts == {"n1": {"accept": None, "load": {}}, "n2": {}}
 
 
 def test_without_a_whole_acceptance_the_partners_are_the_fleet(tmp_path):
