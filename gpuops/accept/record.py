@@ -173,6 +173,9 @@ class Taker:
             row["held"] = self._redact(result["held"])
         elif action == "accept_network" and event.outcome != "unreachable":
             self._take_pair(event)
+            if NETWORK not in self._acceptance.done.get(host, []):
+                # Of a tournament that is cut nothing is kept, and a large one has many pairs.
+                return
         elif action in RESULTS and event.outcome != "unreachable":
             key, stage = RESULTS[action]
             if stage != self.stage:
