@@ -26,6 +26,7 @@ COMMANDS = {
     "doctor": "gpuops.commands.doctor:doctor_command",
     "report": "gpuops.commands.report:report",
     "accept": "gpuops.commands.accept:accept",
+    "lemons": "gpuops.commands.lemons:lemons",
     "manifest": "gpuops.commands.fetch:manifest",
     "fetch": "gpuops.commands.fetch:fetch",
     "image": "gpuops.commands.image:app",

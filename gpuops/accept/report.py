@@ -45,7 +45,7 @@ def document(acceptance: Acceptance, items: Sequence[item.Item], site: str) -> d
             "limit": acceptance.limit,
             "stages": acceptance.stages,
             "minutes": acceptance.minutes,
-            "hosts": sorted(acceptance.hosts),
+            "hosts": sorted({*acceptance.hosts, *(one.host for one in items)}),
             "accepted": counted[item.PASS] > 0 and counted[item.FAIL] == 0,
             "counts": counted,
             "items": [one.as_dict() for one in items],

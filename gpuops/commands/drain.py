@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gpuops.commands.accept import carry_out_short
 from gpuops.commands.locked_run import run_locked
 from gpuops.inventory.snapshot import InventoryError, hosts_of
 from gpuops.run import events, screen, session
@@ -193,11 +194,28 @@ def drain(
     _run("drain", DRAIN, hosts, inventory, variables, check, as_json)
 
 
+def _accept(given: Sequence[str], inventory: Path | None, as_json: bool) -> None:
+    """Ends the command where hosts do not pass a short acceptance."""
+    names, _words = _parted(given)
+    try:
+        site = find(inventory)
+        status = carry_out_short(site, _hosts(site, names), as_json)
+    except (SiteError, InventoryError) as wrong:
+        typer.echo(f"gpuops restore: {wrong}", err=True)
+        raise typer.Exit(session.USAGE) from wrong
+    if status != session.DONE:
+        typer.echo("gpuops restore: not accepted, so nothing was brought back", err=True)
+        raise typer.Exit(status)
+
+
 def restore(
     hosts: HostsArgument,
     inventory: InventoryOption = None,
     timeout: Annotated[int, typer.Option(min=0, help="Seconds to wait for slurmd or a drain of Mesos.")] = 900,
     takeover: Annotated[bool, typer.Option("--takeover", help="Bring back also what somebody else took out.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Only if `gpuops accept --short` finds nothing wrong with them.")
+    ] = False,
     check: CheckOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -205,7 +223,8 @@ def restore(
 
     Runs baremetal.gpu.restore. A node of Slurm takes jobs again when its slurmd
     has registered with all its GPUs. A drain of Mesos that still goes on is
-    waited for, because it cannot be called off.
+    waited for, because it cannot be called off. With --accept none of the hosts
+    comes back before all have passed a short acceptance; --check leaves it out.
 
     Exit status: 0 every host takes work, 2 one does not, 4 hosts could not be
     reached, 6 both, 1 Ansible came to no host or another drain is at work, 64
@@ -215,7 +234,11 @@ def restore(
 
       gpuops restore a100-3
 
+      gpuops restore a100-3 --accept
+
       gpuops restore a100-3 --takeover --check
     """
+    if accept and not check:
+        _accept(hosts, inventory, as_json)
     variables = {"restore_timeout": timeout, "restore_takeover": takeover}
     _run("restore", RESTORE, hosts, inventory, variables, check, as_json)

@@ -91,7 +91,7 @@ def query(record: str, seconds: int) -> str:
 def _seconds(url: str, record: str, begin: int, end: int) -> Iterator[tuple[Labels, float]]:
     # A subquery has a point at each whole minute. That at the end belongs to the next day.
     words = urllib.parse.urlencode({"query": query(record, end - begin), "time": f"{end - 0.001:.3f}"})
-    for row in _result(f"{url}/api/v1/query?{words}"):
+    for row in result(f"{url}/api/v1/query?{words}"):
         labels = mapping(row.get("metric"))
         user, account, model = (text(labels.get(name), LABEL_AT_MOST) for name in ("user", "account", "model"))
         value = row.get("value")
@@ -104,7 +104,8 @@ def _seconds(url: str, record: str, begin: int, end: int) -> Iterator[tuple[Labe
             yield (user, account, model), seconds
 
 
-def _result(url: str) -> list[dict[str, object]]:
+def result(url: str) -> list[dict[str, object]]:
+    """The rows of a query. Raises NoSamples."""
     try:
         with web.opener().open(url, timeout=TIMEOUT_S) as answer:
             content = answer.read(BYTES_AT_MOST + 1)

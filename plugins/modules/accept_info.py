@@ -13,6 +13,12 @@ description:
   - Reads versions, kernel parameters, NUMA, IOMMU and ACS, huge pages, limits, the clock, and the state of disks and
     network adapters. C(gpuops accept) judges it, together with the facts of all other hosts.
   - What cannot be read is null. Nothing is changed.
+options:
+  users:
+    description: Users whose uid and gid are looked up. They must be the same on all hosts.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment: [baremetal.gpu.attributes.looks]
 seealso:
   - module: baremetal.gpu.gpu_facts
@@ -79,6 +85,21 @@ accept:
       description: Disks with model, and whether they pass their own check. Null without smartctl.
       type: list
       elements: dict
+    memory_errors:
+      description: Errors of the host's memory since its boot, C(corrected) and C(uncorrected). Null without EDAC.
+      type: dict
+    libraries:
+      description: Which of NCCL, MPI and modules there are.
+      type: list
+      elements: str
+    identities:
+      description: The C(sources) of users, and the C(ids) of O(users), as uid and gid. Null for an unknown one.
+      type: dict
+    dmabuf:
+      description:
+        - Whether the kernel is C(built) so that a network adapter can reach a GPU's memory through a dma-buf, and
+          whether nvidia_peermem is loaded, C(peermem).
+      type: dict
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -87,8 +108,9 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.accept import node
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)
-    module.exit_json(changed=False, accept=node.gather())
+    spec = {"users": {"type": "list", "elements": "str", "default": []}}
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
+    module.exit_json(changed=False, accept=node.gather(users=module.params["users"]))
 
 
 if __name__ == "__main__":

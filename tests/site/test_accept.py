@@ -21,15 +21,18 @@ import jsonschema
 import pytest
 
 from gpuops.accept import record, report
-from tests.site.plays import INVENTORY, ROOT, ssh, until
+from tests.site.alert_faults import VARIABLES, Watch
+from tests.site.plays import INVENTORY, ROOT, run_playbook, ssh, until
+from tests.site.test_slurm import Cluster
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
-NODE, OTHER = "gpu1", "gpu2"
+NODE, OTHER, SERVER = "gpu1", "gpu2", "cpu1"
 SCENARIO = "/opt/baremetal-gpu-simulators/scenario.json"
 SMALL = ("--", "-e", "accept_memory_mib=4", "-e", "accept_copy_mib=2")
 # What is the lab's host's, and not the machine's.
-NOT_ITS_OWN = {"node.time", "node.iommu", "node.hugepages", "node.disk", "node.nic"}
+NOT_ITS_OWN = {"node.time", "node.iommu", "node.hugepages", "node.disk", "node.nic", "node.memory", "storage.space"}
+STAGES = "node,gpu"
 
 
 class Bench:
@@ -44,8 +47,14 @@ class Bench:
         for name in ("group_vars", "host_vars"):
             (self.inventory / name).symlink_to(INVENTORY / name)
 
-    def words(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "gpuops", "accept", "-i", str(self.inventory), "-o", self.output, *words, *SMALL]
+    def words(self, *words: str, **variables: Any) -> list[str]:
+        begin = [sys.executable, "-m", "gpuops", "accept", "-i", str(self.inventory), "-o", self.output]
+        return [*begin, *words, *SMALL, "-e", json.dumps(variables)]
+
+    def groups(self, **groups: list[str]) -> None:
+        """Further groups of the inventory, by their hosts."""
+        content = {name: {"hosts": {host: {} for host in hosts}} for name, hosts in groups.items()}
+        (self.inventory / "more.yml").write_text(json.dumps(content))
 
     @property
     def output(self) -> str:
@@ -55,9 +64,9 @@ class Bench:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
         return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
 
-    def accept(self, *words: str, limit: str = NODE) -> dict[str, Any]:
+    def accept(self, *words: str, limit: str = NODE, **variables: Any) -> dict[str, Any]:
         done = subprocess.run(
-            self.words("--minutes", "0", *(("--limit", limit) if limit else ()), *words),
+            self.words("--minutes", "0", *(("--limit", limit) if limit else ()), *words, **variables),
             cwd=self.directory,
             env=self.environment(),
             stdin=subprocess.DEVNULL,
@@ -110,7 +119,7 @@ def traces() -> str:
 def test_a_sound_node_is_accepted_and_has_no_trace_of_it(bench: Bench) -> None:
     ssh(NODE, "touch /tmp/before")
     before = traces()
-    found = bench.accept()
+    found = bench.accept("--stages", STAGES)
     assert failures(found) == set()
     by_id = {row["id"]: row["outcome"] for row in found["items"]}
     for id in ("gpu.present", "gpu.memory", "gpu.memory_test", "gpu.fp32", "gpu.fp64", "gpu.bf16", "gpu.copies"):
@@ -153,7 +162,7 @@ FAULTS: dict[str, tuple[Callable[[dict[str, Any]], None], set[tuple[str, str]], 
 def test_a_fault_is_named_and_nothing_else(bench: Bench, name: str) -> None:
     change, wanted, subjects = FAULTS[name]
     scenario(change)
-    found = failures(bench.accept())
+    found = failures(bench.accept("--stages", STAGES))
     assert {(subject, id) for _host, subject, id in found} >= wanted
     assert {host for host, _subject, _id in found} == {NODE}
     assert {subject for _host, subject, _id in found} <= subjects
@@ -169,7 +178,7 @@ def test_two_nodes_with_different_drivers_are_told_apart(bench: Bench) -> None:
 def test_killed_at_any_moment_it_goes_on(bench: Bench) -> None:
     for moment in (5.0, 15.0):
         process = subprocess.Popen(
-            bench.words("--minutes", "0", "--limit", NODE),
+            bench.words("--minutes", "0", "--limit", NODE, "--stages", STAGES),
             cwd=bench.directory,
             env=bench.environment(),
             stdin=subprocess.DEVNULL,
@@ -182,8 +191,129 @@ def test_killed_at_any_moment_it_goes_on(bench: Bench) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         kept = record.load(bench.inventory / ".gpuops")
-        found = bench.accept("--resume", limit="") if kept else bench.accept()
+        found = bench.accept("--resume", limit="") if kept else bench.accept("--stages", STAGES)
         assert failures(found) == set()
         assert kept is None or found["started"] == kept.started
     # The children of the killed ones have gone with their parents.
     until(lambda: not ssh(NODE, "pgrep -f '[g]pu_load'", check=False).strip(), 60.0, lambda: ssh(NODE, "ps -ef"))
+
+
+# --- The network ------------------------------------------------------------------------------------------------------
+
+# The machines share two cores, so that what each of them measures varies a lot.
+NETWORK = ("--stages", "network", "--network-tolerance", "0.8")
+
+
+def listeners() -> list[str]:
+    """Processes of the user nobody that listen, on any of the machines."""
+    told = [ssh(machine, "sudo ss -Hltnp | grep -c python3 || true").strip() for machine in (NODE, OTHER, SERVER)]
+    return [number for number in told if number != "0"]
+
+
+def test_a_sound_network_passes_and_nobody_listens_any_more(bench: Bench) -> None:
+    before = listeners()
+    found = bench.accept(*NETWORK, limit="")
+    assert failures(found) == set()
+    assert {row["host"] for row in found["items"] if row["id"] == "network.send"} >= {NODE, OTHER, SERVER}
+    assert listeners() == before
+
+
+def test_a_narrow_link_is_named_and_nothing_else(bench: Bench) -> None:
+    device = ssh(NODE, "ip -o route show default | grep -oP 'dev \\K\\S+'").strip()
+    narrow = ssh(NODE, f"sudo tc qdisc add dev {device} root tbf rate 20mbit burst 64k latency 100ms 2>&1", check=False)
+    if narrow.strip():
+        pytest.skip(f"the kernel of the lab's host cannot narrow a link: {narrow.strip()}")
+    try:
+        assert failures(bench.accept(*NETWORK, limit="")) == {(NODE, "", "network.send")}
+        # The same in the short form, in which the others are partners alone.
+        assert failures(bench.accept(*NETWORK, "--short")) == {(NODE, "", "network.send")}
+    finally:
+        ssh(NODE, f"sudo tc qdisc del dev {device} root")
+    assert failures(bench.accept(*NETWORK, "--short")) == set()
+
+
+def test_a_listener_of_a_run_that_was_killed_goes_away(bench: Bench) -> None:
+    before = listeners()
+    process = subprocess.Popen(
+        bench.words(*NETWORK, accept_network_idle=10, accept_network_seconds=20),
+        cwd=bench.directory,
+        env=bench.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    until(lambda: listeners() != before, 120.0, listeners)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    until(lambda: listeners() == before, 120.0, listeners)
+
+
+# --- Services ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_dead_exporter_is_named_and_nothing_else(bench: Bench, tmp_path: Path) -> None:
+    watched = [SERVER, NODE, OTHER]
+    bench.groups(prometheus_servers=[SERVER], node_exporters=watched)
+    Watch(SERVER).prepare(watched)
+    play = run_playbook(
+        "monitoring.yml",
+        options=f"-i {bench.inventory / 'more.yml'}",
+        extra_vars={**VARIABLES, "node_exporter_tls_path": str(tmp_path / "tls")},
+    )
+    assert play.rc == 0, play.tail()
+    targets = Watch(SERVER).targets
+    until(lambda: set(targets().values()) == {"up"}, 120.0, targets)
+
+    def found() -> set[tuple[str, str, str]]:
+        return failures(bench.accept("--stages", "services"))
+
+    # The alert that always fires comes within a minute.
+    until(lambda: not found(), 180.0, found)
+    ssh(NODE, "sudo systemctl stop prometheus-node-exporter")
+    try:
+        until(lambda: targets()[NODE] == "down", 120.0, targets)
+        assert found() == {(NODE, "node", "services.exporter")}
+    finally:
+        ssh(NODE, "sudo systemctl start prometheus-node-exporter")
+
+
+# --- Slurm ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
+    made = Cluster(tmp_path_factory.mktemp("slurm"))
+    made.converge()
+    return made
+
+
+@pytest.fixture
+def slurm(bench: Bench, cluster: Cluster) -> Bench:
+    bench.groups(slurm_nodes=[NODE], slurm_controllers=[SERVER], slurm_logins=[SERVER], slurm_databases=[SERVER])
+    return bench
+
+
+def test_a_node_takes_jobs_of_every_kind_and_keeps_none(slurm: Bench) -> None:
+    found = slurm.accept("--stages", "scheduler")
+    outcomes = {row["id"]: row["outcome"] for row in found["items"] if row["host"] == NODE}
+    for kind in ("state", "batch", "array", "interactive", "gpu", "memory", "accounting"):
+        assert outcomes[f"scheduler.{kind}"] == "pass", [row for row in found["items"] if row["outcome"] != "pass"]
+    assert outcomes["scheduler.collective"] == "not_testable", "the machines have no torch"
+    until(lambda: not ssh(SERVER, "squeue -h").strip(), 60.0, lambda: ssh(SERVER, "squeue"))
+
+
+def test_a_node_that_somebody_took_out_is_named_and_our_own_is_not_testable(slurm: Bench, cluster: Cluster) -> None:
+    ssh(SERVER, f"sudo scontrol update nodename={NODE} state=drain reason=broken")
+    try:
+        assert failures(slurm.accept("--stages", "scheduler")) == {(NODE, "", "scheduler.state")}
+    finally:
+        ssh(SERVER, f"sudo scontrol update nodename={NODE} state=resume")
+    cluster.operate("drain", NODE)
+    try:
+        found = slurm.accept("--stages", "scheduler")
+        assert failures(found) == set()
+        (state,) = [row for row in found["items"] if row["host"] == NODE and row["id"] == "scheduler.state"]
+        assert (state["outcome"], f"gpuops restore {NODE}" in state["remedy"]) == ("not_testable", True)
+    finally:
+        cluster.operate("restore", NODE)

@@ -15,6 +15,7 @@ import pytest
 
 from tests.roles.ceph_site import HOME, HOMES, SHOWN_IN_THE_LAB, as_user, ceph, changed, memory, processes
 from tests.site.plays import Play, lab, run_playbook, services, ssh, until
+from tests.site.test_accept import Bench, failures
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -85,6 +86,22 @@ def test_a_second_run_changes_nothing_and_restarts_nothing(nodes: Nodes) -> None
     assert play.rc == 0, play.tail()
     assert changed(play) == {}
     assert ({name: services(name) for name in MACHINES}, processes(MACHINES)) == before
+
+
+def test_an_acceptance_names_a_home_without_a_quota_and_nothing_else(nodes: Nodes, tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+
+    def found() -> set[tuple[str, str, str]]:
+        return failures(bench.accept("--stages", "storage", limit="nd1", **nodes.variables))
+
+    before = found()
+    home = "fs subvolume {} cephfs carol --group_name homes"
+    ssh("nd1", f"sudo ceph {home.format('create')}")
+    try:
+        assert found() - before == {("nd1", "home carol", "storage.quota")}
+    finally:
+        ssh("nd1", f"sudo ceph {home.format('rm')}")
+    assert "gpuops-accept" not in ssh("nd1", f"sudo ls -A {HOME}/alice")
 
 
 def test_after_a_loss_of_power_gpus_and_homes_come_back_by_themselves(nodes: Nodes) -> None:

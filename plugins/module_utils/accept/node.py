@@ -8,10 +8,12 @@ What cannot be read is null. Nothing here judges; that is done on the controller
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
@@ -27,6 +29,13 @@ REDIRECTS = 0x04 | 0x08
 SMART_TIMEOUT_S = 20
 STARTS_JOBS = ("slurmd", "mesos-agent")
 PROCESSES_MOST = 1 << 16
+GETENT_TIMEOUT_S = 20
+USERS_MOST = 200
+# What programs that span GPUs and nodes are built on: its library, as the linker knows it.
+LIBRARIES = {"NCCL": "libnccl.so", "MPI": "libmpi.so"}
+MODULES = ("etc/profile.d/lmod.sh", "etc/profile.d/modules.sh", "usr/share/lmod", "usr/share/modules")
+# What lets a network adapter reach a GPU's memory through a dma-buf.
+DMABUF_OPTIONS = ("CONFIG_PCI_P2PDMA", "CONFIG_DMABUF_MOVE_NOTIFY")
 LIMITS = {"locked_bytes": "Max locked memory", "open_files": "Max open files"}
 
 
@@ -169,13 +178,57 @@ def _smart(name: str, run: host_run.Run) -> bool | None:
     return passed if isinstance(passed, bool) else None
 
 
+def memory_errors(root: str = "/") -> dict[str, int] | None:
+    """Errors of the host's memory since its boot; None where no driver (EDAC) counts them."""
+    found = {"corrected": 0, "uncorrected": 0}
+    places = _names("sys/devices/system/edac/mc/mc[0-9]*", root)
+    for place in places:
+        for key, file in (("corrected", "ce_count"), ("uncorrected", "ue_count")):
+            found[key] += number(f"sys/devices/system/edac/mc/{place}/{file}", root) or 0
+    return found if places else None
+
+
+def libraries(root: str = "/", run: host_run.Run = host_run.run) -> list[str] | None:
+    """Which of NCCL, MPI and modules there are; None where the linker cannot be asked."""
+    status, out, _error = run(["/sbin/ldconfig", "-p"], None, GETENT_TIMEOUT_S)
+    if status:
+        return None
+    found = [name for name, library in LIBRARIES.items() if library in out]
+    return found + (["modules"] if any(os.path.exists(below(root, path)) for path in MODULES) else [])
+
+
+def identities(names: Sequence[str], root: str = "/", run: host_run.Run = host_run.run) -> dict[str, Any]:
+    """Where users come from, and the uid and gid of some; null for one whom the host does not know."""
+    sources: list[str] = []
+    with contextlib.suppress(OSError), open(below(root, "etc/nsswitch.conf"), encoding="utf-8") as stream:
+        for line in stream:
+            if line.startswith("passwd:"):
+                sources = [word for word in line.split("#")[0].split()[1:] if not word.startswith("[")]
+    ids: dict[str, str | None] = dict.fromkeys(names[:USERS_MOST])
+    if ids:
+        _status, out, _error = run(["/usr/bin/getent", "passwd", "--", *ids], None, GETENT_TIMEOUT_S)
+        for row in (line.split(":") for line in out.splitlines()):
+            if len(row) >= 4 and row[0] in ids:
+                ids[row[0]] = f"{row[2]}:{row[3]}"
+    return {"sources": sources, "ids": ids}
+
+
+def dmabuf(release: str | None, root: str = "/") -> dict[str, bool | None]:
+    """Whether the kernel was built for it, None where that cannot be told; and whether nvidia_peermem is loaded."""
+    built: bool | None = None
+    with contextlib.suppress(OSError), open(below(root, f"boot/config-{release}"), encoding="utf-8") as stream:
+        lines = {line.strip() for line in stream}
+        built = all(f"{option}=y" in lines for option in DMABUF_OPTIONS)
+    return {"built": built, "peermem": os.path.exists(below(root, "sys/module/nvidia_peermem"))}
+
+
 def _chosen(path: str, root: str) -> str | None:
     """The choice in brackets: `always [madvise] never`."""
     words = (text(path, root) or "").split()
     return next((word[1:-1] for word in words if word.startswith("[")), None)
 
 
-def gather(root: str = "/", run: host_run.Run = host_run.run) -> dict[str, Any]:
+def gather(root: str = "/", run: host_run.Run = host_run.run, users: Sequence[str] = ()) -> dict[str, Any]:
     release = text("proc/sys/kernel/osrelease", root)
     return {
         "schema": SCHEMA,
@@ -199,6 +252,10 @@ def gather(root: str = "/", run: host_run.Run = host_run.run) -> dict[str, Any]:
         "interfaces": interfaces(root),
         "infiniband": infiniband(root),
         "disks": disks(root, run),
+        "memory_errors": memory_errors(root),
+        "libraries": libraries(root, run),
+        "identities": identities(users, root, run),
+        "dmabuf": dmabuf(release, root),
     }
 
 

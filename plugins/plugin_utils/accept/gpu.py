@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The items of GPUs that were put under load: right results, figures against the data sheet and the fleet, readings.
 
-`hosts` are {name: {"gpu": ansible_facts.gpu, "load": what gpu_load returns}}; what hosts send is untrusted.
+`hosts` are {name: {"gpu": ansible_facts.gpu, "load": what gpu_load returns, "held": what accept_hold returns, where a
+job of Slurm kept the GPUs}}; what hosts send is untrusted.
 """
 
 from __future__ import annotations
@@ -257,7 +258,7 @@ def items(hosts: Hosts, tolerance: float = TOLERANCE) -> list[Item]:
             continue
         load = row_of(row.get("load"))
         if not load:
-            why = str(row.get("why") or "the host did not answer")
+            why = str(row.get("why") or row_of(row.get("held")).get("why") or "the host did not answer")
             found.append(Item("gpu.present", GPU, host, NOT_TESTABLE, why))
             continue
         if any(row_of(gpu.get("mig")).get("enabled") for gpu in known):
@@ -267,9 +268,14 @@ def items(hosts: Hosts, tolerance: float = TOLERANCE) -> list[Item]:
         devices = rows_of(load.get("devices"))
         error = row_of(load.get("error"))
         seen = {device.get("uuid") for device in devices}
-        busy = [gpu for gpu in known if gpu.get("uuid") not in seen and real(gpu.get("process_count"))]
+        minors = row_of(row.get("held")).get("minors")
+        unheld = [gpu for gpu in known if isinstance(minors, list) and gpu.get("minor") not in minors]
+        busy = [
+            gpu for gpu in known if gpu.get("uuid") not in seen and (real(gpu.get("process_count")) or gpu in unheld)
+        ]
         for gpu in busy:
-            why = f"{gpu['process_count']} processes use the GPU"
+            processes = real(gpu.get("process_count"))
+            why = f"{processes:g} processes use the GPU" if processes else "another job of Slurm has the GPU"
             found.append(
                 Item("gpu.free", GPU, host, NOT_TESTABLE, why, f"`gpuops drain {host}`, and wait", _subject(gpu))
             )

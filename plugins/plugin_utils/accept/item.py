@@ -15,8 +15,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 PASS, FAIL, NOT_APPLICABLE, NOT_TESTABLE = "pass", "fail", "not_applicable", "not_testable"
 OUTCOMES = (PASS, FAIL, NOT_APPLICABLE, NOT_TESTABLE)
-NODE, GPU = "node", "gpu"
-STAGES = (NODE, GPU)
+NODE, GPU, NETWORK, STORAGE = "node", "gpu", "network", "storage"
+SCHEDULER, SERVICES = "scheduler", "services"
+STAGES = (NODE, GPU, NETWORK, STORAGE, SCHEDULER, SERVICES)
 # Fewer are no fleet: which of two is the odd one nobody can say.
 FLEET_LEAST = 3
 

@@ -37,6 +37,10 @@ SAME: tuple[tuple[str, str, tuple[str, ...], str], ...] = (
 # Less locked memory is too little to register memory with a network adapter, or to pin it for a GPU.
 LOCKED_LEAST = 1 << 40
 OPEN_FILES_LEAST = 65536
+# Memory has a corrected error now and then; more tell that a module is about to fail.
+CORRECTED_MOST = 100
+# Sources of users, in nsswitch.conf, behind which there is a service for the whole site.
+PROVIDERS = ("sss", "ldap", "winbind", "systemd-userdb")
 
 
 def _at(host: Host, path: tuple[str, ...]) -> Any:
@@ -66,6 +70,13 @@ def same(hosts: Hosts) -> list[Item]:
         id: ({name: _text(host, path) for name, host in hosts.items()}, what, remedy) for id, what, path, remedy in SAME
     }
     models = {name: _models(host) for name, host in hosts.items()}
+    with_gpus = {name: host for name, host in hosts.items() if _gpus(host)}
+    if with_gpus:
+        keyed["node.libraries"] = (
+            {name: _libraries(host) for name, host in with_gpus.items()},
+            "the libraries for programs on several GPUs",
+            "install on {host} what the others have",
+        )
     keyed["node.gpus"] = (
         models,
         "the GPUs",
@@ -92,9 +103,40 @@ def same(hosts: Hosts) -> list[Item]:
     return items
 
 
+def _libraries(host: Host) -> str | None:
+    found = _at(host, ("accept", "libraries"))
+    return ", ".join(map(str, found)) or "none" if isinstance(found, list) else None
+
+
 def _models(host: Host) -> str | None:
     names = [str(gpu.get("name")) for gpu in _gpus(host) if gpu.get("name")]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or None
+
+
+def users(hosts: Hosts) -> list[Item]:
+    """A user has the same uid and gid everywhere, as the files belong to these numbers."""
+    told = {name: row_of(_at(host, ("accept", "identities", "ids"))) for name, host in hosts.items()}
+    items = []
+    for user in sorted({str(user) for ids in told.values() for user in ids}):
+        known = {name: str(ids[user]) for name, ids in told.items() if ids.get(user)}
+        most, others = odd(known) if known else (None, [])
+        remedy = f"give {user} the same uid and gid as on the other hosts"
+        items += [
+            judged(
+                "node.users",
+                NODE,
+                name,
+                False,
+                f"{known[name]}, {f'others have {most}' if most else 'all differ'}",
+                remedy,
+                user,
+            )
+            for name in others
+        ]
+    named = {item.host for item in items}
+    sound = [name for name, ids in told.items() if ids and name not in named]
+    evidence = "its users have the same uid and gid as on the other hosts"
+    return items + [judged("node.users", NODE, name, True, evidence, "") for name in sound]
 
 
 # --- Of one GPU -------------------------------------------------------------------------------------------------------
@@ -283,12 +325,70 @@ def _hugepages(name: str, host: Host) -> list[Item]:
     return [judged("node.hugepages", NODE, name, good, evidence, "set transparent_hugepage=madvise")]
 
 
-EACH_HOST = (_health, _mig, _numa, _time, _acs, _iommu, _limits, _hugepages, _disks, _interfaces)
+def _memory(name: str, host: Host) -> list[Item]:
+    found = row_of(_at(host, ("accept", "memory_errors")))
+    corrected, uncorrected = real(found.get("corrected")), real(found.get("uncorrected"))
+    if corrected is None or uncorrected is None:
+        why = "nothing counts the errors of the host's memory: no driver (EDAC) is loaded"
+        return [Item("node.memory", NODE, name, NOT_TESTABLE, why)]
+    good = not uncorrected and corrected <= CORRECTED_MOST
+    evidence = f"since the boot {corrected:.0f} errors of the host's memory were corrected, {uncorrected:.0f} were not"
+    remedy = "find the module of memory with `ras-mc-ctl --error-count` or the BMC's log, and replace it"
+    return [judged("node.memory", NODE, name, good, evidence, remedy)]
+
+
+def _identity(name: str, host: Host) -> list[Item]:
+    sources = _at(host, ("accept", "identities", "sources"))
+    if not isinstance(sources, list) or not sources:
+        return [Item("node.identity", NODE, name, NOT_TESTABLE, "where users come from is not known")]
+    provided = [source for source in sources if source in PROVIDERS]
+    if not provided:
+        return [Item("node.identity", NODE, name, NOT_APPLICABLE, "users are only those of the host's own files")]
+    ids = row_of(_at(host, ("accept", "identities", "ids")))
+    lost = [user for user, number in ids.items() if not number]
+    evidence = f"users come from {', '.join(provided)}"
+    evidence += f"; not known: {', '.join(map(str, lost[:8]))}" if lost else ""
+    remedy = "see that the service of the identities answers: `systemctl status sssd`"
+    return [judged("node.identity", NODE, name, not lost, evidence, remedy)]
+
+
+def _gpudirect(name: str, host: Host) -> list[Item]:
+    ports = [row for row in rows_of(_at(host, ("accept", "infiniband"))) if "ACTIVE" in str(row.get("state"))]
+    if not ports or not _gpus(host):
+        return [Item("node.gpudirect", NODE, name, NOT_APPLICABLE, "the host has no GPU, or no active RDMA port")]
+    found = row_of(_at(host, ("accept", "dmabuf")))
+    flavour = _text(host, ("gpu", "driver", "flavour"))
+    through = "nvidia_peermem" if found.get("peermem") is True else "dma-buf"
+    good: bool | None = found.get("peermem") is True or (found.get("built") is True and flavour == "open")
+    if not good and (found.get("built") is None or flavour is None):
+        good = None
+    evidence = f"RDMA reaches the GPUs' memory through {through}" if good else "RDMA cannot reach the GPUs' memory"
+    if good is None:
+        evidence = "whether RDMA reaches the GPUs' memory cannot be told"
+    remedy = "use the open kernel modules with a kernel that has DMABUF_MOVE_NOTIFY, or load nvidia_peermem"
+    return [judged("node.gpudirect", NODE, name, good, evidence, remedy)]
+
+
+EACH_HOST = (
+    _memory,
+    _identity,
+    _gpudirect,
+    _health,
+    _mig,
+    _numa,
+    _time,
+    _acs,
+    _iommu,
+    _limits,
+    _hugepages,
+    _disks,
+    _interfaces,
+)
 
 
 def items(hosts: Hosts) -> list[Item]:
     """All items of the stage."""
-    found = same(hosts)
+    found = same(hosts) + users(hosts)
     for name, host in hosts.items():
         if not row_of(host.get("accept")):
             found.append(Item("node.facts", NODE, name, NOT_TESTABLE, "the host did not answer"))

@@ -18,12 +18,14 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     FAIL,
     GPU,
+    NETWORK,
     NODE,
     NOT_TESTABLE,
     PASS,
+    SERVICES,
     Item,
 )
-from gpuops.accept import record, report
+from gpuops.accept import history, record, report
 from gpuops.run.events import HostResult, Task
 from tests.unit.gpuops.conftest import DEAD, HERE, ROOT, Bench
 
@@ -55,6 +57,108 @@ def test_what_a_host_returns_is_remembered_at_once(tmp_path):
     assert (found.left(NODE), found.passed_by(NODE)) == (["n2"], ["n1"])
     assert found.left(GPU) == ["n1", "n2"]
     assert (tmp_path / record.FILE).stat().st_mode & 0o777 == 0o600
+
+
+def pair(peer, rate=24.0):
+    return {"peer": peer, "error": None, "latency_us": 30.0, "send_gbit_s": rate, "receive_gbit_s": rate}
+
+
+def told(host, state="measured", **measured):
+    return result(host, "accept_network", measured=measured or None, ended=state == "ended")
+
+
+def test_what_a_job_of_slurm_held_is_remembered_until_the_load_has_come(tmp_path):
+    found = acceptance()
+    taker = record.Taker(tmp_path, found, lambda document: document)
+    taker.stage = GPU
+    taker.take(result("n1", "accept_hold", held={"job": 7, "minors": [0], "why": ""}))
+    taker.take(result("n1", "accept_hold", held=None))
+    assert found.left(GPU) == ["n1", "n2"]
+    taker.take(result("n1", "gpu_load", "skipped"))
+    assert found.hosts["n1"] == {"held": {"job": 7, "minors": [0], "why": ""}, "load": None, "why_gpu": ""}
+    assert found.left(GPU) == ["n2"]
+
+
+def test_the_network_is_measured_whole_or_not_at_all(tmp_path):
+    found = acceptance()
+    taker = record.Taker(tmp_path, found, lambda document: document)
+    taker.stage = NETWORK
+    taker.take(told("n1", **pair("n2")))
+    taker.take(told("n1", "ended"))
+    taker.take(result("n2", "accept_network", "failed", msg="no port is free"))
+    assert found.hosts == {"n1": {"network": [pair("n2")]}, "n2": {"network": [], "why_network": "no port is free"}}
+    assert found.left(NETWORK) == []
+    found.begin_stage(NETWORK)
+    assert found.hosts == {"n1": {}, "n2": {}}
+    assert found.left(NETWORK) == ["n1", "n2"]
+
+
+def test_what_is_asked_once_is_remembered_by_who_answered(tmp_path):
+    found = acceptance()
+    taker = record.Taker(tmp_path, found, lambda document: document)
+    taker.stage = SERVICES
+    taker.take(result("head", "accept_services", part="login", service={"missing": ["git"]}))
+    taker.take(result("mon", "accept_services", "unreachable", msg="no route"))
+    taker.take(result("stor", "ceph_cluster_info", problems=[]))
+    assert found.services == {"head": {"login": {"missing": ["git"]}}, "mon": {"unreachable_services": "no route"}}
+    found.stages = [SERVICES]
+    rows = {(item.host, item.id): item.outcome for item in record.judge(found)}
+    assert rows["head", "services.login"] == FAIL
+    assert rows["mon", "services.service"] == NOT_TESTABLE
+    assert record.load(tmp_path).services == found.services
+
+
+FLEET = ("n1", "n2", "n3", "n4", "n5")
+
+
+def fleet():
+    """A whole acceptance in which the host n1 was well."""
+    hosts = {name: {"network": []} for name in FLEET}
+    for number, name in enumerate(FLEET):
+        hosts[name]["network"] = [pair(other) for other in FLEET[number + 1 :]]
+    return record.Acceptance(1780000000.0, "", [NETWORK], 5.0, hosts=hosts)
+
+
+@pytest.mark.parametrize(("rate", "wanted"), [(24.0, set()), (2.0, {"network.send", "network.receive"})])
+def test_a_short_acceptance_compares_a_host_with_what_is_known_of_the_others(tmp_path, rate, wanted):
+    record.add_to_fleet(tmp_path, fleet())
+    short = record.begin("n1", [NETWORK], 1.0, ["n1"], ["n2", "n3", "n9"])
+    taker = record.Taker(tmp_path, short, lambda document: document)
+    taker.stage = NETWORK
+    for event in (told("n1", **pair("n2", rate)), told("n3", **pair("n1", rate)), told("n9", **pair("n1", rate))):
+        taker.take(event)
+    taker.take(told("n1", "ended"))
+    assert short.left(NETWORK) == []
+    found = record.judge(short, fleet=record.load(tmp_path, record.FLEET_FILE))
+    assert {item.host for item in found} == {"n1"}
+    assert {item.id for item in found if item.outcome == FAIL} == wanted
+    record.save(tmp_path, short)
+    assert record.load(tmp_path) is None, "it is none that can be gone on with"
+
+
+def test_what_is_known_of_the_fleet_comes_from_several_acceptances(tmp_path):
+    record.add_to_fleet(tmp_path, record.Acceptance(1.0, "", [NODE], 0.0, hosts={"n1": {"accept": {}}, "gone": {}}))
+    record.add_to_fleet(tmp_path, record.Acceptance(2.0, "n1", [GPU], 0.0, hosts={"n1": {"load": {}}}))
+    assert record.load(tmp_path, record.FLEET_FILE).hosts == {"n1": {"accept": {}, "load": {}}, "gone": {}}
+    record.add_to_fleet(tmp_path, record.Acceptance(3.0, "", [NODE], 0.0, hosts={"n1": {"accept": None}, "n2": {}}))
+    assert record.load(tmp_path, record.FLEET_FILE).hosts == {"n1": {"accept": None, "load": {}}, "n2": {}}
+
+
+def test_without_a_whole_acceptance_the_partners_are_the_fleet(tmp_path):
+    short = record.begin("n1", [NETWORK], 1.0, ["n1"], ["n2", "n3", "n4"])
+    short.hosts["n1"]["network"] = [pair(name, 2.0) for name in ("n2", "n3", "n4")]
+    short.partners["n2"]["network"] = [pair("n3"), pair("n4")]
+    short.partners["n3"]["network"] = [pair("n4")]
+    assert {item.id for item in record.judge(short) if item.outcome == FAIL} == {"network.send", "network.receive"}
+
+
+def test_reports_are_kept_and_what_cannot_be_read_is_passed_over(tmp_path):
+    found = report.document(acceptance(), ITEMS, "s")
+    path = history.keep(tmp_path, found)
+    assert path.stat().st_mode & 0o777 == 0o600
+    (path.parent / "0.json").write_text("{")
+    (path.parent / "1.json").write_text('{"version": 1, "started": 1, "hosts": ["n1"], "items": [7]}')
+    assert history.earlier(tmp_path) == [json.loads(json.dumps(found))]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 2, "hosts": {}}', '{"hosts": 7}'])
@@ -139,8 +243,9 @@ def group(bench: Bench, **hosts):
 def test_wrong_options_are_refused_before_anything_runs(bench):
     group(bench, n1=HERE)
     for words, told in (
-        (("--stages", "node,moon"), "moon is no stage; the stages are node, gpu"),
+        (("--stages", "node,moon"), "moon is no stage; the stages are node, gpu, network, storage, sched"),
         (("--resume",), "there is no acceptance to go on with"),
+        (("--resume", "--short"), "leave --resume or --short out"),
         (("--limit", "nobody"), "nobody"),
         (("--sign-key", "nowhere"), "nowhere is no file"),
     ):
@@ -157,11 +262,42 @@ def test_hosts_are_looked_at_and_one_that_is_dead_is_not_accepted_for_it(bench):
     found = json.loads((bench.path / "acceptance.json").read_text())
     assert found["hosts"] == ["n1", "n2"]
     dead = [row for row in found["items"] if row["host"] == "n2"]
-    assert {row["outcome"] for row in dead} <= {"not_testable"}
-    assert dead
+    # That it is no node of Slurm, and has no registry, the inventory tells.
+    told = {row["outcome"] for row in dead if row["stage"] not in ("scheduler", "services")}
+    assert told == {"not_testable"}
+    assert not {row["outcome"] for row in dead} & {"pass", "fail"}
     alive = {row["id"]: row["outcome"] for row in found["items"] if row["host"] == "n1"}
     assert alive["node.kernel"] == "not_applicable", "there is no other host to compare it with"
     assert "node.time" in alive
+
+
+@pytest.mark.slow
+def test_every_host_measures_with_every_other_one_and_listens_no_more(bench):
+    here = {**HERE, "ansible_host": "127.0.0.1"}
+    group(bench, n1=here, n2=here, n3=here, n4=DEAD)
+    done = bench.call("accept", "--stages", "network", "--", "-e", "accept_network_seconds=0.2")
+    assert done.returncode & 4, done.stdout + done.stderr
+    found = record.load(bench.path / ".gpuops")
+    rows = [(host, row["peer"]) for host in found.hosts for row in found.hosts[host].get("network", [])]
+    assert {"".join(sorted(pair)) for pair in rows} == {"n1n2", "n1n3", "n2n3"}
+    assert not [row for host in found.hosts.values() for row in host.get("network", []) if row["error"]]
+    assert found.left("network") == ["n4"]
+    items = json.loads((bench.path / "acceptance.json").read_text())["items"]
+    assert {row["outcome"] for row in items if row["host"] == "n4"} == {"not_testable"}
+    assert {row["host"] for row in items if row["id"] == "network.send"} == {"n1", "n2", "n3"}
+
+
+@pytest.mark.slow
+def test_a_host_that_is_not_accepted_is_not_brought_back(bench):
+    group(bench, n1=DEAD)
+    done = bench.call("restore", "n1", "--accept")
+    assert done.returncode & 4, done.stdout + done.stderr
+    assert "nothing was brought back" in done.stderr
+    assert {json.loads((path / "run.json").read_text())["playbook"] for path in bench.runs()} == {
+        "baremetal.gpu.accept"
+    }
+    assert not (bench.path / ".gpuops" / record.FILE).exists()
+    assert (bench.path / "acceptance-short.json").exists()
 
 
 @pytest.mark.slow

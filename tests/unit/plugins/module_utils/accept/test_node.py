@@ -71,8 +71,9 @@ def test_what_a_node_has(tree):
     assert [(row["name"], row["state"], row["firmware"]) for row in found["infiniband"]] == [
         ("mlx5_0/1", "4: ACTIVE", "28.39.1002")
     ]
+    assert found["dmabuf"] == {"built": None, "peermem": False}
     assert found["disks"] == [{"name": "sda", "model": "DISK", "passed": False}]
-    assert [argv[-1] for argv in asked] == ["/dev/sda"]
+    assert [argv[-1] for argv in asked if argv[0] == "smartctl"] == ["/dev/sda"]
 
 
 @pytest.mark.parametrize(
@@ -110,3 +111,34 @@ def test_the_limits_of_what_starts_jobs(tree):
     )
     tree("proc/78/comm", "bash\n")
     assert node.limits(tree.root) == {"slurmd": {"open_files": 1024, "locked_bytes": None}}
+
+
+def test_errors_of_memory_are_counted_over_all_controllers(tree):
+    assert node.memory_errors(tree.root) is None
+    for number in range(2):
+        tree(f"sys/devices/system/edac/mc/mc{number}/ce_count", "3\n")
+        tree(f"sys/devices/system/edac/mc/mc{number}/ue_count", f"{number}\n")
+    assert node.memory_errors(tree.root) == {"corrected": 6, "uncorrected": 1}
+
+
+def test_libraries_are_those_that_the_linker_knows(tree):
+    tree("etc/profile.d/lmod.sh", "")
+    told = "\tlibnccl.so.2 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libnccl.so.2\n"
+    assert node.libraries(tree.root, lambda _argv, _stdin, _timeout: (0, told, "")) == ["NCCL", "modules"]
+    assert node.libraries(tree.root, no_program) is None
+
+
+def test_where_users_come_from_and_their_numbers(tree):
+    tree("etc/nsswitch.conf", "# passwd: none\npasswd: files [NOTFOUND=continue] sss # more\n")
+    answer = "alice:x:2001:2002:Alice:/home/alice:/bin/bash\n\nbroken\nroot:x:0:0::/root:/bin/sh\n"
+    found = node.identities(["alice", "bob"], tree.root, lambda _argv, _stdin, _timeout: (2, answer, ""))
+    assert found == {"sources": ["files", "sss"], "ids": {"alice": "2001:2002", "bob": None}}
+
+
+def test_whether_the_kernel_was_built_for_it(tree):
+    lines = [f"{option}=y" for option in node.DMABUF_OPTIONS]
+    tree("boot/config-6.12.1", "\n".join(lines))
+    tree("sys/module/nvidia_peermem/refcnt", "0")
+    assert node.dmabuf("6.12.1", tree.root) == {"built": True, "peermem": True}
+    tree("boot/config-6.12.1", lines[0])
+    assert node.dmabuf("6.12.1", tree.root)["built"] is False

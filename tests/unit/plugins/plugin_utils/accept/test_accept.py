@@ -24,7 +24,7 @@ PCIE = {"generation": 4, "generation_max": 4, "width": 16, "width_max": 16}
 def facts(*uuids):
     return {
         "present": True,
-        "driver": {"loaded": "550.163.01"},
+        "driver": {"loaded": "550.163.01", "flavour": "open"},
         "health": {"verdict": "ok", "reasons": [], "devices": []},
         "devices": [
             {
@@ -54,7 +54,11 @@ HOST = {
     "limits": {"slurmd": {"locked_bytes": None, "open_files": 65536}},
     "time_synchronised": True,
     "interfaces": [{"name": "eth0", "state": "up", "speed_mb_s": 25000, "errors": {"rx_errors": 0}}],
-    "infiniband": [],
+    "infiniband": [{"name": "mlx5_0/1", "state": "4: ACTIVE", "rate": "200 Gb/sec", "errors": {}}],
+    "memory_errors": {"corrected": 2, "uncorrected": 0},
+    "libraries": ["NCCL", "MPI", "modules"],
+    "identities": {"sources": ["files", "sss"], "ids": {"alice": "2001:2001"}},
+    "dmabuf": {"built": True, "peermem": False},
     "disks": [{"name": "sda", "model": "disk", "passed": True}],
 }
 
@@ -132,6 +136,12 @@ NODE_FAULTS = {
     "a low limit": (("accept", "limits", "slurmd", "locked_bytes"), 65536, "slurmd", "node.limits"),
     "a bad disk": (("accept", "disks", 0, "passed"), False, "sda", "node.disk"),
     "a bad cable": (("accept", "interfaces", 0, "errors", "rx_errors"), 12, "eth0", "node.nic"),
+    "errors of memory": (("accept", "memory_errors", "uncorrected"), 1, "", "node.memory"),
+    "memory that is about to fail": (("accept", "memory_errors", "corrected"), 5000, "", "node.memory"),
+    "no NCCL": (("accept", "libraries"), ["MPI", "modules"], "", "node.libraries"),
+    "another uid": (("accept", "identities", "ids", "alice"), "2002:2002", "alice", "node.users"),
+    "an unknown user": (("accept", "identities", "ids", "alice"), None, "", "node.identity"),
+    "no way for RDMA": (("accept", "dmabuf", "built"), False, "", "node.gpudirect"),
     "no huge pages": (("accept", "hugepages", "transparent"), "never", "", "node.hugepages"),
 }
 
@@ -256,3 +266,18 @@ def test_outliers_are_the_slow_ones_only():
     assert [row.key for row in outliers(values, 0.05)] == ["d"]
     assert outliers({"a": 100.0, "b": 50.0}, 0.05) == []
     assert outliers({"a": 0.0, "b": 0.0, "c": 0.0}, 0.05) == []
+
+
+def test_a_gpu_that_a_job_of_slurm_did_not_get_is_not_testable(fleet):
+    for index, row in enumerate(fleet["n2"]["gpu"]["devices"]):
+        row["minor"] = index
+    fleet["n2"]["held"] = {"job": 7, "minors": [1], "why": ""}
+    fleet["n2"]["load"]["devices"].pop(0)
+    fleet["n2"]["load"]["pairs"] = []
+    found = gpu.items(fleet)
+    assert failures(found) == set()
+    (item,) = [item for item in found if item.id == "gpu.free"]
+    assert (item.subject, item.evidence) == ("GPU 0", "another job of Slurm has the GPU")
+    fleet["n3"].update(load=None, held={"job": None, "minors": [], "why": "other jobs have all GPUs of the node"})
+    (item,) = [item for item in gpu.items(fleet) if item.host == "n3" and item.id == "gpu.present"]
+    assert (item.outcome, item.evidence) == (NOT_TESTABLE, "other jobs have all GPUs of the node")
