@@ -192,7 +192,7 @@ def _header(job: Wanted) -> list[str]:
         *([f"--gres={gpus}"] if job.gpus else []),
         *([f"--mem={job.memory_mib}M"] if job.memory_mib else []),
         *([f"--time={job.minutes}"] if job.minutes else []),
-        *([f"--nodes={job.least_nodes or job.nodes}-{job.nodes}"] if job.nodes > 1 else []),
+        *([f"--nodes={job.least_nodes or job.nodes}-{job.nodes}"] if job.nodes > 1 or job.processes > 1 else []),
         *([f"--ntasks-per-node={job.processes}"] if job.nodes > 1 or job.processes > 1 else []),
         *(["--requeue", f"--signal=B:USR1@{SAVE_S}"] if job.resumable else []),
         *(f"--{key}={getattr(job, key)}" for key in WORDS if getattr(job, key)),

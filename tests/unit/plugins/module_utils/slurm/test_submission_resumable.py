@@ -132,6 +132,7 @@ def test_the_script_asks_for_nodes_and_processes_and_to_be_queued_again(job: Wan
     for line in ("--nodes=2-4", "--ntasks-per-node=2", "--gres=gpu:2", "--requeue", "--signal=B:USR1@120"):
         assert f"#SBATCH {line}" in lines
     assert "#SBATCH --open-mode=append" in lines
+    assert "#SBATCH --nodes=1-1" in submission.script(dataclasses.replace(wide, nodes=1, least_nodes=0))
     assert "#SBATCH --nodes=4-4" in submission.script(dataclasses.replace(wide, least_nodes=0))
 
 
