@@ -18,11 +18,11 @@ import pytest
 from tests.unit.roles.training_programs import PROGRAMS, program
 
 checkpoints = program("checkpoints")
-Write = Callable[[IO[bytes]], None]
+Write = Callable[[IO[bytes]], object]
 
 
 def state(text: str) -> Write:
-    return lambda file: file.write(text.encode()) and None
+    return lambda file: file.write(text.encode())
 
 
 @pytest.fixture

@@ -68,7 +68,7 @@ class Store:
         for left in self.directory.glob(f"*{NEW}"):
             left.unlink(missing_ok=True)
 
-    def save(self, step: int, settings: dict[str, Any], write: Callable[[IO[bytes]], None]) -> Path:
+    def save(self, step: int, settings: dict[str, Any], write: Callable[[IO[bytes]], object]) -> Path:
         """Write a checkpoint, and remove the oldest.
 
         :param write: writes the state into a file.

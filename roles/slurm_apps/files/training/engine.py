@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 import fcntl
 import hashlib
+import io
 import json
 import os
 import random
@@ -85,6 +87,8 @@ def connect() -> tuple[int, int, torch.device]:
     """Meet the other processes: rank, number of processes, and the device of this one."""
     # Debian's PyTorch has no libuv.
     os.environ.setdefault("USE_LIBUV", "0")
+    # Without it, products of matrices on a GPU are not the same each time.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     has_gpu = torch.cuda.is_available() and dist.is_nccl_available()
     device = torch.device("cuda", int(os.environ.get("SLURM_LOCALID", "0"))) if has_gpu else torch.device("cpu")
     if has_gpu:
@@ -95,12 +99,9 @@ def connect() -> tuple[int, int, torch.device]:
             os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
     os.environ.setdefault("MASTER_ADDR", "localhost")
     os.environ.setdefault("MASTER_PORT", "29500")
-    rank, processes = (int(os.environ.get(name, default)) for name, default in RANK)
+    rank, processes = int(os.environ.get("SLURM_PROCID", "0")), int(os.environ.get("SLURM_NTASKS", "1"))
     dist.init_process_group("nccl" if has_gpu else "gloo", rank=rank, world_size=processes, timeout=PATIENCE)
     return rank, processes, device
-
-
-RANK = (("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"))
 
 
 def interface(host: str | None) -> str | None:
@@ -184,20 +185,21 @@ def train(given: Namespace, is_stopped: Callable[[], bool]) -> bool:
     say(f"step {start} of {steps.stop}: begins on {processes} processes, from {source}", flush=True)
 
     def save(step: int) -> None:
-        def write(file: Any) -> None:
-            torch.save({"model": plain.state_dict(), "optimizer": optimizer.state_dict()}, file)
-
+        begun, state = time.monotonic(), io.BytesIO()
+        # Into memory first: PyTorch does not tell of a full disk as others do.
+        torch.save({"model": plain.state_dict(), "optimizer": optimizer.state_dict()}, state)
         try:
-            begun = time.monotonic()
-            path = store.save(step, settings, write)
+            path = store.save(step, settings, lambda file: file.write(state.getbuffer()))
             say(f"step {step}: saved {path} in {time.monotonic() - begun:.2f} s", flush=True)
         except OSError as why:
             # The next one may find space again, and until then the last one is there.
             say(f"step {step}: not saved, {why}", flush=True)
 
-    order = Order(sampler, steps, rank, processes)
-    loader: Any = DataLoader(Sample(train_set, given.seed), batch_sampler=order, num_workers=given.workers)
-    batches = iter(loader)
+    # Two, because what reads ahead is in another epoch at times.
+    order, ahead = (Order(copy.copy(sampler), steps, rank, processes) for _number in range(2))
+    samples: Any = Sample(train_set, given.seed)
+    is_pinned = device.type == "cuda"
+    batches = iter(DataLoader(samples, batch_sampler=ahead, num_workers=given.workers, pin_memory=is_pinned))
     model.train()
     for step in steps:
         size, work, loss = len(sampler.batch(step)), order.work(step), torch.zeros((), device=device)

@@ -54,8 +54,10 @@ def main() -> int:
         signal.signal(number, lambda *_words: stopped.append(True))
     import engine
 
+    # One process says it for all: srun ends the others at once, whatever they still do.
+    again = AGAIN if os.environ.get("SLURM_PROCID", "0") == "0" else 0
     try:
-        return 0 if engine.train(given, lambda: bool(stopped)) else AGAIN
+        return 0 if engine.train(given, lambda: bool(stopped)) else again
     except engine.Refused as why:
         print(why, file=sys.stderr)
         return REFUSED
