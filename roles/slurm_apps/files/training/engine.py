@@ -192,8 +192,10 @@ def train(given: Namespace, is_stopped: Callable[[], bool]) -> bool:
             path = store.save(step, settings, lambda file: file.write(state.getbuffer()))
             say(f"step {step}: saved {path} in {time.monotonic() - begun:.2f} s", flush=True)
         except OSError as why:
-            # The next one may find space again, and until then the last one is there.
-            say(f"step {step}: not saved, {why}", flush=True)
+            say(f"step {step}: not saved, {why}. To do: make room in {store.directory.resolve()}", flush=True)
+            # The next one may find room, and until then the last one is there. The weights at the end are the outcome.
+            if step == steps.stop:
+                raise
 
     # Two, because what reads ahead is in another epoch at times.
     order, ahead = (Order(copy.copy(sampler), steps, rank, processes) for _number in range(2))
