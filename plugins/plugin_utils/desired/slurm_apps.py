@@ -201,11 +201,11 @@ def in_image(image: str, command: str) -> str:
 def fit_on(draft: Draft, kind: str, nodes: list[Mapping[str, Any]]) -> None:
     """Refuses more nodes than have so many GPUs."""
     given = draft.params
-    if given["nodes"] < 1 or not 0 <= given["least_nodes"] <= given["nodes"]:
-        draft.refuse(
-            f"{draft.name('nodes')} is {given['nodes']}, and {draft.name('least_nodes')} is {given['least_nodes']}",
-            "give at least 1, and at most as many as the other",
-        )
+    if given["nodes"] < 1:
+        draft.refuse(f"{draft.name('nodes')} is {given['nodes']}", "give at least 1")
+    if not 0 <= given["least_nodes"] <= given["nodes"]:
+        least = f"{draft.name('least_nodes')} is {given['least_nodes']}"
+        draft.refuse(f"{least}, and {draft.name('nodes')} is {given['nodes']}", "give at most as many, or 0")
     fits(draft, kind, nodes)
     if draft.problems:
         return
