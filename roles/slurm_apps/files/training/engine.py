@@ -95,32 +95,28 @@ def connect() -> tuple[int, int, torch.device]:
         torch.cuda.set_device(device)
     else:
         torch.set_num_threads(int(os.environ.get("SLURM_CPUS_PER_TASK", "1")))
-        if name := interface(os.environ.get("PEER_ADDR" if os.environ.get("SLURM_NODEID") == "0" else "MASTER_ADDR")):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-    os.environ.setdefault("MASTER_ADDR", "localhost")
-    os.environ.setdefault("MASTER_PORT", "29500")
+        other = os.environ.get("PEER_ADDR" if os.environ.get("SLURM_NODEID", "0") == "0" else "MASTER_ADDR")
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface(other) if other else "lo")
     rank, processes = int(os.environ.get("SLURM_PROCID", "0")), int(os.environ.get("SLURM_NTASKS", "1"))
-    dist.init_process_group("nccl" if has_gpu else "gloo", rank=rank, world_size=processes, timeout=PATIENCE)
+    # One alone needs no port of its host, which another one may have.
+    where: dict[str, Any] = {"store": dist.HashStore()} if processes == 1 else {"init_method": "env://"}
+    backend = "nccl" if has_gpu else "gloo"
+    dist.init_process_group(backend, rank=rank, world_size=processes, timeout=PATIENCE, **where)
     return rank, processes, device
 
 
-def interface(host: str | None) -> str | None:
+def interface(host: str) -> str:
     """The network interface by which this host reaches another one; its own name may be that of the loopback."""
-    if not host:
-        return None
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        try:
-            # Sends nothing.
-            one.connect((host, 9))
-            address = one.getsockname()[0]
-            for _index, name in socket.if_nameindex():
-                with contextlib.suppress(OSError):
-                    told = fcntl.ioctl(one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                    if socket.inet_ntoa(told[20:24]) == address:
-                        return name
-        except OSError:
-            return None
-    return None
+        # Sends nothing.
+        one.connect((host, 9))
+        address = one.getsockname()[0]
+        for _index, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):
+                told = fcntl.ioctl(one.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                if socket.inet_ntoa(told[20:24]) == address:
+                    return name
+    raise OSError(f"{host} is reached from {address}, and no interface has that address")
 
 
 def agree(value: float) -> float:
