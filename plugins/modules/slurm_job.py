@@ -55,6 +55,25 @@ options:
     description: How many tasks run at a time; V(0) for no limit.
     type: int
     default: 0
+  nodes:
+    description: On how many nodes it runs. GPUs and memory are those of each node.
+    type: int
+    default: 1
+  least_nodes:
+    description: On how many nodes it starts where there is no room on more; V(0) for as many as O(nodes).
+    type: int
+    default: 0
+  processes:
+    description: How many processes C(srun) starts on each node.
+    type: int
+    default: 1
+  resumable:
+    description:
+      - The command saves its state and continues where it was. It gets a SIGUSR1 when it is to save and to end, such as
+        two minutes before the end of its time. With exit status 119 it is queued again; its output stays.
+      - That exit status must be in C(RequeueExit) of C(slurm.conf), as the role slurm_common has it.
+    type: bool
+    default: false
   gpus:
     description: How many GPUs, for each task.
     type: int
@@ -202,6 +221,10 @@ PLAIN = (
     "qos",
     "constraint",
     "parallel",
+    "nodes",
+    "least_nodes",
+    "processes",
+    "resumable",
 )
 
 
@@ -291,6 +314,10 @@ def main() -> None:
                 },
             },
             "parallel": {"type": "int", "default": 0},
+            "nodes": {"type": "int", "default": 1},
+            "least_nodes": {"type": "int", "default": 0},
+            "processes": {"type": "int", "default": 1},
+            "resumable": {"type": "bool", "default": False},
             "gpus": {"type": "int", "default": 0},
             "gpu_type": {"type": "str", "default": ""},
             "cpus": {"type": "int", "default": 1},

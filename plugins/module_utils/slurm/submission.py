@@ -55,8 +55,23 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 TASK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=,-]{0,99}", re.ASCII)
 WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}", re.ASCII)
 ACCOUNT = re.compile(r"[a-z_][a-z0-9_.-]{0,31}", re.ASCII)
+# A job that failed and is queued again has both words, until its processes are gone.
+QUEUED_AGAIN = "REQUEUED"
+# Seconds before the end of its time in which a job that can continue saves its state.
+SAVE_S = 120
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 DIRECTORY = re.compile(r"(/[A-Za-z0-9_+@=-][A-Za-z0-9._+@=-]*|/\.[A-Za-z0-9_+@=-][A-Za-z0-9._+@=-]*)+", re.ASCII)
+# Numbers, and what they are at least.
+LEAST = {
+    "gpus": 0,
+    "cpus": 1,
+    "memory_mib": 0,
+    "minutes": 0,
+    "parallel": 0,
+    "nodes": 1,
+    "least_nodes": 0,
+    "processes": 1,
+}
 # Options of sbatch that a script may have further, and what they look like.
 WORDS = ("partition", "account", "qos", "constraint")
 RESULT = re.compile(r"(?P<path>/[^\n]*)/result:(?P<content>[0-9a-f]{16}) (?P<status>[0-9]{1,3})")
@@ -78,6 +93,11 @@ class Wanted:
     :ivar minutes: its time limit; 0 for that of the partition.
     :ivar tasks: those of an array; without one it is a single job.
     :ivar parallel: how many tasks run at a time; 0 for as many as there is room for.
+    :ivar nodes: on how many nodes it runs, with so many GPUs on each.
+    :ivar least_nodes: on how many it starts where there are not more; 0 for as many as `nodes`.
+    :ivar processes: how many srun starts on a node.
+    :ivar resumable: its command continues where it was. SIGUSR1 tells it to save its state and to end, and the exit
+        status of RequeueExit that it is to be queued again.
     """
 
     name: str
@@ -95,6 +115,10 @@ class Wanted:
     constraint: str = ""
     tasks: Sequence[Task] = ()
     parallel: int = 0
+    nodes: int = 1
+    least_nodes: int = 0
+    processes: int = 1
+    resumable: bool = False
 
     @property
     def parts(self) -> list[str]:
@@ -135,9 +159,11 @@ def problems(job: Wanted) -> list[Problem]:
         value = getattr(job, key)
         if value and not WORD.fullmatch(value):
             refuse(f"{key} is {one_line(repr(value), 200)}", "give one word of letters, digits, '.', '_' and '-'")
-    for key, least in (("gpus", 0), ("cpus", 1), ("memory_mib", 0), ("minutes", 0), ("parallel", 0)):
+    for key, least in LEAST.items():
         if getattr(job, key) < least:
             refuse(f"{key} is {getattr(job, key)}", f"give at least {least}")
+    if job.least_nodes > job.nodes:
+        refuse(f"least_nodes is {job.least_nodes}, and nodes is {job.nodes}", "give at most as many")
     if not job.command.strip():
         refuse("command is empty", "give what the job runs")
     if "\0" in job.command:
@@ -161,11 +187,14 @@ def _header(job: Wanted) -> list[str]:
         f"--job-name={job.name}",
         f"--chdir={job.directory}",
         f"--output={job.directory}/{'slurm.log' if job.tasks else 'output.log'}",
-        f"--open-mode={'append' if job.tasks else 'truncate'}",
+        f"--open-mode={'append' if job.tasks or job.resumable else 'truncate'}",
         f"--cpus-per-task={job.cpus}",
         *([f"--gres={gpus}"] if job.gpus else []),
         *([f"--mem={job.memory_mib}M"] if job.memory_mib else []),
         *([f"--time={job.minutes}"] if job.minutes else []),
+        *([f"--nodes={job.least_nodes or job.nodes}-{job.nodes}"] if job.nodes > 1 or job.processes > 1 else []),
+        *([f"--ntasks-per-node={job.processes}"] if job.nodes > 1 or job.processes > 1 else []),
+        *(["--requeue", f"--signal=B:USR1@{SAVE_S}"] if job.resumable else []),
         *(f"--{key}={getattr(job, key)}" for key in WORDS if getattr(job, key)),
     ]
 
@@ -185,6 +214,21 @@ def content(job: Wanted) -> str:
     return _hash(contents(job), job.parallel)
 
 
+# The output of a job that is queued again stays.
+FIRST_START = ['test "${SLURM_RESTART_COUNT:-0}" != 0 || : >output.log']
+# The command has a process group of its own: scancel --full sends SIGTERM to that of the script, and srun would answer
+# it with SIGKILL to the processes that it has started. SIGUSR1 it passes on.
+TOLD_TO_SAVE = [
+    "child= told=1",
+    'trap \'told=1; test -z "$child" || kill -s USR1 -- "-$child" 2>/dev/null\' TERM USR1',
+    "set -m",
+]
+# The shell waits for what the signal ends.
+SURVIVES = ["trap : TERM USR1"]
+# A signal ends `wait`, too.
+WAIT = ["child=$!", "set +m", 'while test -n "$told"; do told=; wait "$child"; status=$?; done']
+
+
 def script(job: Wanted, numbers: Sequence[int] = ()) -> str:
     """The batch script.
 
@@ -200,11 +244,16 @@ def script(job: Wanted, numbers: Sequence[int] = ()) -> str:
             words = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(task.environment.items()))
             export = f" export {words};" if words else ""
             lines.append(f"{number}) directory=$directory/{task.name} content={told};{export} ;;")
-        lines += ["esac", 'mkdir -p "$directory" && cd "$directory" && exec >output.log 2>&1 || exit 1']
+        write = ">>" if job.resumable else ">"
+        lines += ["esac", f'mkdir -p "$directory" && cd "$directory" && exec {write}output.log 2>&1 || exit 1']
     else:
         lines.append(f"content={contents(job)[0]}")
+    lines.append("rm -f result")
     # A parenthesis of its own line, so that a command may end with a comment.
-    lines += ["rm -f result", "(", job.command.rstrip("\n"), ")", "status=$?"]
+    if job.resumable:
+        lines += [*FIRST_START, *TOLD_TO_SAVE, "(", *SURVIVES, job.command.rstrip("\n"), ") &", *WAIT]
+    else:
+        lines += ["(", job.command.rstrip("\n"), ")", "status=$?"]
     lines += ['cd "$directory" && echo "$content $status" >result.new && mv result.new result', 'exit "$status"']
     return "\n".join(lines) + "\n"
 
@@ -272,7 +321,7 @@ class Submitter:
         self.as_user(job.user)
         found = Found()
         for row in self.rows(job):
-            if set(queue.words(row).split()) & ENDED:
+            if _has_ended(set(queue.words(row).split())):
                 continue
             if not str(row.get("comment") or "").startswith(MARK):
                 number = number_of(row)
@@ -328,7 +377,8 @@ class Submitter:
             now = [row for row in self.rows(job) if number_of(row) == number]
             seen.update({queue.number(row, "array_task_id"): row for row in now})
             states = [set(queue.words(row).split()) for row in now]
-            if all(one & ENDED for one in states) or (until == "started" and any("RUNNING" in one for one in states)):
+            has_started = any("RUNNING" in one for one in states)
+            if all(_has_ended(one) for one in states) or (until == "started" and has_started):
                 return list(seen.values())
             if self._clock() >= end:
                 raise _late(job, number, now, until, timeout_s)
@@ -339,6 +389,10 @@ class Submitter:
         argv = [*self.as_user(job.user), "/usr/bin/tail", "-c", str(OUTPUT_AT_MOST), f"{directory}/output.log"]
         status, out, _error = self._run(argv, None, self._timeout_s)
         return several_lines(out, OUTPUT_AT_MOST) if status == 0 else ""
+
+
+def _has_ended(words: set[str]) -> bool:
+    return bool(words & ENDED) and QUEUED_AGAIN not in words
 
 
 def number_of(row: Mapping[str, Any]) -> int:

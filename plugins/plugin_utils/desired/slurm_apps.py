@@ -1,7 +1,7 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ready-made jobs of Slurm: a smoke job on every type of GPU, a notebook, and the points of a sweep."""
+"""Ready-made jobs of Slurm: a smoke job on every type of GPU, a notebook, the points of a sweep, and a training."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
+
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state as slurm_state
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.marathon_apps import QUERY
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.marathon_apps import IMAGE, VARIABLE, Draft, parameters_of
 
 Row = dict[str, Any]
 
-# The end of a document in the shell, which is no line of the query.
+# The end of a document in the shell, which is no line of the query, nor of the programs.
 END = "END-OF-QUERY"
 # What failed stands at the end of the output, of which a failure shows the last lines.
 QUERIED = """status=$?
@@ -33,9 +36,21 @@ exit "$status"
 SWEEP_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", re.ASCII)
 LABEL_AT_MOST = 60
 # What is a whole number, whatever a command line made of it.
-NUMBERS = ("gpus", "cpus", "mem", "minutes", "parallel", "timeout")
+NUMBERS = (
+    *("gpus", "cpus", "mem", "minutes", "parallel", "timeout"),
+    *("nodes", "least_nodes", "epochs", "batch", "micro_batch", "checkpoint_steps", "checkpoints_kept", "seed"),
+)
 # What a job does not have of its own.
-DEFAULTS = {"gpu_type": "", "tasks": [], "parallel": 0, "again": False}
+DEFAULTS = {
+    "gpu_type": "",
+    "tasks": [],
+    "parallel": 0,
+    "again": False,
+    "nodes": 1,
+    "least_nodes": 0,
+    "processes": 1,
+    "resumable": False,
+}
 
 # The socket is in the user's directory, which only the user opens: what listens on a port of the host is open to
 # everybody there.
@@ -46,16 +61,49 @@ rm -f "$NOTEBOOK_SOCKET"
 AT_HOME = """cd "$HOME" || exit 1
 """
 
+PROGRAMS = ROLES / "slurm_apps" / "files" / "training"
+PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*", re.ASCII)
+PYTHON = re.compile(r"[A-Za-z0-9._+@=/-]+", re.ASCII)
+# A lost GPU ends a program in many ways. So whatever fails is begun anew, unless it has said that this is of no use (2,
+# as for wrong arguments), or it has failed three times and no checkpoint has come in between.
+GO_ON = """test "${SLURM_RESTART_COUNT:-0}" != 0 || rm -f failures
+(
+trap : TERM USR1
+COMMAND
+)
+status=$?
+case "$status" in 0 | 2 | 119) exit "$status" ;; esac
+last=$(ls checkpoints 2>/dev/null | grep '\\.json$' | tail -n 1)
+echo "${last:-none}" >>failures
+if test "$(grep -cxF "${last:-none}" failures)" -ge 3; then
+  echo "It has ended with exit status $status for the third time, and without a new checkpoint: it is not begun again."
+  exit "$status"
+fi
+echo "It has ended with exit status $status, and is queued again. Last checkpoint: ${last:-none}."
+exit 119
+"""
+# The first two hosts of the job: where the processes meet, and what the first one reaches another by.
+MEET = """hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+MASTER_ADDR=$(echo "$hosts" | sed -n 1p)
+PEER_ADDR=$(echo "$hosts" | sed -n 2p)
+MASTER_PORT=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0}) % 10000))
+export MASTER_ADDR PEER_ADDR MASTER_PORT
+rm -f training.json
+srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" </dev/null """
+
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The jobs of one kind as arguments of the module slurm_job, as the part ``jobs``.
 
-    The part ``look`` has the hosts whose driver an image of the catalogue depends on and nobody knows yet.
+    The part ``look`` has the hosts whose driver an image of the catalogue depends on and nobody knows yet. The kind
+    ``packages`` gives the document of a node that a training runs on.
 
-    :param params: beside the variables ``kind`` (smoke, notebook or sweep), ``nodes``, those of the cluster, and
-        ``image_catalogue``.
+    :param params: beside the variables ``kind`` (smoke, notebook, sweep, training or packages), ``nodes``, those of
+        the cluster, and ``image_catalogue``.
     :param peers: ``host`` and ``hostvars``.
     """
+    if params["kind"] == "packages":
+        return packages(params, peers["host"])
     prefix = f"{params['kind']}_"
     own = {name.removeprefix(prefix): value for name, value in params.items() if name.startswith(prefix)}
     own.update({name: int(own[name]) for name in NUMBERS if name in own})
@@ -94,6 +142,18 @@ def use_image(draft: Draft, params: Mapping[str, Any], hostvars: Mapping[str, An
     draft.params = {**draft.params, "image": exact}
     draft.problems += found
     return image_catalogue.to_look_at(image, catalogue, hosts, hostvars)
+
+
+def packages(params: Mapping[str, Any], host: str) -> Plan:
+    """What a training needs on a node."""
+    draft = Draft({"host": host}, "training", "slurm_apps")
+    wanted = params["training_packages"]
+    for name in wanted:
+        if not isinstance(name, str) or not PACKAGE.fullmatch(name):
+            draft.refuse(f"{draft.name('packages')} has {name!r}", "give names of packages")
+    if draft.problems:
+        return Plan(problems=tuple(draft.problems))
+    return Plan({"packages": [{"name": name} for name in wanted]})
 
 
 def _has(node: Mapping[str, Any], kind: str) -> bool:
@@ -136,6 +196,33 @@ def in_image(image: str, command: str) -> str:
     if not image:
         return command
     return f"export IMAGE={image}\nexec gpu-image run {image} /bin/sh -c {shlex.quote(command)}\n"
+
+
+def fit_on(draft: Draft, kind: str, nodes: list[Mapping[str, Any]]) -> None:
+    """Refuses more nodes than have so many GPUs."""
+    given = draft.params
+    if given["nodes"] < 1:
+        draft.refuse(f"{draft.name('nodes')} is {given['nodes']}", "give at least 1")
+    if not 0 <= given["least_nodes"] <= given["nodes"]:
+        least = f"{draft.name('least_nodes')} is {given['least_nodes']}"
+        draft.refuse(f"{least}, and {draft.name('nodes')} is {given['nodes']}", "give at most as many, or 0")
+    fits(draft, kind, nodes)
+    if draft.problems:
+        return
+    found = [types([node]) for node in nodes]
+    enough = sum((one.get(kind, 0) if kind else max(one.values(), default=0)) >= given["gpus"] for one in found)
+    least = given["least_nodes"] or given["nodes"]
+    if enough < least:
+        draft.refuse(f"it needs {least} nodes with {given['gpus']} GPUs each, and {enough} have them", "ask for less")
+
+
+def programs() -> str:
+    """Lines that write the programs of the training into the job's directory."""
+    found = ["mkdir -p program"]
+    for path in sorted(PROGRAMS.glob("*.py")):
+        text = path.read_text(encoding="utf-8").rstrip("\n")
+        found += [f"cat >program/{path.name} <<'{END}'", text, END]
+    return "\n".join(found) + "\n"
 
 
 def smoke(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
@@ -203,13 +290,64 @@ def sweep(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
             f"{draft.name('parameters')} has {len(points)} combinations",
             f"divide it into sweeps of {submission.TASKS_AT_MOST} at most",
         )
+    command = in_image(given["image"], given["command"])
+    is_resumable = bool(boolean(given["resumable"]))
+    if is_resumable:
+        command = f'{programs()}export TRAINING="$PWD/program"\n{GO_ON.replace("COMMAND", command.rstrip())}'
     return [
         {
             "name": f"sweep-{given['name']}",
-            "command": in_image(given["image"], given["command"]),
+            "command": command,
+            "resumable": is_resumable,
             "gpu_type": given["type"],
             "parallel": given["parallel"],
             "tasks": [{"name": label(point), "environment": {**given["env"], **point}} for point in points],
+            "wait": "ended",
+            "timeout": given["timeout"],
+        }
+    ]
+
+
+def training(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
+    """A job on one node or several, with a process for each GPU, that continues at its last checkpoint."""
+    given = draft.params
+    draft.must("name", SWEEP_NAME, "lowercase letters, digits and -")
+    draft.must("python", PYTHON, "the path of a Python")
+    data = str(given["data"])
+    if data != "digits" and not submission.DIRECTORY.fullmatch(data):
+        draft.refuse(f"{draft.name('data')} is {data!r}", "give digits, or the path of a directory")
+    for key in ("epochs", "batch", "micro_batch", "checkpoint_steps", "checkpoints_kept"):
+        if given[key] < 1:
+            draft.refuse(f"{draft.name(key)} is {given[key]}", "give at least 1")
+    if given["micro_batch"] > given["batch"]:
+        cause = f"{draft.name('micro_batch')} is {given['micro_batch']}, and {draft.name('batch')} is {given['batch']}"
+        draft.refuse(cause, "give at most as many")
+    fit_on(draft, given["type"], params["nodes"])
+    if draft.problems:
+        return []
+    options = {
+        "data": data,
+        "epochs": given["epochs"],
+        "batch": given["batch"],
+        "micro-batch": given["micro_batch"],
+        "rate": given["rate"],
+        "seed": given["seed"],
+        "every": given["checkpoint_steps"],
+        "keep": given["checkpoints_kept"],
+    }
+    words = [given["python"], *(f"--{name}={value}" for name, value in options.items()), *given["arguments"]]
+    words.insert(1, "program/train.py")
+    # An end that nobody has seen is none.
+    run = MEET + " ".join(shlex.quote(str(word)) for word in words) + " && test -s training.json"
+    return [
+        {
+            "name": f"training-{given['name']}",
+            "command": programs() + GO_ON.replace("COMMAND", run),
+            "gpu_type": given["type"],
+            "nodes": given["nodes"],
+            "least_nodes": given["least_nodes"],
+            "processes": max(1, given["gpus"]),
+            "resumable": True,
             "wait": "ended",
             "timeout": given["timeout"],
         }
@@ -225,4 +363,4 @@ def label(point: Mapping[str, str]) -> str:
     return f"{plain}-{sha256(json.dumps(point, sort_keys=True).encode()).hexdigest()[:8]}"
 
 
-KINDS = {"smoke": smoke, "notebook": notebook, "sweep": sweep}
+KINDS = {"smoke": smoke, "notebook": notebook, "sweep": sweep, "training": training}

@@ -37,10 +37,14 @@ OPTIONS = {
     "gres",
     "job-name",
     "mem",
+    "nodes",
+    "ntasks-per-node",
     "open-mode",
     "output",
     "partition",
     "qos",
+    "requeue",
+    "signal",
     "time",
 }
 AS_USER = ["/usr/sbin/runuser", "-u", USER, "--", "/usr/bin/env", "-i", "--chdir=/"]
@@ -94,7 +98,7 @@ class Slurm:
 
     def _submit(self, script: str) -> tuple[int, str, str]:
         assert script.startswith("#!/bin/bash -l\n")
-        options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(\S+)$", script, re.MULTILINE))
+        options = dict(re.findall(r"^#SBATCH --([a-z-]+)(?:=(\S+))?$", script, re.MULTILINE))
         assert len(options) == script.count("#SBATCH")
         assert set(options) <= OPTIONS
         if self.said:
@@ -321,6 +325,18 @@ def test_a_start_is_waited_for_and_one_that_takes_too_long_says_why(slurm: Slurm
     slurm.start()
     told = ask(wait="started", timeout=0)
     assert (told["changed"], told["job"], told["hosts"]) == (False, 11, ["n1"])
+
+
+def test_a_job_that_is_queued_again_has_not_ended(slurm: Slurm, ask: Ask) -> None:
+    ask(resumable=True)
+    slurm.rows[0]["job_state"] = ["FAILED", "COMPLETING", "REQUEUED"] if slurm.is_new else "REQUEUED"
+    assert ask(resumable=True)["changed"] is False
+    told = problem(ask(failed=True, resumable=True, wait="ended", timeout=0))
+    assert told["code"] == "job_late"
+    slurm.rows[0]["job_state"] = ["PENDING"] if slurm.is_new else "PENDING"
+    slurm.runs_at_once = True
+    told = ask(resumable=True, wait="ended")
+    assert (told["job"], told["output"], told["tasks"][0]["state"]) == (11, "hello\n", "done")
 
 
 def test_what_sbatch_refuses_is_told(slurm: Slurm, ask: Ask) -> None:

@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
 from ansible_collections.baremetal.gpu.plugins.module_utils.verify import cuda_driver
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.slurm_apps import desired, label
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.slurm_apps import END, PROGRAMS, desired, label
 from tests.unit.project.tree import ROOT
 
 NODES = [{"gres": "gpu:a100:8"}, {"gres": "gpu:a100:4(S:0-1),gpu:t4:2"}, {"gres": ""}]
@@ -97,12 +100,11 @@ def test_a_notebook_has_a_socket_and_ends_with_its_job() -> None:
     assert (job["wait"], job["minutes"]) == ("started", 480)
 
 
-@pytest.mark.parametrize("kind", ["smoke", "sweep", "notebook"])
+@pytest.mark.parametrize("kind", ["smoke", "sweep", "notebook", "training"])
 def test_every_job_is_one_that_the_module_takes(kind: str) -> None:
-    for job in jobs(kind, **SWEEP):
-        wanted = submission.Wanted(
-            user="root", **{key: job[key] for key in ("name", "command", "directory", "gpus", "cpus", "minutes")}
-        )
+    for job in jobs(kind, **SWEEP, training_name="digits"):
+        keys = ("name", "command", "directory", "gpus", "cpus", "minutes", "nodes", "least_nodes", "processes")
+        wanted = submission.Wanted(user="root", **{key: job[key] for key in keys})
         assert submission.problems(submission.with_tasks(submission.at_home(wanted), job["tasks"])) == []
 
 
@@ -168,3 +170,139 @@ def test_an_image_is_refused_where_jobs_have_no_containers() -> None:
 def test_an_image_that_the_shell_would_not_take_as_a_word_is_refused() -> None:
     (problem,) = plan("sweep", **SWEEP, sweep_image="own;reboot")["problems"]
     assert "slurm_apps_sweep_image is 'own;reboot'" in problem["cause"]
+
+
+TRAINING = {"training_name": "digits"}
+
+
+def test_a_training_is_a_job_that_can_continue_with_a_process_for_each_gpu() -> None:
+    nodes = [{"gres": "gpu:a100:8"}, {"gres": "gpu:a100:4"}, {"gres": "gpu:t4:2"}]
+    (job,) = jobs("training", nodes=nodes, **TRAINING, training_gpus=4, training_least_nodes="1", training_type="a100")
+    told = [job[key] for key in ("name", "nodes", "least_nodes", "gpus", "processes")]
+    assert told == ["training-digits", 2, 1, 4, 4]
+    assert (job["resumable"], job["wait"], job["directory"]) == (True, "ended", "~/gpuops-jobs/training-digits")
+    for path in PROGRAMS.glob("*.py"):
+        text = path.read_text()
+        assert text in job["command"]
+        assert END not in text
+    assert "python3 program/train.py --data=digits --epochs=20 --batch=64 --micro-batch=16 --rate=0.1" in job["command"]
+
+
+def test_packages_of_a_training_are_those_of_its_nodes() -> None:
+    assert plan("packages", training_packages=["python3-torch"])["desired"] == {"packages": [{"name": "python3-torch"}]}
+    assert plan("packages")["desired"] == {"packages": []}
+    (problem,) = plan("packages", training_packages=["a; b"])["problems"]
+    assert "slurm_apps_training_packages has 'a; b'" in problem["cause"]
+
+
+def test_a_resumable_sweep_brings_the_programs_and_is_queued_again() -> None:
+    (job,) = jobs("sweep", **SWEEP, sweep_resumable="yes")
+    assert job["resumable"] is True
+    assert 'export TRAINING="$PWD/program"\n' in job["command"]
+    assert "cat >program/checkpoints.py" in job["command"]
+    (job,) = jobs("sweep", **SWEEP)
+    assert (job["resumable"], job["command"]) == (False, "true")
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"training_name": ""}, "slurm_apps_training_name is ''"),
+        ({"training_data": "imagenet"}, "slurm_apps_training_data is 'imagenet'"),
+        ({"training_python": "python3; rm"}, "slurm_apps_training_python is 'python3; rm'"),
+        ({"training_epochs": 0}, "slurm_apps_training_epochs is 0"),
+        ({"training_micro_batch": 65}, "slurm_apps_training_micro_batch is 65, and slurm_apps_training_batch is 64"),
+        ({"training_nodes": 0}, "slurm_apps_training_nodes is 0"),
+        ({"training_least_nodes": 3}, "slurm_apps_training_least_nodes is 3"),
+        ({"training_nodes": 3}, "it needs 3 nodes with 1 GPUs each, and 2 have them"),
+        ({"training_type": "h100"}, "no node has GPUs of the type 'h100'"),
+        ({"training_gpus": 9}, "slurm_apps_training_gpus is 9"),
+    ],
+)
+def test_a_training_that_cannot_be_is_refused(changes: dict[str, Any], cause: str) -> None:
+    told = plan("training", **{**TRAINING, **changes})
+    assert told["jobs"] == []
+    assert any(cause in row["cause"] for row in told["problems"])
+
+
+def test_arguments_of_a_training_are_words_and_nothing_else() -> None:
+    (job,) = jobs("training", **TRAINING, training_arguments=["--dropout=0", "$(touch x)"])
+    assert "--dropout=0 '$(touch x)' && test -s training.json" in job["command"]
+
+
+class Continues:
+    """What a resumable job does when its command ends: the real script, with a stand-in for srun."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        (directory / "bin").mkdir()
+        (directory / "bin/scontrol").write_text(
+            '#!/bin/sh\ntest "$*" = "show hostnames n[1-2]" && printf "n1\\nn2\\n"\n'
+        )
+        (directory / "bin/srun").write_text('#!/bin/sh\necho "$MASTER_ADDR $PEER_ADDR $*"\n. ./srun-does\n')
+        for path in (directory / "bin").iterdir():
+            path.chmod(0o755)
+        (self.job,) = jobs("training", **TRAINING)
+
+    def start(self, does: str, restarts: int = 1) -> tuple[int, str]:
+        (self.directory / "srun-does").write_text(does)
+        environment = {
+            "PATH": f"{self.directory}/bin:{os.environ['PATH']}",
+            "SLURM_JOB_ID": "12",
+            "SLURM_JOB_NODELIST": "n[1-2]",
+            "SLURM_RESTART_COUNT": str(restarts),
+            "SLURM_CPUS_PER_TASK": "2",
+        }
+        done = subprocess.run(
+            ["/bin/bash", "-c", f"(\n{self.job['command']}\n)"],
+            cwd=self.directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture
+def continues(tmp_path: Path) -> Continues:
+    return Continues(tmp_path)
+
+
+def test_a_training_that_ends_well_has_ended(continues: Continues) -> None:
+    status, said = continues.start("echo '{}' >training.json")
+    assert status == 0
+    assert said.startswith("n1 n2 --kill-on-bad-exit=1 --cpus-per-task=2 python3 program/train.py ")
+    assert (continues.directory / "program/train.py").is_file()
+
+
+@pytest.mark.parametrize(("does", "status"), [("exit 119", 119), ("exit 2", 2)])
+def test_what_the_program_says_of_going_on_counts(continues: Continues, does: str, status: int) -> None:
+    for _number in range(4):
+        assert continues.start(does)[0] == status
+
+
+def test_an_end_without_an_outcome_is_none(continues: Continues) -> None:
+    (continues.directory / "training.json").write_text("{}")
+    assert continues.start("exit 0")[0] == 119
+
+
+def test_what_fails_is_begun_again_until_it_has_failed_three_times_without_a_new_checkpoint(
+    continues: Continues,
+) -> None:
+    checkpoints = continues.directory / "checkpoints"
+    assert [continues.start("exit 1")[0] for _number in range(2)] == [119, 119]
+    checkpoints.mkdir()
+    (checkpoints / "000000000010.json").touch()
+    assert [continues.start("exit 137")[0] for _number in range(2)] == [119, 119]
+    (checkpoints / "000000000020.json").touch()
+    (checkpoints / "000000000030-0.pt").touch()
+    for _number in range(2):
+        status, said = continues.start("exit 1")
+        assert status == 119
+        assert "is queued again. Last checkpoint: 000000000020.json." in said
+    status, said = continues.start("exit 137")
+    assert status == 137
+    assert "It has ended with exit status 137 for the third time" in said
+    # A new submission counts anew.
+    assert continues.start("exit 1", restarts=0)[0] == 119
