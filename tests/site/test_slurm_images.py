@@ -106,7 +106,7 @@ class Site:
 
 
 def addresses() -> dict[str, str]:
-    hosts = json.loads(lab("inventory", "--list"))["_meta"]["hostvars"]
+    hosts = json.loads(lab("inventory"))["_meta"]["hostvars"]
     return {name: row["ansible_host"] for name, row in hosts.items()}
 
 
