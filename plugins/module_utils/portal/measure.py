@@ -86,21 +86,23 @@ def processes(group: str) -> list[int]:
     ]
 
 
-def connections(pids: Iterable[int], root: str = "/") -> dict[int, int | None] | None:
+def connections(pids: Iterable[int], root: str = "/") -> dict[int, int | None]:
     """Process of each connection of SSH in the job -> the bytes that went through it, None where nobody may know.
 
-    A process of sshd with a child is a connection in which something runs: a shell, or the end of rsync.
+    A process of sshd whose parent is one, too, has a connection, and so has one with a shell or the end of rsync below
+    it. The rest only wait for somebody to come.
     """
-    names: dict[int, str] = {}
-    parents: set[int] = set()
+    servers: set[int] = set()
+    parents: dict[int, int] = {}
     for pid in pids:
         found = re.fullmatch(
             r"[0-9]+ \((.*)\) \S+ ([0-9]+) .*", _text(os.path.join(root, f"proc/{pid}/stat")), re.DOTALL
         )
         if found:
-            names[pid] = found[1]
-            parents.add(int(found[2]))
-    return {pid: _moved(pid, root) for pid, name in names.items() if name in SSHD and pid in parents}
+            parents[pid] = int(found[2])
+            servers |= {pid} if found[1] in SSHD else set()
+    with_work = {parent for pid, parent in parents.items() if pid not in servers}
+    return {pid: _moved(pid, root) for pid in servers if parents[pid] in servers or pid in with_work}
 
 
 def _moved(pid: int, root: str) -> int | None:

@@ -185,6 +185,18 @@ def test_a_new_connection_counts_with_all_that_went_through_it(machine: Machine)
     assert session.sample(passed=40.0)["traffic"] == pytest.approx(100.0)
 
 
+def test_a_connection_that_only_forwards_ports_is_traffic_too(machine: Machine) -> None:
+    """As Debian's sshd has it under the account of a user: one that waits, and two for a connection."""
+    machine.processes(20, 21, 22)
+    machine.process(20, "sshd", 1, moved=67_657)
+    machine.process(21, "sshd", 20, moved=62_249)
+    machine.process(22, "sshd", 21, moved=260)
+    session = Session(machine)
+    machine.process(22, "sshd", 21, moved=80_260)
+    assert session.sample(passed=40.0)["traffic"] == pytest.approx(2000.0)
+    assert session.sample(passed=40.0)["traffic"] == 0.0
+
+
 def test_a_server_of_ssh_to_which_nobody_has_come_is_no_traffic(machine: Machine) -> None:
     machine.processes(20)
     machine.process(20, "sshd", 1, moved=None)
