@@ -13,6 +13,7 @@ terminal.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -156,8 +157,9 @@ def terminals(fetch: Fetch, server: str) -> float | None:
     """When something last went through a terminal."""
     try:
         return _latest(fetch(f"{server}api/terminals"))
-    except (OSError, *MISSHAPEN):
-        return None
+    except (OSError, *MISSHAPEN) as why:
+        # A server whose environment has none says so.
+        return 0.0 if getattr(why, "code", None) == 404 else None
 
 
 def _latest(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -248,8 +250,11 @@ class Web:
 
     def _ask(self, url: str, data: bytes | None = None) -> Any:
         headers = {"Authorization": f"token {self._token}", "Content-Type": "application/json"}
-        with self._opener.open(urllib.request.Request(url, data, headers), timeout=ANSWER_S) as answer:
-            return parse(answer.read(ANSWER_AT_MOST))
+        try:
+            with self._opener.open(urllib.request.Request(url, data, headers), timeout=ANSWER_S) as answer:
+                return parse(answer.read(ANSWER_AT_MOST))
+        except http.client.HTTPException as why:
+            raise OSError(f"the answer was cut: {type(why).__name__}") from why
 
     def get(self, url: str) -> Any:
         return self._ask(url)

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import threading
+import urllib.error
 from collections.abc import Iterator, Mapping
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -294,6 +297,27 @@ def test_an_answer_that_is_none_is_not_known(machine: Machine, nonsense: Any) ->
         )
         is None
     )
+
+
+def test_an_environment_without_terminals_has_no_use_of_them(machine: Machine) -> None:
+    missing = urllib.error.HTTPError("http://x", 404, "Not Found", Message(), None)
+    assert Session(machine, answers((), missing)).sample()["terminal_at"] == 0.0
+    refused = urllib.error.HTTPError("http://x", 403, "Forbidden", Message(), None)
+    assert Session(machine, answers((), refused)).sample()["terminal_at"] is None
+
+
+def test_an_answer_that_is_cut_is_no_end_of_the_program() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _address = server.accept()
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+            connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": f"http://127.0.0.1:{server.getsockname()[1]}/hub/api"})
+        assert web.send({}) == samples.INTERVAL_S
 
 
 # --- the hub ---------------------------------------------------------------------------------------------------------
