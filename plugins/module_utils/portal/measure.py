@@ -13,6 +13,7 @@ terminal.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -86,21 +87,23 @@ def processes(group: str) -> list[int]:
     ]
 
 
-def connections(pids: Iterable[int], root: str = "/") -> dict[int, int | None] | None:
+def connections(pids: Iterable[int], root: str = "/") -> dict[int, int | None]:
     """Process of each connection of SSH in the job -> the bytes that went through it, None where nobody may know.
 
-    A process of sshd with a child is a connection in which something runs: a shell, or the end of rsync.
+    A process of sshd whose parent is one, too, has a connection, and so has one with a shell or the end of rsync below
+    it. The rest only wait for somebody to come.
     """
-    names: dict[int, str] = {}
-    parents: set[int] = set()
+    servers: set[int] = set()
+    parents: dict[int, int] = {}
     for pid in pids:
         found = re.fullmatch(
             r"[0-9]+ \((.*)\) \S+ ([0-9]+) .*", _text(os.path.join(root, f"proc/{pid}/stat")), re.DOTALL
         )
         if found:
-            names[pid] = found[1]
-            parents.add(int(found[2]))
-    return {pid: _moved(pid, root) for pid, name in names.items() if name in SSHD and pid in parents}
+            parents[pid] = int(found[2])
+            servers |= {pid} if found[1] in SSHD else set()
+    with_work = {parent for pid, parent in parents.items() if pid not in servers}
+    return {pid: _moved(pid, root) for pid in servers if parents[pid] in servers or pid in with_work}
 
 
 def _moved(pid: int, root: str) -> int | None:
@@ -154,8 +157,9 @@ def terminals(fetch: Fetch, server: str) -> float | None:
     """When something last went through a terminal."""
     try:
         return _latest(fetch(f"{server}api/terminals"))
-    except (OSError, *MISSHAPEN):
-        return None
+    except (OSError, *MISSHAPEN) as why:
+        # A server whose environment has none says so.
+        return 0.0 if getattr(why, "code", None) == 404 else None
 
 
 def _latest(rows: Sequence[Mapping[str, Any]]) -> float:
@@ -246,8 +250,11 @@ class Web:
 
     def _ask(self, url: str, data: bytes | None = None) -> Any:
         headers = {"Authorization": f"token {self._token}", "Content-Type": "application/json"}
-        with self._opener.open(urllib.request.Request(url, data, headers), timeout=ANSWER_S) as answer:
-            return parse(answer.read(ANSWER_AT_MOST))
+        try:
+            with self._opener.open(urllib.request.Request(url, data, headers), timeout=ANSWER_S) as answer:
+                return parse(answer.read(ANSWER_AT_MOST))
+        except http.client.HTTPException as why:
+            raise OSError(f"the answer was cut: {type(why).__name__}") from why
 
     def get(self, url: str) -> Any:
         return self._ask(url)

@@ -4,15 +4,22 @@
 from __future__ import annotations
 
 import json
+import socket
+import subprocess
 import threading
+import urllib.error
 from collections.abc import Iterator, Mapping
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, measure, samples
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, measure, samples, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
 
 JOB = "system.slice/slurmstepd.scope/job_12"
 TEN = "2026-11-28T10:00:00.000000Z"
@@ -114,11 +121,11 @@ def test_a_session_in_which_nothing_happens_says_so_and_the_hub_takes_it(machine
 
 
 def test_the_jobs_own_group_tells_how_many_cores_were_busy_without_this_program(machine: Machine) -> None:
-    session = Session(machine)
+    watched = Session(machine)
     machine.cpu(22.0)
-    session.own = 2.0
-    assert session.sample(passed=40.0)["cores"] == pytest.approx(0.5)
-    assert session.sample(passed=40.0)["cores"] == 0.0
+    watched.own = 2.0
+    assert watched.sample(passed=40.0)["cores"] == pytest.approx(0.5)
+    assert watched.sample(passed=40.0)["cores"] == 0.0
 
 
 def test_where_each_kind_of_group_has_a_tree_that_of_processors_tells(machine: Machine) -> None:
@@ -133,10 +140,10 @@ def test_where_each_kind_of_group_has_a_tree_that_of_processors_tells(machine: M
     machine.put("sys/fs/cgroup/cpuacct/slurm/uid_7/job_12/step_batch/cgroup.procs", "20\n21\n")
     machine.process(20, "sshd", 1, moved=0)
     machine.process(21, "bash", 20)
-    session = Session(machine)
+    watched = Session(machine)
     machine.put("sys/fs/cgroup/cpuacct/slurm/uid_7/job_12/cpuacct.usage", "60000000000\n")
     machine.process(20, "sshd", 1, moved=4000)
-    row = session.sample(passed=40.0)
+    row = watched.sample(passed=40.0)
     assert (row["cores"], row["traffic"]) == (pytest.approx(1.5), pytest.approx(100.0))
 
 
@@ -159,9 +166,9 @@ def test_without_a_group_of_the_job_nothing_is_known_of_processors(machine: Mach
 
 
 def test_a_group_that_cannot_be_read_is_not_idle(machine: Machine) -> None:
-    session = Session(machine)
+    watched = Session(machine)
     machine.put(f"sys/fs/cgroup/{JOB}/cpu.stat", "nonsense\n")
-    assert session.sample()["cores"] is None
+    assert watched.sample()["cores"] is None
 
 
 # --- SSH -------------------------------------------------------------------------------------------------------------
@@ -172,17 +179,29 @@ def test_what_goes_through_connections_of_ssh_is_traffic(machine: Machine) -> No
     machine.process(20, "sshd", 1, moved=999_999)
     machine.process(21, "sshd-session", 20, moved=1000)
     machine.process(22, "rsync", 21)
-    session = Session(machine)
+    watched = Session(machine)
     machine.process(21, "sshd-session", 20, moved=9000)
-    assert session.sample(passed=40.0)["traffic"] == pytest.approx(200.0)
+    assert watched.sample(passed=40.0)["traffic"] == pytest.approx(200.0)
 
 
 def test_a_new_connection_counts_with_all_that_went_through_it(machine: Machine) -> None:
-    session = Session(machine)
+    watched = Session(machine)
     machine.processes(20, 21)
     machine.process(20, "sshd", 1, moved=4000)
     machine.process(21, "bash", 20)
-    assert session.sample(passed=40.0)["traffic"] == pytest.approx(100.0)
+    assert watched.sample(passed=40.0)["traffic"] == pytest.approx(100.0)
+
+
+def test_a_connection_that_only_forwards_ports_is_traffic_too(machine: Machine) -> None:
+    """As Debian's sshd has it under the account of a user: one that waits, and two for a connection."""
+    machine.processes(20, 21, 22)
+    machine.process(20, "sshd", 1, moved=67_657)
+    machine.process(21, "sshd", 20, moved=62_249)
+    machine.process(22, "sshd", 21, moved=260)
+    watched = Session(machine)
+    machine.process(22, "sshd", 21, moved=80_260)
+    assert watched.sample(passed=40.0)["traffic"] == pytest.approx(2000.0)
+    assert watched.sample(passed=40.0)["traffic"] == 0.0
 
 
 def test_a_server_of_ssh_to_which_nobody_has_come_is_no_traffic(machine: Machine) -> None:
@@ -233,17 +252,17 @@ def test_without_gpus_nobody_is_asked(environment: Mapping[str, str]) -> None:
 
 def test_of_all_looks_since_the_last_sample_the_busiest_counts(machine: Machine) -> None:
     told = iter(["0\n", "80\n", "0\n", "0\n"])
-    session = Session(machine, run=lambda *_words: (0, next(told), ""))
-    assert session.sample(looks=3)["gpu_ratio"] == 0.8
-    assert session.sample()["gpu_ratio"] == 0.0
+    watched = Session(machine, run=lambda *_words: (0, next(told), ""))
+    assert watched.sample(looks=3)["gpu_ratio"] == 0.8
+    assert watched.sample()["gpu_ratio"] == 0.0
 
 
 def test_a_look_that_failed_may_have_missed_something_unless_another_has_seen_it(machine: Machine) -> None:
     told = iter([(9, ""), (0, "0\n"), (9, ""), (0, "50\n")])
-    session = Session(machine, run=lambda *_words: (*next(told), ""))
-    assert session.sample(looks=2)["gpu_ratio"] is None
-    assert session.sample(looks=2)["gpu_ratio"] == 0.5
-    assert session.sample(looks=0)["gpu_ratio"] is None
+    watched = Session(machine, run=lambda *_words: (*next(told), ""))
+    assert watched.sample(looks=2)["gpu_ratio"] is None
+    assert watched.sample(looks=2)["gpu_ratio"] == 0.5
+    assert watched.sample(looks=0)["gpu_ratio"] is None
 
 
 # --- kernels and terminals -------------------------------------------------------------------------------------------
@@ -278,6 +297,27 @@ def test_an_answer_that_is_none_is_not_known(machine: Machine, nonsense: Any) ->
         )
         is None
     )
+
+
+def test_an_environment_without_terminals_has_no_use_of_them(machine: Machine) -> None:
+    missing = urllib.error.HTTPError("http://x", 404, "Not Found", Message(), None)
+    assert Session(machine, answers((), missing)).sample()["terminal_at"] == 0.0
+    refused = urllib.error.HTTPError("http://x", 403, "Forbidden", Message(), None)
+    assert Session(machine, answers((), refused)).sample()["terminal_at"] is None
+
+
+def test_an_answer_that_is_cut_is_no_end_of_the_program() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _address = server.accept()
+            connection.recv(1 << 16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+            connection.close()
+
+        threading.Thread(target=answer, daemon=True).start()
+        web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": f"http://127.0.0.1:{server.getsockname()[1]}/hub/api"})
+        assert web.send({}) == samples.INTERVAL_S
 
 
 # --- the hub ---------------------------------------------------------------------------------------------------------
@@ -335,6 +375,31 @@ def test_whatever_the_hub_says_the_next_sample_comes_in_time(
 def test_a_hub_that_is_down_is_asked_again() -> None:
     web = measure.Web({**ENVIRONMENT, "JUPYTERHUB_API_URL": "http://127.0.0.1:1/hub/api"})
     assert web.send({}) == samples.INTERVAL_S
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_session_starts_it_where_the_node_has_it_and_says_nothing_of_it(tmp_path: Path, is_there: bool) -> None:
+    program, started = tmp_path / "env" / "bin" / session.PROGRAM, tmp_path / "started"
+    program.parent.mkdir(parents=True)
+    # The server of the session ends when the other program has begun.
+    wait = f"until test -e {started}; do sleep 0.1; done" if is_there else ":"
+    program.write_text(f'#!/bin/sh\necho "$JUPYTER_PATH"\n{wait}\n')
+    program.chmod(0o755)
+    if is_there:
+        (tmp_path / "measure").write_text(f"#!/bin/sh\necho noise\necho noise >&2\ntouch {started}\n")
+        (tmp_path / "measure").chmod(0o755)
+    account = Account("alice", 2000, 2000, str(tmp_path), "/bin/bash", ())
+    known = Settings(environments={"default": str(tmp_path / "env")})
+    command = session.job(account, "", Request(environment="default"), known, {}, {}).command
+    done = subprocess.run(
+        ["bash", "-c", command.replace(session.MEASURE, str(tmp_path / "measure"))],
+        env={"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "JUPYTER_PATH": "/mine"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == (f"{session.JUPYTER}:/mine\n", "")
 
 
 def test_it_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
