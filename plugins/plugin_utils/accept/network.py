@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The network between hosts: who measures with whom, and which host or pair is slower than the others.
 
-`hosts` are {name: {"network": what accept_network measured from there, a row for each peer}}; what hosts send is
-untrusted.
+`hosts` are {name: {"network": what accept_network measured from there, a row for each peer, "accept": what accept_info
+returned}}; what hosts send is untrusted.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     judged,
     outliers,
     real,
+    row_of,
     rows_of,
 )
 
@@ -188,6 +189,21 @@ def _latencies(found: Measured) -> list[Item]:
     return items
 
 
+def _rdma(hosts: Mapping[str, Mapping[str, Any]]) -> list[Item]:
+    """What TCP does not show is said."""
+    found = []
+    for name, row in hosts.items():
+        ports = row_of(row.get("accept")).get("infiniband")
+        active = [told for told in rows_of(ports) if "ACTIVE" in str(told.get("state"))]
+        if isinstance(ports, list) and not active:
+            found.append(Item("network.rdma", NETWORK, name, NOT_APPLICABLE, "the host has no active RDMA port"))
+            continue
+        why = "RDMA is not measured, only TCP" if active else "whether the host has RDMA is told by stage node"
+        remedy = "run `ib_write_bw` and `ib_write_lat` of perftest between pairs of hosts"
+        found.append(Item("network.rdma", NETWORK, name, NOT_TESTABLE, why, remedy))
+    return found
+
+
 def items(hosts: Mapping[str, Mapping[str, Any]], tolerance: float = TOLERANCE) -> list[Item]:
     """All items of the stage. A row may have "why": what kept the host from listening."""
     found = Measured(hosts)
@@ -203,4 +219,4 @@ def items(hosts: Mapping[str, Mapping[str, Any]], tolerance: float = TOLERANCE) 
             listed.append(Item("network.reach", NETWORK, name, NOT_TESTABLE, "the host did not answer"))
         else:
             listed.append(Item("network.reach", NETWORK, name, NOT_APPLICABLE, "there is no other host to reach"))
-    return listed
+    return listed + _rdma({name: row for name, row in hosts.items() if "network" in row})

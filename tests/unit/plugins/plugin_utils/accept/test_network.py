@@ -31,7 +31,7 @@ def test_as_many_rounds_as_are_wanted():
 
 def fleet(names=NAMES, rate=24.0):
     """Rates differ by a few percent, as they do."""
-    hosts = {name: {"network": []} for name in names}
+    hosts = {name: {"network": [], "accept": {"infiniband": []}} for name in names}
     for number, row in enumerate(rounds(names)):
         for one, other in row.items():
             told = {"error": None, "latency_us": 30.0 + number, "receive_gbit_s": rate + number % 3 * 0.5}
@@ -49,7 +49,8 @@ def failures(found):
 
 def test_a_sound_network_passes():
     found = items(fleet())
-    assert {item.outcome for item in found} == {PASS}
+    assert {item.outcome for item in found if item.id != "network.rdma"} == {PASS}
+    assert {item.outcome for item in found if item.id == "network.rdma"} == {NOT_APPLICABLE}
     assert {item.host for item in found} == set(NAMES)
 
 
@@ -110,12 +111,27 @@ def test_of_two_hosts_nobody_can_say_which_is_slow():
 
 def test_one_host_alone_and_one_that_is_silent():
     found = items({"n1": {"network": []}})
-    assert [(item.id, item.outcome) for item in found] == [("network.reach", NOT_APPLICABLE)]
+    assert [(item.id, item.outcome) for item in found if item.id != "network.rdma"] == [
+        ("network.reach", NOT_APPLICABLE)
+    ]
     found = items({**fleet(NAMES[:4]), "n9": {}, "n8": {"network": [], "why": "the host cannot listen on port 7"}})
-    assert [item.evidence for item in found if item.outcome == NOT_TESTABLE] == [
+    assert [item.evidence for item in found if item.outcome == NOT_TESTABLE and item.id != "network.rdma"] == [
         "the host did not answer",
         "the host cannot listen on port 7",
     ]
+
+
+def test_that_rdma_is_not_measured_is_said():
+    hosts = fleet()
+    hosts["n1"]["accept"]["infiniband"] = [{"name": "mlx5_0/1", "state": "4: ACTIVE"}]
+    del hosts["n2"]["accept"]
+    told = {item.host: item for item in items(hosts) if item.id == "network.rdma"}
+    assert {name: item.outcome for name, item in told.items()} == {
+        **dict.fromkeys(NAMES, NOT_APPLICABLE),
+        "n1": NOT_TESTABLE,
+        "n2": NOT_TESTABLE,
+    }
+    assert "ib_write_bw" in told["n1"].remedy
 
 
 def test_a_host_that_lies_breaks_nothing():
