@@ -190,7 +190,7 @@ def trial(training: Training, dice: random.Random, number: int) -> dict[str, Any
     begun = time.monotonic()
     if is_hard:
         # As on a GPU that is gone: what computes on it ends with it.
-        ssh(node, "sudo pkill -KILL -f program/train.py", check=False)
+        ssh(node, "sudo pkill -KILL -f '[p]rogram/train.py'", check=False)
     line = f"NVRM: Xid (PCI:{ADDRESSES[had[node]]}): 79, pid=4242, name=python3, GPU has fallen off the bus."
     kernel_says(node, line)
     until(lambda: shown(job, "Restarts") == "1", PATIENCE_S, lambda: training.told(job))
