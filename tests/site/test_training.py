@@ -140,7 +140,8 @@ def undisturbed(training: Training) -> dict[str, Any]:
     assert outcome["accuracy"] > 0.9
     assert training.train().changed_tasks == {}
     # What the playbook has submitted is in the queue for some minutes yet.
-    job = ssh(CONTROLLER, "squeue --noheader --states=all --name=training-digits --format=%A").split()[-1]
+    jobs = ssh(CONTROLLER, "squeue --noheader --states=all --name=training-digits --format=%A").split()
+    job = max(jobs, key=int)
     ssh(CONTROLLER, f"scontrol write batch_script {job} {SHARED}/script")
     return outcome
 
