@@ -138,10 +138,11 @@ def undisturbed(training: Training) -> dict[str, Any]:
     outcome = training.outcome()
     assert (outcome["steps"], outcome["processes"]) == (STEPS, 2)
     assert outcome["accuracy"] > 0.9
-    assert training.train().changed_tasks == {}
-    # What the playbook has submitted is in the queue for some minutes yet.
-    job = ssh(CONTROLLER, "squeue --noheader --states=all --name=training-digits --format=%A").split()[-1]
+    # Slurm knows what the playbook has submitted for some minutes yet.
+    jobs = ssh(CONTROLLER, "squeue --noheader --states=all --name=training-digits --format=%A").split()
+    job = max(jobs, key=int)
     ssh(CONTROLLER, f"scontrol write batch_script {job} {SHARED}/script")
+    assert training.train().changed_tasks == {}
     return outcome
 
 
@@ -190,7 +191,7 @@ def trial(training: Training, dice: random.Random, number: int) -> dict[str, Any
     begun = time.monotonic()
     if is_hard:
         # As on a GPU that is gone: what computes on it ends with it.
-        ssh(node, "sudo pkill -KILL -f program/train.py", check=False)
+        ssh(node, "sudo pkill -KILL -f '[p]rogram/train.py'", check=False)
     line = f"NVRM: Xid (PCI:{ADDRESSES[had[node]]}): 79, pid=4242, name=python3, GPU has fallen off the bus."
     kernel_says(node, line)
     until(lambda: shown(job, "Restarts") == "1", PATIENCE_S, lambda: training.told(job))
