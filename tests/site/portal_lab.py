@@ -33,7 +33,7 @@ class Portal:
     def __init__(self, cluster: Cluster, base: Path) -> None:
         self.cluster = cluster
         (base / "portal.yml").write_text(json.dumps({"portals": {"hosts": {CONTROLLER: {}}}}))
-        self._options = f"-i {cluster.inventory} -i {base / 'portal.yml'}"
+        self.options = f"-i {cluster.inventory} -i {base / 'portal.yml'}"
         address = ssh(CONTROLLER, "hostname -I").split()[0]
         self.variables: dict[str, Any] = {
             "portal_wheelhouse": str(WHEELS),
@@ -49,7 +49,7 @@ class Portal:
             "portal.yml",
             limit=",".join(MACHINES),
             extra_vars={**self.variables, **variables},
-            options=f"{self._options} {options}",
+            options=f"{self.options} {options}",
         )
 
     @contextmanager

@@ -13,22 +13,16 @@ from typing import Any
 
 import pytest
 
-from tests.site import alert_faults, test_portal
+from tests.site import alert_faults
 from tests.site.alert_faults import VARIABLES, Fault, Round, Watch, drop_in, prove, without_drop_in
 from tests.site.plays import run_playbook, ssh, until
-from tests.site.test_portal import HUB, PROXY, Portal
+from tests.site.portal_lab import HUB, PROXY, Portal
 from tests.site.test_slurm import CONTROLLER, MACHINES, NODE
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 WATCH = Watch(CONTROLLER)
 show = alert_faults.show
-wheelhouse, bare, announced, portal = (
-    test_portal.wheelhouse,
-    test_portal.bare,
-    test_portal.announced,
-    test_portal.portal,
-)
 MEASURE = "/usr/libexec/baremetal-gpu/portal-measure"
 TOLD = "/var/lib/baremetal-gpu-portal/told.json"
 THERE: list[Portal] = []
@@ -105,6 +99,12 @@ ROUNDS = (DOWN, STARTS, UNMEASURED, SILENT)
 
 
 @pytest.fixture(scope="module")
+def portal(bare_portal: Portal) -> Iterator[Portal]:
+    with bare_portal.there() as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
 def watched(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     WATCH.prepare(MACHINES)
     base: Path = tmp_path_factory.mktemp("alerts-portal")
@@ -116,7 +116,7 @@ def watched(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     play = run_playbook(
         "monitoring.yml",
         limit=",".join(MACHINES),
-        options=f"{portal._options} -i {base / 'monitoring.yml'}",
+        options=f"{portal.options} -i {base / 'monitoring.yml'}",
         extra_vars={**VARIABLES, "node_exporter_tls_path": str(base / "tls")},
     )
     assert play.rc == 0, play.tail()
