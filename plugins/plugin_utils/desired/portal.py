@@ -41,6 +41,7 @@ SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json"
 HUB_WATCH = f"{ETC}/hub_watch.py"
 SHARE = "/usr/share/baremetal-gpu/portal"
 LIBEXEC = "/usr/libexec/baremetal-gpu"
+ENVIRONMENT, ENVIRONMENT_COMMAND = f"{LIBEXEC}/gpu-environment", "/usr/local/bin/gpu-environment"
 LIBRARY, HELPER, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "backup"))
 PAM_SERVICE = "baremetal-gpu-portal"
 OPT = "/opt/baremetal-gpu"
@@ -268,6 +269,8 @@ def _in_session() -> list[Document]:
             for name, path in IN_LAB.items()
         ),
         {"path": session.MEASURE, "content": bundle("portal.measure"), **ROOT_OWNS, "mode": "0755"},
+        {"path": ENVIRONMENT, "content": bundle("portal.environments"), **ROOT_OWNS, "mode": "0755"},
+        {"path": ENVIRONMENT_COMMAND, "state": "link", "src": ENVIRONMENT},
     ]
 
 
@@ -414,5 +417,5 @@ def _templates() -> list[Any]:
 def _absent_files(where: str, what: str) -> Document:
     names = sorted({row["file"] for row in lock() if what in row["for"]})
     listed = [f"{where}-wheels/{name}" for name in ("requirements.txt", *names)]
-    more = [session.MEASURE, *IN_LAB.values()] if what == SESSION_WHEELS else []
+    more = [session.MEASURE, ENVIRONMENT_COMMAND, ENVIRONMENT, *IN_LAB.values()] if what == SESSION_WHEELS else []
     return {"files": [{"path": path, "state": "absent"} for path in [*listed, *more]]}

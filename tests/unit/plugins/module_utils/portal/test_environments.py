@@ -110,12 +110,12 @@ def test_what_came_from_a_repository_is_its_commit_and_what_is_local_is_named(tm
     path = made(
         tmp_path / "env",
         {"name": "ours", "version": "1", "origin": git},
-        {"name": "mine", "version": "2", "origin": {"url": "file:///home/alice/mine", "dir_info": {"editable": True}}},
+        {"name": "mine", "version": "2", "origin": {"url": "file:///srv/mine", "dir_info": {"editable": True}}},
         {"name": "plain", "version": "3"},
     )
     found = environments.lock(str(path), "")
     assert found.text.splitlines()[3:] == ["ours @ git+https://example.org/a.git@0123abc", "plain==3"]
-    assert found.left_out == ["mine: it was installed from file:///home/alice/mine"]
+    assert found.left_out == ["mine: it was installed from file:///srv/mine"]
 
 
 def test_conda_s_packages_are_exact_and_those_of_pip_come_after_them(tmp_path: Path) -> None:

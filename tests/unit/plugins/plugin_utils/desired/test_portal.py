@@ -268,6 +268,9 @@ def test_nodes_get_the_program_that_measures_and_lose_it_with_the_portal(tmp_pat
     assert session.MEASURE not in files(plan(tmp_path)["install"])
     gone = files(plan(tmp_path, kind="session", state="absent")["install"])
     assert gone[session.MEASURE]["state"] == "absent"
+    command = "/usr/local/bin/gpu-environment"
+    assert files(plan(tmp_path, kind="session")["install"])[command]["src"].endswith("/gpu-environment")
+    assert gone[command]["state"] == "absent"
 
 
 def test_absent_takes_away_what_sessions_had(tmp_path: Path) -> None:
