@@ -183,7 +183,8 @@ class Faults:
 
     def _until_held(self, node: str) -> None:
         """Wait until an operator's job has the GPU, which is when the job ends that has it now."""
-        holders = f"sudo squeue --all --noheader --user=slurm --states=RUNNING --nodelist={node}"
+        # A slurmctld that is killed in between says nothing.
+        holders = f"sudo squeue --all --noheader --user=slurm --states=RUNNING --nodelist={node} 2>/dev/null || true"
         until(lambda: ssh(self.controller, holders).strip(), PATIENCE_S, lambda: self._steps(node, 0.0)[-5:])
 
     def _kill(self, node: str) -> None:

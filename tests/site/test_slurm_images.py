@@ -84,7 +84,7 @@ class Site:
 
     def image(self, *words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "gpuops", "image", *words, "-i", str(self.inventory)],
+            [sys.executable, "-m", "gpuops", "image", *words],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -99,7 +99,7 @@ class Site:
 
     def catalogue(self) -> str:
         """The image by its digest, as the catalogue has it."""
-        told = self.image("list")
+        told = self.image("list", "-i", str(self.inventory))
         found = re.search(rf"{re.escape(self.address)}/catalogue/notebook@sha256:[0-9a-f]{{64}}", told)
         assert found, told
         return found[0]
@@ -123,7 +123,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     assert play.rc == 0, play.tail()
     found.converge()
     found.image("build", "notebook")
-    found.image("push", "notebook")
+    found.image("push", "notebook", "-i", str(found.inventory))
     yield found
     ssh(CONTROLLER, "scancel --user=$(id -un)")
 
