@@ -117,6 +117,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     assert play.rc == 0, play.tail()
     base = tmp_path_factory.mktemp("images")
     found = Site(base)
+    # A registry of an earlier run has an authority that is gone.
+    ssh(CONTROLLER, "sudo rm -rf /etc/baremetal-gpu/registry")
     specify = base / "specify.yml"
     specify.write_text(SPECIFY)
     play = run_playbook(specify, limit=",".join(NODES))
