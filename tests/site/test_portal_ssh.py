@@ -54,7 +54,8 @@ def shown(page: str, name: str) -> str:
 @pytest.fixture(scope="module")
 def portal(bare_portal: Portal) -> Iterator[Portal]:
     for machine in (CLIENT, NODE):
-        ssh(machine, "which rsync >/dev/null || sudo apt-get install -qq -y --no-install-recommends rsync >/dev/null")
+        install = "sudo apt-get update -qq && sudo apt-get install -qq -y --no-install-recommends rsync"
+        ssh(machine, f"which rsync || {{ {install}; }} >/dev/null")
     with bare_portal.there() as there:
         yield there
 
@@ -67,7 +68,7 @@ def people(portal: Portal) -> dict[str, Browser]:
         make = f"sudo useradd --uid {number} --create-home -s /bin/bash {name}"
         ssh(CLIENT, f"id {name} >/dev/null 2>&1 || {make}")
         assert "status=0" in as_user(
-            name, "test -f .ssh/id_ed25519 || ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519"
+            name, "mkdir -p .ssh; test -f .ssh/id_ed25519 || ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519"
         )
         public = ssh(CLIENT, f"sudo cat /home/{name}/.ssh/id_ed25519.pub")
         for machine in (CONTROLLER, NODE):
