@@ -161,7 +161,9 @@ def test_the_jump_is_no_login_and_leads_nowhere_else(session: int, words: str) -
     assert "status=0" not in told
     assert "uid=" not in told
     assert "SSH-2.0" not in told
-    assert re.search("There is no such session|administratively prohibited|(subsystem|PTY allocation) request failed", told)
+    assert re.search(
+        "There is no such session|administratively prohibited|(subsystem|PTY allocation) request failed", told
+    )
 
 
 def test_the_jump_forwards_no_port_to_anybody(session: int) -> None:
@@ -183,7 +185,7 @@ def test_what_the_home_has_for_shells_does_not_run_on_the_portals_host(session: 
 
 
 def test_another_key_than_the_one_shown_is_refused(session: int) -> None:
-    ssh(CLIENT, "sudo cp ~alice/.ssh/known_hosts ~alice/.ssh/known_hosts.right")
+    ssh(CLIENT, "sudo cp -p ~alice/.ssh/known_hosts ~alice/.ssh/known_hosts.right")
     ssh(CLIENT, f"sudo sed -i 's/^alice.*/{known_host('alice', 'bob')}/' ~alice/.ssh/known_hosts")
     try:
         assert "Host key verification failed" in as_user("alice", "ssh -o BatchMode=yes portal true")
