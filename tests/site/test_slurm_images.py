@@ -146,6 +146,7 @@ def test_a_notebook_of_the_catalogue_runs_in_its_image(site: Site) -> None:
         slurm_apps_timeout=600,
     )
     assert play.rc == 0, play.tail()
+    ssh(NODE, "command -v curl || { sudo apt-get update -qq; sudo apt-get install -y -qq curl; }")
     asks = f"curl -s --unix-socket /home/{site.user}/gpuops-jobs/notebook/notebook.sock http://localhost/api"
     until(lambda: "version" in ssh(NODE, asks, check=False), 600, lambda: ssh(NODE, "tail ~/gpuops-jobs/*/output.log"))
     # The node itself has no JupyterLab.
