@@ -260,7 +260,7 @@ IN_LAB = {"package.json": f"{LAB}/package.json", "remoteEntry.js": f"{LAB}/stati
 
 def _in_session() -> list[Document]:
     """What sessions have of the portal: the program that tells the hub whether they are used, and its warnings."""
-    files = ROLES / ROLE / "files" / "lab"
+    files = ROLES / ROLE / "files" / "jupyterlab"
     directories = (LIBEXEC, "/usr/share/baremetal-gpu", session.JUPYTER, LAB.rpartition("/")[0], LAB, f"{LAB}/static")
     return [
         *({"path": path, **DIRECTORY} for path in directories),

@@ -176,7 +176,7 @@ class Portal:
         for name, path in IN_LAB.items():
             there = self.base / "jupyter" / path.removeprefix(f"{session.JUPYTER}/")
             there.parent.mkdir(parents=True, exist_ok=True)
-            there.write_text((FILES / "lab" / name).read_text())
+            there.write_text((FILES / "jupyterlab" / name).read_text())
 
     def _write_group(self) -> None:
         """What the measuring program sees of the control group of its job: a group in which nothing computes."""

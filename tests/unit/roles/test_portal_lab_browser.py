@@ -68,7 +68,7 @@ def look(hub: Hub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callabl
     for name, path in IN_LAB.items():
         there = base / "data" / path.removeprefix(f"{session.JUPYTER}/")
         there.parent.mkdir(parents=True, exist_ok=True)
-        there.write_text((ROOT / "roles" / "portal" / "files" / "lab" / name).read_text())
+        there.write_text((ROOT / "roles" / "portal" / "files" / "jupyterlab" / name).read_text())
     (base / "config" / "labconfig").mkdir(parents=True)
     page = {"hubPrefix": hub.prefix, "hubServerName": "second"}
     (base / "config" / "labconfig" / "page_config.json").write_text(json.dumps(page))
