@@ -14,6 +14,7 @@ from typing import Any
 
 sys.path.insert(0, sys.argv[1])
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.driver import Driver
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.shapes import Policy
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.slurm_backend import SlurmBackend
@@ -85,8 +86,14 @@ def main() -> None:
     bad = names[:failing]
     driver.verdicts = {**driver.verdicts, **{name: verdict(name, bad=True) for name in bad}}
     failed = time.monotonic()
+    refused = 0
     while time.monotonic() - failed < PATIENCE_S:
-        driver.turn()
+        try:
+            driver.turn()
+        except CallFailed:
+            # As the reconciler does it: slurmctld has too much to do, and is asked again.
+            refused += 1
+            continue
         if len(notes.ended.get("unguard", ())) == failing and not driver.soon:
             break
     held = {one.node for one in driver.backend.slurm.holders() if one.position == GPUS - 1}  # type: ignore[attr-defined]
@@ -94,6 +101,7 @@ def main() -> None:
         json.dumps(
             {
                 "look_s": look_s,
+                "refused": refused,
                 "held": len(held & set(bad)),
                 **{
                     kind: sorted(at - failed for at in notes.ended.get(kind, {}).values())
