@@ -231,6 +231,10 @@ KNOWN = {
     "module_utils/portal/backup.py",
     # A link of root's.
     "module_utils/system/wheel_environment.py",
+    # Its standard output.
+    "module_utils/portal/ssh_jump.py",
+    # Locks of a user, with the user's rights.
+    "module_utils/slurm/images.py",
     # Run by the account whose directory it is, with no more rights than that.
     "module_utils/registry/backup.py",
     "module_utils/registry/layout.py",

@@ -437,6 +437,7 @@ def test_three_controllers_and_a_directory_that_is_no_word_are_refused() -> None
 
 def test_nodes_know_both_controllers() -> None:
     params = {"options": ["-v"], "kill_left": True, "drain_unclean": False, "adopt": False}
+    params |= {"image_directory": "/var/lib/baremetal-gpu/bundles", "image_mounts": ["/datasets"], "image_days": 14}
     params |= {"node": "n1", "health_grace": 300, "containers": False}
     published = {"slurm_common_host": {"address": "10.0.0.1"}, "ansible_host": "ssh.example"}
     hostvars = {"ctl": published, "ctl2": {"ansible_host": "10.0.0.9"}, "ctl3": {}}

@@ -18,6 +18,9 @@ from tests.unit.plugins.plugin_utils.slurm.test_cluster import host, plan
 PARAMS = {
     "options": [],
     "kill_left": True,
+    "image_directory": "/var/lib/baremetal-gpu/bundles",
+    "image_mounts": ["/datasets"],
+    "image_days": 14,
     "drain_unclean": False,
     "adopt": False,
     "node": "n1",
@@ -251,13 +254,41 @@ def test_containers_have_a_runtime_a_place_and_a_configuration_only_where_they_a
     assert "crun" not in without
     assert drop_in["state"] == "absent"
     wanted, drop_in = packages_and_drop_in(True)
-    assert wanted - without == {"crun"}
+    assert wanted - without == {"crun", "skopeo", "umoci"}
     assert f"ExecStartPre=/usr/bin/install --directory --mode=1777 {slurm_node.CONTAINERS}\n" in drop_in["content"]
     assert plan().parts["oci_conf"] == ""
     made = plan({"containers": True}).parts
     assert f'RunTimeRun="{conf.CONTAINER} run %n.%u.%j.%s.%t %b"' in made["oci_conf"].splitlines()
     # A slurmd without it is seen to be behind.
     assert "# With the oci.conf of SHA-256 " in made["slurm_conf"]
+
+
+def test_images_come_and_go_with_containers() -> None:
+    def state(containers: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        desired = slurm_node.desired({**PARAMS, "containers": containers}, {}, PEERS).desired
+        files = {row["path"]: row for row in desired["files"]}
+        timer = next(row for row in desired["units"] if row["name"] == f"{slurm_node.IMAGES_EXPIRE}.timer")
+        return files[slurm_node.IMAGES_COMMAND], timer
+
+    command, timer = state(True)
+    assert (command["src"], timer["enabled"]) == (slurm_node.IMAGES, True)
+    command, timer = state(False)
+    assert (command["state"], timer["enabled"], timer["state"]) == ("absent", False, "stopped")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "word"),
+    [
+        ({"image_directory": "/tmp"}, "slurm_node_image_directory"),
+        ({"image_directory": "bundles"}, "slurm_node_image_directory"),
+        ({"image_mounts": ["/"]}, "slurm_node_image_mounts"),
+        ({"image_days": 0}, "slurm_node_image_days"),
+    ],
+)
+def test_settings_of_images_that_cannot_be_are_refused(wrong: dict[str, Any], word: str) -> None:
+    plan_of_node = slurm_node.desired({**PARAMS, **wrong}, {}, PEERS)
+    assert plan_of_node.desired == {}
+    assert [(problem.subject, bool(problem.remedy)) for problem in plan_of_node.problems] == [(word, True)]
 
 
 def test_containers_are_refused_where_slurm_is_too_old_for_them() -> None:
@@ -277,5 +308,5 @@ def test_a_node_registers_again_after_a_boot() -> None:
         "ExecStart=/usr/bin/systemctl reload slurmd.service\n"
         in contents["/etc/systemd/system/baremetal-gpu-slurm-register.service"]
     )
-    (timer,) = (row for row in document["units"] if row["name"].endswith(".timer"))
+    timer = next(row for row in document["units"] if row["name"] == f"{slurm_node.REGISTER}.timer")
     assert (timer["enabled"], timer["state"]) == (True, "started")
