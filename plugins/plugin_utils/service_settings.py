@@ -32,7 +32,8 @@ def unit_path(name: str) -> str:
 
 
 def wrong(variable: str, cause: str, evidence: object, remedy: str) -> Problem:
-    return Problem("wrong_setting", variable, cause, str(evidence), remedy)
+    """A setting that cannot be. The text names it, as what is shown begins with the host."""
+    return Problem("wrong_setting", variable, f"{variable}: {cause}", str(evidence), remedy)
 
 
 def wrong_files(variable: str, given: Mapping[str, Any]) -> list[Problem]:

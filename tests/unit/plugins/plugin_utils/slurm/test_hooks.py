@@ -289,6 +289,8 @@ def test_settings_of_images_that_cannot_be_are_refused(wrong: dict[str, Any], wo
     plan_of_node = slurm_node.desired({**PARAMS, **wrong}, {}, PEERS)
     assert plan_of_node.desired == {}
     assert [(problem.subject, bool(problem.remedy)) for problem in plan_of_node.problems] == [(word, True)]
+    # What is shown names the setting.
+    assert str(plan_of_node.problems[0]).startswith(f"{word}: ")
 
 
 def test_containers_are_refused_where_slurm_is_too_old_for_them() -> None:
