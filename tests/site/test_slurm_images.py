@@ -196,7 +196,7 @@ def test_an_image_that_nobody_uses_is_removed_after_days(site: Site) -> None:
     assert ssh(NODE, f"ls {bundles}").split() == before
     ssh(NODE, f"touch -d '20 days ago' {bundles}/*")
     ssh(NODE, "sudo systemctl start baremetal-gpu-images")
-    assert all(name.endswith(".lock") for name in ssh(NODE, f"ls {bundles}").split())
+    assert all(name.endswith((".lock", ".used")) for name in ssh(NODE, f"ls {bundles}").split())
 
 
 def test_a_second_run_changes_nothing(site: Site) -> None:

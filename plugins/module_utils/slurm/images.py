@@ -45,6 +45,8 @@ BYTES_AT_MOST = 4 << 20
 # What has to be free beside what an image unpacks to, and how much that is of what is fetched.
 SPARE, GROWS = 1 << 30, 3
 LABELS = "baremetal.gpu.session"
+# Locks beside a bundle: of who makes or saves it, and of all whose jobs run in it.
+MAKING, USED = ".lock", ".used"
 DIRECTORY, PLACE, DAYS = "/var/lib/baremetal-gpu/bundles", "gpu-images-", 14
 
 Call = Callable[[Sequence[str]], str]
@@ -82,7 +84,7 @@ class Images:
         """The bundle of an image, made if it is not there. Raises Refused and OSError."""
         exact = self._exact(image)
         self._own_place()
-        target = os.path.join(self.place, exact.rpartition(":")[2][:32])
+        target = self._path(exact)
         with self._locked(target):
             if os.path.isdir(target):
                 # What is used is not removed.
@@ -90,10 +92,8 @@ class Images:
                 return target
             with tempfile.TemporaryDirectory(prefix=".part-", dir=self.place) as work:
                 self._need_space(exact)
-                layout = os.path.join(work, "layout")
-                self.run(["skopeo", "copy", "--quiet", f"docker://{exact}", f"oci:{layout}:image"])
-                made = os.path.join(work, "bundle")
-                self.run(["umoci", "--log=error", "unpack", "--rootless", "--image", f"{layout}:image", made])
+                layout, made = self._fetch(exact, work), os.path.join(work, "bundle")
+                self.run(["umoci", "--log=error", "unpack", "--rootless", "--image", layout, made])
                 self._adapt(made, exact)
                 os.rename(made, target)
         return target
@@ -103,22 +103,21 @@ class Images:
         exact, wanted = self._exact(image), _parsed(target)
         if wanted["digest"]:
             raise Refused(f"{target} has a digest", "name the new image, such as HOST:PORT/USER/NAME:TAG")
-        path = os.path.join(self.place, exact.rpartition(":")[2][:32])
+        path = self._path(exact)
         if not os.path.isdir(path):
             raise Refused(f"nothing of {image} is on this node", "save it on the node on which you have changed it")
         name = f"{wanted['repository']}:{wanted['tag'] or 'latest'}"
         with self._locked(path), tempfile.TemporaryDirectory(prefix=".part-", dir=self.place) as work:
-            layout = os.path.join(work, "layout")
-            self.run(["skopeo", "copy", "--quiet", f"docker://{exact}", f"oci:{layout}:image"])
+            layout = self._fetch(exact, work)
             masked = [word for one in self._not_saved(path) for word in ("--mask-path", one)]
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             told = ["--history.created", moment, "--history.created_by", f"{NAME} save"]
-            self.run(["umoci", "--log=error", "repack", *masked, *told, "--image", f"{layout}:image", path])
+            self.run(["umoci", "--log=error", "repack", *masked, *told, "--image", layout, path])
             labels = {"from": exact, "user": self.user.pw_name, "host": os.uname().nodename, "when": moment}
             words = [word for key, value in labels.items() for word in ("--config.label", f"{LABELS}.{key}={value}")]
-            self.run(["umoci", "--log=error", "config", "--no-history", "--image", f"{layout}:image", *words])
+            self.run(["umoci", "--log=error", "config", "--no-history", "--image", layout, *words])
             digest = os.path.join(work, "digest")
-            self.run(["skopeo", "copy", "--quiet", f"--digestfile={digest}", f"oci:{layout}:image", f"docker://{name}"])
+            self.run(["skopeo", "copy", "--quiet", f"--digestfile={digest}", f"oci:{layout}", f"docker://{name}"])
             return f"{wanted['repository']}@{host_files.read(digest, 100).decode('ascii').strip()}"
 
     def _exact(self, image: str) -> str:
@@ -131,6 +130,15 @@ class Images:
         exact = f"{found['repository']}@{digest}"
         _parsed(exact)
         return exact
+
+    def _path(self, exact: str) -> str:
+        return os.path.join(self.place, exact.rpartition(":")[2][:32])
+
+    def _fetch(self, exact: str, work: str) -> str:
+        """The image as umoci names it, in a layout of OCI."""
+        layout = f"{os.path.join(work, 'layout')}:image"
+        self.run(["skopeo", "copy", "--quiet", f"docker://{exact}", f"oci:{layout}"])
+        return layout
 
     def _own_place(self) -> None:
         """The user's directory. In one that everybody writes to, somebody else may have made it before."""
@@ -148,7 +156,7 @@ class Images:
     @contextlib.contextmanager
     def _locked(self, target: str) -> Iterator[None]:
         """One job of the user at a time makes a bundle; the others wait for it."""
-        descriptor = os.open(f"{target}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(f"{target}{MAKING}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
@@ -203,18 +211,19 @@ class Images:
         self._own_place()
         return sum(_remove(self.place, name) for name in os.listdir(self.place))
 
-    @contextlib.contextmanager
-    def held(self, path: str) -> Iterator[None]:
-        """Whoever removes what is unused sees that a bundle is used, until the program of this process ends."""
-        descriptor = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    def hold(self, path: str) -> None:
+        """Whoever removes what is unused sees that a bundle is used, until the program of this process ends.
+
+        It is another lock than that of whoever makes a bundle, who would wait for all jobs that use it.
+        """
+        descriptor = os.open(f"{path}{USED}", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_SH)
         os.set_inheritable(descriptor, True)
-        yield
 
 
 def _remove(place: str, name: str) -> bool:
     path = os.path.join(place, name)
-    if name.endswith(".lock"):
+    if name.endswith((MAKING, USED)):
         return False
     # A layer may have directories that its owner cannot write to.
     subprocess.run(["chmod", "-R", "u+rwX", "--", path], check=False, stderr=subprocess.DEVNULL)
@@ -228,7 +237,7 @@ def expire(place: str, days: float, now: float) -> list[str]:
     for name in sorted(os.listdir(place)):
         path = os.path.join(place, name)
         status = os.lstat(path)
-        if stat.S_ISDIR(status.st_mode) and now - status.st_mtime >= days * 86400 and not _is_held(f"{path}.lock"):
+        if stat.S_ISDIR(status.st_mode) and now - status.st_mtime >= days * 86400 and not _is_held(f"{path}{USED}"):
             _remove(place, name)
             removed.append(path)
     return removed
@@ -361,8 +370,8 @@ def _run(images: Images, image: str, program: Sequence[str]) -> int:
     bundle = images.bundle(image)
     # The step has everything that the job has.
     options = ["--overlap", "--ntasks=1", "--mem=0", "--cpu-bind=none", f"--container={bundle}"]
-    with images.held(bundle):
-        os.execvp("srun", ["srun", *options, *program])
+    images.hold(bundle)
+    os.execvp("srun", ["srun", *options, *program])
 
 
 if __name__ == "__main__":

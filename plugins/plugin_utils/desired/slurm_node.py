@@ -46,6 +46,7 @@ ExecStartPre=/usr/bin/install --directory --mode=1777 {CONTAINERS}
 # What brings images of a registry into jobs, where the bundles of each user are, and what removes unused ones.
 IMAGES = "/usr/libexec/baremetal-gpu/gpu-image"
 IMAGES_COMMAND = "/usr/local/bin/gpu-image"
+STATE = "/var/lib/baremetal-gpu"
 IMAGES_SETTINGS = "/etc/baremetal-gpu/images.json"
 IMAGES_EXPIRE = "baremetal-gpu-images"
 IMAGES_PATHS = {kind: f"/etc/systemd/system/{IMAGES_EXPIRE}.{kind}" for kind in ("service", "timer")}
@@ -191,11 +192,11 @@ def _images(params: Mapping[str, Any]) -> list[Document]:
     return [
         {"path": "/etc/baremetal-gpu", "state": "directory", "mode": "0755", **owned},
         {"path": IMAGES_SETTINGS, "content": json.dumps(known, indent=1) + "\n", "mode": "0644", **owned},
-        # The parents of the default are of the same owner.
+        # That of the default.
         *(
-            {"path": path, "state": "directory", "mode": "0755", **owned}
-            for path in ("/var/lib/baremetal-gpu",)
-            if directory.startswith(f"{path}/")
+            [{"path": STATE, "state": "directory", "mode": "0755", **owned}]
+            if directory.startswith(f"{STATE}/")
+            else []
         ),
         {"path": directory, "state": "directory", "mode": "1777", **owned},
         {"path": IMAGES, "content": bundle("slurm.images"), "mode": "0755", **owned},
