@@ -22,7 +22,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any, cast
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import child
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import SYSTEM_PATH
@@ -171,11 +171,11 @@ def _run(directory: str, options: Options, caller: int, deadline: float) -> str:
 
 
 def _wait(fio: subprocess.Popen[bytes], caller: int, deadline: float) -> bytes:
-    assert fio.stdout is not None
+    output = cast("IO[bytes]", fio.stdout).fileno()
     said = b""
     while True:
-        ready, _writable, _failed = select.select([fio.stdout], [], [], LOOK_S)
-        block = os.read(fio.stdout.fileno(), 65536) if ready else b""
+        ready, _writable, _failed = select.select([output], [], [], LOOK_S)
+        block = os.read(output, 65536) if ready else b""
         if ready and not block:
             fio.wait()
             return said
