@@ -4,7 +4,8 @@
 slurmctld is a real one. The nodes are a slurmd each, all on one machine of the lab, as Slurm's option `-N` makes them:
 Debian's slurm-wlm-emulator does not start (24.11.5: it wants front ends in slurm.conf and refuses them there). So the
 device files of the GPUs are empty files, there are no cgroups and no accounting, and the holders of all nodes share the
-cores of one machine.
+cores of one machine. A slurmd and a slurmstepd have some ten threads each: without enough process numbers slurmctld ends
+itself, "pthread_create error".
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import subprocess
 import tarfile
 import time
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import slurm_common
@@ -27,6 +29,7 @@ NODES, FAILING, GPUS = 1000, 200, 8
 RENDER_GOAL_S = 10.0
 PROCESSORS = {"sockets": 2, "cores_per_socket": 8, "threads_per_core": 1, "cores": [[core] for core in range(16)]}
 FIRST_PORT = 20000
+PID_MAX, THREADS = "/proc/sys/kernel/pid_max", 60000
 # What needs cgroups, accounting or programs that the emulated nodes do not have.
 LEFT_OUT = (
     "Prolog",
@@ -43,7 +46,7 @@ LEFT_OUT = (
 IN_PLACE = """\
 ProctrackType=proctrack/pgid
 TaskPlugin=task/none
-SlurmdParameters=config_overrides
+SlurmdParameters=config_overrides,conmgr_threads=2
 SlurmdSpoolDir=/var/lib/slurm/slurmd.%n
 SlurmdPidFile=/run/slurmd.%n.pid
 SlurmdLogFile=/var/log/slurm/slurmd.%n.log
@@ -116,6 +119,8 @@ def send(files: dict[str, bytes]) -> None:
 
 def run(quick: bool) -> list[Row]:
     nodes, failing = (40, 8) if quick else (NODES, FAILING)
+    if not quick and int(Path(PID_MAX).read_text()) < THREADS:
+        raise SystemExit(f"{PID_MAX} is too low for {nodes} nodes on one machine. To do: sysctl -w kernel.pid_max=4194304")
     began = time.monotonic()
     files = rendered(nodes)
     render_s = time.monotonic() - began
