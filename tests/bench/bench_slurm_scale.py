@@ -4,8 +4,8 @@
 slurmctld is a real one. The nodes are a slurmd each, all on one machine of the lab, as Slurm's option `-N` makes them:
 Debian's slurm-wlm-emulator does not start (24.11.5: it wants front ends in slurm.conf and refuses them there). So the
 device files of the GPUs are empty files, there are no cgroups and no accounting, and the holders of all nodes share the
-cores of one machine. A slurmd and a slurmstepd have some ten threads each: without enough process numbers slurmctld ends
-itself, "pthread_create error".
+cores of one machine. A slurmd and a slurmstepd have some ten threads each: without enough process numbers slurmctld
+ends itself, "pthread_create error".
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ def send(files: dict[str, bytes]) -> None:
 def run(quick: bool) -> list[Row]:
     nodes, failing = (40, 8) if quick else (NODES, FAILING)
     if not quick and int(Path(PID_MAX).read_text()) < THREADS:
-        raise SystemExit(f"{PID_MAX} is too low for {nodes} nodes on one machine. To do: sysctl -w kernel.pid_max=4194304")
+        raise SystemExit(
+            f"{PID_MAX} is too low for {nodes} nodes on one machine. To do: sysctl -w kernel.pid_max=4194304"
+        )
     began = time.monotonic()
     files = rendered(nodes)
     render_s = time.monotonic() - began
