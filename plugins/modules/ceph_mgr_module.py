@@ -22,6 +22,10 @@ options:
     type: str
     choices: [enabled, disabled]
     default: enabled
+  wait:
+    description: Seconds to wait for a manager that has just started and has not told yet which modules it has.
+    type: int
+    default: 60
 extends_documentation_fragment:
   - baremetal.gpu.ceph
   - baremetal.gpu.ceph.changes
@@ -44,6 +48,7 @@ plan:
   sample: [switch the module prometheus on]
 """
 
+import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
@@ -59,16 +64,26 @@ def main() -> None:
             **ceph_module.CONNECTION,
             "names": {"type": "list", "elements": "str", "required": True},
             "state": {"type": "str", "choices": ["enabled", "disabled"], "default": "enabled"},
+            "wait": {"type": "int", "default": 60},
         },
         supports_check_mode=True,
     )
     names, enabled = module.params["names"], module.params["state"] == "enabled"
 
+    deadline = time.monotonic() + module.params["wait"]
+
+    def read(ceph: Ceph) -> dict[str, Any]:
+        while True:
+            found: dict[str, Any] = ceph.json("mgr", "module", "ls")
+            if not enabled or not ceph_mgr.is_unknown(found, names) or time.monotonic() > deadline:
+                return found
+            time.sleep(1)
+
     def work(ceph: Ceph) -> dict[str, Any]:
         return ceph_module.settle(
             module,
             ceph,
-            read=lambda: ceph.json("mgr", "module", "ls"),
+            read=lambda: read(ceph),
             plan=lambda found: ceph_mgr.plan(found, names, enabled),
             show=lambda found: {name: ceph_mgr.is_on(found, name) for name in names},
             wanted=dict.fromkeys(names, enabled),

@@ -17,6 +17,14 @@ def is_on(found: Mapping[str, Any], name: str) -> bool:
     return name in found["enabled_modules"] or name in found["always_on_modules"]
 
 
+def is_unknown(found: Mapping[str, Any], names: Sequence[str]) -> bool:
+    """Whether no manager has told yet which modules it has, as for seconds after the first one's start.
+
+    One that has told knows dozens, and no cluster has all of them on.
+    """
+    return not found["disabled_modules"] and not all(is_on(found, name) for name in names)
+
+
 def plan(found: Mapping[str, Any], names: Sequence[str], enabled: bool) -> list[Step]:
     """What switches the modules on or off.
 
@@ -32,6 +40,8 @@ def plan(found: Mapping[str, Any], names: Sequence[str], enabled: bool) -> list[
                 raise Refused(f"the module {name} is always on", "leave it")
             steps.append(Step(f"switch the module {name} off", ("mgr", "module", "disable", name)))
             continue
+        if is_unknown(found, names):
+            raise Refused("no manager has told which modules it has", "start one; 'ceph -s' shows whether one runs")
         module = others.get(name)
         if not module:
             raise Refused(f"the manager has no module {name}", "install the package that brings it to all managers")
