@@ -84,9 +84,13 @@ def _problem(label: str, cause: str, value: Any, remedy: str) -> Problem:
     return Problem("invalid_image_catalogue", label, cause, evidence, remedy)
 
 
-def find(catalogue: Iterable[Row], image: str) -> Row | None:
+def find(catalogue: Any, image: str) -> Row | None:
     """The row that an image's name means: that of the catalogue, or the reference with or without a tag or digest."""
-    for row in catalogue:
+    if not image:
+        return None
+    for row in catalogue or []:
+        if not isinstance(row, Mapping):
+            continue
         reference = str(row.get("reference", ""))
         if image == row.get("name") or (reference and re.fullmatch(rf"{re.escape(reference)}([:@][^/]*)?", image)):
             return row
@@ -126,7 +130,7 @@ def unmet(row: Row, facts: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
 
 def resolve(image: str, catalogue: Any, facts: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[Problem]]:
     """The image as nodes are to fetch it, and what keeps nodes from running it. One of elsewhere stays as it is."""
-    row = find([row for row in catalogue or [] if isinstance(row, Mapping)], image) if image else None
+    row = find(catalogue, image)
     if row is None:
         return image, []
     found = problems([row])
@@ -149,7 +153,7 @@ def to_look_at(
     image: str, catalogue: Any, hosts: Iterable[str], hostvars: Mapping[str, Mapping[str, Any]]
 ) -> list[str]:
     """The hosts of the inventory whose driver matters for an image and is not known yet."""
-    row = find([row for row in catalogue or [] if isinstance(row, Mapping)], image) if image else None
+    row = find(catalogue, image)
     if row is None or not row.get("needs"):
         return []
     known = facts_of(hosts, hostvars)

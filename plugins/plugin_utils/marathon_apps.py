@@ -201,12 +201,21 @@ cd "$HOME"
 exec sh -c "$NOTEBOOK_PROGRAM"
 """
 
+# An image of the catalogue has no account of the user. Its start makes it, with the numbers of the home, and then gives
+# up root's rights.
+_IN_SESSION = """set -eu
+test -d "$NOTEBOOK_HOME" || { echo "the home $NOTEBOOK_HOME is not there" >&2; exit 1; }
+SESSION_UID=$(stat -c %u "$NOTEBOOK_HOME") SESSION_GID=$(stat -c %g "$NOTEBOOK_HOME")
+export SESSION_UID SESSION_GID
+exec /usr/local/bin/session sh -c "$NOTEBOOK"
+"""
+
 
 def notebook(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row:
     """An app that lets one user log in by SSH key, with the home, and runs a notebook there.
 
-    :param params: ``host``, ``user``, ``ssh_keys``, ``home``, ``image``, ``program``, ``model``, ``gpus``, ``cpus``,
-        ``mem``.
+    :param params: ``host``, ``user``, ``ssh_keys``, ``home``, ``image``, ``of_catalogue`` (whether the site has
+        built the image), ``program``, ``model``, ``gpus``, ``cpus``, ``mem``.
     """
     draft = Draft(params, "notebook")
     draft.must("user", ACCOUNT, "the name of an account")
@@ -244,6 +253,9 @@ def notebook(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> 
     if params["image"]:
         # Without an image the host's own directories are there anyway.
         app["container"]["volumes"] = [{"hostPath": home, "containerPath": home, "mode": "RW"}]
+    if params["of_catalogue"]:
+        app.update(cmd=_IN_SESSION, user="root")
+        app["env"].update(SESSION_USER=params["user"], NOTEBOOK=_NOTEBOOK)
     app["portDefinitions"] = [{"port": 0, "name": "ssh"}]
     app["healthChecks"] = [
         {

@@ -71,6 +71,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     app["image"], unmet = image_catalogue.resolve(
         image, params["image_catalogue"], image_catalogue.facts_of(hosts, hostvars)
     )
+    app["of_catalogue"] = image_catalogue.find(params["image_catalogue"], image) is not None
     made = marathon_apps.KINDS[params["kind"]](app, params["agents"])
     problems = (*made["problems"], *unmet)
     return Plan(problems=problems, parts={**parts, "apps": [] if problems else made["apps"]})

@@ -32,6 +32,10 @@ EXECUTOR = (
     'trap : TERM; "$@" & while :; do wait $!; s=$?; kill -0 $! 2>/dev/null || break; done; echo $s >"$STAND_IN_END"'
 )
 Task = dict[str, Any]
+# Where a task in an image finds its sandbox.
+SANDBOX_INSIDE = "/mnt/mesos/sandbox"
+# What the stand-ins for NVIDIA's programs need inside of an image.
+SIMULATORS = "/usr/lib/baremetal-gpu-simulators"
 
 
 def _born(pid: int) -> str:
@@ -41,6 +45,15 @@ def _born(pid: int) -> str:
     except OSError:
         return ""
     return "" if fields[0] in "ZX" else fields[19]
+
+
+def image_of(task: Task) -> str:
+    """The image that a task runs in; empty for none."""
+    return ((task.get("container") or {}).get("docker") or {}).get("image", "")
+
+
+def _container(task: Task) -> str:
+    return f"mesos-{task['id']}"
 
 
 class Tasks:
@@ -90,9 +103,11 @@ class Tasks:
                 f"None of the enabled containerizers ({', '.join(enabled)}) could create a container for the provided "
                 "TaskInfo/ExecutorInfo message"
             )
-        image = (container.get("docker") or {}).get("image")
+        image = image_of(task)
         if image and container["type"] == "MESOS" and "docker" not in self.flags.get("image_providers", "").lower():
             return "Failed to launch container: Unsupported container image type: DOCKER"
+        if image and not shutil.which("docker"):
+            return "Failed to launch container: this stand-in runs images with Docker, which is not here"
         if not task.get("cmd") and not task.get("args"):
             return "Failed to launch container: this stand-in runs no program that only the image names"
         return ""
@@ -125,6 +140,8 @@ class Tasks:
         sandbox.mkdir(parents=True)
         argv = ["/bin/sh", "-c", task["cmd"]] if task.get("cmd") else list(task["args"])
         user = task.get("user") if self.flags["switch_user"] in ("true", "1") and os.getuid() == 0 else None
+        if image_of(task):
+            argv, user = self._in_image(task, argv), None
         account = None
         if user and user != "root":
             try:
@@ -151,6 +168,22 @@ class Tasks:
         threading.Thread(target=self._reap, args=(task["id"], process), daemon=True).start()
         if task.get("check"):
             threading.Thread(target=self._checked, args=(task["id"],), daemon=True).start()
+
+    def _in_image(self, task: Task, argv: list[str]) -> list[str]:
+        """The task's command in its image. The real agent unpacks the image itself; this one has Docker do it."""
+        names = {*self._environment(task)} - {"PATH", "STAND_IN_END", "MESOS_SANDBOX"}
+        volumes = [
+            f"{row['hostPath']}:{row['containerPath']}:{row['mode'].lower()}"
+            for row in task["container"].get("volumes", [])
+        ]
+        if Path(SIMULATORS).is_dir():
+            volumes.append(f"{SIMULATORS}:{SIMULATORS}:ro")
+        words = ["docker", "run", "--rm", "--init", f"--name={_container(task)}", "--network=host"]
+        words += [f"--user={task.get('user') or 'root'}", f"--workdir={SANDBOX_INSIDE}"]
+        words += [f"--volume={one}" for one in (f"{self.sandbox(task['id'])}:{SANDBOX_INSIDE}", *volumes)]
+        words += [f"--env={name}" for name in sorted(names)] + [f"--env=MESOS_SANDBOX={SANDBOX_INSIDE}"]
+        words += [f"--device=nvidia.com/gpu={index}" for index in task["gpu_indices"]]
+        return [*words, f"--entrypoint={argv[0]}", image_of(task), *argv[1:]]
 
     def _executor_tls(self, account: pwd.struct_passwd | None) -> str:
         """By what its executor talks with the agent. Raises OSError where it could not."""
@@ -226,6 +259,10 @@ class Tasks:
     @staticmethod
     def signal(task: Task, number: int) -> None:
         if task["state"] in ALIVE and task.get("pid"):
+            if image_of(task) and number == signal.SIGKILL:
+                # Docker's client does not hand this one on.
+                words = ["docker", "rm", "--force", _container(task)]
+                subprocess.run(words, capture_output=True, check=False)
             try:
                 os.killpg(task["pid"], number)
             except (ProcessLookupError, PermissionError):
@@ -255,8 +292,9 @@ class Tasks:
     def _well(self, task: Task, check: dict[str, Any]) -> bool:
         try:
             if check["kind"] == "COMMAND":
+                inside = ["docker", "exec", _container(task)] if image_of(task) else []
                 done = subprocess.run(
-                    ["/bin/sh", "-c", check["command"]],
+                    [*inside, "/bin/sh", "-c", check["command"]],
                     cwd=self.sandbox(task["id"]),
                     env=self._environment(task),
                     stdin=subprocess.DEVNULL,

@@ -149,6 +149,8 @@ def info(app: Row, task: Row) -> Row:
         "env": environment(app, task),
         "resources": {name: float(app.get(name, 0)) for name, _ in NEEDS},
         "ports": task["ports"],
-        "container": {key: container[key] for key in ("type", "docker") if key in container} if container else None,
+        "container": {key: container[key] for key in ("type", "docker", "volumes") if key in container}
+        if container
+        else None,
         "check": mesos_check(app, task),
     }

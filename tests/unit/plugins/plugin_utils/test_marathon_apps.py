@@ -35,6 +35,7 @@ NOTEBOOK: dict[str, Any] = {
     "ssh_keys": [KEY],
     "home": "",
     "image": "",
+    "of_catalogue": False,
     "program": "serve $NOTEBOOK_SOCKET",
     "model": "",
     "gpus": 1,
@@ -182,6 +183,14 @@ def test_a_notebook_has_the_home_the_keys_and_no_password():
     (app,) = made("notebook", home="/ceph/alice", user="a_b")
     assert app["id"] == "/notebooks/a-b"
     assert app["env"]["NOTEBOOK_HOME"] == "/ceph/alice"
+
+
+def test_an_image_of_the_catalogue_makes_the_account_and_gives_up_the_rights_of_root():
+    (own,) = made("notebook", image="site/notebook:1")
+    (app,) = made("notebook", image="registry1:5000/catalogue/notebook@sha256:1", of_catalogue=True)
+    assert app["user"] == "root"
+    assert app["env"] == {**own["env"], "SESSION_USER": "alice", "NOTEBOOK": own["cmd"]}
+    assert app["cmd"].splitlines()[-1] == 'exec /usr/local/bin/session sh -c "$NOTEBOOK"'
 
 
 @pytest.mark.parametrize(
