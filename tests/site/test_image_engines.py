@@ -110,7 +110,7 @@ def site(bare_lab: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     ssh(REGISTRY, "sudo rm -rf /etc/baremetal-gpu/registry")
     found = Site(tmp_path_factory.mktemp("engines"))
     found.passes("site.yml")
-    ssh(REGISTRY, "sudo apt-get update -q && sudo apt-get install -qy --no-install-recommends podman skopeo crun")
+    ssh(REGISTRY, "sudo apt-get update -q && sudo apt-get install -qy --no-install-recommends podman nftables")
     found.image("build", "notebook")
     found.on_site("push", "notebook")
     yield found
@@ -144,12 +144,7 @@ def test_a_notebook_of_marathon_is_saved_and_is_the_same_on_another_machine(site
         marathon_apps_notebook_cpus=0.5,
         marathon_apps_notebook_mem=1024,
     )
-    (app,) = (
-        one
-        for one in site.mesos.ask(REGISTRY, 8080, "/v2/apps?embed=apps.tasks", "http:operator")["apps"]
-        if one["id"] == "/notebooks/alice"
-    )
-    (task,) = app["tasks"]
+    (task,) = site.mesos.ask(REGISTRY, 8080, "/v2/apps//notebooks/alice", "http:operator")["app"]["tasks"]
     container = f"mesos-{task['id']}"
     port = task["ports"][0]
     login = (
