@@ -13,11 +13,14 @@ _FREE = f"node_filesystem_avail_bytes{{{_DISKS}}} / node_filesystem_size_bytes{{
 _MOUNT = ("host", "mountpoint")
 _CERTIFICATE = "baremetal_gpu_certificate_expiry_timestamp_seconds - time()"
 _DAY = 24 * 60 * 60
+# Debian's own configuration, with which Prometheus runs until the role has written another one, has a job of this name,
+# too. Its target belongs to no host.
+_NODES = 'up{job="node",host!=""}'
 
 ALERTS = (
     Alert(
         "HostSilent",
-        'up{job="node"} == 0',
+        f"{_NODES} == 0",
         "ticket",
         "A host does not answer Prometheus. Most alerts of the host are hidden meanwhile. Services that the site "
         "cannot do without, such as slurmctld, have alerts of their own that page.",
@@ -28,11 +31,12 @@ ALERTS = (
     ),
     Alert(
         "ManyHostsSilent",
-        'count(up{job="node"} == 0) / count(up{job="node"}) > 0.1 and count(up{job="node"} == 0) >= 2',
+        f"count({_NODES} == 0) / count({_NODES}) > 0.1 and count({_NODES} == 0) >= 2",
         "page",
         "More than a tenth of the hosts do not answer, two at least: a switch, a rack's power, or the network.",
         "fleet: {{ $value | humanizePercentage }} of the hosts are silent",
-        'Silent: {{ range $number, $_ := query `up{job="node"} == 0` | sortByLabel `host` }}{{ if $number }}, {{ end }}'
+        f"Silent: {{{{ range $number, $_ := query `{_NODES} == 0` | sortByLabel `host` }}}}"
+        "{{ if $number }}, {{ end }}"
         "{{ .Labels.host }}{{ end }}.",
         "Find the switch or power supply that the silent hosts share.",
         "3m",

@@ -481,7 +481,11 @@ CASES = (
         "10m",
         up("gpu1", "node", "0x20"),
         (Firing(NODE, "gpu1: the host is silent", "up of gpu1:9100 is 0 for 3 minutes."),),
-        {"one lost scrape": up("gpu1", "node", "1x8 0 1x10"), "a program on it": up("gpu1", "gpu_agent", "0x20")},
+        {
+            "one lost scrape": up("gpu1", "node", "1x8 0 1x10"),
+            "a program on it": up("gpu1", "gpu_agent", "0x20"),
+            "the target of Debian's own configuration": {'up{job="node",instance="localhost:9100"}': "0x20"},
+        },
     ),
     Case(
         "ManyHostsSilent",
