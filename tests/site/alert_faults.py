@@ -255,10 +255,16 @@ def without_drop_in(unit: str) -> str:
     return f"sudo rm /run/systemd/system/{unit}.service.d/fault.conf\nsudo systemctl daemon-reload"
 
 
-def hang(unit: str) -> str:
+def hang(unit: str, works: str) -> str:
     """A command after which a daemon does nothing any more. Its watchdog would see that, and does not change while the
-    daemon runs, so it is started without one first."""
-    return f"{drop_in(unit, 'WatchdogSec=0')}\nsudo systemctl restart {unit}\nsudo systemctl kill -s STOP {unit}"
+    daemon runs, so it is started without one first.
+
+    :param works: a command that succeeds once the daemon has done its work after its start.
+    """
+    return (
+        f"{drop_in(unit, 'WatchdogSec=0')}\nsudo systemctl restart {unit}\n"
+        f"until {works}; do sleep 1; done\nsudo systemctl kill -s STOP {unit}"
+    )
 
 
 def go_on(unit: str) -> str:

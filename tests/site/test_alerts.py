@@ -111,7 +111,7 @@ SILENCE = Round(
 )
 STALE = Round(
     (
-        Fault("GpuAgentStale", NODES[1], hang(AGENT), go_on(AGENT)),
+        Fault("GpuAgentStale", NODES[1], hang(AGENT, f"test -e {TEXTFILES}/baremetal_gpu.prom"), go_on(AGENT)),
         Fault(
             "HostMetricsOld",
             SERVER,

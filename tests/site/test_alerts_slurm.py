@@ -89,7 +89,9 @@ DAEMONS = Round(
     )
 )
 CONTROL = Round((service("SlurmControllerDown", "slurmctld", on=CONTROLLER), Fault("ReconcilerProblems")))
-STALE = Round((Fault("SlurmMetricsOld", CONTROLLER, hang(METRICS), go_on(METRICS)),))
+# The file ends with the daemon that wrote it.
+WRITTEN = "test -e /var/lib/prometheus/node-exporter/baremetal_gpu_slurm.prom"
+STALE = Round((Fault("SlurmMetricsOld", CONTROLLER, hang(METRICS, WRITTEN), go_on(METRICS)),))
 QUARANTINE = Round(
     (Fault("ReconcilerQuarantine", NODE, lambda: scenario(NODE, row_of_memory_cannot_be_replaced), replaced),),
     also=frozenset({"GpuFatal"}),
