@@ -52,7 +52,7 @@ class Site:
             if not path.name.startswith("."):
                 (self.inventory / path.name).symlink_to(path)
         groups: dict[str, Any] = {
-            "registries": {"hosts": {REGISTRY: {}}},
+            "registries": {"hosts": {REGISTRY: {"container_runtime_engine": "podman"}}},
             "registry_clients": {"hosts": {name: {} for name in MACHINES}},
             "all": {
                 "vars": {
@@ -110,7 +110,6 @@ def site(bare_lab: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     ssh(REGISTRY, "sudo rm -rf /etc/baremetal-gpu/registry")
     found = Site(tmp_path_factory.mktemp("engines"))
     found.passes("site.yml")
-    ssh(REGISTRY, "sudo apt-get update -q && sudo apt-get install -qy --no-install-recommends podman nftables")
     found.image("build", "notebook")
     found.on_site("push", "notebook")
     yield found
