@@ -113,6 +113,16 @@ class HostResult(Event):
         return untrusted_document.rows(self.result.get("results"))
 
 
+@dataclass(frozen=True)
+class Counted(Event):
+    """Ansible's count at its end.
+
+    :ivar failed: the hosts that failed for good.
+    """
+
+    failed: frozenset[str] = frozenset()
+
+
 _OUTCOMES = {
     "runner_on_skipped": progress.SKIPPED,
     "runner_on_failed": progress.FAILED,
@@ -129,6 +139,8 @@ def typed(document: Mapping[str, Any]) -> Event:
         return PlayStarted(output, _text(data, "name"))
     if kind == "playbook_on_task_start":
         return TaskStarted(output, _task(data))
+    if kind == "playbook_on_stats":
+        return Counted(output, frozenset(map(str, untrusted_document.mapping(data.get("failures")))))
     host = _text(data, "host")
     if not host:
         return Event(output)

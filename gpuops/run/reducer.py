@@ -34,6 +34,8 @@ class Reducer:
         elif isinstance(event, events.HostResult):
             event = replace(event, stage=self._stage(event.task))
             self._result(event, now)
+        elif isinstance(event, events.Counted):
+            self.run.counted(event.failed)
         return event
 
     def _stage(self, task: events.Task) -> str:

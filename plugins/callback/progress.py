@@ -253,6 +253,7 @@ class CallbackModule(CallbackBase):
     def v2_playbook_on_stats(self, stats):
         self._stop.set()
         with self._lock:
+            self._run.counted(stats.failures)
             self._run.finished(time.monotonic())
             self._screen.live = False
             width, _height = self._screen.size()

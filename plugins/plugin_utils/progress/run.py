@@ -9,7 +9,7 @@ are seconds of any clock that only goes forward; the caller reads it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import stages
@@ -203,6 +203,18 @@ class Run:
             return
         self._waiting.pop(name, None)
         self._report(failure)
+
+    def counted(self, failed: Iterable[str]) -> None:
+        """Ansible's count at its end: the hosts that failed for good.
+
+        What a block does always looks like a rescue before.
+        """
+        for name in failed:
+            host = self.hosts.get(name)
+            if host is not None and host.failure is not None:
+                host.failure.recovered = False
+                if host.failure.stage:
+                    host.cells[host.failure.stage] = host.failure.kind
 
     def finished(self, now: float, cut: bool = False) -> None:
         """The run is over; ``cut`` if somebody stopped it."""

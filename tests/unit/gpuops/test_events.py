@@ -28,7 +28,8 @@ def test_plays_tasks_and_hosts():
     assert event("playbook_on_play_start", "\r\nPLAY [a]", name="a") == events.PlayStarted("\nPLAY [a]", "a")
     assert event("playbook_on_task_start", **TASK) == events.TaskStarted("", COMPARE)
     assert event("runner_on_start", host="g1", **TASK) == events.HostStarted("", "g1", COMPARE)
-    assert event("playbook_on_stats", "PLAY RECAP", ok={"g1": 1}) == events.Event("PLAY RECAP")
+    assert event("playbook_on_stats", "PLAY RECAP", ok={"g1": 1}) == events.Counted("PLAY RECAP")
+    assert event("playbook_on_stats", failures={"g1": 1}) == events.Counted("", frozenset({"g1"}))
     assert event("runner_item_on_ok", host="g1", **TASK) == events.Event()
 
 
@@ -94,3 +95,19 @@ def test_a_result_has_the_stage_of_its_task():
     assert result.stage == ""
     assert reducer.take(result, 2.0).stage == "cuda"
     assert run.hosts["g1"].cells == {"cuda": progress.CHANGED}
+
+
+def test_a_host_that_always_does_something_at_the_end_has_failed_all_the_same():
+    run = progress.Run(0.0)
+    reducer = Reducer(run)
+    for one in (
+        event("playbook_on_play_start", name="any"),
+        event("playbook_on_task_start", **TASK),
+        event("runner_on_start", host="g1", **TASK),
+        event("runner_on_failed", host="g1", res={"msg": "no"}, **TASK),
+        event("runner_on_start", host="g1", **TASK),
+        event("runner_on_ok", host="g1", res={}, **TASK),
+        event("playbook_on_stats", failures={"g1": 1}),
+    ):
+        reducer.take(one, 1.0)
+    assert run.counts()["failed"] == 1

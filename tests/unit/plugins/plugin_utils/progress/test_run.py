@@ -134,6 +134,15 @@ def test_a_failure_that_is_rescued_for_good_leaves_nothing():
     assert story.run.cell("g1", "cuda") == OK
 
 
+def test_what_is_always_done_after_a_failure_is_no_rescue():
+    story = Story().play("Session").task("Write", "cuda", {"g1": failed("no such container"), "g2": OK})
+    story.task("Remove", "cuda", {"g1": OK, "g2": OK})
+    story.run.counted({"g1": 1})
+    assert story.end().run.counts() == {"hosts": 2, "ok": 1, "changed": 0, "failed": 1, "unreachable": 0}
+    assert story.run.cell("g1", "cuda") == progress.FAILED
+    assert [row.result["msg"] for row in story.told] == ["no such container"]
+
+
 def test_a_rescue_that_never_comes_is_told_at_the_end():
     story = Story().play("Driver").task("Install", "cuda", {"g1": failed("raw", rescued=True)}).end()
     assert [row.result["msg"] for row in story.told] == ["raw"]
