@@ -18,6 +18,8 @@ PACKAGES = {
     "amtool": ("prometheus-alertmanager",),
     "docker-registry": ("docker-registry",),
     "nginx": ("nginx",),
+    # A library of it comes first.
+    "slapd": ("libltdl7", "slapd"),
 }
 
 

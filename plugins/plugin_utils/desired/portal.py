@@ -11,6 +11,7 @@ one can be anybody in Slurm.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, idle, samples, session
@@ -165,6 +167,7 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
         yield wrong("portal_login", "there is no such login", params["login"], f"choose one of {', '.join(LOGINS)}")
     if params["login"] != "pam" and not params["login_options"]:
         yield wrong("portal_login_options", f"{params['login']} needs options", "", "see docs/portal.md")
+    yield from _in_the_clear(params["login"], params["login_options"])
     for domain in params["domains"]:
         if not accounts.DOMAIN.fullmatch(domain):
             yield wrong("portal_domains", "it is no domain", domain, "give domains such as example.org")
@@ -187,6 +190,33 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     yield from _wrong_idle(params)
     if set(params["limits"]) != set(form.NUMBERS):
         yield wrong("portal_limits", "some are missing", ", ".join(params["limits"]), f"give {', '.join(form.NUMBERS)}")
+
+
+def _in_the_clear(login: str, options: Mapping[str, Any]) -> Iterator[Problem]:
+    """Passwords and tokens that somebody on the network could read, or ask for in the place of a server."""
+    if login == "ldap":
+        server = str(options.get("server_address", ""))
+        given = options.get("tls_kwargs")
+        validate = given.get("validate", True) if isinstance(given, Mapping) else True
+        if (options.get("tls_strategy") == "insecure" or not validate) and not _is_this_host(server):
+            cause = "passwords would go to a server without TLS, or to one that proves nothing"
+            remedy = "leave out tls_strategy for StartTLS, or make it on_connect, and leave out validate"
+            yield wrong("portal_login_options", cause, server, remedy)
+    for name in ("authorize_url", "token_url", "userdata_url") if login == "oidc" else ():
+        url = str(options.get(name, ""))
+        if not url.startswith("https://") and not _is_this_host(url):
+            yield wrong("portal_login_options", f"{name} is no URL with TLS", url, "give one that begins with https://")
+
+
+def _is_this_host(place: str) -> bool:
+    """Whether the name of a host, or a URL, leads nowhere else."""
+    if place.startswith("ldapi://"):
+        return True
+    try:
+        host = (urlsplit(place).hostname or "") if "://" in place else place
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _wrong_idle(params: Mapping[str, Any]) -> Iterator[Problem]:

@@ -14,11 +14,13 @@ import json
 import os
 import random
 import re
+import ssl
 import time
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
+import pamela
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
@@ -45,6 +47,9 @@ loaded("baremetal_gpu_portal", LIBRARY)
 
 # They are there only now.
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused  # noqa: E402
+
+# As above.
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line  # noqa: E402
 
 # As above.
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # noqa: E402
@@ -368,6 +373,24 @@ class SlurmSpawner(Spawner):
 # --- logins ----------------------------------------------------------------------------------------------------------
 
 
+def refusal(status, text):
+    """An error whose page says why; what is in the text is no format."""
+    made = web.HTTPError(status, "%s", text)
+    made.jupyterhub_message = text
+    return made
+
+
+def open_account(name):
+    """The account of a person who may have sessions, and whom the host lets log in at present. Raises Refused."""
+    account = account_of(name)
+    try:
+        pamela.check_account(account.name, service=HUB["login"]["pam_service"])
+    except pamela.PAMError as why:
+        cause = f"the account {account.name} is locked or has expired: {why}"
+        raise Refused(cause, "ask the operators to open it", code="closed_account", subject="login") from None
+    return account
+
+
 def mapped(base):
     """A login of another class, with the Unix account in the place of whatever name it tells."""
 
@@ -385,16 +408,16 @@ def mapped(base):
                 return None
             model = dict(found) if isinstance(found, dict) else {"name": found}
             try:
-                account = await asyncio.to_thread(lambda: account_of(accounts.name_of(model["name"], KNOWN.domains)))
+                account = await asyncio.to_thread(lambda: open_account(accounts.name_of(model["name"], KNOWN.domains)))
             except Refused as why:
                 self.log.warning("Login refused: %s", why)
-                raise web.HTTPError(403, str(why)) from None
+                raise refusal(403, str(why)) from None
             return {**model, "name": account.name, "admin": bool(set(account.groups) & set(KNOWN.admin_groups))}
 
         async def refresh_user(self, user, handler=None):
             """Who has lost the account, or the group, is logged out within minutes."""
             try:
-                account = await asyncio.to_thread(account_of, user.name)
+                account = await asyncio.to_thread(open_account, user.name)
             except Refused as why:
                 self.log.warning("Logged out: %s", why)
                 return False
@@ -403,18 +426,50 @@ def mapped(base):
     return Mapped
 
 
+def of_directory():
+    from ldap3.core.exceptions import LDAPException
+    from ldapauthenticator import LDAPAuthenticator
+
+    class Directory(LDAPAuthenticator):
+        async def authenticate(self, handler, data):
+            """In a thread: it waits for its server without letting others go on."""
+            try:
+                return await asyncio.to_thread(asyncio.run, super().authenticate(handler, data))
+            except LDAPException as why:
+                self.log.error("The directory of users does not answer: %s %s", type(why).__name__, one_line(why, 300))
+                text = "the directory of users does not answer. To do: try again in a while, or tell the operators"
+                raise refusal(503, text) from None
+
+    return Directory
+
+
+def of_provider():
+    from oauthenticator.generic import GenericOAuthenticator
+
+    class Provider(GenericOAuthenticator):
+        def user_info_to_username(self, user_info):
+            """A provider may tell anything."""
+            name, claim = user_info.get(self.username_claim), self.username_claim
+            if not isinstance(name, str):
+                raise refusal(403, f"your provider of logins tells no {claim} of you. To do: tell the operators")
+            # Whoever can give any address there could be anybody here.
+            if claim == "email" and user_info.get("email_verified", True) not in (True, "true"):
+                self.log.warning("Login refused: the provider has not verified %s", one_line(name, 80))
+                text = "your provider of logins has not verified your address. To do: verify it there, and log in again"
+                raise refusal(403, text)
+            return name
+
+    return Provider
+
+
 def authenticator():
     kind = HUB["login"]["kind"]
     if kind == "pam":
         return PAMAuthenticator
     if kind == "ldap":
-        from ldapauthenticator import LDAPAuthenticator
-
-        return LDAPAuthenticator
+        return of_directory()
     if kind == "oidc":
-        from oauthenticator.generic import GenericOAuthenticator
-
-        return GenericOAuthenticator
+        return of_provider()
     raise ValueError(f"there is no login {kind}")
 
 
@@ -541,7 +596,11 @@ c.JupyterHub.authenticator_class = mapped(authenticator())
 c.Authenticator.allow_all = True
 c.Authenticator.auth_refresh_age = 300
 c.Authenticator.refresh_pre_spawn = True
-for name, values in HUB["login"].get("options", {}).items():
+OPTIONS = dict(HUB["login"].get("options", {}))
+if HUB["login"]["kind"] == "ldap":
+    # Its class would believe every certificate.
+    OPTIONS["tls_kwargs"] = {"validate": ssl.CERT_REQUIRED, **OPTIONS.get("tls_kwargs", {})}
+for name, values in OPTIONS.items():
     c.Authenticator[name] = values
 if HUB["login"]["kind"] == "pam":
     c.PAMAuthenticator.service = HUB["login"]["pam_service"]

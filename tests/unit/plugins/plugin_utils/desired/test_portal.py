@@ -47,6 +47,15 @@ def plan(tmp_path: Path, python: str = "3.13", peers: dict[str, Any] | None = No
     return portal.desired(params(tmp_path, **changed), {"python": python}, others).as_dict()
 
 
+def ldap(**options: Any) -> dict[str, Any]:
+    return {"login": "ldap", "login_options": {"server_address": "ldap.example.org", **options}}
+
+
+def oidc(**options: Any) -> dict[str, Any]:
+    urls = {name: f"https://id.example.org/{name}" for name in ("authorize_url", "token_url", "userdata_url")}
+    return {"login": "oidc", "login_options": {**urls, **options}}
+
+
 def causes(found: dict[str, Any]) -> str:
     return " ".join(row["cause"] for row in found["problems"])
 
@@ -109,6 +118,11 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
         ({"session_port_last": 20050}, "less than 100 ports"),
         ({"login": "kerberos"}, "no such login"),
         ({"login": "oidc"}, "needs options"),
+        (ldap(tls_strategy="insecure"), "without TLS"),
+        (ldap(tls_kwargs={"validate": 0}), "proves nothing"),
+        (ldap(tls_strategy="insecure", server_address="localhost.example.org"), "without TLS"),
+        (oidc(token_url="http://id.example.org/token"), "token_url is no URL with TLS"),
+        (oidc(userdata_url=None), "userdata_url is no URL with TLS"),
         ({"domains": ["exa mple"]}, "no domain"),
         ({"environments": [{"name": "A b", "path": "/x"}]}, "name of its own"),
         ({"environments": [{"name": "a", "path": "/x"}, {"name": "a", "path": "/y"}]}, "name of its own"),
@@ -132,6 +146,23 @@ def test_what_does_not_go_together_is_refused(tmp_path: Path, changed: dict[str,
     found = plan(tmp_path, **changed)
     assert cause in causes(found)
     assert found["service"] == {}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ldap(),
+        ldap(tls_strategy="on_connect"),
+        ldap(tls_strategy="insecure", server_address="localhost"),
+        ldap(tls_strategy="insecure", server_address="::1"),
+        ldap(tls_strategy="insecure", server_address="ldapi:///run/slapd/ldapi"),
+        ldap(tls_strategy="insecure", server_address="ldap://127.0.0.1"),
+        oidc(),
+        oidc(token_url="http://127.0.0.1:8080/token"),
+    ],
+)
+def test_logins_with_tls_or_on_the_same_host_are_taken(tmp_path: Path, changed: dict[str, Any]) -> None:
+    assert causes(plan(tmp_path, **changed)) == ""
 
 
 def test_the_hub_and_the_proxy_are_two_units_and_only_their_own_files_restart_them(tmp_path: Path) -> None:
