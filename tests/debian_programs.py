@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 DIRECTORY = Path(__file__).resolve().parents[1] / ".cache" / "debian"
-# Program -> packages, of which the last has it from Debian 13 on and is not there before.
+# Program -> packages, of which the last has it, or has it from Debian 13 on.
 PACKAGES = {
     "prometheus": ("prometheus",),
     "promtool": ("prometheus", "promtool"),
@@ -20,12 +20,15 @@ PACKAGES = {
     "nginx": ("nginx",),
     # A library of it comes first.
     "slapd": ("libltdl7", "slapd"),
+    "postgres": ("postgresql-15", "postgresql-17"),
 }
 
 
 def path_of(program: str) -> str | None:
     """Where a program is; None if it has to be fetched."""
-    places = (os.environ.get("PATH", ""), *(str(DIRECTORY / "usr" / name) for name in ("bin", "sbin")))
+    places = [os.environ.get("PATH", ""), *(str(DIRECTORY / "usr" / name) for name in ("bin", "sbin"))]
+    # Debian has several versions of it side by side.
+    places += [str(path) for root in (Path("/"), DIRECTORY) for path in root.glob("usr/lib/postgresql/*/bin")]
     return shutil.which(program, path=os.pathsep.join(places))
 
 

@@ -180,6 +180,7 @@ class Portal:
             "session_port_last": 21999,
             "hub": {
                 "login": {"kind": "pam", "pam_service": "baremetal-gpu-portal", "options": {}},
+                "db_url": "",
                 "proxy_api_url": f"http://127.0.0.1:{self.api_port}",
                 "public_url": self.url,
                 "hub_bind_url": f"http://127.0.0.1:{self.hub_port}",
@@ -263,6 +264,15 @@ class Portal:
         self._start("helper", "systemd-socket-activate", *words)
 
     def start_hub(self) -> None:
+        self._start_hub()
+        self.until(lambda: Browser(self).get("/hub/login").status == 200, 90, "the hub does not answer")
+
+    def run_hub(self) -> int:
+        """Start a hub that cannot run; its exit status."""
+        self._start_hub()
+        return self._processes.pop("hub").wait(90)
+
+    def _start_hub(self) -> None:
         self._start(
             "hub",
             str(self.environment / "bin" / "jupyterhub"),
@@ -274,7 +284,6 @@ class Portal:
             PORTAL_PAGE=str(FILES / "now.html"),
             PORTAL_TEMPLATES=str(FILES / "templates"),
         )
-        self.until(lambda: Browser(self).get("/hub/login").status == 200, 90, "the hub does not answer")
 
     def kill(self, name: str) -> None:
         process = self._processes.pop(name)
