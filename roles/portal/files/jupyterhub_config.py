@@ -26,6 +26,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.spawner import Spawner, SpawnException
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import object_session
 from tornado import web
 from traitlets import Dict, Float, Integer, default
@@ -115,8 +116,10 @@ def account_of(name):
 
 
 def spawners():
-    """The servers of the hub that it has in memory."""
-    return [spawner for user in JupyterHub.instance().users.values() for spawner in user.spawners.values()]
+    """The servers of the hub that it has in memory; none while it starts."""
+    hub = JupyterHub.instance()
+    users = hub.users.values() if hub.tornado_settings else ()
+    return [spawner for user in users for spawner in user.spawners.values()]
 
 
 WATCH = hub_watch.Watch(
@@ -126,6 +129,14 @@ WATCH = hub_watch.Watch(
     f"{HUB['public_url']}/hub/home",
     f"{STATE}/told.json",
 )
+
+
+class NotStarted(SpawnException):
+    """Why a session does not start. Its text is on every page that tells of that."""
+
+    def __init__(self, text, reason):
+        super().__init__(text, reason=reason)
+        self.jupyterhub_message = text
 
 
 class SlurmSpawner(Spawner):
@@ -170,11 +181,15 @@ class SlurmSpawner(Spawner):
     async def options_from_form(self, given):
         return await self._parsed(given)
 
+    async def options_from_query(self, given):
+        """The hub would start it for whoever follows a link, from wherever."""
+        raise NotStarted("a link starts no session. To do: look at the form, and press its button", reason="options")
+
     async def _parsed(self, given):
         limits, models = await asyncio.to_thread(self._limits), [one.model for one in await self._offers()]
         request, problems = form.parse(given, limits, models, list(KNOWN.environments))
         if problems:
-            raise SpawnException(" ".join(map(str, problems)), reason="options")
+            raise NotStarted(" ".join(map(str, problems)), reason="options")
         return request.as_dict()
 
     # --- what is kept ---
@@ -241,11 +256,13 @@ class SlurmSpawner(Spawner):
             # Who is cancelled meanwhile has to know which job is to be ended.
             await asyncio.shield(self._submission)
         except Refused as why:
-            raise SpawnException(str(why), reason="refused") from None
+            raise NotStarted(str(why), reason="refused") from None
         return await self.get_url()
 
     async def _submit(self):
-        # Who starts it by the API gives options that no form has looked at.
+        # Who starts it by the API has a token, which outlives what the account was, and gives options that no form has
+        # looked at.
+        await asyncio.to_thread(open_account, self.user.name)
         request = await self._parsed(self.user_options)
         answer = await order(
             "submit",
@@ -259,7 +276,7 @@ class SlurmSpawner(Spawner):
         self._keep()
 
     async def _wait(self, is_done):
-        """Until something is true of the session. Raises SpawnException with the reason where it ends before."""
+        """Until something is true of the session. Raises NotStarted with the reason where it ends before."""
         while True:
             one = await self._session()
             if isinstance(one, session.Session):
@@ -291,7 +308,7 @@ class SlurmSpawner(Spawner):
                 answer = {"output": ""}
             lines = [line for line in answer["output"].splitlines() if line.strip()][-5:]
             said = f" It said last: {' / '.join(lines)}" if lines else ""
-        return SpawnException(f"{problem}{said}", reason=problem.code)
+        return NotStarted(f"{problem}{said}", reason=problem.code)
 
     def _note(self, problem):
         # The scheduler only knows that it was cancelled.
@@ -416,6 +433,9 @@ def mapped(base):
 
         async def refresh_user(self, user, handler=None):
             """Who has lost the account, or the group, is logged out within minutes."""
+            if handler is not None and not hasattr(handler, "_token_authenticated"):
+                # JupyterHub 6.1 asks for it where it has set it only for tokens, and would answer with an error.
+                handler._token_authenticated = False
             try:
                 account = await asyncio.to_thread(open_account, user.name)
             except Refused as why:
@@ -585,8 +605,10 @@ async def sweep():
                 hub.log.warning("Ending job %s of %s, which no server of the hub is", number, here[number])
                 await order("cancel", here[number], job=number)
             suspects = set(here)
-        except Exception:
+        except Exception as why:
             hub.log.exception("Looking for sessions that nobody knows")
+            if isinstance(why, SQLAlchemyError):
+                hub.db.rollback()
 
 
 # --- the hub ---------------------------------------------------------------------------------------------------------
@@ -622,6 +644,7 @@ c.JupyterHub.extra_handlers = [
     *WATCH.handlers,
     *([(r"/ssh", SshHandler)] if HUB.get("ssh") else []),
 ]
+c.JupyterHub.tornado_settings = {"headers": {"X-Content-Type-Options": "nosniff"}}
 c.JupyterHub.template_vars = {"portal_idle": WATCH.banner, "portal_ssh": bool(HUB.get("ssh"))}
 c.JupyterHub.template_paths = [os.environ.get("PORTAL_TEMPLATES", "/usr/share/baremetal-gpu/portal/templates")]
 c.JupyterHub.allow_named_servers = HUB["named_servers"] > 0

@@ -309,6 +309,19 @@ class Portal:
             time.sleep(1)
         return pytest.fail(f"{what}:\n{self.log()[-4000:]}")
 
+    def run(self, name: str, *words: str, text: str = "") -> str:
+        """What a command of the stand-in says to a person."""
+        become = ["setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups"]
+        done = subprocess.run(
+            ["unshare", "--mount", "bash", str(self.base / "enter"), *become, *words],
+            input=text,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
     # What the scheduler is, and what happens to it.
 
     def jobs(self) -> list[dict[str, Any]]:

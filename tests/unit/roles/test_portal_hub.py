@@ -215,6 +215,9 @@ def test_a_session_that_waits_outlives_the_hub(portal: Portal, session: dict, bo
     bob.start("more", gpus="2")
     portal.until(lambda: job_of(portal, "bob")["state"] == "PENDING", 30, "it is not submitted")
     second = job_of(portal, "bob")["id"]
+    # A hub that is killed before it has heard of the job ends it later.
+    token = bob.token(bob.get("/hub/home").text)
+    assert bob.first_event(f"/hub/api/users/bob/servers/more/progress?_xsrf={token}", f"Job {second} waits")
     portal.kill("hub")
     portal.start_hub()
     assert job_of(portal, "bob")["state"] == "PENDING"
