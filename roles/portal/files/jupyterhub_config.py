@@ -118,7 +118,8 @@ def account_of(name):
 def spawners():
     """The servers of the hub that it has in memory; none while it starts."""
     hub = JupyterHub.instance()
-    users = hub.users.values() if hub.tornado_settings else ()
+    # Who asks for its users before would have them made, with servers of another class.
+    users = hub.users.values() if "spawner_class" in hub.tornado_settings else ()
     return [spawner for user in users for spawner in user.spawners.values()]
 
 

@@ -111,6 +111,7 @@ def test_all_are_found_again_by_a_hub_and_a_proxy_that_were_killed(
         portal.start_proxy()
     if "hub" in killed:
         portal.start_hub()
+    portal.until(lambda: Browser(portal).get("/hub/login").status == 200, 60, "the proxy does not answer")
     after = answers(portal, browsers)
     assert {name: row["pid"] for name, row in after.items()} == {name: row["pid"] for name, row in before.items()}
     assert len(portal.jobs()) == len(PEOPLE)
