@@ -20,7 +20,8 @@ PACKAGES = {
     "nginx": ("nginx",),
     # A library of it comes first.
     "slapd": ("libltdl7", "slapd"),
-    "postgres": ("postgresql-15", "postgresql-17"),
+    # With its client, of the same version.
+    "postgres": ("postgresql-client-15", "postgresql-15", "postgresql-client-17", "postgresql-17"),
 }
 
 
