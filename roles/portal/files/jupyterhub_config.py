@@ -75,6 +75,8 @@ ORDER_S, ANSWER_AT_MOST = 60, 1 << 20
 FRESH_S = 5
 SWEEP_S = 60
 POLL_S = 1
+# What PAM answers.
+PERMISSION_DENIED, ACCOUNT_EXPIRED = 6, 13
 
 
 class Shared:
@@ -404,8 +406,10 @@ def open_account(name):
     try:
         pamela.check_account(account.name, service=HUB["login"]["pam_service"])
     except pamela.PAMError as why:
-        cause = f"the account {account.name} is locked or has expired: {why}"
-        raise Refused(cause, "ask the operators to open it", code="closed_account", subject="login") from None
+        # Others tell that it does not know, or that a password is old, with which nobody need have come.
+        if why.errno in (PERMISSION_DENIED, ACCOUNT_EXPIRED):
+            cause = f"the account {account.name} is closed or has expired: {why}"
+            raise Refused(cause, "ask the operators to open it", code="closed_account", subject="login") from None
     return account
 
 

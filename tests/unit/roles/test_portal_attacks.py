@@ -371,7 +371,7 @@ def test_an_account_that_expires_is_logged_out_and_gets_no_session(portal: Porta
     shown = {"Authorization": f"token {token}"}
     answer = Browser(portal).ask("/hub/api/users/expired/server", b'{"gpus": 0}', "POST", **shown)
     assert answer.status == 400
-    assert "is locked or has expired" in answer.text
+    assert "is closed or has expired" in answer.text
     assert len(portal.jobs()) == before
     assert Browser(portal).log_in("expired").status == 403
 
