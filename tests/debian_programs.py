@@ -11,19 +11,25 @@ import tempfile
 from pathlib import Path
 
 DIRECTORY = Path(__file__).resolve().parents[1] / ".cache" / "debian"
-# Program -> packages, of which the last has it from Debian 13 on and is not there before.
+# Program -> packages, of which the last has it, or has it from Debian 13 on.
 PACKAGES = {
     "prometheus": ("prometheus",),
     "promtool": ("prometheus", "promtool"),
     "amtool": ("prometheus-alertmanager",),
     "docker-registry": ("docker-registry",),
     "nginx": ("nginx",),
+    # A library of it comes first.
+    "slapd": ("libltdl7", "slapd"),
+    # With its client, of the same version.
+    "postgres": ("postgresql-client-15", "postgresql-15", "postgresql-client-17", "postgresql-17"),
 }
 
 
 def path_of(program: str) -> str | None:
     """Where a program is; None if it has to be fetched."""
-    places = (os.environ.get("PATH", ""), *(str(DIRECTORY / "usr" / name) for name in ("bin", "sbin")))
+    places = [os.environ.get("PATH", ""), *(str(DIRECTORY / "usr" / name) for name in ("bin", "sbin"))]
+    # Debian has several versions of it side by side.
+    places += [str(path) for root in (Path("/"), DIRECTORY) for path in root.glob("usr/lib/postgresql/*/bin")]
     return shutil.which(program, path=os.pathsep.join(places))
 
 

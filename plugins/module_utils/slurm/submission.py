@@ -273,14 +273,16 @@ class Submitter:
     ) -> None:
         self._run, self._timeout_s, self._clock, self._sleep = run, timeout_s, clock, sleep
 
-    def _call(self, argv: Sequence[str], stdin: str | None = None, tolerated: str | None = None) -> str:
+    def _call(
+        self, argv: Sequence[str], stdin: str | None = None, tolerated: str | None = None, remedy: str = ""
+    ) -> str:
         status, out, error = self._run(list(argv), stdin, self._timeout_s)
         if status and not (tolerated is not None and tolerated in error):
-            why = one_line(error or out, 300) or f"exit status {status}"
+            why = one_line((error or out).strip(), 300) or f"exit status {status}"
             program = next((word for word in argv if word.startswith("/usr/bin/") and not word.endswith("/env")), "")
             raise CallFailed(
                 f"{program.rpartition('/')[2] or argv[0]}: {why}",
-                "see `scontrol ping` on that host, and that the user may submit such a job there",
+                remedy or "see `scontrol ping` on that host, and that the user may submit such a job there",
                 code="call_failed",
             )
         return out
@@ -353,7 +355,10 @@ class Submitter:
 
     def submit(self, job: Wanted, text: str) -> int:
         start = self.as_user(job.user)
-        self._call([*start, "/usr/bin/mkdir", "-p", "--", job.directory])
+        remedy = (
+            f"see that {job.user} may write below the home, and that it has room: remove files there, or ask for more"
+        )
+        self._call([*start, "/usr/bin/mkdir", "-p", "--", job.directory], remedy=remedy)
         told = self._call([*start, "/usr/bin/sbatch", "--parsable"], text)
         number = re.match(r"([0-9]{1,10})(?:;|\s|$)", told)
         if number is None:

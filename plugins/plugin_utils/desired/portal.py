@@ -11,6 +11,7 @@ one can be anybody in Slurm.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from typing import Any
+from urllib.parse import urlsplit
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, idle, samples, session
@@ -49,7 +51,8 @@ STATE = "/var/lib/baremetal-gpu-portal"
 HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
 SESSION_SOCKET, SESSION = "baremetal-gpu-portal-session.socket", "baremetal-gpu-portal-session@.service"
 BACKUP_TIMER, BACKUP_UNIT = "baremetal-gpu-portal-backup.timer", "baremetal-gpu-portal-backup.service"
-UNITS = (HUB, PROXY, SESSION_SOCKET, SESSION, BACKUP_TIMER, BACKUP_UNIT)
+BACKUP_UNITS = (BACKUP_TIMER, BACKUP_UNIT)
+UNITS = (HUB, PROXY, SESSION_SOCKET, SESSION, *BACKUP_UNITS)
 PROXY_API_PORT = 8001
 # What wheels are for: the hub, and sessions.
 HUB_WHEELS, SESSION_WHEELS = "hub", "session"
@@ -57,6 +60,14 @@ LOGINS = ("pam", "ldap", "oidc")
 # The least and the most that a session may be idle. Two warnings need a while.
 IDLE_MINUTES = (10, 7 * 24 * 60)
 _URL = re.compile(r"https?://[!-~]{1,500}", re.ASCII)
+# The hub's log shows it without the password only where that is in this place.
+_DATABASE = re.compile(
+    r"postgresql://(?:[A-Za-z0-9._~%-]{1,63}(?::[A-Za-z0-9._~%!$&'()*+,;=-]{0,500})?@)?[A-Za-z0-9.:\[\]-]{0,253}"
+    r"/[A-Za-z0-9_-]{1,63}(?:\?(?!(?:[^&]*&)*password=)[A-Za-z0-9._~%/:&=-]{1,500})?",
+    re.ASCII,
+)
+# psycopg's wheel uses it, so that it gets the distribution's updates.
+LIBPQ = "libpq5"
 _PREFIX = re.compile(r"/[A-Za-z0-9._/@+=-]{1,200}", re.ASCII)
 _PYTHON = re.compile(r"3\.[0-9]{1,2}", re.ASCII)
 WRITTEN = {"mode": "0644", **ROOT_OWNS}
@@ -165,6 +176,7 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
         yield wrong("portal_login", "there is no such login", params["login"], f"choose one of {', '.join(LOGINS)}")
     if params["login"] != "pam" and not params["login_options"]:
         yield wrong("portal_login_options", f"{params['login']} needs options", "", "see docs/portal.md")
+    yield from _in_the_clear(params["login"], params["login_options"])
     for domain in params["domains"]:
         if not accounts.DOMAIN.fullmatch(domain):
             yield wrong("portal_domains", "it is no domain", domain, "give domains such as example.org")
@@ -184,9 +196,40 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
                 yield wrong(
                     f"portal_limits of {name}", cause, value, f"give {', '.join(form.NUMBERS)} as whole numbers"
                 )
+    if params["database"] and not _DATABASE.fullmatch(params["database"]):
+        cause = "it is no URL of a database of PostgreSQL"
+        remedy = "give one such as postgresql://USER:PASSWORD@HOST/NAME, with %XX for special characters"
+        yield wrong("portal_database", cause, "", remedy)
     yield from _wrong_idle(params)
     if set(params["limits"]) != set(form.NUMBERS):
         yield wrong("portal_limits", "some are missing", ", ".join(params["limits"]), f"give {', '.join(form.NUMBERS)}")
+
+
+def _in_the_clear(login: str, options: Mapping[str, Any]) -> Iterator[Problem]:
+    """Passwords and tokens that somebody on the network could read, or ask for in the place of a server."""
+    if login == "ldap":
+        server = str(options.get("server_address", ""))
+        given = options.get("tls_kwargs")
+        validate = given.get("validate", True) if isinstance(given, Mapping) else True
+        if (options.get("tls_strategy") == "insecure" or not validate) and not _is_this_host(server):
+            cause = "passwords would go to a server without TLS, or to one that proves nothing"
+            remedy = "leave out tls_strategy for StartTLS, or make it on_connect, and leave out validate"
+            yield wrong("portal_login_options", cause, server, remedy)
+    for name in ("authorize_url", "token_url", "userdata_url") if login == "oidc" else ():
+        url = str(options.get(name, ""))
+        if not url.startswith("https://") and not _is_this_host(url):
+            yield wrong("portal_login_options", f"{name} is no URL with TLS", url, "give one that begins with https://")
+
+
+def _is_this_host(place: str) -> bool:
+    """Whether the name of a host, or a URL, leads nowhere else."""
+    if place.startswith("ldapi://"):
+        return True
+    try:
+        host = (urlsplit(place).hostname or "") if "://" in place else place
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _wrong_idle(params: Mapping[str, Any]) -> Iterator[Problem]:
@@ -233,6 +276,7 @@ def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mappin
     """Packages, the wheels, and the list of them."""
     packages = ["python3-venv", *(["nodejs", "node-configurable-http-proxy"] if what == HUB_WHEELS else [])]
     packages += [portal_ssh.PACKAGE] if params["ssh"] else []
+    packages += [LIBPQ] if params["database"] and what == HUB_WHEELS else []
     return {
         "packages": [{"name": name} for name in packages],
         "files": [
@@ -288,6 +332,7 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         **{name: params[name] for name in ("least_uid", "session_port_first", "session_port_last", "ssh")},
         "hub": {
             "login": {"kind": params["login"], "pam_service": PAM_SERVICE, "options": dict(params["login_options"])},
+            "db_url": params["database"],
             "proxy_api_url": f"http://127.0.0.1:{PROXY_API_PORT}",
             "public_url": _url(params, peers),
             "hub_bind_url": f"http://0.0.0.0:{params['hub_port']}",
@@ -334,7 +379,9 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         "backups": params["backups"],
         "state": STATE,
     }
-    units = {name: render(ROLE, f"{name}.j2", **values) for name in UNITS}
+    # A copy of a file is no copy of a database elsewhere.
+    gone = BACKUP_UNITS if params["database"] else ()
+    units = {name: render(ROLE, f"{name}.j2", **values) for name in UNITS if name not in gone}
     own = [
         {"path": "/etc/baremetal-gpu", **DIRECTORY},
         {"path": ETC, **DIRECTORY},
@@ -342,7 +389,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         {
             "path": SETTINGS,
             "content": json.dumps(settings(params, peers), indent=1, sort_keys=True) + "\n",
-            # It may have the secret of a provider of logins.
+            # It may have the secret of a provider of logins, and that of the database.
             **readable,
             "sensitive": True,
         },
@@ -370,6 +417,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         {"path": HELPER, "content": bundle("portal.helper"), **ROOT_OWNS, "mode": "0755"},
         {"path": BACKUP, "content": bundle("portal.backup"), **ROOT_OWNS, "mode": "0755"},
         *({"path": unit_path(name), "content": text, **WRITTEN} for name, text in units.items()),
+        *({"path": unit_path(name), "state": "absent"} for name in gone),
     ]
     jump = portal_ssh.present(params["ssh_port"]) if params["ssh"] else portal_ssh.absent()
     of_hub = [SETTINGS, CONFIG, HUB_WATCH, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
@@ -380,13 +428,17 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
             _unit(SESSION_SOCKET, unit_path(SESSION_SOCKET)),
             _unit(PROXY, TOKEN, f"{TLS}/*", unit_path(PROXY), "node-configurable-http-proxy"),
             _unit(HUB, *of_hub),
-            _unit(BACKUP_TIMER, unit_path(BACKUP_TIMER)),
+            _stopped(BACKUP_TIMER) if gone else _unit(BACKUP_TIMER, unit_path(BACKUP_TIMER)),
         ],
     }
 
 
 def _unit(name: str, *restart_on: str) -> Document:
     return {"name": name, "enabled": True, "state": "started", "restart_on": list(restart_on)}
+
+
+def _stopped(name: str) -> Document:
+    return {"name": name, "enabled": False, "state": "stopped"}
 
 
 def _absent_units() -> Document:
@@ -397,10 +449,7 @@ def _absent_units() -> Document:
     return {
         "units": [
             *jump["units"],
-            *(
-                {"name": name, "enabled": False, "state": "stopped"}
-                for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET)
-            ),
+            *(_stopped(name) for name in (BACKUP_TIMER, HUB, PROXY, SESSION_SOCKET)),
         ],
         "files": [
             *jump["files"],

@@ -14,16 +14,19 @@ import json
 import os
 import random
 import re
+import ssl
 import time
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
+import pamela
 from jupyterhub import orm
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.spawner import Spawner, SpawnException
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import object_session
 from tornado import web
 from traitlets import Dict, Float, Integer, default
@@ -45,6 +48,9 @@ loaded("baremetal_gpu_portal", LIBRARY)
 
 # They are there only now.
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused  # noqa: E402
+
+# As above.
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line  # noqa: E402
 
 # As above.
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # noqa: E402
@@ -69,6 +75,8 @@ ORDER_S, ANSWER_AT_MOST = 60, 1 << 20
 FRESH_S = 5
 SWEEP_S = 60
 POLL_S = 1
+# What PAM answers.
+PERMISSION_DENIED, ACCOUNT_EXPIRED = 6, 13
 
 
 class Shared:
@@ -110,8 +118,11 @@ def account_of(name):
 
 
 def spawners():
-    """The servers of the hub that it has in memory."""
-    return [spawner for user in JupyterHub.instance().users.values() for spawner in user.spawners.values()]
+    """The servers of the hub that it has in memory; none while it starts."""
+    hub = JupyterHub.instance()
+    # Who asks for its users before would have them made, with servers of another class.
+    users = hub.users.values() if "spawner_class" in hub.tornado_settings else ()
+    return [spawner for user in users for spawner in user.spawners.values()]
 
 
 WATCH = hub_watch.Watch(
@@ -121,6 +132,14 @@ WATCH = hub_watch.Watch(
     f"{HUB['public_url']}/hub/home",
     f"{STATE}/told.json",
 )
+
+
+class NotStarted(SpawnException):
+    """Why a session does not start. Its text is on every page that tells of that."""
+
+    def __init__(self, text, reason):
+        super().__init__(text, reason=reason)
+        self.jupyterhub_message = text
 
 
 class SlurmSpawner(Spawner):
@@ -165,11 +184,15 @@ class SlurmSpawner(Spawner):
     async def options_from_form(self, given):
         return await self._parsed(given)
 
+    async def options_from_query(self, given):
+        """The hub would start it for whoever follows a link, from wherever."""
+        raise NotStarted("a link starts no session. To do: look at the form, and press its button", reason="options")
+
     async def _parsed(self, given):
         limits, models = await asyncio.to_thread(self._limits), [one.model for one in await self._offers()]
         request, problems = form.parse(given, limits, models, list(KNOWN.environments))
         if problems:
-            raise SpawnException(" ".join(map(str, problems)), reason="options")
+            raise NotStarted(" ".join(map(str, problems)), reason="options")
         return request.as_dict()
 
     # --- what is kept ---
@@ -236,11 +259,13 @@ class SlurmSpawner(Spawner):
             # Who is cancelled meanwhile has to know which job is to be ended.
             await asyncio.shield(self._submission)
         except Refused as why:
-            raise SpawnException(str(why), reason="refused") from None
+            raise NotStarted(str(why), reason="refused") from None
         return await self.get_url()
 
     async def _submit(self):
-        # Who starts it by the API gives options that no form has looked at.
+        # Who starts it by the API has a token, which outlives what the account was, and gives options that no form has
+        # looked at.
+        await asyncio.to_thread(open_account, self.user.name)
         request = await self._parsed(self.user_options)
         answer = await order(
             "submit",
@@ -254,7 +279,7 @@ class SlurmSpawner(Spawner):
         self._keep()
 
     async def _wait(self, is_done):
-        """Until something is true of the session. Raises SpawnException with the reason where it ends before."""
+        """Until something is true of the session. Raises NotStarted with the reason where it ends before."""
         while True:
             one = await self._session()
             if isinstance(one, session.Session):
@@ -286,7 +311,7 @@ class SlurmSpawner(Spawner):
                 answer = {"output": ""}
             lines = [line for line in answer["output"].splitlines() if line.strip()][-5:]
             said = f" It said last: {' / '.join(lines)}" if lines else ""
-        return SpawnException(f"{problem}{said}", reason=problem.code)
+        return NotStarted(f"{problem}{said}", reason=problem.code)
 
     def _note(self, problem):
         # The scheduler only knows that it was cancelled.
@@ -368,6 +393,26 @@ class SlurmSpawner(Spawner):
 # --- logins ----------------------------------------------------------------------------------------------------------
 
 
+def refusal(status, text):
+    """An error whose page says why; what is in the text is no format."""
+    made = web.HTTPError(status, "%s", text)
+    made.jupyterhub_message = text
+    return made
+
+
+def open_account(name):
+    """The account of a person who may have sessions, and whom the host lets log in at present. Raises Refused."""
+    account = account_of(name)
+    try:
+        pamela.check_account(account.name, service=HUB["login"]["pam_service"])
+    except pamela.PAMError as why:
+        # Others tell that it does not know, or that a password is old, with which nobody need have come.
+        if why.errno in (PERMISSION_DENIED, ACCOUNT_EXPIRED):
+            cause = f"the account {account.name} is closed or has expired: {why}"
+            raise Refused(cause, "ask the operators to open it", code="closed_account", subject="login") from None
+    return account
+
+
 def mapped(base):
     """A login of another class, with the Unix account in the place of whatever name it tells."""
 
@@ -385,16 +430,19 @@ def mapped(base):
                 return None
             model = dict(found) if isinstance(found, dict) else {"name": found}
             try:
-                account = await asyncio.to_thread(lambda: account_of(accounts.name_of(model["name"], KNOWN.domains)))
+                account = await asyncio.to_thread(lambda: open_account(accounts.name_of(model["name"], KNOWN.domains)))
             except Refused as why:
                 self.log.warning("Login refused: %s", why)
-                raise web.HTTPError(403, str(why)) from None
+                raise refusal(403, str(why)) from None
             return {**model, "name": account.name, "admin": bool(set(account.groups) & set(KNOWN.admin_groups))}
 
         async def refresh_user(self, user, handler=None):
             """Who has lost the account, or the group, is logged out within minutes."""
+            if handler is not None and not hasattr(handler, "_token_authenticated"):
+                # JupyterHub 6.1 asks for it where it has set it only for tokens, and would answer with an error.
+                handler._token_authenticated = False
             try:
-                account = await asyncio.to_thread(account_of, user.name)
+                account = await asyncio.to_thread(open_account, user.name)
             except Refused as why:
                 self.log.warning("Logged out: %s", why)
                 return False
@@ -403,18 +451,50 @@ def mapped(base):
     return Mapped
 
 
+def of_directory():
+    from ldap3.core.exceptions import LDAPException
+    from ldapauthenticator import LDAPAuthenticator
+
+    class Directory(LDAPAuthenticator):
+        async def authenticate(self, handler, data):
+            """In a thread: it waits for its server without letting others go on."""
+            try:
+                return await asyncio.to_thread(asyncio.run, super().authenticate(handler, data))
+            except LDAPException as why:
+                self.log.error("The directory of users does not answer: %s %s", type(why).__name__, one_line(why, 300))
+                text = "the directory of users does not answer. To do: try again in a while, or tell the operators"
+                raise refusal(503, text) from None
+
+    return Directory
+
+
+def of_provider():
+    from oauthenticator.generic import GenericOAuthenticator
+
+    class Provider(GenericOAuthenticator):
+        def user_info_to_username(self, user_info):
+            """A provider may tell anything."""
+            name, claim = user_info.get(self.username_claim), self.username_claim
+            if not isinstance(name, str):
+                raise refusal(403, f"your provider of logins tells no {claim} of you. To do: tell the operators")
+            # Whoever can give any address there could be anybody here.
+            if claim == "email" and user_info.get("email_verified", True) not in (True, "true"):
+                self.log.warning("Login refused: the provider has not verified %s", one_line(name, 80))
+                text = "your provider of logins has not verified your address. To do: verify it there, and log in again"
+                raise refusal(403, text)
+            return name
+
+    return Provider
+
+
 def authenticator():
     kind = HUB["login"]["kind"]
     if kind == "pam":
         return PAMAuthenticator
     if kind == "ldap":
-        from ldapauthenticator import LDAPAuthenticator
-
-        return LDAPAuthenticator
+        return of_directory()
     if kind == "oidc":
-        from oauthenticator.generic import GenericOAuthenticator
-
-        return GenericOAuthenticator
+        return of_provider()
     raise ValueError(f"there is no login {kind}")
 
 
@@ -530,8 +610,10 @@ async def sweep():
                 hub.log.warning("Ending job %s of %s, which no server of the hub is", number, here[number])
                 await order("cancel", here[number], job=number)
             suspects = set(here)
-        except Exception:
+        except Exception as why:
             hub.log.exception("Looking for sessions that nobody knows")
+            if isinstance(why, SQLAlchemyError):
+                hub.db.rollback()
 
 
 # --- the hub ---------------------------------------------------------------------------------------------------------
@@ -541,7 +623,11 @@ c.JupyterHub.authenticator_class = mapped(authenticator())
 c.Authenticator.allow_all = True
 c.Authenticator.auth_refresh_age = 300
 c.Authenticator.refresh_pre_spawn = True
-for name, values in HUB["login"].get("options", {}).items():
+OPTIONS = dict(HUB["login"].get("options", {}))
+if HUB["login"]["kind"] == "ldap":
+    # Its class would believe every certificate.
+    OPTIONS["tls_kwargs"] = {"validate": ssl.CERT_REQUIRED, **OPTIONS.get("tls_kwargs", {})}
+for name, values in OPTIONS.items():
     c.Authenticator[name] = values
 if HUB["login"]["kind"] == "pam":
     c.PAMAuthenticator.service = HUB["login"]["pam_service"]
@@ -563,6 +649,7 @@ c.JupyterHub.extra_handlers = [
     *WATCH.handlers,
     *([(r"/ssh", SshHandler)] if HUB.get("ssh") else []),
 ]
+c.JupyterHub.tornado_settings = {"headers": {"X-Content-Type-Options": "nosniff"}}
 c.JupyterHub.template_vars = {"portal_idle": WATCH.banner, "portal_ssh": bool(HUB.get("ssh"))}
 c.JupyterHub.template_paths = [os.environ.get("PORTAL_TEMPLATES", "/usr/share/baremetal-gpu/portal/templates")]
 c.JupyterHub.allow_named_servers = HUB["named_servers"] > 0

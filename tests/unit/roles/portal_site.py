@@ -2,9 +2,9 @@
 """A portal on this machine: the real JupyterHub and proxy with the role's configuration, and a stand-in for Slurm.
 
 Everything runs in a mount namespace of its own, in which /usr/bin has the stand-in's commands, and /etc/passwd the
-accounts alice and bob. Needs root, and what tests/needs.py brings: JupyterHub and JupyterLab, for which
-GPUOPS_JUPYTERHUB may name another environment, and configurable-http-proxy, for which GPUOPS_PROXY may name another
-one. Without them the tests say so and are skipped.
+accounts of `PEOPLE`, or those that a test gives. Needs root, and what tests/needs.py brings: JupyterHub and JupyterLab,
+for which GPUOPS_JUPYTERHUB may name another environment, and configurable-http-proxy, for which GPUOPS_PROXY may name
+another one. Without them the tests say so and are skipped.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import pytest
@@ -38,6 +39,11 @@ FILES = ROOT / "roles" / "portal" / "files"
 STAND_IN = ROOT / "tests" / "simulators" / "slurm" / "commands.py"
 PEOPLE = {"alice": 42001, "bob": 42002, "closed": 42003, "stranger": 42004}
 PASSWORD = "correct horse"
+NODES = [
+    {"name": name, "address": "127.0.0.1", "gpus": 2, "type": "a100", "cpus": 8, "memory": 16384, "up": True}
+    for name in ("gpu1", "gpu2")
+]
+STARTS_S = 120
 SCRIPT = """
 set -e
 mount --make-rprivate /
@@ -45,6 +51,7 @@ mount -t overlay overlay -o lowerdir={base}/bin:/usr/bin /usr/bin
 for name in passwd group shadow; do mount --bind {base}/etc/$name /etc/$name; done
 mkdir -p /etc/pam.d
 mount -t overlay overlay -o lowerdir={base}/pam:/etc/pam.d /etc/pam.d
+{mounts}
 exec "$@"
 """
 
@@ -71,13 +78,26 @@ def free_ports(count: int) -> list[int]:
 
 
 class Portal:
-    """`nodes` are what the stand-in has, `idle` settings for when sessions end because nobody uses them."""
+    """As a context manager it runs, with everything that it needs.
+
+    :param nodes: what the stand-in has.
+    :param people: the accounts of people, by name; those of the group `lab` may have sessions.
+    :param hub: settings of the hub that differ, and `idle` those for when sessions end because nobody uses them.
+    :param mounts: further commands of the shell in the mount namespace of each of its programs.
+    """
 
     def __init__(
-        self, base: Path, nodes: list[dict[str, Any]], idle: dict[str, Any] | None = None, **settings: Any
+        self,
+        base: Path,
+        nodes: Sequence[Mapping[str, Any]] = NODES,
+        people: Mapping[str, int] = PEOPLE,
+        idle: Mapping[str, Any] | None = None,
+        hub: Mapping[str, Any] | None = None,
+        mounts: str = "",
+        **settings: Any,
     ) -> None:
         self.environment, self.proxy_program = found_programs()
-        self.base, self.slurm = base, base / "slurm"
+        self.base, self.slurm, self.people = base, base / "slurm", people
         base.chmod(0o755)
         for parent in base.parents:
             if parent != Path("/"):
@@ -85,18 +105,33 @@ class Portal:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port, self.api_port, self.hub_port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
-        self._write_commands(nodes)
+        self._write_commands(nodes, mounts)
         self._write_accounts()
-        self._write_settings(settings, idle)
+        self._write_settings(settings, hub or {}, idle or {})
 
-    def _write_commands(self, nodes: list[dict[str, Any]]) -> None:
+    def __enter__(self) -> Portal:
+        try:
+            self.start_proxy()
+            self.start_helper()
+            self.start_hub()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, why: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _write_commands(self, nodes: Sequence[Mapping[str, Any]], mounts: str) -> None:
         self.slurm.mkdir()
         self.slurm.chmod(0o1777)
-        (self.slurm / "nodes.json").write_text(json.dumps(nodes))
+        (self.slurm / "nodes.json").write_text(json.dumps([dict(node) for node in nodes]))
         (self.slurm / "lock").touch()
         (self.slurm / "lock").chmod(0o666)
         # Once: a shell that still reads it would go on in the middle of another.
-        (self.base / "enter").write_text(SCRIPT.format(base=self.base))
+        (self.base / "enter").write_text(SCRIPT.format(base=self.base, mounts=mounts))
         (self.base / "bin").mkdir()
         text = STAND_IN.read_text().replace('"/run/stand-in-slurm"', f'"{self.slurm}"')
         for name in ("sbatch", "squeue", "scancel", "scontrol"):
@@ -114,7 +149,7 @@ class Portal:
         rows: dict[str, list[str]] = {
             name: [Path("/etc", name).read_text().rstrip("\n")] for name in ("passwd", "group", "shadow")
         }
-        for name, number in PEOPLE.items():
+        for name, number in self.people.items():
             home = self.base / "home" / name
             home.mkdir(parents=True)
             home.chmod(0o700)
@@ -123,13 +158,14 @@ class Portal:
             rows["passwd"].append(f"{name}:x:{number}:{number}::{home}:{shell}")
             rows["group"].append(f"{name}:x:{number}:")
             rows["shadow"].append(f"{name}:{hashed}:20000:0:99999:7:::")
-        rows["group"].append("lab:x:42100:alice,bob,closed")
+        members = [name for name in self.people if name != "stranger"]
+        rows["group"].append(f"lab:x:42100:{','.join(members)}")
         for name, lines in rows.items():
             (etc / name).write_text("\n".join(lines) + "\n")
             (etc / name).chmod(0o640 if name == "shadow" else 0o644)
 
-    def _write_settings(self, changed: dict[str, Any], idle: dict[str, Any] | None) -> None:
-        settings = {
+    def _write_settings(self, changed: dict[str, Any], hub: Mapping[str, Any], idle: Mapping[str, Any]) -> None:
+        settings: dict[str, Any] = {
             "limits": {"gpus": 2, "cpus": 4, "memory_gib": 8, "hours": 8},
             "limits_by_group": {},
             "environments": [{"name": "default", "path": str(self.environment)}],
@@ -144,18 +180,20 @@ class Portal:
             "session_port_last": 21999,
             "hub": {
                 "login": {"kind": "pam", "pam_service": "baremetal-gpu-portal", "options": {}},
+                "db_url": "",
                 "proxy_api_url": f"http://127.0.0.1:{self.api_port}",
                 "public_url": self.url,
                 "hub_bind_url": f"http://127.0.0.1:{self.hub_port}",
                 "hub_connect_url": f"http://127.0.0.1:{self.hub_port}",
                 "named_servers": 2,
                 "wait_minutes": 60,
-                "idle": {"default": None, "by_group": {}, "sample_s": 40.0, "webhook": "", "mail_domain": ""},
+                "idle": {"default": None, "by_group": {}, "sample_s": 40.0, "webhook": "", "mail_domain": "", **idle},
+                **hub,
             },
             **changed,
         }
-        settings["hub"]["idle"].update(idle or {})
-        (self.base / "settings.json").write_text(json.dumps(settings))
+        self._settings = settings
+        self.change_settings()
         (self.base / "library").write_text(bundle("portal.library"))
         # The role's program with settings of another place.
         text = bundle("portal.helper").replace("entry.main()", f"entry.main([], {str(self.base / 'settings.json')!r})")
@@ -170,6 +208,11 @@ class Portal:
         words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=portal", "-days", "2"]
         keys = ["-keyout", str(self.base / "key.pem"), "-out", str(self.base / "certificate.pem")]
         subprocess.run(["openssl", *words, *keys], check=True, capture_output=True)
+
+    def change_settings(self, hub: Mapping[str, Any] | None = None, **changed: Any) -> None:
+        """What the hub reads when it starts, and the helper at each order."""
+        self._settings = {**self._settings, **changed, "hub": {**self._settings["hub"], **(hub or {})}}
+        (self.base / "settings.json").write_text(json.dumps(self._settings))
 
     def _write_lab(self) -> None:
         """Where nodes have it."""
@@ -221,6 +264,15 @@ class Portal:
         self._start("helper", "systemd-socket-activate", *words)
 
     def start_hub(self) -> None:
+        self._start_hub()
+        self.until(lambda: Browser(self).get("/hub/login").status == 200, 90, "the hub does not answer")
+
+    def run_hub(self) -> int:
+        """Start a hub that cannot run; its exit status."""
+        self._start_hub()
+        return self._processes.pop("hub").wait(90)
+
+    def _start_hub(self) -> None:
         self._start(
             "hub",
             str(self.environment / "bin" / "jupyterhub"),
@@ -232,7 +284,6 @@ class Portal:
             PORTAL_PAGE=str(FILES / "now.html"),
             PORTAL_TEMPLATES=str(FILES / "templates"),
         )
-        self.until(lambda: Browser(self).get("/hub/login").status == 200, 90, "the hub does not answer")
 
     def kill(self, name: str) -> None:
         process = self._processes.pop(name)
@@ -257,6 +308,19 @@ class Portal:
                 return found
             time.sleep(1)
         return pytest.fail(f"{what}:\n{self.log()[-4000:]}")
+
+    def run(self, name: str, *words: str, text: str = "") -> str:
+        """What a command of the stand-in says to a person."""
+        become = ["setpriv", f"--reuid={name}", f"--regid={name}", "--init-groups"]
+        done = subprocess.run(
+            ["unshare", "--mount", "bash", str(self.base / "enter"), *become, *words],
+            input=text,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
 
     # What the scheduler is, and what happens to it.
 
@@ -284,26 +348,36 @@ class Answer:
         return json.loads(self.text)
 
 
+class Redirects(urllib.request.HTTPRedirectHandler):
+    are_followed = True
+
+    def redirect_request(self, *given: Any) -> urllib.request.Request | None:
+        return super().redirect_request(*given) if self.are_followed else None
+
+
 class Browser:
     """Somebody's cookies, and what pages say."""
 
     def __init__(self, portal: Portal) -> None:
         self.portal, self._cookies, self.name = portal, http.cookiejar.CookieJar(), ""
+        self.patience_s = 30.0
+        self._redirects = Redirects()
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         self._opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}),
             urllib.request.HTTPSHandler(context=context),
             urllib.request.HTTPCookieProcessor(self._cookies),
+            self._redirects,
         )
 
     def ask(self, path: str, data: bytes | None = None, method: str | None = None, **headers: str) -> Answer:
-        url = path if path.startswith("https:") else f"{self.portal.url}{path}"
+        url = path if "://" in path.partition("?")[0] else f"{self.portal.url}{path}"
         request = urllib.request.Request(
             url, data, {name.replace("_", "-"): value for name, value in headers.items()}, method=method
         )
         try:
-            with self._opener.open(request, timeout=30) as answer:
+            with self._opener.open(request, timeout=self.patience_s) as answer:
                 return Answer(answer.status, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
         except urllib.error.HTTPError as answer:
             return Answer(answer.code, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
@@ -312,6 +386,16 @@ class Browser:
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask(path, **headers)
+
+    def redirect_of(self, path: str) -> str:
+        """Where an answer leads, without going there."""
+        self._redirects.are_followed = False
+        try:
+            answer = self.get(path)
+        finally:
+            self._redirects.are_followed = True
+        assert answer.status in (301, 302, 303), answer.text
+        return answer.headers["Location"]
 
     def first_event(self, path: str, about: str) -> dict[str, Any]:
         """The first event of a stream whose message has something in it, among the first hundred lines."""
@@ -347,3 +431,39 @@ class Browser:
         path = "/hub/spawn" + (f"/{self.name}/{server}" if server else "")
         page = self.get(path)
         return self.post(path, page, **{**fields, **options})
+
+
+# What tests do with servers.
+
+
+def server_of(browser: Browser, name: str, server: str = "") -> dict[str, Any]:
+    """What the hub says of a server, through the page of its user."""
+    page = browser.get("/hub/home")
+    answer = browser.get(f"/hub/api/users/{name}?_xsrf={browser.token(page.text)}", Referer=page.url)
+    assert answer.status == 200, answer.text
+    return answer.json()["servers"].get(server, {})
+
+
+def ready(portal: Portal, browser: Browser, name: str, server: str = "") -> dict[str, Any]:
+    row = portal.until(
+        lambda: (row := server_of(browser, name, server)).get("ready") and row,
+        STARTS_S,
+        f"the session of {name} does not start",
+    )
+    # The page logs in to the session, by way of the hub.
+    assert browser.get(f"{row['url']}lab").status == 200
+    return row
+
+
+def stop(portal: Portal, browser: Browser, name: str, server: str = "") -> None:
+    page = browser.get("/hub/home")
+    where = f"servers/{server}" if server else "server"
+    answer = browser.ask(
+        f"/hub/api/users/{name}/{where}?_xsrf={browser.token(page.text)}", method="DELETE", Referer=page.url
+    )
+    assert answer.status in (202, 204), answer.text
+    portal.until(lambda: not server_of(browser, name, server).get("ready"), 60, "it does not stop")
+
+
+def job_of(portal: Portal, name: str) -> dict[str, Any]:
+    return [job for job in portal.jobs() if job["user"] == name][-1]

@@ -13,27 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.roles.portal_site import PEOPLE, Browser, Portal
+from tests.unit.roles.portal_site import PEOPLE, Browser, Portal, job_of, ready, server_of, stop
 
 pytestmark = pytest.mark.slow
-
-NODES = [
-    {"name": name, "address": "127.0.0.1", "gpus": 2, "type": "a100", "cpus": 8, "memory": 16384, "up": True}
-    for name in ("gpu1", "gpu2")
-]
-STARTS_S = 120
 
 
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
-    made = Portal(tmp_path_factory.mktemp("portal"), NODES)
-    try:
-        made.start_proxy()
-        made.start_helper()
-        made.start_hub()
+    with Portal(tmp_path_factory.mktemp("portal")) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture(scope="module")
@@ -48,39 +36,6 @@ def bob(portal: Portal) -> Browser:
     browser = Browser(portal)
     assert browser.log_in("bob").status == 200
     return browser
-
-
-def server_of(browser: Browser, name: str, server: str = "") -> dict:
-    """What the hub says of a server, through the page of its user."""
-    page = browser.get("/hub/home")
-    answer = browser.get(f"/hub/api/users/{name}?_xsrf={browser.token(page.text)}", Referer=page.url)
-    assert answer.status == 200, answer.text
-    return answer.json()["servers"].get(server, {})
-
-
-def ready(portal: Portal, browser: Browser, name: str, server: str = "") -> dict:
-    row = portal.until(
-        lambda: (row := server_of(browser, name, server)).get("ready") and row,
-        STARTS_S,
-        f"the session of {name} does not start",
-    )
-    # The page logs in to the session, by way of the hub.
-    assert browser.get(f"{row['url']}lab").status == 200
-    return row
-
-
-def stop(portal: Portal, browser: Browser, name: str, server: str = "") -> None:
-    page = browser.get("/hub/home")
-    where = f"servers/{server}" if server else "server"
-    answer = browser.ask(
-        f"/hub/api/users/{name}/{where}?_xsrf={browser.token(page.text)}", method="DELETE", Referer=page.url
-    )
-    assert answer.status in (202, 204), answer.text
-    portal.until(lambda: not server_of(browser, name, server).get("ready"), 60, "it does not stop")
-
-
-def job_of(portal: Portal, name: str) -> dict:
-    return [job for job in portal.jobs() if job["user"] == name][-1]
 
 
 # --- logins ----------------------------------------------------------------------------------------------------------
@@ -260,6 +215,9 @@ def test_a_session_that_waits_outlives_the_hub(portal: Portal, session: dict, bo
     bob.start("more", gpus="2")
     portal.until(lambda: job_of(portal, "bob")["state"] == "PENDING", 30, "it is not submitted")
     second = job_of(portal, "bob")["id"]
+    # A hub that is killed before it has heard of the job ends it later.
+    token = bob.token(bob.get("/hub/home").text)
+    assert bob.first_event(f"/hub/api/users/bob/servers/more/progress?_xsrf={token}", f"Job {second} waits")
     portal.kill("hub")
     portal.start_hub()
     assert job_of(portal, "bob")["state"] == "PENDING"

@@ -16,8 +16,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tests.unit.roles.portal_site import Answer, Browser, Portal
-from tests.unit.roles.test_portal_hub import NODES, job_of, ready, server_of
+from tests.unit.roles.portal_site import Answer, Browser, Portal, job_of, ready, server_of
 
 pytestmark = pytest.mark.slow
 
@@ -49,14 +48,8 @@ def told() -> Iterator[list[dict]]:
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory, told: list[dict]) -> Iterator[Portal]:
     idle = {"default": POLICY, "sample_s": 1.0, "webhook": told.pop()["url"]}
-    made = Portal(tmp_path_factory.mktemp("portal"), NODES, idle=idle)
-    try:
-        made.start_proxy()
-        made.start_helper()
-        made.start_hub()
+    with Portal(tmp_path_factory.mktemp("portal"), idle=idle) as made:
         yield made
-    finally:
-        made.close()
 
 
 def started(portal: Portal, name: str, **options: str) -> Browser:

@@ -116,6 +116,25 @@ def test_names_stay_text(look: Callable[..., Any]) -> None:
     assert MARKUP not in done.stdout.replace(html.escape(MARKUP), "")
 
 
+def marked(value: Any) -> Any:
+    """All that is text in an answer, as markup."""
+    if isinstance(value, dict):
+        return {name: marked(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [marked(one) for one in value]
+    return MARKUP if isinstance(value, str) else value
+
+
+def test_whatever_is_text_in_the_answer_of_the_hub_stays_text(look: Callable[..., Any]) -> None:
+    found = marked(site())
+    for failure in ("", MARKUP):
+        done = look({**found, "failure": failure})
+        assert "<title>Who uses what</title>" in done.stdout
+        assert MARKUP not in done.stdout
+    # Node, model, person, what it is, its number and why there is trouble.
+    assert done.stdout.count(html.escape(MARKUP, quote=False)) > 10
+
+
 @pytest.mark.parametrize(("found", "told"), [(403, "you are logged out; log in again"), (502, "its answer is 502")])
 def test_it_says_why_nothing_is_there(look: Callable[..., Any], found: int, told: str) -> None:
     assert f"The portal does not answer: {told}" in text_of(look(found))

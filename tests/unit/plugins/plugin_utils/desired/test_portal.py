@@ -47,6 +47,15 @@ def plan(tmp_path: Path, python: str = "3.13", peers: dict[str, Any] | None = No
     return portal.desired(params(tmp_path, **changed), {"python": python}, others).as_dict()
 
 
+def ldap(**options: Any) -> dict[str, Any]:
+    return {"login": "ldap", "login_options": {"server_address": "ldap.example.org", **options}}
+
+
+def oidc(**options: Any) -> dict[str, Any]:
+    urls = {name: f"https://id.example.org/{name}" for name in ("authorize_url", "token_url", "userdata_url")}
+    return {"login": "oidc", "login_options": {**urls, **options}}
+
+
 def causes(found: dict[str, Any]) -> str:
     return " ".join(row["cause"] for row in found["problems"])
 
@@ -83,11 +92,11 @@ def test_wheels_that_the_controller_lacks_are_named_before_anything_is_changed(t
     found = plan(tmp_path, check=False)
     (problem,) = found["problems"]
     assert problem["code"] == "no_wheels"
-    assert "62 of 62" in problem["cause"]
+    assert "63 of 63" in problem["cause"]
     (tmp_path / "wheels").mkdir()
     for row in portal.wheels("3.13", "hub")[1:]:
         (tmp_path / "wheels" / row["file"]).touch()
-    assert "lacks 1 of 62" in causes(plan(tmp_path))
+    assert "lacks 1 of 63" in causes(plan(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -109,6 +118,11 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
         ({"session_port_last": 20050}, "less than 100 ports"),
         ({"login": "kerberos"}, "no such login"),
         ({"login": "oidc"}, "needs options"),
+        (ldap(tls_strategy="insecure"), "without TLS"),
+        (ldap(tls_kwargs={"validate": 0}), "proves nothing"),
+        (ldap(tls_strategy="insecure", server_address="localhost.example.org"), "without TLS"),
+        (oidc(token_url="http://id.example.org/token"), "token_url is no URL with TLS"),
+        (oidc(userdata_url=None), "userdata_url is no URL with TLS"),
         ({"domains": ["exa mple"]}, "no domain"),
         ({"environments": [{"name": "A b", "path": "/x"}]}, "name of its own"),
         ({"environments": [{"name": "a", "path": "/x"}, {"name": "a", "path": "/y"}]}, "name of its own"),
@@ -117,6 +131,10 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
         ({"limits_by_group": {"lab": {"gpu": 1}}}, "no limit"),
         ({"limits_by_group": {"lab": {"cpus": 0}}}, "less than a session needs"),
         ({"tls_files": {"key": "/k"}}, "no authority"),
+        ({"database": "mysql://portal:secret-word@db1/portal"}, "no URL of a database of PostgreSQL"),
+        ({"database": "postgresql://portal:secret word@db1/portal"}, "no URL of a database of PostgreSQL"),
+        ({"database": "postgresql://db1/portal?user=portal&password=secret-word"}, "no URL of a database"),
+        ({"database": "postgresql://portal:secret@word@db1/portal"}, "no URL of a database"),
         ({"idle_minutes": 5}, "is not ended after such a time"),
         ({"idle_minutes": -1}, "is not ended after such a time"),
         ({"idle_minutes_by_group": {"lab": 100_000}}, "is not ended after such a time"),
@@ -131,7 +149,25 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
 def test_what_does_not_go_together_is_refused(tmp_path: Path, changed: dict[str, Any], cause: str) -> None:
     found = plan(tmp_path, **changed)
     assert cause in causes(found)
+    assert "secret" not in str(found["problems"])
     assert found["service"] == {}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ldap(),
+        ldap(tls_strategy="on_connect"),
+        ldap(tls_strategy="insecure", server_address="localhost"),
+        ldap(tls_strategy="insecure", server_address="::1"),
+        ldap(tls_strategy="insecure", server_address="ldapi:///run/slapd/ldapi"),
+        ldap(tls_strategy="insecure", server_address="ldap://127.0.0.1"),
+        oidc(),
+        oidc(token_url="http://127.0.0.1:8080/token"),
+    ],
+)
+def test_logins_with_tls_or_on_the_same_host_are_taken(tmp_path: Path, changed: dict[str, Any]) -> None:
+    assert causes(plan(tmp_path, **changed)) == ""
 
 
 def test_the_hub_and_the_proxy_are_two_units_and_only_their_own_files_restart_them(tmp_path: Path) -> None:
@@ -173,6 +209,32 @@ def test_only_the_hub_opens_the_socket_of_the_program_that_works_as_root(tmp_pat
     assert found["/usr/libexec/baremetal-gpu/portal-session"]["owner"] == "root"
     hub = found["/etc/systemd/system/baremetal-gpu-portal.service"]["content"]
     assert "NoNewPrivileges=yes" in hub
+
+
+URL = "postgresql://portal:a%40b!c@db1.example.org:5432/portal?sslmode=verify-full&sslrootcert=/etc/ssl/certs/ca.pem"
+
+
+@pytest.mark.parametrize("url", [URL, "postgresql:///portal", "postgresql://portal@/portal?host=/run/postgresql"])
+def test_the_url_of_the_database_is_only_where_the_hub_alone_reads_it(tmp_path: Path, url: str) -> None:
+    found = plan(tmp_path, database=url)
+    assert found["problems"] == []
+    holders = {path: row for path, row in files(found["service"]).items() if url in str(row.get("content"))}
+    (row,) = holders.values()
+    assert (row["owner"], row["group"], row["mode"], row["sensitive"]) == ("root", "baremetal-gpu-portal", "0640", True)
+    assert json.loads(row["content"])["hub"]["db_url"] == url
+    assert url not in str(found["install"])
+    assert {"name": "libpq5"} in found["install"]["packages"]
+
+
+def test_with_a_database_of_the_sites_nothing_copies_the_file_that_is_not_used(tmp_path: Path) -> None:
+    for database, state in (("", "started"), (URL, "stopped")):
+        document = plan(tmp_path, database=database)["service"]
+        (timer,) = [row for row in document["units"] if row["name"] == "baremetal-gpu-portal-backup.timer"]
+        assert timer["state"] == state
+        for kind in ("timer", "service"):
+            row = files(document)[f"/etc/systemd/system/baremetal-gpu-portal-backup.{kind}"]
+            assert (row.get("state") == "absent") == bool(database)
+    assert {"name": "libpq5"} not in plan(tmp_path)["install"]["packages"]
 
 
 def test_the_ssh_jump_is_no_login_and_has_no_rights(tmp_path: Path) -> None:
