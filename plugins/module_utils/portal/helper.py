@@ -66,7 +66,7 @@ ORDER = object_of(
     {
         "server": text(f"(?:{form.SERVER.pattern})?"),
         "job": whole(1, 10**10),
-        "target": text(images.IMAGE.pattern),
+        "target": text(r"[^\0\n]*"),
         "request": REQUEST,
         "variables": mapping_of(text(session.VARIABLE.pattern), text(r"[^\0\n]*", session.VALUE_AT_MOST)),
         "certificates": mapping_of(one_of(*session.CERTIFICATES), text(session.PEM.pattern, 65536)),
