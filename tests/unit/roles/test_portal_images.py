@@ -18,10 +18,13 @@ from tests.unit.roles.test_portal_hub import NODES, job_of, ready, stop
 
 pytestmark = pytest.mark.slow
 
+# Whoever does nothing for ten seconds is warned, so a warning shows that the session is measured.
+POLICY = {"window_s": 7200.0, "first_warning_s": 7190.0, "last_warning_s": 15.0, "spared_s": 0.0, "gap_s": 30.0}
+
 
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
-    made = Portal(tmp_path_factory.mktemp("portal"), NODES)
+    made = Portal(tmp_path_factory.mktemp("portal"), NODES, idle={"default": POLICY, "sample_s": 1.0})
     try:
         made.start_proxy()
         made.start_helper()
@@ -47,7 +50,7 @@ def bob(portal: Portal) -> Browser:
 
 @pytest.fixture(scope="module")
 def session(portal: Portal, alice: Browser) -> dict:
-    alice.start(environment="torch")
+    alice.start(gpus="0", environment="torch")
     return ready(portal, alice, "alice")
 
 
@@ -86,8 +89,8 @@ def test_a_session_in_an_image_is_a_session(portal: Portal, session: dict, alice
     assert (home(portal) / "ran").read_text() == f"{IMAGE}\n"
     assert alice.get("/user/alice/api/status").status == 200
     assert bob.get("/user/alice/api/status").status in (403, 404)
-    # The program that measures is outside, and tells the hub of it.
-    portal.until(lambda: "idle_s" in str(alice.get("/hub/portal/idle").json()), 60, "it is not measured")
+    # The program that measures is outside.
+    portal.until(lambda: alice.get("/hub/portal/idle").json()[""]["level"] != "keep", 90, "it is not measured")
 
 
 def test_what_the_session_proves_itself_with_is_in_a_file_of_its_user(portal: Portal, session: dict) -> None:

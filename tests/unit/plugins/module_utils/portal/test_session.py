@@ -220,8 +220,8 @@ def test_an_end_has_a_reason_and_a_remedy(state: str, more: dict[str, Any], code
 def test_a_node_that_runs_no_images_is_told_with_the_remedy() -> None:
     code = {"exit_code": {"return_code": {"set": True, "number": session.NO_IMAGES}}}
     found = session.session(row(job_state=["FAILED"], **code))
-    assert "its node runs none. To do: choose another environment" in str(found.ended)
-    assert "slurm_common_containers" in str(found.ended)
+    assert "its node runs none" in str(found.ended)
+    assert "To do: choose another environment, or ask the operators to set slurm_common_containers" in str(found.ended)
 
 
 def test_what_the_reconciler_noted_is_told() -> None:
