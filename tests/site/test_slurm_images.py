@@ -223,7 +223,7 @@ def test_a_session_of_the_portal_runs_in_the_image_and_is_saved_by_a_button(site
     assert f"HOME=/home/{site.user}" in seen.splitlines()
     assert re.search(r"^CUDA_VISIBLE_DEVICES=[01]$", seen, re.MULTILINE)
     # The environment of a container is in a file that others of the group of its user can read.
-    configurations = ssh(node, "sudo find /var/spool/slurmd -name config.json").split()
+    configurations = ssh(node, "sudo find /var/lib/slurm/slurmd -name config.json").split()
     assert configurations
     assert ssh(node, f"sudo grep -l JUPYTERHUB_API_TOKEN {' '.join(configurations)} || true") == ""
     # The program that measures is on the node, outside.

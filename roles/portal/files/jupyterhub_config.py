@@ -97,7 +97,9 @@ async def order(do, user, tell=None, limit_s=ORDER_S, **more):
             writer.write_eof()
             async for line in reader:
                 answer = json.loads(line)
-                if tell and "progress" in answer:
+                if "progress" not in answer:
+                    break
+                if tell:
                     tell(answer["progress"])
             writer.close()
         if answer is None or "progress" in answer:
