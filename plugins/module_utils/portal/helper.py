@@ -85,7 +85,7 @@ def listen(argv: Sequence[str], hear: Hear) -> int:
 
 def tell(row: Mapping[str, Any]) -> None:
     # A hub that is gone meanwhile is no reason to stop in the middle.
-    with contextlib.suppress(BrokenPipeError):
+    with contextlib.suppress(ConnectionError):
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()
 
