@@ -350,7 +350,7 @@ def test_an_environment_is_saved_in_the_job_with_the_rights_of_its_user_and_its_
     assert done == {"saved": SAVED}
     assert argv[:4] == ["/usr/sbin/runuser", "-u", "alice", "--"]
     assert "--jobid=7" in argv
-    assert argv[-2:] == ["/home/alice/gpuops-jobs/portal-session-train", "reg1:5000/alice/lectures:v1"]
+    assert argv[-2:] == [f"{ALICE.home}/gpuops-jobs/portal-session-train", "reg1:5000/alice/lectures:v1"]
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert told == [{"progress": "fetching x"}, {"progress": "pushing y"}]
 
