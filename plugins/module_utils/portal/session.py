@@ -182,7 +182,7 @@ def _command(
 
 # What runs in an image, whose user need not have the shell that they have on the node. $1 is what they share.
 INSIDE = f""". "$1/variables"
-export JUPYTER_PATH="$1/jupyter"
+export JUPYTER_PATH="$1/jupyter${{JUPYTER_PATH:+:$JUPYTER_PATH}}"
 test -x "${{SHELL:-}}" || export SHELL=/bin/sh
 command -v {PROGRAM} >/dev/null || {{ echo 'the image has no {PROGRAM}'; exit 127; }}
 cd "$HOME" && exec {PROGRAM} {" ".join(QUIET)}"""
