@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """An image of the site's catalogue in jobs of Slurm: built and pushed by `gpuops image`, started as a notebook,
-changed, saved, and started with the changes on another node.
+changed, saved, and started with the changes on another node; and sessions of the portal in it.
 
 The registry is on the controller. The machines share no home, so each node has a login of its own. The tests run in
 order on one lab.
@@ -8,6 +8,7 @@ order on one lab.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import shlex
@@ -20,7 +21,11 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal as portal_plan
+from gpuops.fetch import wheels
+from gpuops.fetch.manifest import ManifestError
 from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, services, ssh, until
+from tests.site.portal_lab import PASSWORD, WHEELS, Portal
 from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, NODE, secrets_path
 from tests.site.test_slurm_parts import SPECIFY
 
@@ -130,6 +135,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     ssh(CONTROLLER, "scancel --user=$(id -un)")
 
 
+@pytest.fixture
+def portal(site: Site, tmp_path: Path) -> Iterator[Portal]:
+    """It has the image in its form."""
+    try:
+        wheels.fetch([row["file"] for row in portal_plan.lock()], WHEELS)
+    except ManifestError as why:
+        pytest.skip(f"the wheels of the portal are not here, and pip does not bring them: {why}")
+    ssh(CONTROLLER, f"echo {shlex.quote(f'{site.user}:{PASSWORD}')} | sudo chpasswd")
+    for node in NODES:
+        ssh(node, "mkdir -p ~/gpuops-jobs/portal-session")
+    made = Portal(site, tmp_path)  # type: ignore[arg-type]
+    made.variables["portal_environments"] = [{"name": "lectures", "image": "notebook"}]
+    with made.there():
+        yield made
+
+
 def job(node: str, command: str, *options: str) -> str:
     """What a job on a node prints."""
     words = shlex.join(["srun", "--quiet", f"--nodelist={node}", "--mem=1000", *options])
@@ -187,6 +208,46 @@ def test_nobody_saves_below_another_name(site: Site) -> None:
     said = ssh(NODE, f"gpu-image save {image} {site.address}/somebody/mine:v1 2>&1", check=False)
     assert "gpu-image: skopeo copy ended with" in said
     assert "403" in said
+
+
+def test_a_session_of_the_portal_runs_in_the_image_and_is_saved_by_a_button(site: Site, portal: Portal) -> None:
+    assert portal.run().changed_tasks == {}
+    browser = portal.log_in(site.user)
+    browser.start(gpus="1", memory_gib="2", environment="lectures")
+    portal.ready(browser)
+    number, node = ssh(CONTROLLER, "squeue -h --name=portal-session -o '%A %N'").split()
+    pid = ssh(node, f"pgrep -u {site.user} -f bin/jupyterhub-singleuser | tail -1").strip()
+    # What only the image has.
+    ssh(node, f"sudo test -f /proc/{pid}/root/usr/share/sbom/notebook.cdx.json")
+    seen = ssh(node, f"sudo cat /proc/{pid}/environ | tr '\\0' '\\n'")
+    assert f"HOME=/home/{site.user}" in seen.splitlines()
+    assert re.search(r"^CUDA_VISIBLE_DEVICES=[01]$", seen, re.MULTILINE)
+    # The environment of a container is in a file that others of the group of its user can read.
+    configurations = ssh(node, "sudo find /var/lib/slurm/slurmd -name config.json").split()
+    assert configurations
+    assert ssh(node, f"sudo grep -l JUPYTERHUB_API_TOKEN {' '.join(configurations)} || true") == ""
+    # The program that measures is on the node, outside.
+    assert ssh(node, f"pgrep -u {site.user} -f portal-measure").strip()
+
+    inside = f"~/gpuops-jobs/portal-session/container-{number}/image"
+    line = f"open({WHERE!r}, 'w').write('VERSION = 8')"
+    change = f"gpu-image run $(cat {inside}) python3 -c {shlex.quote(line)}"
+    ssh(node, f"srun --quiet --overlap --jobid={number} --mem=0 /bin/sh -c {shlex.quote(change)}")
+    ssh(
+        node,
+        f"mkdir -p -m 700 ~/.docker; echo {shlex.quote(site.password())} | "
+        f"skopeo login --authfile ~/.docker/config.json -u {site.user} --password-stdin {site.address}",
+    )
+    browser.post("/hub/images/save", browser.get("/hub/images"), server="", name="portal:v1")
+    image = rf"{re.escape(site.address)}/{site.user}/portal@sha256:[0-9a-f]{{64}}"
+    saved = until(
+        lambda: re.search(image, html.unescape(browser.get("/hub/images").text)),
+        300,
+        lambda: browser.get("/hub/images").text,
+    )[0]
+    portal.stop(browser)
+    other = next(one for one in NODES if one != node)
+    assert job(other, f"gpu-image run {saved} python3 -c 'import mine; print(mine.VERSION)'").split()[-1] == "8"
 
 
 def test_an_image_that_nobody_uses_is_removed_after_days(site: Site) -> None:

@@ -13,10 +13,11 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
 
 # Of a model, as Slurm's types of GPUs have it.
 MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}", re.ASCII)
-# An environment of the site, by its name, or one of the user's own: a directory below the home.
+# An environment of the site, by its name, or one of the user's own: a directory below the home, or an image.
 ENVIRONMENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}", re.ASCII)
 OWN = re.compile(r"~(/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@=-]{1,100}){1,10}", re.ASCII)
 SERVER = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?", re.ASCII)
@@ -41,7 +42,7 @@ class Request:
     """A session that somebody wants.
 
     :ivar model: of its GPUs, by Slurm's type; empty for any.
-    :ivar environment: name of one of the site, or a path that begins with ~/.
+    :ivar environment: name of one of the site, a path that begins with ~/, or an image of the user's own.
     """
 
     gpus: int = 0
@@ -65,12 +66,18 @@ def limits_of(groups: Iterable[str], by_group: Mapping[str, Mapping[str, int]], 
     return replace(default, **{name: value for name, value in best.items() if value})
 
 
+def is_own_image(image: str, place: str) -> bool:
+    """Whether it is an image of the user's own: one below a place such as reg1:5000/alice/, which may be none."""
+    return bool(place) and image.startswith(place) and images.IMAGE.fullmatch(image) is not None
+
+
 def parse(
-    given: Mapping[str, Any], limits: Limits, models: Sequence[str], environments: Sequence[str]
+    given: Mapping[str, Any], limits: Limits, models: Sequence[str], environments: Sequence[str], place: str = ""
 ) -> tuple[Request, list[Problem]]:
     """The request of a form, or of the API, and what is wrong with it.
 
     :param given: fields of a form are lists with one text; those of the API are plain values.
+    :param place: where images of the user's own are, such as reg1:5000/alice/; empty where there are none.
     """
     found: list[Problem] = []
     numbers = {}
@@ -98,18 +105,21 @@ def parse(
         found.append(Problem("unknown_model", "model", cause, "", f"choose any, or one of: {shown}"))
         model = ""
     environment = _text(given, "environment") or (environments[0] if environments else "")
-    known = OWN.fullmatch(environment) if environment.startswith("~") else environment in environments
-    if not known:
+    own = OWN.fullmatch(environment) if environment.startswith("~") else is_own_image(environment, place)
+    if not own and environment not in environments:
         cause = f"there is no environment {one_line(repr(environment), 80)}"
-        remedy = f"choose one of {', '.join(environments)}, or give the directory of your own, such as ~/envs/torch"
+        yours = f"~/envs/torch{f', or an image such as {place}lectures:v1' if place else ''}"
+        remedy = f"choose one of {', '.join(environments)}, or give a directory of your own, such as {yours}"
         found.append(Problem("unknown_environment", "environment", cause, "", remedy))
         environment = environments[0] if environments else ""
     return Request(model=model if numbers["gpus"] else "", environment=environment, **numbers), found
 
 
-def remembered(last: Mapping[str, Any], limits: Limits, models: Sequence[str], environments: Sequence[str]) -> Request:
+def remembered(
+    last: Mapping[str, Any], limits: Limits, models: Sequence[str], environments: Sequence[str], place: str = ""
+) -> Request:
     """What the form begins with: what was asked for last, as far as it may still be asked for."""
-    request, problems = parse(last, limits, models, environments)
+    request, problems = parse(last, limits, models, environments, place)
     # What is refused now begins at the default, which is within the limits.
     wrong = {one.subject for one in problems} & NUMBERS.keys()
     return replace(request, **{name: min(getattr(Request, name), getattr(limits, name)) for name in wrong})

@@ -1,21 +1,24 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program that works as root for the hub: it submits, ends and reads sessions as the users that they are of.
+"""The program that works as root for the hub: it submits, ends, reads and saves sessions as the users that they are of.
 
 systemd starts it for each order, at a socket that the hub's account alone can open. So everything is checked here
 again: that the user is a person who may have sessions, what the session may have, and that nothing of what is given is
 more than a word. It takes one object of JSON from its standard input and prints one: {"do": "submit", "user": …} ->
-{"job": 12}, or {"problem": {…}}.
+{"job": 12}, or {"problem": {…}}. What takes long has lines with {"progress": …} before that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
@@ -31,22 +34,39 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, session, settings, ssh
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images, submission
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Submitter
 
 BYTES_AT_MOST = 512 << 10
 OUTPUT_AT_MOST = 4000
-SUBMIT, CANCEL, OUTPUT, KEYS = "submit", "cancel", "output", "keys"
+# What an order may take, and one that saves an environment.
+ORDER_S, SAVE_S = 85, 3600
+SUBMIT, CANCEL, OUTPUT, KEYS, SAVE = "submit", "cancel", "output", "keys", "save"
+Hear = Callable[[str], None]
+# Runs a program that takes long, and hands on each line as it comes; the exit status.
+Listen = Callable[[Sequence[str], Hear], int]
+# In a step of the session's job, so on its node, and with what its script has left there.
+SAVING = f"""
+image="$1/{session.SHARED}-$SLURM_JOB_ID/{session.IMAGE}"
+test -s "$image" || {{ echo 'the session runs in no image'; exit 1; }}
+exec {images.NAME} save "$(cat "$image")" "$2"
+"""
 REQUEST = object_of(
-    {**{name: whole(0, 10**6) for name in form.NUMBERS}, "model": text(at_most=63), "environment": text(at_most=300)}
+    {
+        **{name: whole(0, 10**6) for name in form.NUMBERS},
+        "model": text(at_most=63),
+        "environment": text(at_most=form.VALUE_AT_MOST),
+    }
 )
 ORDER = object_of(
-    {"do": one_of(SUBMIT, CANCEL, OUTPUT, KEYS), "user": text(accounts.NAME.pattern)},
+    {"do": one_of(SUBMIT, CANCEL, OUTPUT, KEYS, SAVE), "user": text(accounts.NAME.pattern)},
     {
         "server": text(f"(?:{form.SERVER.pattern})?"),
         "job": whole(1, 10**10),
+        "target": text(r"[^\0\n]*"),
         "request": REQUEST,
         "variables": mapping_of(text(session.VARIABLE.pattern), text(r"[^\0\n]*", session.VALUE_AT_MOST)),
         "certificates": mapping_of(one_of(*session.CERTIFICATES), text(session.PEM.pattern, 65536)),
@@ -54,7 +74,23 @@ ORDER = object_of(
 )
 
 
-def do(given: bytes, known: Settings, run: Run = host_run.run) -> dict[str, Any]:
+def listen(argv: Sequence[str], hear: Hear) -> int:
+    signal.alarm(SAVE_S)
+    kinds: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(list(argv), **kinds) as process:
+        for line in process.stdout or ():
+            hear(line.decode("utf-8", "replace"))
+    return process.returncode
+
+
+def tell(row: Mapping[str, Any]) -> None:
+    # A hub that is gone meanwhile is no reason to stop in the middle.
+    with contextlib.suppress(ConnectionError):
+        sys.stdout.write(json.dumps(row) + "\n")
+        sys.stdout.flush()
+
+
+def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen = listen) -> dict[str, Any]:
     """What an order comes to. Raises Refused, Malformed."""
     order = ORDER(json_object(given, BYTES_AT_MOST), "order")
     account = accounts.find(order["user"], known.allowed_groups, known.least_uid)
@@ -64,9 +100,9 @@ def do(given: bytes, known: Settings, run: Run = host_run.run) -> dict[str, Any]
     if order["do"] == KEYS:
         return _keys(account.name, submitter, run)
     server = order.get("server", "")
-    request = (
-        Request(**order["request"]) if "request" in order else Request(environment=next(iter(known.environments), ""))
-    )
+    if order["do"] == SAVE:
+        return _save(account, order, known, submitter, run, listening)
+    request = Request(**order["request"]) if "request" in order else Request(environment=next(iter(known.names), ""))
     wanted = session.job(account, server, request, known, order.get("variables", {}), order.get("certificates", {}))
     if order["do"] == OUTPUT:
         return {"output": submitter.output(wanted, wanted.directory)[-OUTPUT_AT_MOST:]}
@@ -109,11 +145,46 @@ def _keys(user: str, submitter: Submitter, run: Run) -> dict[str, Any]:
     return found
 
 
+def _save(
+    account: Account, order: Mapping[str, Any], known: Settings, submitter: Submitter, run: Run, listening: Listen
+) -> dict[str, Any]:
+    """Make an image of what a session has changed in its own, and push it, with the rights and login of its user."""
+    number, target, place = _needed(order, "job"), _needed(order, "target"), known.place_of(account.name)
+    if not form.is_own_image(target, place) or "@" in target:
+        remedy = f"give a name of lower case letters and digits, and a tag, such as {place}lectures:v1"
+        raise Refused(f"the image is {one_line(repr(target), 200)}", remedy, code="no_image", subject="target")
+    found = session.read(run).get(number)
+    if found is None or (found.user, found.state) != (account.name, session.RUNS):
+        raise Refused(f"job {number} is no session of {account.name} that runs", "start it again", code="no_session")
+    step = ["/usr/bin/srun", "--quiet", f"--jobid={number}", "--overlap", "--ntasks=1", "--mem=0", "--cpu-bind=none"]
+    shell = ["/bin/sh", "-c", SAVING, "save", session.directory(account, order.get("server", "")), target]
+    said: list[str] = []
+
+    def hear(line: str) -> None:
+        text = one_line(line.strip(), 500)
+        if text and not text.startswith("srun:"):
+            said.append(text)
+            del said[:-3]
+            if text.startswith(f"{images.NAME}: "):
+                tell({"progress": text.partition(": ")[2]})
+
+    status = listening([*submitter.as_user(account.name), *step, *shell], hear)
+    saved = next((one for one in reversed(said) if one.startswith(place) and "@sha256:" in one), "")
+    if status or not images.IMAGE.fullmatch(saved):
+        cause = f"{target} was not saved: {' / '.join(said) or f'srun ended with {status}'}"
+        login = f"`skopeo login --authfile ~/.docker/config.json {known.registry}`"
+        remedy = f"where it says unauthorized, log in once with {login} on a node, such as with SSH in the session"
+        raise Refused(cause, f"{remedy}, and save it again", code="not_saved", subject=target)
+    return {"saved": saved}
+
+
 def main(words: Sequence[str] | None = None, path: str = settings.PATH) -> int:
     """The exit status: 0 where the order was done."""
     if sys.argv[1:] if words is None else words:
         sys.stderr.write(f"{__doc__}\n")
         return 2
+    # What nothing else limits is the questions to a directory of users.
+    signal.alarm(ORDER_S)
     try:
         answer = do(sys.stdin.buffer.read(BYTES_AT_MOST + 1), settings.read(path))
     except Refused as why:
@@ -121,5 +192,5 @@ def main(words: Sequence[str] | None = None, path: str = settings.PATH) -> int:
     except Malformed as why:
         problem = Refused(one_line(why, 300), code="malformed").problem
         answer = {"problem": replace(problem, remedy="run the playbook portal again: hub and program differ").as_dict()}
-    sys.stdout.write(json.dumps(answer) + "\n")
+    tell(answer)
     return 1 if "problem" in answer else 0

@@ -28,6 +28,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission imp
 # Of all sessions the same, by which one question to the scheduler tells of all of them.
 JOB = "portal-session"
 PROGRAM = "jupyterhub-singleuser"
+# What node and container of a session in an image share, with the number of its job behind it; and the file in it that
+# has the image by its digest, for whoever saves it.
+SHARED, IMAGE = "container", "image"
+# A node on which no image can be run.
+NO_IMAGES = 126
 # Tells the hub whether the session is used.
 MEASURE = "/usr/libexec/baremetal-gpu/portal-measure"
 # Where JupyterLab finds what shows the portal's warnings.
@@ -86,16 +91,22 @@ def job(
         raise _refused("server", server, "name it with lower case letters, digits and hyphens, 30 at most")
     limits = form.limits_of(account.groups, settings.limits_by_group, settings.limits)
     models = [request.model] if form.MODEL.fullmatch(request.model) else []
-    request, problems = form.parse(request.as_dict(), limits, models, list(settings.environments))
+    place = settings.place_of(account.name)
+    request, problems = form.parse(request.as_dict(), limits, models, settings.names, place)
     if problems:
         raise Refused(problems[0].cause, problems[0].remedy, code=problems[0].code, subject=problems[0].subject)
-    own = request.environment.startswith("~/")
-    prefix = account.home + request.environment[1:] if own else settings.environments[request.environment]
+    image = settings.image_of(request.environment, account.name)
+    if image:
+        command = _in_image(image, environment, certificates, settings.ssh_ports)
+    else:
+        own = request.environment.startswith("~/")
+        prefix = account.home + request.environment[1:] if own else settings.environments[request.environment]
+        command = _command(prefix, environment, certificates, settings.ssh_ports)
     return Wanted(
         name=JOB,
         user=account.name,
-        command=_command(prefix, environment, certificates, settings.ssh_ports),
-        directory=f"{account.home.rstrip('/')}/gpuops-jobs/{JOB}{f'-{server}' if server else ''}",
+        command=command,
+        directory=directory(account, server),
         gpus=request.gpus,
         gpu_type=request.model,
         cpus=request.cpus,
@@ -107,43 +118,106 @@ def job(
     )
 
 
-def _command(
-    prefix: str, environment: Mapping[str, str], certificates: Mapping[str, str], ssh_ports: tuple[int, int] | None
-) -> str:
+def directory(account: Account, server: str) -> str:
+    """Where a session has its output."""
+    return f"{account.home.rstrip('/')}/gpuops-jobs/{JOB}{f'-{server}' if server else ''}"
+
+
+def _exports(environment: Mapping[str, str]) -> list[str]:
     """The shell's words: nothing of what is given is more than one word.
 
     What is secret stands in the script, which the user, root and slurmctld alone can read, and on no command line.
     """
     if len(environment) > VARIABLES_AT_MOST:
         raise _refused("environment", f"{len(environment)} variables", f"give {VARIABLES_AT_MOST} at most")
-    lines = [
-        "umask 077",
-        # Kernels, terminals and logins find the programs of the environment first.
-        f'export PATH={shlex.quote(f"{prefix}/bin")}:"$PATH"',
-        *([ssh.start(ssh_ports)] if ssh_ports else []),
-    ]
+    lines = []
     for name, value in sorted(environment.items()):
         if not VARIABLE.fullmatch(name):
             raise _refused("variable", name, "give those of JupyterHub alone")
         if len(value) > VALUE_AT_MOST or not value.isprintable():
             raise _refused(name, value, f"give a line of {VALUE_AT_MOST} characters at most")
         lines.append(f"export {name}={shlex.quote(value)}")
-    if certificates:
-        lines += ["certificates=$(mktemp -d) || exit 1", "trap 'rm -rf \"$certificates\"' EXIT"]
+    return lines
+
+
+def _certificates(certificates: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Lines that write them into the directory $certificates, and those that tell where they are."""
+    files, exports = [], []
     for name, variable in CERTIFICATES.items() if certificates else ():
         value = certificates.get(name, "")
         if not value or not PEM.fullmatch(value):
             raise _refused(name, value, "give it in the form of PEM")
-        lines.append(f'printf %s {shlex.quote(value)} >"$certificates/{name}.pem" || exit 1')
-        lines.append(f'export {variable}="$certificates/{name}.pem"')
+        files.append(f'printf %s {shlex.quote(value)} >"$certificates/{name}.pem" || exit 1')
+        exports.append(f'export {variable}="$certificates/{name}.pem"')
+    return files, exports
+
+
+def _command(
+    prefix: str, environment: Mapping[str, str], certificates: Mapping[str, str], ssh_ports: tuple[int, int] | None
+) -> str:
+    """A session in the environment of a directory."""
+    files, exports = _certificates(certificates)
+    lines = [
+        "umask 077",
+        # Kernels, terminals and logins find the programs of the environment first.
+        f'export PATH={shlex.quote(f"{prefix}/bin")}:"$PATH"',
+        *([ssh.start(ssh_ports)] if ssh_ports else []),
+        *_exports(environment),
+    ]
+    if certificates:
+        lines += ["certificates=$(mktemp -d) || exit 1", "trap 'rm -rf \"$certificates\"' EXIT"]
     program = shlex.quote(f"{prefix}/bin/{PROGRAM}")
     lines += [
+        *files,
+        *exports,
         f"test -x {program} || {{ echo {shlex.quote(f'there is no {prefix}/bin/{PROGRAM}')}; exit 127; }}",
         'cd "$HOME" || exit 1',
         f'export JUPYTER_PATH={JUPYTER}"${{JUPYTER_PATH:+:$JUPYTER_PATH}}"',
         # A node without it has sessions that are never stopped for being idle.
         f"if test -x {MEASURE}; then {MEASURE} >/dev/null 2>&1 & fi",
         f"{program} {' '.join(QUIET)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# What runs in an image, whose user need not have the shell that they have on the node. $1 is what they share.
+INSIDE = f""". "$1/variables"
+export JUPYTER_PATH="$1/jupyter${{JUPYTER_PATH:+:$JUPYTER_PATH}}"
+test -x "${{SHELL:-}}" || export SHELL=/bin/sh
+command -v {PROGRAM} >/dev/null || {{ echo 'the image has no {PROGRAM}'; exit 127; }}
+cd "$HOME" && exec {PROGRAM} {" ".join(QUIET)}"""
+
+
+def _in_image(
+    image: str, environment: Mapping[str, str], certificates: Mapping[str, str], ssh_ports: tuple[int, int] | None
+) -> str:
+    """A session in an image. Who measures it, and the sshd, are on the node.
+
+    What node and container share is below the session's directory, which is in the home. What is secret goes that way
+    and not by the environment, which slurmstepd writes into a file that the user's group can read.
+    """
+    files, exports = _certificates(certificates)
+    refuse = f'echo "$(uname -n) runs no images: slurm_common_containers is not set for it"; exit {NO_IMAGES}'
+    lines = [
+        "umask 077",
+        *([ssh.start(ssh_ports)] if ssh_ports else []),
+        f"command -v gpu-image >/dev/null || {{ {refuse}; }}",
+        # One before it on another node may not have ended yet, and removes its own.
+        f'rm -rf {SHARED}-*; shared="$directory/{SHARED}-$SLURM_JOB_ID"',
+        'mkdir "$shared" "$shared/certificates" && cd "$shared" || exit 1',
+        "trap 'cd / && rm -rf \"$shared\"' EXIT",
+        'certificates="$shared/certificates"',
+        *files,
+        "cat >variables <<'END' || exit 1",
+        'certificates="$1/certificates"',
+        *_exports(environment),
+        *exports,
+        "END",
+        f"if test -d {JUPYTER}; then cp -R {JUPYTER} jupyter || exit 1; fi",
+        f'bundle=$(gpu-image bundle {shlex.quote(image)}) && cp "$bundle/image" {IMAGE} || exit 1',
+        # A node without it has sessions that are never stopped for being idle.
+        f'if test -x {MEASURE}; then (set -- "$shared"; . ./variables; exec {MEASURE} >/dev/null 2>&1) & fi',
+        f'gpu-image run "$(cat {IMAGE})" /bin/sh -c {shlex.quote(INSIDE)} session "$shared"',
     ]
     return "\n".join(lines) + "\n"
 
@@ -243,15 +317,13 @@ def ended(row: Mapping[str, Any]) -> Problem:
             return Problem(code, subject, cause, " ".join(sorted(words)), remedy)
     status = _exit_status(row)
     cause = f"its program ended with status {status}" if status else "its program failed"
+    remedy = "read the end of its output below, mend that and start it again"
     if status == 127:
         cause = "its environment has no jupyterhub-singleuser"
-    return Problem(
-        "failed",
-        subject,
-        cause,
-        " ".join(sorted(words)),
-        "read the end of its output below, mend that and start it again",
-    )
+    if status == NO_IMAGES:
+        cause = "its environment is an image, and its node runs none"
+        remedy = "choose another environment, or ask the operators to set slurm_common_containers for the node"
+    return Problem("failed", subject, cause, " ".join(sorted(words)), remedy)
 
 
 def _exit_status(row: Mapping[str, Any]) -> int:

@@ -22,6 +22,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
 
 PATH = "/etc/baremetal-gpu/portal/settings.json"
 _LIMITS = {name: whole(0, 10**6) for name in form.NUMBERS}
@@ -30,7 +31,12 @@ SHAPE = object_of(
     {
         "limits": object_of(_LIMITS),
         "limits_by_group": mapping_of(text(), object_of({}, _LIMITS)),
-        "environments": list_of(object_of({"name": text(form.ENVIRONMENT.pattern), "path": text(r"/[^\n]{1,200}")})),
+        "environments": list_of(
+            object_of(
+                {"name": text(form.ENVIRONMENT.pattern)},
+                {"path": text(r"/[^\n]{1,200}"), "image": text(images.IMAGE.pattern)},
+            )
+        ),
         "partition": _WORD,
         "account": _WORD,
         "qos": _WORD,
@@ -41,7 +47,7 @@ SHAPE = object_of(
         "session_port_first": whole(1024, 65535),
         "session_port_last": whole(1024, 65535),
     },
-    {"ssh": flag},
+    {"ssh": flag, "registry": text(r"[a-z0-9.:-]{0,262}")},
     keep=True,
 )
 
@@ -51,6 +57,8 @@ class Settings:
     """What a site has.
 
     :ivar environments: the directories of those of the site by name.
+    :ivar images: the images of the others.
+    :ivar registry: where users have images of their own; empty for nowhere.
     :ivar ports: where JupyterLab of a session may listen.
     :ivar ssh_ports: where its sshd may; None without SSH.
     :ivar hub: what only the hub reads.
@@ -59,6 +67,8 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     limits_by_group: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     environments: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, str] = field(default_factory=dict)
+    registry: str = ""
     partition: str = ""
     account: str = ""
     qos: str = ""
@@ -69,6 +79,20 @@ class Settings:
     ports: tuple[int, int] = (20000, 29999)
     ssh_ports: tuple[int, int] | None = None
     hub: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The environments of the site."""
+        return [*self.environments, *self.images]
+
+    def place_of(self, user: str) -> str:
+        """Where a user's images are; empty where nobody has any."""
+        return f"{self.registry}/{user}/" if self.registry else ""
+
+    def image_of(self, environment: str, user: str) -> str:
+        """The image that an environment is; empty where it is a directory."""
+        own = environment if form.is_own_image(environment, self.place_of(user)) else ""
+        return self.images.get(environment, own)
 
 
 def read(path: str = PATH) -> Settings:
@@ -88,7 +112,9 @@ def parse(data: bytes | str) -> Settings:
     return Settings(
         Limits(**row["limits"]),
         row["limits_by_group"],
-        {one["name"]: one["path"] for one in row["environments"]},
+        {one["name"]: one["path"] for one in row["environments"] if "path" in one},
+        {one["name"]: one["image"] for one in row["environments"] if "image" in one},
+        row.get("registry", ""),
         row["partition"],
         row["account"],
         row["qos"],

@@ -49,6 +49,9 @@ LABELS = "baremetal.gpu.session"
 MAKING, USED = ".lock", ".used"
 DIRECTORY, PLACE, DAYS = "/var/lib/baremetal-gpu/bundles", "gpu-images-", 14
 
+# What a container has of the node beside the home and the data: others are known by their names there, too.
+HOSTS = "/etc/hosts"
+
 Call = Callable[[Sequence[str]], str]
 
 
@@ -73,11 +76,18 @@ class Images:
 
     :param directory: below it is the user's own, on a disk of the node.
     :param mounts: what a container has of the node beside the home, such as /datasets.
+    :param say: tells the user what is done now, where that takes long.
     """
 
-    def __init__(self, directory: str, mounts: Sequence[str], run: Call = call) -> None:
+    def __init__(
+        self,
+        directory: str,
+        mounts: Sequence[str],
+        run: Call = call,
+        say: Callable[[str], None] = lambda _text: None,
+    ) -> None:
         self.user = pwd.getpwuid(os.getuid())
-        self.mounts, self.run = list(mounts), run
+        self.mounts, self.run, self.say = list(mounts), run, say
         self.place = os.path.join(directory, f"{PLACE}{self.user.pw_name}")
 
     def bundle(self, image: str) -> str:
@@ -108,7 +118,9 @@ class Images:
             raise Refused(f"nothing of {image} is on this node", "save it on the node on which you have changed it")
         name = f"{wanted['repository']}:{wanted['tag'] or 'latest'}"
         with self._locked(path), tempfile.TemporaryDirectory(prefix=".part-", dir=self.place) as work:
+            self.say(f"fetching {exact}")
             layout = self._fetch(exact, work)
+            self.say("packing what was changed")
             masked = [word for one in self._not_saved(path) for word in ("--mask-path", one)]
             moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             told = ["--history.created", moment, "--history.created_by", f"{NAME} save"]
@@ -117,6 +129,7 @@ class Images:
             words = [word for key, value in labels.items() for word in ("--config.label", f"{LABELS}.{key}={value}")]
             self.run(["umoci", "--log=error", "config", "--no-history", "--image", layout, *words])
             digest = os.path.join(work, "digest")
+            self.say(f"pushing {name}")
             self.run(["skopeo", "copy", "--quiet", f"--digestfile={digest}", f"oci:{layout}", f"docker://{name}"])
             return f"{wanted['repository']}@{host_files.read(digest, 100).decode('ascii').strip()}"
 
@@ -306,13 +319,15 @@ def adapted(config: Mapping[str, Any], uid: int, gid: int, mounts: Sequence[str]
     """The configuration of a runtime with the user as who they are, and without limits that Slurm has set already."""
     process = {key: value for key, value in config["process"].items() if key not in ("capabilities", "rlimits")}
     process.update(terminal=False, user={"uid": uid, "gid": gid}, cwd="/")
+    # What stands here goes before the environment of the job, and the image's user has another home.
+    process["env"] = [one for one in process.get("env") or () if not one.startswith("HOME=")]
     linux = dict(config["linux"])
     linux["uidMappings"] = [{"containerID": uid, "hostID": uid, "size": 1}]
     linux["gidMappings"] = [{"containerID": gid, "hostID": gid, "size": 1}]
     own = [
         {"destination": path, "source": path, "type": "none", "options": ["rbind", "nosuid", "nodev"]}
-        for path in dict.fromkeys(mounts)
-        if os.path.isdir(path)
+        for path in dict.fromkeys([HOSTS, *mounts])
+        if path == HOSTS or os.path.isdir(path)
     ]
     return {
         **config,
@@ -347,7 +362,7 @@ def main(words: Sequence[str] | None = None, settings: str = SETTINGS) -> int:
             for path in expire(asked.place, float(known.get("days", DAYS)), time.time()):
                 print(f"removed {one_line(path, 300)}")
             return 0
-        images = Images(directory, [str(path) for path in known.get("mounts", ())])
+        images = Images(directory, [str(path) for path in known.get("mounts", ())], say=_say)
         if asked.order == "bundle":
             print(images.bundle(asked.image))
         elif asked.order == "save":
@@ -360,6 +375,10 @@ def main(words: Sequence[str] | None = None, settings: str = SETTINGS) -> int:
         sys.stderr.write(f"{NAME}: {one_line(why, 2000)}\n")
         return 1
     return 0
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{NAME}: {text}\n")
 
 
 def _run(images: Images, image: str, program: Sequence[str]) -> int:

@@ -21,9 +21,12 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
+from ansible.module_utils.parsing.convert_bool import boolean
+
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, idle, samples, session
-from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files, portal_ssh
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
+from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files, image_catalogue, portal_ssh
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
@@ -39,14 +42,16 @@ USER = "baremetal-gpu-portal"
 ETC = "/etc/baremetal-gpu/portal"
 TLS = f"{ETC}/tls"
 SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json", "config.py", "proxy.env", "made-of"))
-# The configuration loads it from beside itself.
-HUB_WATCH = f"{ETC}/hub_watch.py"
+# The configuration loads them from beside itself.
+HUB_WATCH, HUB_IMAGES = f"{ETC}/hub_watch.py", f"{ETC}/hub_images.py"
 SHARE = "/usr/share/baremetal-gpu/portal"
 LIBEXEC = "/usr/libexec/baremetal-gpu"
 ENVIRONMENT, ENVIRONMENT_COMMAND = f"{LIBEXEC}/gpu-environment", "/usr/local/bin/gpu-environment"
 LIBRARY, HELPER, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "backup"))
 PAM_SERVICE = "baremetal-gpu-portal"
 OPT = "/opt/baremetal-gpu"
+# The environment that nodes get from the wheels.
+OWN = {"name": "notebook", "path": f"{OPT}/notebook"}
 STATE = "/var/lib/baremetal-gpu-portal"
 HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
 SESSION_SOCKET, SESSION = "baremetal-gpu-portal-session.socket", "baremetal-gpu-portal-session@.service"
@@ -89,21 +94,24 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param params: the variables of the role; ``kind``, hub or session; ``certificates``, what the module
         cluster_certificates has returned, and ``proxy_token`` may be empty until the tasks have read them; ``check``,
-        whether nothing is to be changed.
+        whether nothing is to be changed; ``image_catalogue``.
     :param facts: ``python``, major and minor version of the host's Python.
     :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have
-        the commands of Slurm.
+        the commands of Slurm; ``nodes``, those on which sessions run; ``hostvars``.
     :return: With the parts `environment`, what the module wheel_environment is given; `install` and `service`, two
-        documents, between which that is made; `certificates`, what is asked of the module cluster_certificates; `url`.
+        documents, between which that is made; `certificates`, what is asked of the module cluster_certificates; `url`;
+        `look`, the nodes whose driver an image depends on and nobody knows yet.
     """
     what = params["kind"]
     where = f"{OPT}/{'portal' if what == HUB_WHEELS else 'notebook'}"
     parts: Document = {"environment": {"path": where, "state": "absent"}, "install": {}, "service": {}}
-    parts |= {"certificates": [], "url": _url(params, peers)}
+    parts |= {"certificates": [], "url": _url(params, peers), "look": []}
     if params["state"] == "absent":
         parts |= {"install": _absent_files(where, what), "service": _absent_units() if what == HUB_WHEELS else {}}
         return Plan(parts=parts)
     rows = wheels(str(facts.get("python")), what)
+    if what == HUB_WHEELS:
+        parts["look"] = _to_look_at(params, peers)
     problems = tuple(_problems(params, facts, peers, rows))
     if problems:
         return Plan(problems=problems, parts=parts)
@@ -146,6 +154,7 @@ def _problems(
         yield Problem("no_slurm", host, cause, "", f"add {host} to the group slurm_logins")
     yield from wrong_files("portal_tls_files", params["tls_files"])
     yield from _wrong_settings(params)
+    yield from _wrong_images(params, peers)
 
 
 def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Iterator[Problem]:
@@ -180,15 +189,15 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     for domain in params["domains"]:
         if not accounts.DOMAIN.fullmatch(domain):
             yield wrong("portal_domains", "it is no domain", domain, "give domains such as example.org")
-    names = [str(row.get("name")) for row in params["environments"]]
+    names = [*([OWN["name"]] if params["notebook"] else []), *(str(row.get("name")) for row in params["environments"])]
     for row in params["environments"]:
         if not form.ENVIRONMENT.fullmatch(str(row.get("name"))) or names.count(str(row.get("name"))) > 1:
             cause = "an environment has a name of its own of lower case letters, digits and . _ -"
             yield wrong("portal_environments", cause, row.get("name"), "rename it")
-        if not _PREFIX.fullmatch(str(row.get("path"))):
-            yield wrong(
-                "portal_environments", "it has no path", row.get("path"), "give the directory of the environment"
-            )
+        if bool(row.get("path")) == bool(row.get("image")):
+            yield wrong("portal_environments", "it has no path and no image, or both", row.get("name"), "give one")
+        if row.get("path") and not _PREFIX.fullmatch(str(row["path"])):
+            yield wrong("portal_environments", "it has no path", row["path"], "give the directory of the environment")
     for name, row in {"portal_limits": params["limits"], **params["limits_by_group"]}.items():
         for key, value in row.items():
             if key not in form.NUMBERS or not isinstance(value, int) or value < form.NUMBERS[key][1]:
@@ -247,6 +256,61 @@ def _wrong_idle(params: Mapping[str, Any]) -> Iterator[Problem]:
         yield wrong("portal_idle_webhook", "it is no URL", "", "give one that begins with https:// or http://")
     if domain and not accounts.DOMAIN.fullmatch(domain):
         yield wrong("portal_idle_mail_domain", "it is no domain", domain, "give one such as example.org")
+
+
+# --- environments that are images ------------------------------------------------------------------------------------
+
+
+def _images(params: Mapping[str, Any]) -> list[str]:
+    """The images as their environments name them."""
+    return [str(row["image"]) for row in params["environments"] if row.get("image")]
+
+
+def _exact(params: Mapping[str, Any], image: str) -> str:
+    return image_catalogue.resolve(image, params["image_catalogue"], {})[0]
+
+
+def _to_look_at(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[str]:
+    """The nodes whose driver an image depends on and nobody knows yet."""
+    found = [
+        host
+        for image in _images(params)
+        for host in image_catalogue.to_look_at(image, params["image_catalogue"], peers["nodes"], peers["hostvars"])
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _wrong_images(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
+    """Images that nobody knows, and nodes that cannot run one: a session may come to any node."""
+    named = _images(params)
+    for image in named:
+        facts = image_catalogue.facts_of(peers["nodes"], peers["hostvars"])
+        exact, found = image_catalogue.resolve(image, params["image_catalogue"], facts)
+        yield from found
+        if not found and not images.IMAGE.fullmatch(exact):
+            remedy = "push it with `gpuops image push`, or give HOST:PORT/NAME:TAG"
+            yield wrong("portal_environments", "image_catalogue has no such image", image, remedy)
+    without = [host for host in peers["nodes"] if not _runs_images(peers["hostvars"], host)] if named else []
+    if without:
+        shown = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
+        cause = f"the image {named[0]} is an environment, and not all nodes run images: {shown}"
+        remedy = "set slurm_common_containers for all hosts of Slurm and run playbooks/slurm.yml, or name no image"
+        yield Problem("no_containers", "portal_environments", cause, shown, remedy)
+
+
+def _runs_images(hostvars: Mapping[str, Any], host: str) -> bool:
+    # The variables of all hosts raise for one that is not there.
+    given = hostvars[host].get("slurm_common_containers", False) if host in hostvars else False
+    return bool(boolean(given, strict=False))
+
+
+def _registry(params: Mapping[str, Any]) -> str:
+    """Where users have images of their own: the registry of the catalogue, where an environment is from it."""
+    for image in _images(params):
+        row = image_catalogue.find((row for row in params["image_catalogue"] if isinstance(row, Mapping)), image)
+        if row:
+            return str(row["reference"]).partition("/")[0]
+    return ""
 
 
 def _is_window(minutes: int) -> bool:
@@ -320,13 +384,20 @@ def _in_session() -> list[Document]:
 
 def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
     """What the hub and the program that submits read."""
-    environments = [{"name": row["name"], "path": row["path"]} for row in params["environments"]]
-    own = [{"name": "notebook", "path": f"{OPT}/notebook"}] if params["notebook"] else []
+    environments = [
+        {
+            "name": row["name"],
+            **({"image": _exact(params, row["image"])} if row.get("image") else {"path": row["path"]}),
+        }
+        for row in params["environments"]
+    ]
+    own = [OWN] if params["notebook"] else []
     hub = f"http://{peers['address'] or peers['host']}:{params['hub_port']}"
     return {
         "limits": dict(params["limits"]),
         "limits_by_group": {name: dict(row) for name, row in params["limits_by_group"].items()},
         "environments": [*own, *environments],
+        "registry": _registry(params),
         **{name: params[name] for name in ("partition", "account", "qos")},
         **{name: list(params[name]) for name in ("allowed_groups", "admin_groups", "domains")},
         **{name: params[name] for name in ("least_uid", "session_port_first", "session_port_last", "ssh")},
@@ -395,6 +466,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         },
         {"path": CONFIG, "content": (files / "jupyterhub_config.py").read_text(encoding="utf-8"), **WRITTEN},
         {"path": HUB_WATCH, "content": (files / "hub_watch.py").read_text(encoding="utf-8"), **WRITTEN},
+        {"path": HUB_IMAGES, "content": (files / "hub_images.py").read_text(encoding="utf-8"), **WRITTEN},
         {
             "path": TOKEN,
             "content": f"CONFIGPROXY_AUTH_TOKEN={params['proxy_token']}\n",
@@ -420,7 +492,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         *({"path": unit_path(name), "state": "absent"} for name in gone),
     ]
     jump = portal_ssh.present(params["ssh_port"]) if params["ssh"] else portal_ssh.absent()
-    of_hub = [SETTINGS, CONFIG, HUB_WATCH, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
+    of_hub = [SETTINGS, CONFIG, HUB_WATCH, HUB_IMAGES, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
     return {
         "files": [*own, *jump["files"]],
         "units": [
@@ -443,7 +515,18 @@ def _stopped(name: str) -> Document:
 
 def _absent_units() -> Document:
     """Sessions that run go on until their time is over. The database and its copies stay."""
-    paths = (SETTINGS, CONFIG, HUB_WATCH, TOKEN, MADE_OF, f"/etc/pam.d/{PAM_SERVICE}", LIBRARY, HELPER, BACKUP)
+    paths = (
+        SETTINGS,
+        CONFIG,
+        HUB_WATCH,
+        HUB_IMAGES,
+        TOKEN,
+        MADE_OF,
+        f"/etc/pam.d/{PAM_SERVICE}",
+        LIBRARY,
+        HELPER,
+        BACKUP,
+    )
     jump = portal_ssh.absent()
     shared = (f"{SHARE}/now.html", *(f"{SHARE}/templates/{path.name}" for path in _templates()))
     return {

@@ -65,6 +65,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
 )
 
 hub_watch = loaded("baremetal_gpu_hub_watch", Path(__file__).with_name("hub_watch.py"))
+hub_images = loaded("baremetal_gpu_hub_images", Path(__file__).with_name("hub_images.py"))
 
 # JupyterHub puts it there.
 c = get_config()  # noqa: F821
@@ -94,15 +95,23 @@ class Shared:
 SCHEDULER = Shared()
 
 
-async def order(do, user, **more):
-    """What the program that works as root does for a user. Raises Refused."""
+async def order(do, user, tell=None, limit_s=ORDER_S, **more):
+    """What the program that works as root does for a user; `tell` is told of its progress. Raises Refused."""
+    answer = None
     try:
-        async with asyncio.timeout(ORDER_S):
-            reader, writer = await asyncio.open_unix_connection(SOCKET)
+        async with asyncio.timeout(limit_s):
+            reader, writer = await asyncio.open_unix_connection(SOCKET, limit=ANSWER_AT_MOST)
             writer.write(json.dumps({"do": do, "user": user, **more}).encode())
             writer.write_eof()
-            answer = json.loads(await reader.read(ANSWER_AT_MOST))
+            async for line in reader:
+                answer = json.loads(line)
+                if "progress" not in answer:
+                    break
+                if tell:
+                    tell(answer["progress"])
             writer.close()
+        if answer is None or "progress" in answer:
+            raise ValueError("it ended before")
     except (OSError, TimeoutError, ValueError) as why:
         unit = "baremetal-gpu-portal-session.socket"
         remedy = f"the operators see it in `journalctl -u {unit} -u 'baremetal-gpu-portal-session@*'`"
@@ -132,6 +141,8 @@ WATCH = hub_watch.Watch(
     f"{HUB['public_url']}/hub/home",
     f"{STATE}/told.json",
 )
+
+IMAGES = hub_images.Images(KNOWN, order)
 
 
 class NotStarted(SpawnException):
@@ -174,12 +185,11 @@ class SlurmSpawner(Spawner):
 
     async def _form(self):
         limits, there = await asyncio.to_thread(self._limits), await self._offers()
-        environments = list(KNOWN.environments)
+        place = KNOWN.place_of(self.user.name)
         last = self.orm_spawner.user_options or {}
-        wanted = form.remembered(last, limits, [one.model for one in there], environments)
-        return markup.options(
-            wanted, limits, there, environments, f"{self.hub.base_url}now/forecast", markup.ended(self.ended)
-        )
+        wanted = form.remembered(last, limits, [one.model for one in there], KNOWN.names, place)
+        url, ended = f"{self.hub.base_url}now/forecast", markup.ended(self.ended)
+        return markup.options(wanted, limits, there, KNOWN.names, url, ended, place)
 
     async def options_from_form(self, given):
         return await self._parsed(given)
@@ -190,7 +200,7 @@ class SlurmSpawner(Spawner):
 
     async def _parsed(self, given):
         limits, models = await asyncio.to_thread(self._limits), [one.model for one in await self._offers()]
-        request, problems = form.parse(given, limits, models, list(KNOWN.environments))
+        request, problems = form.parse(given, limits, models, KNOWN.names, KNOWN.place_of(self.user.name))
         if problems:
             raise NotStarted(" ".join(map(str, problems)), reason="options")
         return request.as_dict()
@@ -386,7 +396,8 @@ class SlurmSpawner(Spawner):
             start = f" It is expected to start at {at} at the latest." if at else ""
             return {"progress": 20, "message": f"Job {one.number} waits: {one.why}.{start}"}
         if one.state == session.RUNS:
-            return {"progress": 60, "message": f"Job {one.number} runs on {one.node}. Its server is starting."}
+            first = " Its image is fetched before that, where it is new there." if IMAGES.image_of(self) else ""
+            return {"progress": 60, "message": f"Job {one.number} runs on {one.node}. Its server is starting.{first}"}
         return {"progress": 90, "message": str(one.ended)}
 
 
@@ -551,7 +562,8 @@ class ForecastHandler(BaseHandler):
         nodes = offers.in_partition(look.found.get("nodes", []), KNOWN.partition)
         models = [one.model for one in offers.offers(nodes)]
         given = {name: self.get_query_argument(name, "") for name in form.Request().as_dict()}
-        request, problems = form.parse(given, limits, models, list(KNOWN.environments))
+        place = KNOWN.place_of(self.current_user.name)
+        request, problems = form.parse(given, limits, models, KNOWN.names, place)
         if problems:
             row = {"answer": offers.NEVER, "text": " ".join(map(str, problems))}
         elif look.failure:
@@ -647,10 +659,15 @@ c.JupyterHub.extra_handlers = [
     (r"/now/data", NowDataHandler),
     (r"/now/forecast", ForecastHandler),
     *WATCH.handlers,
+    *IMAGES.handlers,
     *([(r"/ssh", SshHandler)] if HUB.get("ssh") else []),
 ]
 c.JupyterHub.tornado_settings = {"headers": {"X-Content-Type-Options": "nosniff"}}
-c.JupyterHub.template_vars = {"portal_idle": WATCH.banner, "portal_ssh": bool(HUB.get("ssh"))}
+c.JupyterHub.template_vars = {
+    "portal_idle": WATCH.banner,
+    "portal_ssh": bool(HUB.get("ssh")),
+    "portal_images": bool(KNOWN.registry),
+}
 c.JupyterHub.template_paths = [os.environ.get("PORTAL_TEMPLATES", "/usr/share/baremetal-gpu/portal/templates")]
 c.JupyterHub.allow_named_servers = HUB["named_servers"] > 0
 c.JupyterHub.named_server_limit_per_user = HUB["named_servers"]

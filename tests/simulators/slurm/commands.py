@@ -1,6 +1,6 @@
 #!/usr/bin/python3 -I
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stand-in for Slurm on one host: sbatch, squeue, scancel and scontrol by the names of links to this file.
+"""A stand-in for Slurm on one host: sbatch, srun, squeue, scancel and scontrol by the names of links to this file.
 
 It is strict: an option that it does not know, a request that no node can satisfy, or a job of somebody else is refused
 as the real commands refuse it. Jobs are real processes of their users. There is no daemon: each call first starts what
@@ -334,6 +334,26 @@ def scancel(words):
         end(job, "CANCELLED")
 
 
+def srun(words):
+    """A further step in a job that runs."""
+    number = program = None
+    for position, word in enumerate(words):
+        if word.startswith("--jobid=") and word.partition("=")[2].isdigit():
+            number = int(word.partition("=")[2])
+        elif not word.startswith("-"):
+            program = words[position:]
+            break
+        elif word not in ("--quiet", "--overlap", "--ntasks=1", "--mem=0", "--cpu-bind=none"):
+            fail(f"unrecognized option '{word}'")
+    job = next((one for one in jobs() if one["id"] == number), None)
+    if program is None or job is None or job["state"] != "RUNNING":
+        fail(f"Unable to confirm allocation for job {number}: Invalid job id specified")
+    if not mine(job):
+        fail(f"Unable to create step for job {number}: Access/permission denied")
+    # The lock goes with this program.
+    os.execvpe(program[0], program, {**os.environ, "SLURM_JOB_ID": str(number), "SLURMD_NODENAME": job["node"]})
+
+
 def node_line(node):
     listed = jobs()
     there = free(node, listed)
@@ -374,7 +394,8 @@ def main():
     with open(path("lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         tick()
-        {"sbatch": sbatch, "squeue": squeue, "scancel": scancel, "scontrol": scontrol}[name](sys.argv[1:])
+        commands = {"sbatch": sbatch, "srun": srun, "squeue": squeue, "scancel": scancel, "scontrol": scontrol}
+        commands[name](sys.argv[1:])
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
 from gpuops.cli import app
 from gpuops.image import locks, recipe, registry, saved, site_catalogue, sources
 from gpuops.site import Site
@@ -376,3 +377,8 @@ def test_what_is_no_image_of_a_user_is_refused(site: Site, image: str) -> None:
 def test_a_user_without_a_password_beside_the_inventory_is_refused(site: Site) -> None:
     done = CliRunner().invoke(app, ["image", "save", "reg1", "c1", "carol/x", "-i", str(site.inventory)])
     assert "there is no password of carol" in str(done.exception) + done.output
+
+
+def test_sessions_of_the_portal_in_an_image_have_the_version_of_its_hub() -> None:
+    hub = {row["version"] for row in portal.lock() if row["name"] == "jupyterhub"}
+    assert {locks.read_python(IMAGES / "notebook" / "python.lock")["jupyterhub"]} == hub

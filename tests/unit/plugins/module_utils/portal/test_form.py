@@ -93,6 +93,44 @@ def test_another_path_is_none(environment: str) -> None:
     assert request.environment == "default"
 
 
+PLACE = "reg1:5000/alice/"
+
+
+@pytest.mark.parametrize("image", ["lectures", "lectures:v1", f"torch/deep@sha256:{'a' * 64}"])
+def test_an_image_of_ones_own_is_below_the_own_name(image: str) -> None:
+    given_form = {**GOOD, "environment": [PLACE + image]}
+    assert form.parse(given_form, LIMITS, MODELS, ENVIRONMENTS, PLACE)[0].environment == PLACE + image
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "reg1:5000/bob/lectures:v1",
+        "reg1:5000/catalogue/pytorch",
+        "evil.example/alice/lectures",
+        PLACE,
+        f"{PLACE}../bob/lectures",
+        f"{PLACE}./x",
+        f"{PLACE}Lectures",
+        f"{PLACE}x;id",
+        f"{PLACE}x $(id)",
+        f"{PLACE}x\n#SBATCH --uid=0",
+        f"{PLACE}x@sha256:abc",
+        f"docker://{PLACE}x",
+    ],
+)
+def test_another_image_is_refused_with_one_that_may_be_named(image: str) -> None:
+    request, (problem,) = form.parse({**GOOD, "environment": [image]}, LIMITS, MODELS, ENVIRONMENTS, PLACE)
+    assert request.environment == "default"
+    assert f"{PLACE}lectures:v1" in problem.remedy
+
+
+def test_without_a_registry_nobody_has_images() -> None:
+    request, (problem,) = form.parse({**GOOD, "environment": [f"{PLACE}x"]}, LIMITS, MODELS, ENVIRONMENTS)
+    assert request.environment == "default"
+    assert "image" not in problem.remedy
+
+
 def test_several_groups_give_the_most_of_each() -> None:
     by_group = {"lab": {"gpus": 8, "hours": 12}, "course": {"gpus": 1, "hours": 48}}
     assert form.limits_of(["lab", "course", "x"], by_group, LIMITS) == Limits(8, 16, 128, 48)
@@ -117,10 +155,11 @@ def test_what_may_no_longer_be_asked_for_is_not_remembered() -> None:
     st.dictionaries(st.sampled_from([*GOOD, "x"]), st.one_of(st.text(), st.lists(st.text()), st.integers(), st.none()))
 )
 def test_whatever_is_given_the_request_is_within_bounds(given_form: dict[str, Any]) -> None:
-    request, _problems = form.parse(given_form, LIMITS, MODELS, ENVIRONMENTS)
+    request, _problems = form.parse(given_form, LIMITS, MODELS, ENVIRONMENTS, PLACE)
     assert 0 <= request.gpus <= 4
     assert 1 <= request.cpus <= 16
     assert 1 <= request.memory_gib <= 128
     assert 1 <= request.hours <= 24
     assert request.model in ("", *MODELS)
-    assert request.environment in ENVIRONMENTS or form.OWN.fullmatch(request.environment)
+    own = form.OWN.fullmatch(request.environment) or request.environment.startswith(PLACE)
+    assert request.environment in ENVIRONMENTS or own

@@ -6,7 +6,10 @@ from __future__ import annotations
 import copy
 import json
 import pwd
+import signal
 import subprocess
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +92,102 @@ def test_an_own_environment_is_below_the_home() -> None:
     assert f"{ALICE.home}/envs/torch/bin/jupyterhub-singleuser" in job(Request(environment="~/envs/torch")).command
 
 
+# --- in an image -----------------------------------------------------------------------------------------------------
+
+PYTORCH = f"reg1:5000/catalogue/pytorch@sha256:{'a' * 64}"
+WITH_IMAGES = replace(SETTINGS, images={"torch": PYTORCH}, registry="reg1:5000")
+# What nodes have, as far as a session calls it. Its containers are none.
+GPU_IMAGE = f"""#!/bin/sh
+case "$1" in
+bundle) echo "$2" >>"$HOME/asked"; mkdir -p "$HOME/bundle"; echo {PYTORCH} >"$HOME/bundle/image"; echo "$HOME/bundle" ;;
+run) env >"$HOME/outside"; echo "$2" >"$HOME/ran"; shift 2; PATH="$HOME/inside:$PATH" exec "$@" ;;
+esac
+"""
+SINGLEUSER = """#!/bin/sh
+echo "token $JUPYTERHUB_API_TOKEN, in $(pwd), with $*"
+cat "$JUPYTERHUB_SSL_KEYFILE"
+ls "$JUPYTER_PATH/.." "$JUPYTER_PATH"
+"""
+
+
+class Node:
+    """A home with a session in an image. `run` is the job."""
+
+    def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.home, self.directory = home, home / "gpuops-jobs" / "portal-session"
+        self.directory.mkdir(parents=True)
+        (home / "lab" / "labextensions").mkdir(parents=True)
+        monkeypatch.setattr(session, "JUPYTER", str(home / "lab"))
+        self.program("bin/gpu-image", GPU_IMAGE)
+        self.program("inside/jupyterhub-singleuser", SINGLEUSER)
+
+    def program(self, name: str, text: str) -> None:
+        (self.home / name).parent.mkdir(exist_ok=True)
+        (self.home / name).write_text(text)
+        (self.home / name).chmod(0o755)
+
+    def run(self, environment: str = "torch", pem: Any = None) -> subprocess.CompletedProcess[str]:
+        account = ALICE._replace(home=str(self.home))
+        request = Request(1, "", 1, 1, 1, environment)
+        wanted = session.job(account, "", request, WITH_IMAGES, ENVIRONMENT, pem or {})
+        assert submission.problems(wanted) == []
+        there = {"HOME": str(self.home), "PATH": f"{self.home}/bin:/usr/bin:/bin", "SLURM_JOB_ID": "7"}
+        return subprocess.run(
+            ["bash"], input=submission.script(wanted), cwd=self.directory, env=there, capture_output=True, text=True
+        )
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    return Node(tmp_path, monkeypatch)
+
+
+def test_a_session_in_an_image_has_its_token_its_home_and_the_warnings_of_the_portal(node: Node) -> None:
+    pem = dict.fromkeys(session.CERTIFICATES, "-----BEGIN X-----\nAAAA\n-----END X-----\n")
+    done = node.run(pem=pem)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"token secret, in {node.home}, with {' '.join(session.QUIET)}" in done.stdout
+    assert "-----BEGIN X-----" in done.stdout
+    assert "labextensions" in done.stdout.split()
+    assert (node.home / "ran").read_text() == f"{PYTORCH}\n"
+
+
+def test_what_is_secret_is_in_no_environment_of_a_container_and_goes_with_the_session(node: Node) -> None:
+    """slurmstepd writes the environment into a file that the user's group can read."""
+    done = node.run()
+    assert "token secret" in done.stdout
+    assert "JUPYTERHUB" not in (node.home / "outside").read_text()
+    assert sorted(path.name for path in node.directory.iterdir()) == ["result"]
+
+
+def test_an_own_image_by_its_tag_is_run_by_the_digest_that_it_has_at_the_start(node: Node) -> None:
+    assert node.run("reg1:5000/alice/lectures:v1").returncode == 0
+    assert (node.home / "asked").read_text() == "reg1:5000/alice/lectures:v1\n"
+    assert (node.home / "ran").read_text() == f"{PYTORCH}\n"
+
+
+def test_a_node_that_runs_no_images_and_an_image_without_jupyterhub_are_told_apart(node: Node) -> None:
+    (node.home / "inside" / "jupyterhub-singleuser").unlink()
+    done = node.run()
+    assert (done.returncode, "the image has no jupyterhub-singleuser" in done.stdout) == (127, True)
+    (node.home / "bin" / "gpu-image").unlink()
+    done = node.run()
+    assert (done.returncode, "runs no images" in done.stdout) == (session.NO_IMAGES, True)
+
+
+def test_an_image_that_cannot_be_had_ends_the_session_with_what_gpu_image_said(node: Node) -> None:
+    node.program("bin/gpu-image", "#!/bin/sh\necho 'gpu-image: skopeo copy ended with 1' >&2; exit 1\n")
+    done = node.run()
+    assert (done.returncode, done.stderr) == (1, "gpu-image: skopeo copy ended with 1\n")
+    assert not (node.home / "ran").exists()
+
+
+def test_images_of_others_are_refused_here_too() -> None:
+    request = Request(1, "", 1, 1, 1, "reg1:5000/bob/lectures:v1")
+    with pytest.raises(Refused, match="there is no environment"):
+        session.job(ALICE, "", request, WITH_IMAGES, ENVIRONMENT, {})
+
+
 # --- what becomes of it ----------------------------------------------------------------------------------------------
 
 
@@ -116,6 +215,13 @@ def test_an_end_has_a_reason_and_a_remedy(state: str, more: dict[str, Any], code
     assert found.ended is not None
     assert found.ended.code == code
     assert found.ended.remedy
+
+
+def test_a_node_that_runs_no_images_is_told_with_the_remedy() -> None:
+    code = {"exit_code": {"return_code": {"set": True, "number": session.NO_IMAGES}}}
+    found = session.session(row(job_state=["FAILED"], **code))
+    assert "its node runs none" in str(found.ended)
+    assert "To do: choose another environment, or ask the operators to set slurm_common_containers" in str(found.ended)
 
 
 def test_what_the_reconciler_noted_is_told() -> None:
@@ -215,6 +321,90 @@ def test_other_orders_do_nothing(calls: Any, order: dict[str, Any]) -> None:
     with pytest.raises((Malformed, Refused)):
         do(calls, **order)
     assert calls == []
+
+
+def save(target: str, output: str, status: int = 0, **found: Any) -> tuple[dict[str, Any], list[str]]:
+    """What comes of an order to save, and the command that does it."""
+    argv: list[str] = []
+
+    def listening(words: Sequence[str], hear: Callable[[str], None]) -> int:
+        argv.extend(words)
+        for line in output.splitlines():
+            hear(f"{line}\n")
+        return status
+
+    answer = json.dumps({"jobs": [row(**{"job_id": 7, "user_name": "alice", "job_state": ["RUNNING"], **found})]})
+    order = {"do": "save", "user": "alice", "server": "train", "job": 7, "target": target}
+    done = helper.do(json.dumps(order).encode(), WITH_IMAGES, lambda *given: (0, answer, ""), listening)
+    return done, argv
+
+
+SAVED = f"reg1:5000/alice/lectures@sha256:{'b' * 64}"
+
+
+def test_an_environment_is_saved_in_the_job_with_the_rights_of_its_user_and_its_progress_is_told(
+    calls: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = f"gpu-image: fetching x\ngpu-image: pushing y\n{SAVED}\nslurmstepd: error: something else\n"
+    done, argv = save("reg1:5000/alice/lectures:v1", output)
+    assert done == {"saved": SAVED}
+    assert argv[:4] == ["/usr/sbin/runuser", "-u", "alice", "--"]
+    assert "--jobid=7" in argv
+    assert argv[-2:] == [f"{ALICE.home}/gpuops-jobs/portal-session-train", "reg1:5000/alice/lectures:v1"]
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert told == [{"progress": "fetching x"}, {"progress": "pushing y"}]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "reg1:5000/bob/lectures:v1",
+        "reg1:5000/catalogue/notebook:latest",
+        "evil.example/alice/lectures",
+        SAVED,
+        "reg1:5000/alice/",
+        "reg1:5000/alice/x; id",
+        "reg1:5000/alice/é",
+        "--help",
+    ],
+)
+def test_an_image_of_another_name_is_not_saved(calls: Any, target: str) -> None:
+    with pytest.raises(Refused, match=r"such as reg1:5000/alice/lectures:v1"):
+        save(target, "")
+
+
+@pytest.mark.parametrize("found", [{"user_name": "bob"}, {"job_state": ["CANCELLED"]}, {"job_id": 8}])
+def test_only_a_session_of_the_user_that_runs_is_saved(calls: Any, found: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match="job 7 is no session of alice that runs"):
+        save("reg1:5000/alice/lectures:v1", "", **found)
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "said"),
+    [
+        (
+            "unauthorized\ngpu-image: skopeo copy ended with 1\nsrun: error: n1: task 0: Exited",
+            1,
+            "unauthorized / gpu-",
+        ),
+        ("the session runs in no image\n", 1, "the session runs in no image"),
+        ("", 1, "srun ended with 1"),
+        (SAVED, 137, "was not saved"),
+        ("all is well\n", 0, "all is well"),
+    ],
+)
+def test_what_was_not_saved_is_told_with_the_reason(calls: Any, output: str, status: int, said: str) -> None:
+    with pytest.raises(Refused, match="was not saved") as refused:
+        save("reg1:5000/alice/lectures:v1", output, status)
+    assert said in refused.value.problem.cause
+    assert "skopeo login" in refused.value.problem.remedy
+
+
+def test_a_program_that_takes_long_is_heard_line_by_line() -> None:
+    heard: list[str] = []
+    assert helper.listen(["/bin/sh", "-c", "echo a; echo b >&2; exit 3"], heard.append) == 3
+    signal.alarm(0)
+    assert heard == ["a\n", "b\n"]
 
 
 def test_an_order_that_is_no_json_or_too_large_is_refused() -> None:

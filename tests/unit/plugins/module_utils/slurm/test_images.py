@@ -22,7 +22,14 @@ REPOSITORY = "reg1:5000/catalogue/base"
 ME = pwd.getpwuid(os.getuid())
 # What umoci writes, as far as it matters.
 CONFIG = {
-    "process": {"terminal": True, "user": {"uid": 0, "gid": 0}, "capabilities": {}, "rlimits": [], "cwd": "/"},
+    "process": {
+        "terminal": True,
+        "user": {"uid": 0, "gid": 0},
+        "capabilities": {},
+        "rlimits": [],
+        "cwd": "/",
+        "env": ["PATH=/opt/conda/bin:/usr/bin", "HOME=/root"],
+    },
     "root": {"path": "rootfs"},
     "mounts": [{"destination": "/proc", "type": "proc", "source": "proc"}],
     "linux": {"uidMappings": [{"containerID": 0, "hostID": 5, "size": 1}], "namespaces": [{"type": "user"}]},
@@ -83,7 +90,9 @@ def test_in_the_container_the_user_is_who_they_are_and_has_the_home_and_the_data
     assert config["linux"]["uidMappings"] == [{"containerID": ME.pw_uid, "hostID": ME.pw_uid, "size": 1}]
     assert not {"capabilities", "rlimits"} & set(config["process"])
     bound = {row["destination"] for row in config["mounts"]}
-    assert bound == {"/proc", ME.pw_dir, str(tmp_path / "datasets")}
+    assert bound == {"/proc", "/etc/hosts", ME.pw_dir, str(tmp_path / "datasets")}
+    # What is there goes before the environment of the job, whose HOME is the user's.
+    assert config["process"]["env"] == ["PATH=/opt/conda/bin:/usr/bin"]
     rows = (made / "rootfs/etc/passwd").read_text().splitlines()
     # A name of the image with the same number would hide the user's.
     assert [row.split(":")[0] for row in rows if row.split(":")[2] == str(ME.pw_uid)] == [ME.pw_name]
@@ -150,6 +159,17 @@ def test_what_is_saved_has_neither_home_nor_secrets_nor_what_is_the_node_s(image
     assert {ME.pw_dir, "/srv/.ssh", "/etc/passwd", "/tmp", "/root", "/proc"} <= masked
     (labelled,) = [words for words in programs.called if "config" in words]
     assert f"baremetal.gpu.session.from={REPOSITORY}@{DIGEST}" in labelled
+
+
+def test_who_saves_is_told_what_is_done_and_hears_nothing_of_it_from_other_programs(
+    images: Images, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(images, "say", told.append)
+    images.bundle(f"{REPOSITORY}@{DIGEST}")
+    assert told == []
+    images.save(f"{REPOSITORY}@{DIGEST}", "reg1:5000/me/mine:v2")
+    assert told == [f"fetching {REPOSITORY}@{DIGEST}", "packing what was changed", "pushing reg1:5000/me/mine:v2"]
 
 
 def test_only_what_is_on_this_node_can_be_saved(images: Images) -> None:

@@ -38,12 +38,14 @@ def params(tmp_path: Path, **changed: Any) -> dict[str, Any]:
         "check": True,
         "certificates": CERTIFICATES,
         "proxy_token": "token-of-the-proxy",
+        "image_catalogue": [],
         **changed,
     }
 
 
 def plan(tmp_path: Path, python: str = "3.13", peers: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
-    others = {"host": "login1", "address": "192.0.2.5", "hosts": ["login1"], "logins": ["login1"], **(peers or {})}
+    others = {"host": "login1", "address": "192.0.2.5", "hosts": ["login1"], "logins": ["login1"]}
+    others |= {"nodes": [], "hostvars": {}, **(peers or {})}
     return portal.desired(params(tmp_path, **changed), {"python": python}, others).as_dict()
 
 
@@ -127,6 +129,9 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
         ({"environments": [{"name": "A b", "path": "/x"}]}, "name of its own"),
         ({"environments": [{"name": "a", "path": "/x"}, {"name": "a", "path": "/y"}]}, "name of its own"),
         ({"environments": [{"name": "a", "path": "x'; id"}]}, "no path"),
+        ({"environments": [{"name": "a"}]}, "no path and no image"),
+        ({"environments": [{"name": "a", "path": "/x", "image": "torch"}]}, "or both"),
+        ({"environments": [{"name": "notebook", "path": "/x"}]}, "name of its own"),
         ({"limits": {"gpus": 1}}, "some are missing"),
         ({"limits_by_group": {"lab": {"gpu": 1}}}, "no limit"),
         ({"limits_by_group": {"lab": {"cpus": 0}}}, "less than a session needs"),
@@ -199,6 +204,83 @@ def test_the_program_reads_the_settings_that_the_role_writes(tmp_path: Path) -> 
     assert found.limits.gpus == 1
     assert found.limits_by_group == {"lab": {"gpus": 8}}
     assert json.loads(text)["hub"]["hub_connect_url"] == "http://192.0.2.5:8081"
+
+
+CATALOGUE = [
+    {
+        "name": "pytorch-cuda",
+        "reference": "reg1:5000/catalogue/pytorch-cuda",
+        "digest": f"sha256:{'d' * 64}",
+        "needs": {"driver": "580.65.06"},
+    }
+]
+TORCH = {"name": "torch", "image": "pytorch-cuda"}
+
+
+def nodes(**drivers: str | None) -> dict[str, Any]:
+    """Nodes with these drivers; None where nobody has looked yet."""
+    hostvars = {
+        name: {
+            "slurm_common_containers": True,
+            **({"ansible_facts": {"gpu": {"driver": {"version": version}}}} if version else {}),
+        }
+        for name, version in drivers.items()
+    }
+    return {"nodes": list(drivers), "hostvars": hostvars}
+
+
+def test_an_image_of_the_catalogue_is_an_environment_by_its_digest(tmp_path: Path) -> None:
+    found = plan(tmp_path, peers=nodes(n1="580.65.06"), environments=[TORCH], image_catalogue=CATALOGUE)
+    assert found["problems"] == []
+    text = files(found["service"])["/etc/baremetal-gpu/portal/settings.json"]["content"]
+    known = settings.parse(text)
+    assert known.images == {"torch": f"reg1:5000/catalogue/pytorch-cuda@sha256:{'d' * 64}"}
+    assert known.names == ["notebook", "torch"]
+    assert known.place_of("alice") == "reg1:5000/alice/"
+    assert known.image_of("torch", "alice") == known.images["torch"]
+    assert known.image_of("reg1:5000/alice/x:v1", "alice") == "reg1:5000/alice/x:v1"
+    assert known.image_of("reg1:5000/alice/x:v1", "bob") == known.image_of("notebook", "alice") == ""
+
+
+def test_without_images_in_the_form_nobody_names_one(tmp_path: Path) -> None:
+    found = plan(tmp_path, image_catalogue=CATALOGUE)
+    text = files(found["service"])["/etc/baremetal-gpu/portal/settings.json"]["content"]
+    assert settings.parse(text).place_of("alice") == ""
+
+
+def test_nodes_whose_driver_nobody_knows_are_looked_at_before_anything_is_changed(tmp_path: Path) -> None:
+    peers = nodes(n1="580.65.06", n2=None)
+    assert plan(tmp_path, peers=peers, environments=[TORCH], image_catalogue=CATALOGUE)["look"] == ["n2"]
+    assert plan(tmp_path, peers=peers)["look"] == []
+    assert plan(tmp_path, peers=peers, kind="session", environments=[TORCH], image_catalogue=CATALOGUE)["look"] == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"nodes": nodes(n1="570.1")}, ["pytorch-cuda needs driver 580.65.06", "n1 has driver 570.1", "upgrade"]),
+        (
+            {"nodes": {"nodes": ["n1", "n2"], "hostvars": {**nodes(n1="580.65.06")["hostvars"], "n2": {}}}},
+            ["not all nodes run images: n2", "slurm_common_containers"],
+        ),
+        ({"image": "pytorch"}, ["has no such image", "[pytorch]", "gpuops image push"]),
+        ({"image": "reg1:5000/catalogue/x;id"}, ["has no such image", "x;id"]),
+        ({"catalogue": [{**CATALOGUE[0], "digest": "sha256:abc"}]}, ["its digest is not right", "abc"]),
+    ],
+)
+def test_an_image_that_a_session_could_not_run_in_is_refused(
+    tmp_path: Path, changed: dict[str, Any], told: list[str]
+) -> None:
+    found = plan(
+        tmp_path,
+        peers=changed.get("nodes", nodes(n1="580.65.06")),
+        environments=[{**TORCH, "image": changed.get("image", "pytorch-cuda")}],
+        image_catalogue=changed.get("catalogue", CATALOGUE),
+    )
+    (problem,) = found["problems"]
+    text = f"{problem['cause']} [{problem['evidence']}] {problem['remedy']}"
+    assert [word for word in told if word not in text] == []
+    assert found["service"] == {}
 
 
 def test_only_the_hub_opens_the_socket_of_the_program_that_works_as_root(tmp_path: Path) -> None:
@@ -350,6 +432,7 @@ def test_jupyterlab_reads_what_the_role_writes(tmp_path: Path) -> None:
     assert f'"{description["name"]}"' in found[f"{portal.LAB}/{loaded}"]["content"]
 
 
-def test_another_watch_of_the_hub_restarts_it(tmp_path: Path) -> None:
+def test_another_part_of_the_hub_restarts_it(tmp_path: Path) -> None:
     units = {row["name"]: row for row in plan(tmp_path)["service"]["units"]}
-    assert "/etc/baremetal-gpu/portal/hub_watch.py" in units["baremetal-gpu-portal.service"]["restart_on"]
+    for name in ("hub_watch.py", "hub_images.py"):
+        assert f"/etc/baremetal-gpu/portal/{name}" in units["baremetal-gpu-portal.service"]["restart_on"]
