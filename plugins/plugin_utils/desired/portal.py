@@ -20,11 +20,20 @@ from functools import cache
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, idle, samples, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
+    accounts,
+    form,
+    idle,
+    marathon_backend,
+    samples,
+    session,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import MARATHON, SCHEDULERS
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files, portal_ssh
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import HTTP
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
     ROOT_OWNS,
     unit_path,
@@ -40,6 +49,8 @@ SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json"
 # The configuration loads it from beside itself.
 HUB_WATCH = f"{ETC}/hub_watch.py"
 SHARE = "/usr/share/baremetal-gpu/portal"
+# Marathon's login, which is root's, and the authority of masters that speak nothing but TLS.
+MARATHON_FILE, MASTERS_AUTHORITY = marathon_backend.PATH, f"{ETC}/masters-ca.pem"
 LIBEXEC = "/usr/libexec/baremetal-gpu"
 ENVIRONMENT, ENVIRONMENT_COMMAND = f"{LIBEXEC}/gpu-environment", "/usr/local/bin/gpu-environment"
 LIBRARY, HELPER, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "backup"))
@@ -78,10 +89,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param params: the variables of the role; ``kind``, hub or session; ``certificates``, what the module
         cluster_certificates has returned, and ``proxy_token`` may be empty until the tasks have read them; ``check``,
-        whether nothing is to be changed.
+        whether nothing is to be changed; ``cluster_secrets``, those of Mesos by principal.
     :param facts: ``python``, major and minor version of the host's Python.
     :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have
-        the commands of Slurm.
+        the commands of Slurm; ``mesos``, where sessions are apps of Marathon: ``marathons`` and ``masters`` by their
+        URLs, ``http_user`` of the former, ``operator``, the login of the latter, and ``authority``, which signs theirs.
     :return: With the parts `environment`, what the module wheel_environment is given; `install` and `service`, two
         documents, between which that is made; `certificates`, what is asked of the module cluster_certificates; `url`.
     """
@@ -130,11 +142,25 @@ def _problems(
     if list(peers["hosts"]) != [host]:
         cause = f"the group portals has {len(peers['hosts'])} hosts, and the portal of a site is on one"
         yield Problem("one_portal", host, cause, ", ".join(peers["hosts"]), f"leave {host} alone in portals")
-    if host not in peers["logins"]:
+    if params["scheduler"] == MARATHON:
+        yield from _wrong_marathon(params, peers)
+    elif host not in peers["logins"]:
         cause = f"{host} has no commands of Slurm"
         yield Problem("no_slurm", host, cause, "", f"add {host} to the group slurm_logins")
     yield from wrong_files("portal_tls_files", params["tls_files"])
     yield from _wrong_settings(params)
+
+
+def _wrong_marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
+    for group, urls in (("marathon", "marathons"), ("mesos_masters", "masters")):
+        if not peers["mesos"][urls]:
+            cause = f"portal_scheduler is marathon, and the inventory has no host in {group}"
+            yield Problem("no_marathon", peers["host"], cause, "", f"add the hosts of {group}, or choose slurm")
+    if params["ssh"]:
+        yield wrong("portal_ssh", "sessions of Marathon have no SSH", "true", "set it to false")
+    for name in ("partition", "account", "qos"):
+        if params[name]:
+            yield wrong(f"portal_{name}", "Marathon has no such thing", params[name], "leave it empty")
 
 
 def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Iterator[Problem]:
@@ -161,6 +187,9 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     if params["ssh"] and not 1024 <= params["ssh_port"] <= 65535:
         cause = "the sshd has no rights, and takes no port below 1024"
         yield wrong("portal_ssh_port", cause, params["ssh_port"], "give a port such as 2222")
+    if params["scheduler"] not in SCHEDULERS:
+        remedy = f"choose one of {', '.join(SCHEDULERS)}"
+        yield wrong("portal_scheduler", "there is no such scheduler", params["scheduler"], remedy)
     if params["login"] not in LOGINS:
         yield wrong("portal_login", "there is no such login", params["login"], f"choose one of {', '.join(LOGINS)}")
     if params["login"] != "pam" and not params["login_options"]:
@@ -229,6 +258,28 @@ def _requirements(rows: list[Mapping[str, Any]]) -> str:
     return "".join(f"{row['name']}=={row['version']} --hash=sha256:{row['sha256']}\n" for row in rows)
 
 
+def _marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[Document]:
+    """What the program that works as root asks Marathon and the masters with."""
+    if params["scheduler"] != MARATHON:
+        return [{"path": path, "state": "absent"} for path in (MARATHON_FILE, MASTERS_AUTHORITY)]
+    mesos = peers["mesos"]
+    authority = mesos["authority"]
+    row = {
+        "urls": mesos["marathons"],
+        "user": mesos["http_user"],
+        "password": params["cluster_secrets"].get(HTTP + mesos["http_user"], ""),
+        "masters": mesos["masters"],
+        "principal": mesos["operator"].get("user", ""),
+        "secret": mesos["operator"].get("password", ""),
+        "ca_file": MASTERS_AUTHORITY if authority else "",
+    }
+    content = json.dumps(row, indent=1, sort_keys=True) + "\n"
+    return [
+        {"path": MARATHON_FILE, "content": content, **ROOT_OWNS, "mode": "0600", "sensitive": True},
+        {"path": MASTERS_AUTHORITY, **({"content": authority, **WRITTEN} if authority else {"state": "absent"})},
+    ]
+
+
 def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mapping[str, Any]]) -> Document:
     """Packages, the wheels, and the list of them."""
     packages = ["python3-venv", *(["nodejs", "node-configurable-http-proxy"] if what == HUB_WHEELS else [])]
@@ -283,7 +334,7 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         "limits": dict(params["limits"]),
         "limits_by_group": {name: dict(row) for name, row in params["limits_by_group"].items()},
         "environments": [*own, *environments],
-        **{name: params[name] for name in ("partition", "account", "qos")},
+        **{name: params[name] for name in ("scheduler", "partition", "account", "qos")},
         **{name: list(params[name]) for name in ("allowed_groups", "admin_groups", "domains")},
         **{name: params[name] for name in ("least_uid", "session_port_first", "session_port_last", "ssh")},
         "hub": {
@@ -356,6 +407,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
             "sensitive": True,
         },
         {"path": MADE_OF, "content": made_of, **WRITTEN},
+        *_marathon(params, peers),
         {"path": f"/etc/pam.d/{PAM_SERVICE}", "content": pam, **WRITTEN},
         {"path": SHARE.rpartition("/")[0], **DIRECTORY},
         {"path": SHARE, **DIRECTORY},
@@ -391,7 +443,19 @@ def _unit(name: str, *restart_on: str) -> Document:
 
 def _absent_units() -> Document:
     """Sessions that run go on until their time is over. The database and its copies stay."""
-    paths = (SETTINGS, CONFIG, HUB_WATCH, TOKEN, MADE_OF, f"/etc/pam.d/{PAM_SERVICE}", LIBRARY, HELPER, BACKUP)
+    paths = (
+        SETTINGS,
+        CONFIG,
+        HUB_WATCH,
+        TOKEN,
+        MADE_OF,
+        MARATHON_FILE,
+        MASTERS_AUTHORITY,
+        f"/etc/pam.d/{PAM_SERVICE}",
+        LIBRARY,
+        HELPER,
+        BACKUP,
+    )
     jump = portal_ssh.absent()
     shared = (f"{SHARE}/now.html", *(f"{SHARE}/templates/{path.name}" for path in _templates()))
     return {
