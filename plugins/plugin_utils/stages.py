@@ -165,7 +165,7 @@ STAGES = (
         short_title="portal",
         tag="portal",
         roles=("portal",),
-        groups=("slurm_nodes", "portals"),
+        groups=("slurm_nodes", "mesos_agents", "portals"),
         loss="the portal, or the environment of its sessions",
     ),
     Stage(

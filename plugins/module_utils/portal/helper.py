@@ -33,10 +33,19 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
     whole,
 )
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, session, settings, ssh
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
+    accounts,
+    form,
+    marathon_backend,
+    session,
+    settings,
+    ssh,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.backend import Orders
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.slurm_backend import SlurmOrders
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images, submission
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Submitter
 
@@ -44,7 +53,8 @@ BYTES_AT_MOST = 512 << 10
 OUTPUT_AT_MOST = 4000
 # What an order may take, and one that saves an environment.
 ORDER_S, SAVE_S = 85, 3600
-SUBMIT, CANCEL, OUTPUT, KEYS, SAVE = "submit", "cancel", "output", "keys", "save"
+SUBMIT, CANCEL, OUTPUT, KEYS, SAVE, LOOK = "submit", "cancel", "output", "keys", "save", "look"
+NUMBER, APP = whole(1, 10**10), text(marathon_backend.APP.pattern)
 Hear = Callable[[str], None]
 # Runs a program that takes long, and hands on each line as it comes; the exit status.
 Listen = Callable[[Sequence[str], Hear], int]
@@ -54,6 +64,13 @@ image="$1/{session.SHARED}-$SLURM_JOB_ID/{session.IMAGE}"
 test -s "$image" || {{ echo 'the session runs in no image'; exit 1; }}
 exec {images.NAME} save "$(cat "$image")" "$2"
 """
+
+
+def _job(value: Any, where: str) -> Any:
+    """By what the scheduler knows a session."""
+    return APP(value, where) if isinstance(value, str) else NUMBER(value, where)
+
+
 REQUEST = object_of(
     {
         **{name: whole(0, 10**6) for name in form.NUMBERS},
@@ -65,7 +82,7 @@ ORDER = object_of(
     {"do": one_of(SUBMIT, CANCEL, OUTPUT, KEYS, SAVE), "user": text(accounts.NAME.pattern)},
     {
         "server": text(f"(?:{form.SERVER.pattern})?"),
-        "job": whole(1, 10**10),
+        "job": _job,
         "target": text(r"[^\0\n]*"),
         "request": REQUEST,
         "variables": mapping_of(text(session.VARIABLE.pattern), text(r"[^\0\n]*", session.VALUE_AT_MOST)),
@@ -90,41 +107,40 @@ def tell(row: Mapping[str, Any]) -> None:
         sys.stdout.flush()
 
 
-def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen = listen) -> dict[str, Any]:
+def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen = listen) -> Mapping[str, Any]:
     """What an order comes to. Raises Refused, Malformed."""
-    order = ORDER(json_object(given, BYTES_AT_MOST), "order")
+    orders: Orders = SlurmOrders(run) if known.scheduler == settings.SLURM else marathon_backend.orders(run=run)
+    told = json_object(given, BYTES_AT_MOST)
+    if told == {"do": LOOK}:
+        return orders.look()
+    order = ORDER(told, "order")
     account = accounts.find(order["user"], known.allowed_groups, known.least_uid)
     submitter = Submitter(run)
     if order["do"] == CANCEL:
-        return _cancel(account.name, _needed(order, "job"), run)
+        orders.cancel(account.name, _needed(order, "job"))
+        return {"cancelled": order["job"]}
     if order["do"] == KEYS:
         return _keys(account.name, submitter, run)
     server = order.get("server", "")
     if order["do"] == SAVE:
         return _save(account, order, known, submitter, run, listening)
     request = Request(**order["request"]) if "request" in order else Request(environment=next(iter(known.names), ""))
-    wanted = session.job(account, server, request, known, order.get("variables", {}), order.get("certificates", {}))
+    variables = order.get("variables", {})
+    if orders.gives_port:
+        variables = {name: value for name, value in variables.items() if name != "JUPYTERHUB_SERVICE_URL"}
+    wanted = session.job(account, server, request, known, variables, order.get("certificates", {}))
     if order["do"] == OUTPUT:
         return {"output": submitter.output(wanted, wanted.directory)[-OUTPUT_AT_MOST:]}
     problems = submission.problems(wanted)
     if problems:
         raise Refused(problems[0].cause, problems[0].remedy, code=problems[0].code, subject=problems[0].subject)
-    return {"job": submitter.submit(wanted, submission.script(wanted))}
+    return {"job": orders.submit(wanted, server, variables)}
 
 
 def _needed(order: Mapping[str, Any], name: str) -> Any:
     if name not in order:
         raise Malformed(f"order has no {name}")
     return order[name]
-
-
-def _cancel(user: str, number: int, run: Run) -> dict[str, Any]:
-    """End a session of a user; no other job. One that is gone is no fault."""
-    argv = ["/usr/bin/scancel", f"--user={user}", f"--jobname={session.JOB}", str(number)]
-    status, out, error = run(argv, None, 20.0)
-    if status and "Invalid job id" not in error:
-        raise CallFailed(f"scancel: {one_line(error or out, 300)}", "see `scontrol ping` on the host of the portal")
-    return {"cancelled": number}
 
 
 def _keys(user: str, submitter: Submitter, run: Run) -> dict[str, Any]:

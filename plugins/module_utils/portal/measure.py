@@ -38,8 +38,11 @@ ANSWER_AT_MOST = 1 << 20
 NVIDIA_SMI = "nvidia-smi"
 # The group of the job is above those of its steps: 0::/system.slice/slurmstepd.scope/job_12/step_batch/user/task_0
 # where there is one tree of groups, and 4:cpuacct:/slurm/uid_1000/job_12/step_batch where each kind has its own.
-JOB = re.compile(r"[0-9]+:([^:]*):((?:/[^/]+)*/job_[0-9]+)(?:/.*)?")
+# That of a task of Mesos has the container's id: 4:cpu,cpuacct:/mesos/4a1f….
+JOB = re.compile(r"[0-9]+:([^:]*):((?:/[^/]+)*/(?:job_[0-9]+|mesos/[0-9a-f]{8}-[0-9a-f-]{27}))(?:/.*)?")
 SSHD = ("sshd", "sshd-session")
+# How many GPUs the session has, where the scheduler does not tell it by CUDA_VISIBLE_DEVICES.
+GPUS = "GPUOPS_SESSION_GPUS"
 # Address -> what is there, as JSON. Raises OSError, Malformed.
 Fetch = Callable[[str], Any]
 
@@ -125,10 +128,11 @@ def traffic(before: Mapping[int, int | None], now: Mapping[int, int | None], sec
 def gpu_ratio(environment: Mapping[str, str], run: Run = host_run.run) -> float | None:
     """The use of the busiest GPU of the job in the last moment, from 0 to 1.
 
-    Slurm lets a job see no other GPUs. A part of a GPU (MIG) does not tell its use: it is unused while no process has
-    it, and not known otherwise.
+    Slurm lets a job see no other GPUs, and Mesos a container. A part of a GPU (MIG) does not tell its use: it is unused
+    while no process has it, and not known otherwise.
     """
-    if environment.get("CUDA_VISIBLE_DEVICES", "") in ("", "NoDevFiles"):
+    no_devices = environment.get("CUDA_VISIBLE_DEVICES", "") in ("", "NoDevFiles")
+    if no_devices and environment.get(GPUS, "0") == "0":
         return 0.0
     status, out, _error = run([NVIDIA_SMI, "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"], None, 8.0)
     told = [line.strip() for line in out.splitlines() if line.strip()]

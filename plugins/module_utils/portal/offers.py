@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What is free now, and whether a session would start at once: from the scheduler's nodes and jobs, as
-`slurm.cluster.read` has them."""
+`Backend.look` has them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import state
 
 NOW, PERHAPS, WAITS, NEVER, UNKNOWN = "now", "perhaps", "waits", "never", "unknown"
-# Why jobs wait that stand before a new one.
-_IN_LINE = {"Resources", "Priority"}
 
 
 @dataclass(frozen=True)
@@ -37,25 +34,11 @@ class Forecast(NamedTuple):
     at: float | None = None
 
 
-def models_of(node: Mapping[str, Any]) -> dict[str, int]:
-    """Model -> how many GPUs of it a node has. GPUs without a type have the empty one."""
-    found: dict[str, int] = {}
-    for one in state.gpus(str(node["gres"])):
-        words = one.split(":")
-        kind = words[1] if len(words) > 1 and not words[1].isdigit() else ""
-        found[kind] = found.get(kind, 0) + state.count(one)
-    return found
-
-
-def takes_jobs(node: Mapping[str, Any]) -> bool:
-    return bool(node["in_service"]) and not node["drained"]
-
-
 def free_gpus(node: Mapping[str, Any], model: str = "") -> int:
-    """How many are free there at least: slurmctld does not tell of which model those are that are used."""
-    if not takes_jobs(node):
+    """How many are free there at least: no scheduler tells of which model those are that are used."""
+    if not node["takes_jobs"]:
         return 0
-    there = models_of(node)
+    there: Mapping[str, int] = node["models"]
     return max(0, (there.get(model, 0) if model else sum(there.values())) - int(node["gpus_used"]))
 
 
@@ -67,9 +50,9 @@ def in_partition(nodes: Iterable[Mapping[str, Any]], partition: str) -> list[Map
 def offers(nodes: Sequence[Mapping[str, Any]]) -> list[Offer]:
     """What there is of each model, sorted by its name."""
     found = []
-    for model in sorted({model for node in nodes for model in models_of(node) if model}):
+    for model in sorted({model for node in nodes for model in node["models"] if model}):
         free = [free_gpus(node, model) for node in nodes]
-        there = [models_of(node).get(model, 0) for node in nodes]
+        there = [node["models"].get(model, 0) for node in nodes]
         found.append(Offer(model, sum(free), sum(there), max(free), max(there)))
     return found
 
@@ -91,7 +74,7 @@ def forecast(
             NEVER,
             f"No node has {wanted}{_of(request.cpus, 'core')} and {request.memory_gib} GiB together. {_most(nodes)}",
         )
-    up = [node for node in able if takes_jobs(node)]
+    up = [node for node in able if node["takes_jobs"]]
     if not up:
         be = "is" if len(able) == 1 else "are"
         return Forecast(WAITS, f"It waits: the {_of(len(able), 'node')} that could run it {be} out of service.")
@@ -100,7 +83,7 @@ def forecast(
     listed = list(jobs)
     if fits:
         names = {str(node["name"]) for node in up}
-        before = sum(1 for job in listed if job["waits"] and job["reason"] in _IN_LINE and _competes(job, nodes))
+        before = sum(1 for job in listed if job["waits"] and job["in_line"] and _competes(job, nodes))
         if before:
             return Forecast(
                 PERHAPS, f"There is room for it now, and {_of(before, 'job')} waited before it: it may have to wait."
@@ -115,7 +98,7 @@ def forecast(
 
 
 def _could(node: Mapping[str, Any], request: Request, memory_mib: int) -> bool:
-    there = models_of(node)
+    there: Mapping[str, int] = node["models"]
     gpus = there.get(request.model, 0) if request.model else sum(there.values())
     return gpus >= request.gpus and node["cpus"] >= request.cpus and node["memory_mib"] >= memory_mib
 

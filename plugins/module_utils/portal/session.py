@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
@@ -50,6 +50,8 @@ PEM = re.compile(r"[A-Za-z0-9+/=\n -]{0,65536}", re.ASCII)
 QUIET = ("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")
 
 WAITS, RUNS, ENDED = "waits", "runs", "ended"
+# By what the scheduler knows a session: a number of Slurm, or the id of an app of Marathon.
+Job = Union[int, str]
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,11 @@ class Session:
     :ivar node: where it runs.
     :ivar ended: why it ended.
     :ivar server: its name; empty for the first session of its user.
+    :ivar port: where its server listens, where the scheduler has chosen that.
+    :ivar address: where its node is reached, where the scheduler tells it with the session.
     """
 
-    number: int
+    job: Job
     user: str
     state: str
     why: str = ""
@@ -73,6 +77,8 @@ class Session:
     ends: float | None = None
     ended: Problem | None = None
     server: str = ""
+    port: int = 0
+    address: str = ""
 
 
 # --- what is submitted -----------------------------------------------------------------------------------------------
@@ -229,7 +235,7 @@ def _refused(subject: str, value: str, remedy: str) -> Refused:
 # --- what becomes of it ----------------------------------------------------------------------------------------------
 
 
-def read(run: Run = host_run.run, timeout_s: float = 5.0) -> dict[int, Session]:
+def read(run: Run = host_run.run, timeout_s: float = 5.0) -> dict[Job, Session]:
     """All sessions that slurmctld remembers, by the number of their job: one question for everybody's.
 
     :raises CallFailed: slurmctld does not answer.
@@ -243,7 +249,7 @@ def read(run: Run = host_run.run, timeout_s: float = 5.0) -> dict[int, Session]:
     except MISSHAPEN as why:
         raise CallFailed(f"squeue's answer cannot be read: {type(why).__name__}") from why
     found = [one for one in map(_readable, rows) if one is not None]
-    return {one.number: one for one in found}
+    return {one.job: one for one in found}
 
 
 def _readable(row: Mapping[str, Any]) -> Session | None:
@@ -339,7 +345,16 @@ FORGOTTEN = Problem(
     "",
     "the scheduler does not know of it any more",
     "",
-    "start it again; `sacct -j JOB` tells how it ended where the site has accounting",
+    "start it again; the operators may find in the scheduler's accounting or log how it ended",
+)
+
+
+TAKEN = Problem(
+    "node_failed",
+    "",
+    "its node was taken out of service, or a GPU of it failed",
+    "",
+    "start it again: it gets another node. What you saved is in your home",
 )
 
 

@@ -17,6 +17,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
     list_of,
     mapping_of,
     object_of,
+    one_of,
     text,
     whole,
 )
@@ -25,6 +26,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import L
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
 
 PATH = "/etc/baremetal-gpu/portal/settings.json"
+SLURM, MARATHON = SCHEDULERS = ("slurm", "marathon")
 _LIMITS = {name: whole(0, 10**6) for name in form.NUMBERS}
 _WORD = text(r"[A-Za-z0-9_.-]{0,63}")
 SHAPE = object_of(
@@ -47,7 +49,7 @@ SHAPE = object_of(
         "session_port_first": whole(1024, 65535),
         "session_port_last": whole(1024, 65535),
     },
-    {"ssh": flag, "registry": text(r"[a-z0-9.:-]{0,262}")},
+    {"ssh": flag, "registry": text(r"[a-z0-9.:-]{0,262}"), "scheduler": one_of(*SCHEDULERS)},
     keep=True,
 )
 
@@ -79,6 +81,7 @@ class Settings:
     ports: tuple[int, int] = (20000, 29999)
     ssh_ports: tuple[int, int] | None = None
     hub: Mapping[str, Any] = field(default_factory=dict)
+    scheduler: str = SLURM
 
     @property
     def names(self) -> list[str]:
@@ -125,4 +128,5 @@ def parse(data: bytes | str) -> Settings:
         (first, middle if row.get("ssh") else last),
         (middle + 1, last) if row.get("ssh") else None,
         row.get("hub") or {},
+        row.get("scheduler", SLURM),
     )

@@ -83,7 +83,7 @@ def targets(
     has = {name for name, keys in read([one for one in found if one]) if key in keys}
     own = [one for one in running if one.user in has][:TARGETS_AT_MOST]
     addresses = {node: session.address(node, run) for node in {one.node for one in own}}
-    return [Target(one.user, one.server, addresses[one.node], ssh.port(one.number, known.ssh_ports)) for one in own]
+    return [Target(one.user, one.server, addresses[one.node], ssh.port(int(one.job), known.ssh_ports)) for one in own]
 
 
 def _account(name: str, known: Settings) -> Account | None:

@@ -10,12 +10,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
-from ansible_collections.baremetal.gpu.plugins.module_utils.leases import slurm as slurm_leases
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers, session
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Session
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, diagnosis
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.backend import Found
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Job, Session
 
 OLD_S = 1.0
 WAITING_AT_MOST = 200
@@ -25,11 +23,11 @@ class Look:
     """What the scheduler told last.
 
     :ivar at: when, in Unix seconds.
-    :ivar found: as `slurm.cluster.read` has it; empty until it has answered once.
+    :ivar found: as `Backend.look` has it; empty until it has answered once.
     :ivar failure: why it does not answer now.
     """
 
-    def __init__(self, at: float, found: Mapping[str, Any], sessions: Mapping[int, Session], failure: str) -> None:
+    def __init__(self, at: float, found: Found, sessions: Mapping[Job, Session], failure: str) -> None:
         self.at, self.found, self.sessions, self.failure = at, found, sessions, failure
 
 
@@ -37,12 +35,9 @@ class Watch:
     """Asks the scheduler at most once a second, and only while somebody wants to know. Thread-safe."""
 
     def __init__(
-        self,
-        read: Callable[[], Mapping[str, Any]] = lambda: cluster.read(Slurm()),
-        sessions: Callable[[], Mapping[int, Session]] = session.read,
-        clock: Callable[[], float] = time.time,
+        self, ask: Callable[[], tuple[Found, Mapping[Job, Session]]], clock: Callable[[], float] = time.time
     ) -> None:
-        self._read, self._sessions, self._clock = read, sessions, clock
+        self._ask, self._clock = ask, clock
         self._lock = threading.Lock()
         self._asked = 0.0
         self._last = Look(0.0, {}, {}, "")
@@ -55,8 +50,8 @@ class Watch:
             if 0 <= now - self._asked < OLD_S:
                 return self._last
             try:
-                found, sessions = self._read(), self._sessions()
-            except CallFailed as why:
+                found, sessions = self._ask()
+            except Refused as why:
                 self._last = Look(self._last.at, self._last.found, self._last.sessions, str(why))
             else:
                 self._last = Look(now, found, sessions, "")
@@ -70,7 +65,7 @@ def page(look: Look, partition: str = "") -> dict[str, Any]:
     jobs = found.get("jobs", [])
     nodes = found.get("nodes", [])
     has: dict[str, list[dict[str, Any]]] = {}
-    for lease in slurm_leases.leases(jobs, {}):
+    for lease in found.get("leases", []):
         has.setdefault(lease.host, []).append(
             {
                 "job": lease.job,
@@ -107,17 +102,15 @@ def page(look: Look, partition: str = "") -> dict[str, Any]:
 
 
 def _node(node: Mapping[str, Any], leases: list[dict[str, Any]]) -> dict[str, Any]:
-    problem = diagnosis.node_problem(node)
-    models = offers.models_of(node)
     return {
         "name": node["name"],
-        "models": [name or "GPU" for name in models],
+        "models": [name or "GPU" for name in node["models"]],
         "gpus": node["gpus"],
         "free": offers.free_gpus(node),
         "cpus": node["cpus"],
         "free_cpus": node["free_cpus"],
         "memory_gib": node["memory_mib"] >> 10,
         "free_memory_gib": node["free_memory_mib"] >> 10,
-        "problem": problem.cause if problem else "",
+        "problem": node["problem"],
         "leases": sorted(leases, key=lambda one: (one["since"] or 0.0, one["job"])),
     }

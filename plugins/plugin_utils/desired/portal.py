@@ -24,12 +24,21 @@ from urllib.parse import urlsplit
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form, idle, samples, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
+    accounts,
+    form,
+    idle,
+    marathon_backend,
+    samples,
+    session,
+)
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import MARATHON, SCHEDULERS
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files, image_catalogue, portal_ssh
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import HTTP
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.service_settings import (
     ROOT_OWNS,
     unit_path,
@@ -45,6 +54,8 @@ SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json"
 # The configuration loads them from beside itself.
 HUB_WATCH, HUB_IMAGES = f"{ETC}/hub_watch.py", f"{ETC}/hub_images.py"
 SHARE = "/usr/share/baremetal-gpu/portal"
+# Marathon's login, which is root's, and the authority of masters that speak nothing but TLS.
+MARATHON_FILE, MASTERS_AUTHORITY = marathon_backend.PATH, f"{ETC}/masters-ca.pem"
 LIBEXEC = "/usr/libexec/baremetal-gpu"
 ENVIRONMENT, ENVIRONMENT_COMMAND = f"{LIBEXEC}/gpu-environment", "/usr/local/bin/gpu-environment"
 LIBRARY, HELPER, BACKUP = (f"{LIBEXEC}/portal-{name}" for name in ("library", "session", "backup"))
@@ -94,10 +105,12 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
 
     :param params: the variables of the role; ``kind``, hub or session; ``certificates``, what the module
         cluster_certificates has returned, and ``proxy_token`` may be empty until the tasks have read them; ``check``,
-        whether nothing is to be changed; ``image_catalogue``.
+        whether nothing is to be changed; ``image_catalogue``; ``cluster_secrets``, those of Mesos by principal.
     :param facts: ``python``, major and minor version of the host's Python.
     :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have
-        the commands of Slurm; ``nodes``, those on which sessions run; ``hostvars``.
+        the commands of Slurm; ``nodes``, those on which sessions run; ``hostvars``; ``mesos``, where sessions are apps
+        of Marathon: ``marathons`` and ``masters`` by their URLs, ``http_user`` of the former, ``operator``, the login
+        of the latter, and ``authority``, which signs theirs.
     :return: With the parts `environment`, what the module wheel_environment is given; `install` and `service`, two
         documents, between which that is made; `certificates`, what is asked of the module cluster_certificates; `url`;
         `look`, the nodes whose driver an image depends on and nobody knows yet.
@@ -149,12 +162,28 @@ def _problems(
     if list(peers["hosts"]) != [host]:
         cause = f"the group portals has {len(peers['hosts'])} hosts, and the portal of a site is on one"
         yield Problem("one_portal", host, cause, ", ".join(peers["hosts"]), f"leave {host} alone in portals")
-    if host not in peers["logins"]:
+    if params["scheduler"] == MARATHON:
+        yield from _wrong_marathon(params, peers)
+    elif host not in peers["logins"]:
         cause = f"{host} has no commands of Slurm"
         yield Problem("no_slurm", host, cause, "", f"add {host} to the group slurm_logins")
     yield from wrong_files("portal_tls_files", params["tls_files"])
     yield from _wrong_settings(params)
     yield from _wrong_images(params, peers)
+
+
+def _wrong_marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[Problem]:
+    for group, urls in (("marathon", "marathons"), ("mesos_masters", "masters")):
+        if not peers["mesos"][urls]:
+            cause = f"portal_scheduler is marathon, and the inventory has no host in {group}"
+            yield Problem("no_marathon", peers["host"], cause, "", f"add the hosts of {group}, or choose slurm")
+    if params["ssh"]:
+        yield wrong("portal_ssh", "sessions of Marathon have no SSH", "true", "set it to false")
+    for name in ("partition", "account", "qos"):
+        if params[name]:
+            yield wrong(f"portal_{name}", "Marathon has no such thing", params[name], "leave it empty")
+    for image in _images(params):
+        yield wrong("portal_environments", "sessions of Marathon run in no image", image, "give the path instead")
 
 
 def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Iterator[Problem]:
@@ -181,6 +210,9 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     if params["ssh"] and not 1024 <= params["ssh_port"] <= 65535:
         cause = "the sshd has no rights, and takes no port below 1024"
         yield wrong("portal_ssh_port", cause, params["ssh_port"], "give a port such as 2222")
+    if params["scheduler"] not in SCHEDULERS:
+        remedy = f"choose one of {', '.join(SCHEDULERS)}"
+        yield wrong("portal_scheduler", "there is no such scheduler", params["scheduler"], remedy)
     if params["login"] not in LOGINS:
         yield wrong("portal_login", "there is no such login", params["login"], f"choose one of {', '.join(LOGINS)}")
     if params["login"] != "pam" and not params["login_options"]:
@@ -307,7 +339,7 @@ def _runs_images(hostvars: Mapping[str, Any], host: str) -> bool:
 def _registry(params: Mapping[str, Any]) -> str:
     """Where users have images of their own: the registry of the catalogue, where an environment is from it."""
     for image in _images(params):
-        row = image_catalogue.find((row for row in params["image_catalogue"] if isinstance(row, Mapping)), image)
+        row = image_catalogue.find(params["image_catalogue"], image)
         if row:
             return str(row["reference"]).partition("/")[0]
     return ""
@@ -334,6 +366,28 @@ def _wanted(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
 
 def _requirements(rows: list[Mapping[str, Any]]) -> str:
     return "".join(f"{row['name']}=={row['version']} --hash=sha256:{row['sha256']}\n" for row in rows)
+
+
+def _marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> list[Document]:
+    """What the program that works as root asks Marathon and the masters with."""
+    if params["scheduler"] != MARATHON:
+        return [{"path": path, "state": "absent"} for path in (MARATHON_FILE, MASTERS_AUTHORITY)]
+    mesos = peers["mesos"]
+    authority = mesos["authority"]
+    row = {
+        "urls": mesos["marathons"],
+        "user": mesos["http_user"],
+        "password": params["cluster_secrets"].get(HTTP + mesos["http_user"], ""),
+        "masters": mesos["masters"],
+        "principal": mesos["operator"].get("user", ""),
+        "secret": mesos["operator"].get("password", ""),
+        "ca_file": MASTERS_AUTHORITY if authority else "",
+    }
+    content = json.dumps(row, indent=1, sort_keys=True) + "\n"
+    return [
+        {"path": MARATHON_FILE, "content": content, **ROOT_OWNS, "mode": "0600", "sensitive": True},
+        {"path": MASTERS_AUTHORITY, **({"content": authority, **WRITTEN} if authority else {"state": "absent"})},
+    ]
 
 
 def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mapping[str, Any]]) -> Document:
@@ -398,7 +452,7 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         "limits_by_group": {name: dict(row) for name, row in params["limits_by_group"].items()},
         "environments": [*own, *environments],
         "registry": _registry(params),
-        **{name: params[name] for name in ("partition", "account", "qos")},
+        **{name: params[name] for name in ("scheduler", "partition", "account", "qos")},
         **{name: list(params[name]) for name in ("allowed_groups", "admin_groups", "domains")},
         **{name: params[name] for name in ("least_uid", "session_port_first", "session_port_last", "ssh")},
         "hub": {
@@ -475,6 +529,7 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
             "sensitive": True,
         },
         {"path": MADE_OF, "content": made_of, **WRITTEN},
+        *_marathon(params, peers),
         {"path": f"/etc/pam.d/{PAM_SERVICE}", "content": pam, **WRITTEN},
         {"path": SHARE.rpartition("/")[0], **DIRECTORY},
         {"path": SHARE, **DIRECTORY},
@@ -522,6 +577,8 @@ def _absent_units() -> Document:
         HUB_IMAGES,
         TOKEN,
         MADE_OF,
+        MARATHON_FILE,
+        MASTERS_AUTHORITY,
         f"/etc/pam.d/{PAM_SERVICE}",
         LIBRARY,
         HELPER,

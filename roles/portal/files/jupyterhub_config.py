@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The hub's configuration: sessions as jobs of Slurm, logins that map to Unix accounts, and the page of who uses what.
+"""The hub's configuration: sessions as jobs, logins that map to Unix accounts, and the page of who uses what.
 
 What is decided, is decided in the collection's modules, which are tested without JupyterHub; this file is between them
 and JupyterHub. It is the same on every site: settings are in the file that both read.
@@ -29,7 +29,7 @@ from jupyterhub.spawner import Spawner, SpawnException
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import object_session
 from tornado import web
-from traitlets import Dict, Float, Integer, default
+from traitlets import Any, Dict, Float, Integer, default
 
 LIBRARY = os.environ.get("PORTAL_LIBRARY", "/usr/libexec/baremetal-gpu/portal-library")
 SETTINGS = os.environ.get("PORTAL_SETTINGS", "/etc/baremetal-gpu/portal/settings.json")
@@ -56,10 +56,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # noqa: E402
     accounts,
     form,
+    marathon_backend,
     markup,
     offers,
     session,
     settings,
+    slurm_backend,
     ssh,
     who,
 )
@@ -74,17 +76,23 @@ HUB = KNOWN.hub
 ORDER_S, ANSWER_AT_MOST = 60, 1 << 20
 # A job that was submitted a moment ago may not be in what was read.
 FRESH_S = 5
+# A scheduler that begins anew may not know for a moment what runs.
+TAKEN_S = 30
 SWEEP_S = 60
 POLL_S = 1
 # What PAM answers.
 PERMISSION_DENIED, ACCOUNT_EXPIRED = 6, 13
+if KNOWN.scheduler == settings.SLURM:
+    BACKEND = slurm_backend.SlurmBackend()
+else:
+    BACKEND = marathon_backend.MarathonBackend(marathon_backend.asked(SOCKET))
 
 
 class Shared:
     """One question to the scheduler for all who ask at the same time."""
 
     def __init__(self):
-        self._watch, self._task = who.Watch(), None
+        self._watch, self._task = who.Watch(BACKEND.look), None
 
     async def look(self):
         if self._task is None or self._task.done():
@@ -153,18 +161,20 @@ class NotStarted(SpawnException):
         self.jupyterhub_message = text
 
 
-class SlurmSpawner(Spawner):
-    """A session is a job. What is kept of it is the number of the job, by which it is found again."""
+class SessionSpawner(Spawner):
+    """A session is a job. What is kept of it is by what the scheduler knows the job, by which it is found again."""
 
-    job = Integer(0)
+    # A number or a text; 0 for none.
+    job = Any(0)
     submitted = Float(0.0)
     at_port = Integer(0)
     ended = Dict()
     _submission = None
+    _waits_since = 0.0
 
     @default("options_form")
     def _form_default(self):
-        return SlurmSpawner._form
+        return SessionSpawner._form
 
     @default("env_keep")
     def _env_keep_default(self):
@@ -262,7 +272,7 @@ class SlurmSpawner(Spawner):
 
     async def _start(self):
         self.ended = {}
-        self.ip, self.port = "0.0.0.0", self._free_port()
+        self.ip, self.port = "0.0.0.0", 0 if BACKEND.gives_port else self._free_port()
         self.at_port = self.port
         self._submission = asyncio.ensure_future(self._submit())
         try:
@@ -324,8 +334,8 @@ class SlurmSpawner(Spawner):
         return NotStarted(f"{problem}{said}", reason=problem.code)
 
     def _note(self, problem):
-        # The scheduler only knows that it was cancelled.
-        if self.ended.get("code") == "idle":
+        # The scheduler only knows that it was cancelled, and then nothing any more.
+        if self.ended.get("code") == "idle" or (self.ended and problem is session.FORGOTTEN):
             return
         self.ended = {"at": time.time(), "code": problem.code, "cause": problem.cause, "remedy": problem.remedy}
 
@@ -336,6 +346,11 @@ class SlurmSpawner(Spawner):
             return None
         found = look.sessions.get(self.job)
         if found is not None and found.user == self.user.name:
+            # Where the scheduler gives the port, one that has it has run.
+            if BACKEND.gives_port and self.at_port and found.state == session.WAITS:
+                self._waits_since = self._waits_since or look.at
+                return session.TAKEN if look.at > self._waits_since + TAKEN_S else None
+            self._waits_since = 0.0
             return found
         return session.FORGOTTEN if look.at > self.submitted + FRESH_S else None
 
@@ -352,12 +367,21 @@ class SlurmSpawner(Spawner):
             return None
         self._note(one)
         self.log.warning("The session %s of %s has ended: %s", self.job, self._log_name, one)
+        if BACKEND.keeps_ended and one is not session.FORGOTTEN:
+            try:
+                await order("cancel", self.user.name, job=self.job)
+            except Refused as why:
+                # It is looked for again and again.
+                self.log.warning("The session %s is not taken away yet: %s", self.job, why)
         return 1
 
     async def get_url(self):
         """Where it is. A hub that was restarted while it waited learns that here."""
-        node = await self._wait(lambda one: one.node)
-        address = await asyncio.to_thread(session.address, node)
+        there = await self._wait(lambda one: one if one.node else None)
+        if BACKEND.gives_port:
+            self.at_port = there.port
+            self._keep()
+        address = await asyncio.to_thread(BACKEND.address, there)
         await self._wait(lambda one: self._answers(address))
         return f"{'https' if self.internal_ssl else 'http'}://{address}:{self.at_port}{self.server.base_url}"
 
@@ -394,10 +418,10 @@ class SlurmSpawner(Spawner):
                 and time.strftime("%Y-%m-%d %H:%M", time.localtime(one.expected))
             )
             start = f" It is expected to start at {at} at the latest." if at else ""
-            return {"progress": 20, "message": f"Job {one.number} waits: {one.why}.{start}"}
+            return {"progress": 20, "message": f"Job {one.job} waits: {one.why}.{start}"}
         if one.state == session.RUNS:
             first = " Its image is fetched before that, where it is new there." if IMAGES.image_of(self) else ""
-            return {"progress": 60, "message": f"Job {one.number} runs on {one.node}. Its server is starting.{first}"}
+            return {"progress": 60, "message": f"Job {one.job} runs on {one.node}. Its server is starting.{first}"}
         return {"progress": 90, "message": str(one.ended)}
 
 
@@ -616,7 +640,7 @@ async def sweep():
             here = {
                 number: one.user
                 for number, one in look.sessions.items()
-                if one.state != session.ENDED and number not in known
+                if (BACKEND.keeps_ended or one.state != session.ENDED) and number not in known
             }
             for number in suspects & here.keys():
                 hub.log.warning("Ending job %s of %s, which no server of the hub is", number, here[number])
@@ -630,7 +654,7 @@ async def sweep():
 
 # --- the hub ---------------------------------------------------------------------------------------------------------
 
-c.JupyterHub.spawner_class = SlurmSpawner
+c.JupyterHub.spawner_class = SessionSpawner
 c.JupyterHub.authenticator_class = mapped(authenticator())
 c.Authenticator.allow_all = True
 c.Authenticator.auth_refresh_age = 300

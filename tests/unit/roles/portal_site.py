@@ -29,7 +29,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import marathon_backend, session
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.portal import IN_LAB
 from tests import portal_programs
@@ -221,6 +221,7 @@ class Portal:
         text = text.replace(session.MEASURE, str(self.base / "measure")).replace(
             session.JUPYTER, str(self.base / "jupyter")
         )
+        text = text.replace(marathon_backend.PATH, str(self.base / "marathon.json"))
         self._write_lab()
         (self.base / "helper").write_text(text)
         (self.base / "helper").chmod(0o755)

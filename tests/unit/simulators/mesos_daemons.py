@@ -12,6 +12,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,17 @@ def unpacked(base: Path) -> Path:
 
 
 class Daemon:
-    """One program with its settings in variables, as its unit starts it."""
+    """One program with its settings in variables, as its unit starts it; `before` are words that it is started with."""
 
-    def __init__(self, program: Path, log: Path, variables: dict[str, str]) -> None:
-        self.program, self.log, self.variables = program, log, variables
+    def __init__(self, program: Path, log: Path, variables: dict[str, str], before: Sequence[str] = ()) -> None:
+        self.program, self.log, self.variables, self.before = program, log, variables, before
         self.port = int(variables.get("MESOS_PORT") or variables["MARATHON_HTTP_PORT"])
         self.start()
 
     def start(self) -> None:
         with self.log.open("ab") as log:
             env = {"PATH": os.environ["PATH"], "STAND_IN_SASL": "yes", **self.variables}
-            self.process = subprocess.Popen([self.program], env=env, stdout=log, stderr=log)
+            self.process = subprocess.Popen([*self.before, self.program], env=env, stdout=log, stderr=log)
 
     def ended(self, seconds: float = 60.0) -> tuple[int, str]:
         """Exit status and what it said, of one that ends by itself."""
@@ -96,6 +97,9 @@ class Stay(urllib.request.HTTPRedirectHandler):
 
 class Site:
     """ZooKeeper and three masters; agents and Marathons as they are asked for."""
+
+    # With what agents are started.
+    before_agents: Sequence[str] = ()
 
     def __init__(self, base: Path, masters: int = 3, **settings: str) -> None:
         self.base = unpacked(base)
@@ -153,7 +157,8 @@ class Site:
         }
         mesos = {f"MESOS_{key}": value for key, value in variables.items()}
         mesos["STAND_IN_GPUS"] = ",".join(["ok"] * gpus)
-        self.agents[name] = Daemon(self.base / "mesos/sbin/mesos-agent", self.base / f"{name}.log", mesos)
+        program, log = self.base / "mesos/sbin/mesos-agent", self.base / f"{name}.log"
+        self.agents[name] = Daemon(program, log, mesos, self.before_agents)
         return self.agents[name]
 
     def marathon(self, secret: str = PRINCIPALS["marathon"], **settings: str) -> Daemon:

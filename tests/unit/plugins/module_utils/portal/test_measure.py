@@ -147,6 +147,13 @@ def test_where_each_kind_of_group_has_a_tree_that_of_processors_tells(machine: M
     assert (row["cores"], row["traffic"]) == (pytest.approx(1.5), pytest.approx(100.0))
 
 
+def test_the_group_of_a_task_of_mesos_is_found(machine: Machine) -> None:
+    group = "mesos/0b1c2d3e-0123-4567-89ab-0123456789ab"
+    machine.put("proc/self/cgroup", f"4:cpu,cpuacct:/{group}\n2:devices:/{group}\n")
+    machine.put(f"sys/fs/cgroup/cpuacct/{group}/cpuacct.usage", "2000000000\n")
+    assert measure.cpu_s(measure.group_of_job(machine.root)) == 2.0
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -243,6 +250,11 @@ def test_the_name_of_a_process_is_no_way_to_look_like_another(machine: Machine) 
 )
 def test_the_busiest_gpu_counts(use: str, apps: str, status: int, ratio: float | None) -> None:
     assert measure.gpu_ratio({"CUDA_VISIBLE_DEVICES": "0,1"}, smi(use, apps, status)) == ratio
+
+
+def test_gpus_of_a_session_of_mesos_are_looked_at() -> None:
+    assert measure.gpu_ratio({measure.GPUS: "2"}, smi("40\n")) == 0.4
+    assert measure.gpu_ratio({measure.GPUS: "2"}, smi(status=9)) is None
 
 
 @pytest.mark.parametrize("environment", [{}, {"CUDA_VISIBLE_DEVICES": ""}, {"CUDA_VISIBLE_DEVICES": "NoDevFiles"}])

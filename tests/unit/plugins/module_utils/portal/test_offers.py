@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers, slurm_backend
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import NEVER, NOW, PERHAPS, WAITS, Offer
 
@@ -15,8 +15,12 @@ REQUEST = Request(2, "a100", 8, 64, 12, "default")
 
 
 def node(name: str = "n1", used: int = 0, gres: str = "gpu:a100:4", **more: Any) -> dict[str, Any]:
-    return {
+    row = {
         "name": name,
+        "state": "DOWN",
+        "reason": "",
+        "reason_by": "",
+        "reason_since": "",
         "gres": gres,
         "gpus": 4,
         "gpus_used": used,
@@ -29,11 +33,13 @@ def node(name: str = "n1", used: int = 0, gres: str = "gpu:a100:4", **more: Any)
         "drained": False,
         **more,
     }
+    return slurm_backend.node(row)
 
 
 def job(count: int = 2, node: str = "n1", ends: float | None = 2000.0, **more: Any) -> dict[str, Any]:
     nodes = [] if more.get("waits") else [{"name": node, "minors": [None] * count}]
-    return {"waits": False, "reason": "", "holder": False, "partition": "batch", "nodes": nodes, "ends": ends, **more}
+    row = {"waits": False, "reason": "", "holder": False, "partition": "batch", "nodes": nodes, "ends": ends, **more}
+    return slurm_backend.job(row)
 
 
 def ask(nodes: list[dict[str, Any]], jobs: tuple[dict[str, Any], ...] = (), request: Request = REQUEST) -> Any:

@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import markup, who
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import markup, slurm_backend, who
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster
@@ -26,7 +26,7 @@ class Clock:
 
 def test_all_who_ask_within_a_second_share_one_question() -> None:
     asked, clock = [], Clock()
-    watch = who.Watch(lambda: asked.append(1) or {"nodes": [], "jobs": []}, dict, clock)
+    watch = who.Watch(lambda: (asked.append(1) or {"nodes": [], "jobs": []}, {}), clock)
     threads = [threading.Thread(target=watch.look) for _number in range(20)]
     for one in threads:
         one.start()
@@ -45,12 +45,12 @@ def test_all_who_ask_within_a_second_share_one_question() -> None:
 def test_a_scheduler_that_does_not_answer_leaves_what_was_known() -> None:
     clock, answers = Clock(), [{"nodes": [{"name": "n"}], "jobs": []}]
 
-    def read() -> dict[str, Any]:
+    def read() -> tuple[dict[str, Any], dict[Any, Any]]:
         if answers:
-            return answers.pop()
+            return answers.pop(), {}
         raise CallFailed("squeue: connect failure", "see scontrol ping")
 
-    watch = who.Watch(read, dict, clock)
+    watch = who.Watch(read, clock)
     watch.look()
     clock.now += 5
     last = watch.look()
@@ -60,7 +60,7 @@ def test_a_scheduler_that_does_not_answer_leaves_what_was_known() -> None:
 
 def test_the_page_has_each_lease_with_its_user_and_since_when() -> None:
     found = cluster.read(Slurm(Answers(JOBS)))
-    page = who.page(who.Look(1000.0, found, {}, ""))
+    page = who.page(who.Look(1000.0, slurm_backend.document(found), {}, ""))
     running = [
         job
         for job in found["jobs"]

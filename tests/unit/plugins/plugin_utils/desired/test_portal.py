@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, session, settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, marathon_backend, session, settings
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
 from tests.unit.project.tree import ROOT
 
@@ -39,12 +39,13 @@ def params(tmp_path: Path, **changed: Any) -> dict[str, Any]:
         "certificates": CERTIFICATES,
         "proxy_token": "token-of-the-proxy",
         "image_catalogue": [],
+        "cluster_secrets": {},
         **changed,
     }
 
 
 def plan(tmp_path: Path, python: str = "3.13", peers: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
-    others = {"host": "login1", "address": "192.0.2.5", "hosts": ["login1"], "logins": ["login1"]}
+    others = {"host": "login1", "address": "192.0.2.5", "hosts": ["login1"], "logins": ["login1"], "mesos": {}}
     others |= {"nodes": [], "hostvars": {}, **(peers or {})}
     return portal.desired(params(tmp_path, **changed), {"python": python}, others).as_dict()
 
@@ -119,6 +120,7 @@ def test_a_site_has_one_portal_which_has_slurm(tmp_path: Path, peers: dict[str, 
         ({"port": 0}, "no port"),
         ({"session_port_last": 20050}, "less than 100 ports"),
         ({"login": "kerberos"}, "no such login"),
+        ({"scheduler": "pbs"}, "no such scheduler"),
         ({"login": "oidc"}, "needs options"),
         (ldap(tls_strategy="insecure"), "without TLS"),
         (ldap(tls_kwargs={"validate": 0}), "proves nothing"),
@@ -181,6 +183,49 @@ def test_the_hub_and_the_proxy_are_two_units_and_only_their_own_files_restart_th
     assert "/etc/baremetal-gpu/portal/settings.json" in hub["restart_on"]
     assert "/etc/baremetal-gpu/portal/made-of" in hub["restart_on"]
     assert not [path for path in proxy["restart_on"] if "settings" in path or "made-of" in path]
+
+
+MESOS = {
+    "marathons": ["http://m1:8080"],
+    "masters": ["https://m1:5050"],
+    "http_user": "operator",
+    "operator": {"user": "operator", "password": "s3cret-of-masters"},
+    "authority": "PEM",
+}
+
+
+@pytest.mark.parametrize(
+    ("mesos", "changed", "cause"),
+    [
+        ({"marathons": []}, {}, "no host in marathon"),
+        ({"masters": []}, {}, "no host in mesos_masters"),
+        ({}, {"ssh": True}, "have no SSH"),
+        ({}, {"partition": "gpu"}, "no such thing"),
+        ({}, {"environments": [{"name": "torch", "image": "a:5000/torch:1"}]}, "run in no image"),
+    ],
+)
+def test_marathon_is_refused_where_the_rest_is_for_slurm(
+    tmp_path: Path, mesos: dict[str, Any], changed: dict[str, Any], cause: str
+) -> None:
+    peers = {"mesos": {**MESOS, **mesos}, "logins": []}
+    found = plan(tmp_path, peers=peers, **{"scheduler": "marathon", "ssh": False, **changed})
+    assert cause in causes(found)
+    assert found["service"] == {}
+
+
+def test_the_login_of_marathon_is_roots_alone(tmp_path: Path) -> None:
+    secrets = {"http:operator": "s3cret-of-marathon"}
+    peers = {"mesos": MESOS, "logins": []}
+    found = plan(tmp_path, peers=peers, scheduler="marathon", ssh=False, cluster_secrets=secrets)
+    written = files(found["service"])
+    for secret in ("s3cret-of-marathon", "s3cret-of-masters"):
+        assert [path for path, row in written.items() if secret in str(row.get("content"))] == [marathon_backend.PATH]
+    row = written[marathon_backend.PATH]
+    assert (row["mode"], row["owner"], row["sensitive"]) == ("0600", "root", True)
+    assert json.loads(row["content"])["ca_file"] in written
+    assert settings.parse(written["/etc/baremetal-gpu/portal/settings.json"]["content"]).scheduler == "marathon"
+    # Back at Slurm nothing is left of it.
+    assert files(plan(tmp_path)["service"])[marathon_backend.PATH]["state"] == "absent"
 
 
 def test_secrets_are_not_everybodys(tmp_path: Path) -> None:

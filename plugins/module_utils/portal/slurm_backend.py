@@ -1,0 +1,100 @@
+# Copyright (c) 2026 baremetal.gpu contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Slurm as the portal's scheduler: sessions are its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Callable
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.leases import slurm as slurm_leases
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.backend import Found
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Job, Session
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import cluster, diagnosis, state, submission
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import Slurm
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Submitter, Wanted
+
+# Why jobs wait that stand before a new one.
+_IN_LINE = {"Resources", "Priority"}
+
+
+class SlurmBackend:
+    """See `Backend`."""
+
+    gives_port = False
+    keeps_ended = False
+
+    def __init__(
+        self,
+        read: Callable[[], Mapping[str, Any]] = lambda: cluster.read(Slurm()),
+        sessions: Callable[[], Mapping[Job, Session]] = session.read,
+    ) -> None:
+        self._read, self._sessions = read, sessions
+
+    def look(self) -> tuple[Found, Mapping[Job, Session]]:
+        return document(self._read()), self._sessions()
+
+    def address(self, one: Session) -> str:
+        return session.address(one.node)
+
+
+def document(found: Mapping[str, Any]) -> Found:
+    """What `slurm.cluster.read` has, in the words of every scheduler."""
+    return {
+        "nodes": [node(row) for row in found["nodes"]],
+        "jobs": [job(row) for row in found["jobs"]],
+        "leases": slurm_leases.leases(found["jobs"], {}),
+        "waiting_total": found["waiting_total"],
+    }
+
+
+def node(row: Mapping[str, Any]) -> dict[str, Any]:
+    takes_jobs = bool(row["in_service"]) and not row["drained"]
+    problem = None if takes_jobs else diagnosis.node_problem(row)
+    return {
+        **row,
+        "models": models(str(row["gres"])),
+        "takes_jobs": takes_jobs,
+        "problem": problem.cause if problem else "",
+    }
+
+
+def job(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {**row, "in_line": row["reason"] in _IN_LINE}
+
+
+def models(gres: str) -> dict[str, int]:
+    """Model -> how many GPUs of it a node has. GPUs without a type have the empty one."""
+    found: dict[str, int] = {}
+    for one in state.gpus(gres):
+        words = one.split(":")
+        kind = words[1] if len(words) > 1 and not words[1].isdigit() else ""
+        found[kind] = found.get(kind, 0) + state.count(one)
+    return found
+
+
+class SlurmOrders:
+    """See `Orders`."""
+
+    gives_port = False
+
+    def __init__(self, run: Run = host_run.run) -> None:
+        self._run = run
+
+    def look(self) -> Mapping[str, Any]:
+        return {}
+
+    def submit(self, wanted: Wanted, server: str, variables: Mapping[str, str]) -> Job:
+        return Submitter(self._run).submit(wanted, submission.script(wanted))
+
+    def cancel(self, user: str, job: Job) -> None:
+        argv = ["/usr/bin/scancel", f"--user={user}", f"--jobname={session.JOB}", str(job)]
+        status, out, error = self._run(argv, None, 20.0)
+        if status and "Invalid job id" not in error:
+            raise CallFailed(f"scancel: {one_line(error or out, 300)}", "see `scontrol ping` on the host of the portal")
