@@ -24,6 +24,12 @@ WEB = "/etc/prometheus/node-exporter-web.yml"
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 ROOT_OWNS = {"owner": "root", "group": "root"}
 
+# By default whatever is mounted below /mnt and /media is left out, too, and people mount disks there.
+NOT_DISKS = (
+    "--collector.filesystem.mount-points-exclude="
+    "^/(dev|proc|run|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)"
+)
+
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
     """The plan of one host.
@@ -41,7 +47,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     if problems:
         return Plan(problems=problems)
     has_tls = params["tls"] == "required"
-    words = [f"--web.listen-address={params['listen']}", *([f"--web.config.file={WEB}"] if has_tls else [])]
+    words = [f"--web.listen-address={params['listen']}", NOT_DISKS, *([f"--web.config.file={WEB}"] if has_tls else [])]
     host = host_exporter.document(more)
     certificates = tls.files(peers["certificates"], peers["host"]) if has_tls and peers["certificates"] else []
     return Plan(

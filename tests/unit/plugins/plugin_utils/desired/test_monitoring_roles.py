@@ -150,6 +150,8 @@ def test_only_who_has_a_certificate_of_the_site_reads_the_metrics_of_a_host():
     assert (key["mode"], key["group"], key["sensitive"]) == ("0640", "prometheus", True)
     arguments = files(exporter_plan())["/etc/default/prometheus-node-exporter"]
     assert "--web.config.file=/etc/prometheus/node-exporter-web.yml" in arguments["content"]
+    # Disks below /mnt have alerts.
+    assert "--collector.filesystem.mount-points-exclude=^/(dev|proc|run|sys|var/lib/" in arguments["content"]
     # The package starts the daemon as soon as it is there.
     assert arguments["early"]
 
