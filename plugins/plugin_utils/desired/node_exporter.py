@@ -23,7 +23,6 @@ WEB = "/etc/prometheus/node-exporter-web.yml"
 # Where Debian's package reads metrics of other programs.
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 ROOT_OWNS = {"owner": "root", "group": "root"}
-
 # By default whatever is mounted below /mnt and /media is left out, too, and people mount disks there.
 NOT_DISKS = (
     "--collector.filesystem.mount-points-exclude="
