@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.roles.portal_site import IMAGE, SAVED, Answer, Browser, Portal
-from tests.unit.roles.test_portal_hub import NODES, job_of, ready, stop
+from tests.unit.roles.portal_site import IMAGE, SAVED, Answer, Browser, Portal, job_of, ready, stop
 
 pytestmark = pytest.mark.slow
 
@@ -24,14 +23,8 @@ POLICY = {"window_s": 7200.0, "first_warning_s": 7190.0, "last_warning_s": 15.0,
 
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
-    made = Portal(tmp_path_factory.mktemp("portal"), NODES, idle={"default": POLICY, "sample_s": 1.0})
-    try:
-        made.start_proxy()
-        made.start_helper()
-        made.start_hub()
+    with Portal(tmp_path_factory.mktemp("portal"), idle={"default": POLICY, "sample_s": 1.0}) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture(scope="module")
