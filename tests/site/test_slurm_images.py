@@ -216,7 +216,8 @@ def test_a_session_of_the_portal_runs_in_the_image_and_is_saved_by_a_button(site
     browser.start(gpus="1", memory_gib="2", environment="lectures")
     portal.ready(browser)
     number, node = ssh(CONTROLLER, "squeue -h --name=portal-session -o '%A %N'").split()
-    pid = ssh(node, f"pgrep -u {site.user} -f bin/jupyterhub-singleuser | tail -1").strip()
+    # The shell that asks has the words on its own command line.
+    pid = ssh(node, f"pgrep -u {site.user} -f '[b]in/jupyterhub-singleuser' | tail -1").strip()
     # What only the image has.
     ssh(node, f"sudo test -f /proc/{pid}/root/usr/share/sbom/notebook.cdx.json")
     seen = ssh(node, f"sudo cat /proc/{pid}/environ | tr '\\0' '\\n'")
@@ -227,7 +228,7 @@ def test_a_session_of_the_portal_runs_in_the_image_and_is_saved_by_a_button(site
     assert configurations
     assert ssh(node, f"sudo grep -l JUPYTERHUB_API_TOKEN {' '.join(configurations)} || true") == ""
     # The program that measures is on the node, outside.
-    assert ssh(node, f"pgrep -u {site.user} -f portal-measure").strip()
+    assert ssh(node, f"pgrep -u {site.user} -f '[p]ortal-measure'").strip()
 
     inside = f"~/gpuops-jobs/portal-session/container-{number}/image"
     line = f"open({WHERE!r}, 'w').write('VERSION = 8')"
