@@ -116,10 +116,24 @@ class Mended(NamedTuple):
 def mend(root: str) -> Mended:
     """Undo what a registry leaves that ends in the middle of writing a small file.
 
-    It writes links and manifests in place. A tag without a manifest gets the last one back that it had. A manifest that
-    is not what its digest says is removed, because the registry would take it for there, when it is pushed again.
+    It writes links and manifests in place, links of layers anew with each push. What such a link says stands in its
+    path, too. A tag without a manifest gets the last one back that it had. A manifest that is not what its digest says
+    is removed, because the registry would take it for there, when it is pushed again.
     """
+    _mend_links(root)
     return Mended(list(_mend_tags(root)), list(_mend_blobs(root)))
+
+
+def _mend_links(root: str) -> None:
+    for repository in layout.repositories(root):
+        paths = {
+            **{repository.layer_path(digest): digest for digest in repository.layers()},
+            **{repository.revision_path(digest): digest for digest in repository.revisions()},
+        }
+        for path, digest in paths.items():
+            link = os.path.join(path, "link")
+            if os.path.isfile(link) and os.stat(link).st_size != len(digest):
+                host_files.write(link, digest, layout.FILE_MODE)
 
 
 def _mend_tags(root: str) -> list[str]:

@@ -594,3 +594,14 @@ def test_broken_limits_keep_the_refusals_that_are_there(registry: LocalRegistry)
     space.free = 1 << 40
     space.look()
     assert registry.push("alice", "alice/a", "v1", b"x").status == 201
+
+
+def test_a_link_that_was_cut_says_again_what_its_path_says(registry: LocalRegistry) -> None:
+    assert registry.push("bob", "bob/img", "v1", b"one", b"two").status == 201
+    links = [*registry.storage.glob("**/_layers/sha256/*/link"), *registry.storage.glob("**/revisions/sha256/*/link")]
+    assert len(links) >= 3
+    for link in links:
+        link.write_text("")
+    assert registry.pull("bob", "bob/img", "v1") != [b"one", b"two"]
+    mend(str(registry.storage))
+    assert registry.pull("bob", "bob/img", "v1") == [b"one", b"two"]
