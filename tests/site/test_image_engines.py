@@ -12,7 +12,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ import pytest
 
 from tests.roles import mesos_cluster
 from tests.roles.mesos_cluster import MACHINES
-from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, ssh, until
+from tests.site.catalogue import gpuops_image, notebook
+from tests.site.plays import INVENTORY, Play, lab, run_playbook, ssh, until
 
 MISSING = [name for name in ("buildah", "skopeo", "mmdebstrap") if not shutil.which(name)]
 pytestmark = [
@@ -75,27 +75,12 @@ class Site:
         assert play.rc == 0, play.tail()
         return play
 
-    def image(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuops", "image", *words],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
     def on_site(self, *words: str) -> str:
-        return self.image(*words, "-i", str(self.inventory))
+        return gpuops_image(*words, "-i", str(self.inventory))
 
     def catalogue(self) -> str:
         """The image by its digest, as the catalogue has it."""
-        told = self.on_site("list")
-        found = re.search(rf"{re.escape(self.address)}/catalogue/notebook@sha256:[0-9a-f]{{64}}", told)
-        assert found, told
-        return found[0]
+        return notebook(self.inventory, self.address)
 
     def saves(self, host: str, container: str, image: str) -> str:
         """The saved image, by its digest."""
@@ -110,7 +95,7 @@ def site(bare_lab: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     ssh(REGISTRY, "sudo rm -rf /etc/baremetal-gpu/registry")
     found = Site(tmp_path_factory.mktemp("engines"))
     found.passes("site.yml")
-    found.image("build", "notebook")
+    gpuops_image("build", "notebook")
     found.on_site("push", "notebook")
     yield found
     lab("reset", *MACHINES)
@@ -158,7 +143,7 @@ def test_a_notebook_of_marathon_is_saved_and_is_the_same_on_another_machine(site
     assert inside("id -un").strip() == "alice"
     assert inside("id -u").strip() == "2001"
     assert inside("nvidia-smi -L").count("GPU ") == 1
-    asks = "curl -s --unix-socket ~/.local/share/baremetal-gpu/notebook/notebook.sock http://localhost/api || true"
+    asks = "curl -s --unix-socket ~/.local/share/baremetal-gpu/notebook/notebook.sock http://localhost/api"
     # The machine itself has no JupyterLab.
     assert ssh(GPUS, "command -v jupyter", check=False) == ""
     until(lambda: "version" in ssh_as_alice(asks), 120, lambda: ssh(GPUS, f"sudo docker logs {container} 2>&1"))

@@ -13,8 +13,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,8 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal as portal_plan
 from gpuops.fetch import wheels
 from gpuops.fetch.manifest import ManifestError
-from tests.site.plays import INVENTORY, ROOT, Play, lab, run_playbook, services, ssh, until
+from tests.site.catalogue import gpuops_image, notebook
+from tests.site.plays import INVENTORY, Play, lab, run_playbook, services, ssh, until
 from tests.site.portal_lab import PASSWORD, WHEELS, Portal
 from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, NODE, secrets_path
 from tests.site.test_slurm_parts import SPECIFY
@@ -87,27 +86,12 @@ class Site:
             play = self.run(playbook)
             assert play.rc == 0, play.tail()
 
-    def image(self, *words: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuops", "image", *words],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
     def password(self) -> str:
         return (self.inventory / ".secrets/registry" / self.user).read_text().strip()
 
     def catalogue(self) -> str:
         """The image by its digest, as the catalogue has it."""
-        told = self.image("list", "-i", str(self.inventory))
-        found = re.search(rf"{re.escape(self.address)}/catalogue/notebook@sha256:[0-9a-f]{{64}}", told)
-        assert found, told
-        return found[0]
+        return notebook(self.inventory, self.address)
 
 
 def addresses() -> dict[str, str]:
@@ -129,8 +113,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     play = run_playbook(specify, limit=",".join(NODES))
     assert play.rc == 0, play.tail()
     found.converge()
-    found.image("build", "notebook")
-    found.image("push", "notebook", "-i", str(found.inventory))
+    gpuops_image("build", "notebook")
+    gpuops_image("push", "notebook", "-i", str(found.inventory))
     yield found
     ssh(CONTROLLER, "scancel --user=$(id -un)")
 

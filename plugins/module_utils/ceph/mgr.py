@@ -40,7 +40,7 @@ def plan(found: Mapping[str, Any], names: Sequence[str], enabled: bool) -> list[
                 raise Refused(f"the module {name} is always on", "leave it")
             steps.append(Step(f"switch the module {name} off", ("mgr", "module", "disable", name)))
             continue
-        if is_unknown(found, names):
+        if not others:
             raise Refused("no manager has told which modules it has", "start one; 'ceph -s' shows whether one runs")
         module = others.get(name)
         if not module:

@@ -132,7 +132,7 @@ def _mend_links(root: str) -> None:
         }
         for path, digest in paths.items():
             link = os.path.join(path, "link")
-            if os.path.isfile(link) and os.stat(link).st_size != len(digest):
+            if os.stat(link).st_size != len(digest):
                 host_files.write(link, digest, layout.FILE_MODE)
 
 

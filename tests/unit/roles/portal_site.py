@@ -489,3 +489,17 @@ def stop(portal: Portal, browser: Browser, name: str, server: str = "") -> None:
 
 def job_of(portal: Portal, name: str) -> dict[str, Any]:
     return [job for job in portal.jobs() if job["user"] == name][-1]
+
+
+@pytest.fixture(scope="module")
+def alice(portal: Portal) -> Browser:
+    browser = Browser(portal)
+    assert browser.log_in("alice").status == 200
+    return browser
+
+
+@pytest.fixture(scope="module")
+def bob(portal: Portal) -> Browser:
+    browser = Browser(portal)
+    assert browser.log_in("bob").status == 200
+    return browser

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.roles import portal_site
 from tests.unit.roles.portal_site import PEOPLE, Answer, Browser, Portal, job_of, ready, server_of, stop
 
 pytestmark = pytest.mark.slow
+alice = portal_site.alice
+bob = portal_site.bob
 
 MARKUP = "<script>x()</script>"
 LONGEST = "a" * 32
@@ -33,20 +36,6 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
     login = {"kind": "pam", "pam_service": "baremetal-gpu-portal", "options": {"auth_refresh_age": 1}}
     with Portal(base, people={**PEOPLE, **ODD, **OTHERS}, hub={"login": login}, mounts=no_room) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def alice(portal: Portal) -> Browser:
-    browser = Browser(portal)
-    assert browser.log_in("alice").status == 200
-    return browser
-
-
-@pytest.fixture(scope="module")
-def bob(portal: Portal) -> Browser:
-    browser = Browser(portal)
-    assert browser.log_in("bob").status == 200
-    return browser
 
 
 @pytest.fixture(scope="module")

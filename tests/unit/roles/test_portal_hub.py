@@ -13,29 +13,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.roles import portal_site
 from tests.unit.roles.portal_site import PEOPLE, Browser, Portal, job_of, ready, server_of, stop
 
 pytestmark = pytest.mark.slow
+alice = portal_site.alice
+bob = portal_site.bob
 
 
 @pytest.fixture(scope="module")
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
     with Portal(tmp_path_factory.mktemp("portal")) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def alice(portal: Portal) -> Browser:
-    browser = Browser(portal)
-    assert browser.log_in("alice").status == 200
-    return browser
-
-
-@pytest.fixture(scope="module")
-def bob(portal: Portal) -> Browser:
-    browser = Browser(portal)
-    assert browser.log_in("bob").status == 200
-    return browser
 
 
 # --- logins ----------------------------------------------------------------------------------------------------------

@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.roles import portal_site
 from tests.unit.roles.portal_site import IMAGE, SAVED, Answer, Browser, Portal, job_of, ready, stop
 
 pytestmark = pytest.mark.slow
+alice = portal_site.alice
+bob = portal_site.bob
 
 # Whoever does nothing for ten seconds is warned, so a warning shows that the session is measured.
 POLICY = {"window_s": 7200.0, "first_warning_s": 7190.0, "last_warning_s": 15.0, "spared_s": 0.0, "gap_s": 30.0}
@@ -25,20 +28,6 @@ POLICY = {"window_s": 7200.0, "first_warning_s": 7190.0, "last_warning_s": 15.0,
 def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
     with Portal(tmp_path_factory.mktemp("portal"), idle={"default": POLICY, "sample_s": 1.0}) as made:
         yield made
-
-
-@pytest.fixture(scope="module")
-def alice(portal: Portal) -> Browser:
-    browser = Browser(portal)
-    assert browser.log_in("alice").status == 200
-    return browser
-
-
-@pytest.fixture(scope="module")
-def bob(portal: Portal) -> Browser:
-    browser = Browser(portal)
-    assert browser.log_in("bob").status == 200
-    return browser
 
 
 @pytest.fixture(scope="module")
