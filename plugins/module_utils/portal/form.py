@@ -109,7 +109,7 @@ def parse(
     if not own and environment not in environments:
         cause = f"there is no environment {one_line(repr(environment), 80)}"
         yours = f"~/envs/torch{f', or an image such as {place}lectures:v1' if place else ''}"
-        remedy = f"choose one of {', '.join(environments)}, or give a directory of your own, such as {yours}"
+        remedy = f"choose one of {', '.join(environments)}, or give the directory of your own, such as {yours}"
         found.append(Problem("unknown_environment", "environment", cause, "", remedy))
         environment = environments[0] if environments else ""
     return Request(model=model if numbers["gpus"] else "", environment=environment, **numbers), found

@@ -245,7 +245,7 @@ def lure(portal: Portal) -> Path:
 )
 def test_an_environment_outside_of_the_home_is_refused(portal: Portal, bob: Browser, lure: Path, path: str) -> None:
     before = len(portal.jobs())
-    assert "To do: choose one of default, or give the directory of your own" in bob.start(environment=path).text
+    assert "To do: choose one of default, torch, or give the directory of your own" in bob.start(environment=path).text
     answer = ask_api(bob, "POST", "/hub/api/users/bob/server", {"environment": path, "gpus": 0})
     assert answer.status >= 400
     assert len(portal.jobs()) == before
