@@ -18,10 +18,9 @@ from gpuops.fetch import wheels
 from gpuops.fetch.manifest import ManifestError
 from tests.site.plays import ROOT, Play, run_playbook, ssh, until
 from tests.site.test_slurm import CONTROLLER, MACHINES, Cluster
-from tests.unit.roles.portal_site import Browser
+from tests.unit.roles.portal_browser import PASSWORD, Browser
 
 PEOPLE = {"alice": 2301, "bob": 2302}
-PASSWORD = "correct horse"
 WHEELS = ROOT / ".cache" / "wheels"
 HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
 START_S = 240

@@ -15,7 +15,8 @@ from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
 
 import pytest
 
-from tests.unit.roles.portal_site import Answer, Browser, Portal
+from tests.unit.roles.portal_browser import Answer, Browser
+from tests.unit.roles.portal_site import Portal
 
 pytestmark = pytest.mark.slow
 
