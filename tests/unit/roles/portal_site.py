@@ -148,7 +148,7 @@ class Portal:
         gpu_image = GPU_IMAGE.format(image=IMAGE, saved=SAVED, environment=self.environment)
         (self.base / "bin" / "gpu-image").write_text(gpu_image)
         (self.base / "bin" / "gpu-image").chmod(0o755)
-        for name in ("sbatch", "srun", "squeue", "scancel", "scontrol"):
+        for name in ("sbatch", "srun", "squeue", "scancel", "sacct", "scontrol"):
             (self.base / "bin" / name).write_text(text)
             (self.base / "bin" / name).chmod(0o755)
 
