@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -219,7 +220,7 @@ def _pushed(target: str, known: Settings, place: str, status: int, said: Sequenc
 
 
 def _locked(target: str, account: Account, status: int, said: Sequence[str]) -> dict[str, Any]:
-    told = [line.replace(f"{account.home}/", "~/") for line in said]
+    told = [re.sub(rf"(?<!/){re.escape(account.home)}/", "~/", line) for line in said]
     if status or not told or not told[-1].startswith(f"{target} has "):
         why, _to_do, remedy = " / ".join(told[-3:]).partition(". To do: ")
         cause = f"{target} was not saved: {why or f'srun ended with {status}'}"
