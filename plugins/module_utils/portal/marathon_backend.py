@@ -93,7 +93,7 @@ class MarathonOrders:
         if status:
             raise CallFailed(
                 f"the session's script cannot be written: {one_line(error or out, 300)}",
-                f"see that {wanted.user} may write to {wanted.directory} on the portal's host, and that it has room",
+                f"see that {wanted.user} may write to {wanted.directory} on the portal's host",
             )
         self._marathon.create(made, False)
         return str(made["id"])

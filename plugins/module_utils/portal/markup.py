@@ -12,7 +12,7 @@ from html import escape
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.own import NOTHING, Told
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.own import Told
 
 UNITS = {"memory_gib": "GiB"}
 # Asks what would become of the request as it stands, at most every two seconds, and says so when it changes.
@@ -54,19 +54,14 @@ def options(
     url: str,
     notice: str = "",
     place: str = "",
-    home: Told = NOTHING,
 ) -> str:
     """The fields of the form.
 
     :param url: where it asks whether a session would start at once.
     :param notice: what became of the last session.
     :param place: where images of the user's own are; empty where there are none.
-    :param home: how full the home is.
     """
     rows = [f'<p class="alert alert-warning" role="alert">{escape(notice)}</p>'] if notice else []
-    if home.text:
-        kind = ' class="alert alert-warning"' if home.warns else ""
-        rows.append(f'<p id="portal-home"{kind}>{escape(home.text)}</p>')
     for name, (label, least) in form.NUMBERS.items():
         most, unit = getattr(limits, name), UNITS.get(name, "")
         told = f"{label}{f' in {unit}' if unit else ''}, {least} to {most}"
@@ -124,3 +119,9 @@ def ended(row: Mapping[str, object]) -> str:
     at = row.get("at")
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) if isinstance(at, (int, float)) else "lately"
     return f"Your session ended on {moment}: {row.get('cause')}. To do: {row.get('remedy')}."
+
+
+def home(told: Told) -> str:
+    """How full the home is, before the form; empty where there is nothing to say."""
+    kind = ' class="alert alert-warning"' if told.warns else ""
+    return f'<p id="portal-home"{kind}>{escape(told.text)}</p>\n' if told.text else ""

@@ -41,8 +41,6 @@ class Told(NamedTuple):
     warns: bool = False
 
 
-NOTHING = Told("")
-
 # --- asked as root ---------------------------------------------------------------------------------------------------
 
 
@@ -77,7 +75,7 @@ def told_of_home(row: Mapping[str, Any]) -> Told:
     if not row["answers"]:
         return NO_ANSWER
     if used is None:
-        return NOTHING
+        return Told("")
     if not quota:
         return Told(f"Your home: {_gib(used)} GiB used, without a quota.")
     part = f"{_gib(used)} of {_gib(quota)} GiB used"

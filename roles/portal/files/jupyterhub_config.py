@@ -197,12 +197,12 @@ class SessionSpawner(Spawner):
 
     async def _form(self):
         limits, there = await asyncio.to_thread(self._limits), await self._offers()
-        home = await OWN.home(self.user.name)
+        home = markup.home(await OWN.home(self.user.name))
         place = KNOWN.place_of(self.user.name)
         last = self.orm_spawner.user_options or {}
         wanted = form.remembered(last, limits, [one.model for one in there], KNOWN.names, place)
         url, ended = f"{self.hub.base_url}now/forecast", markup.ended(self.ended)
-        return markup.options(wanted, limits, there, KNOWN.names, url, ended, place, home)
+        return home + markup.options(wanted, limits, there, KNOWN.names, url, ended, place)
 
     async def options_from_form(self, given):
         return await self._parsed(given)

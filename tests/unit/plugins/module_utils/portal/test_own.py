@@ -13,7 +13,6 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import markup, own
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import ENDED, RUNS, WAITS, Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
 
@@ -50,8 +49,7 @@ def test_an_attribute_that_is_no_number_is_not_known(cephfs: Path, value: bytes)
 def test_of_another_file_system_nothing_is_known_and_nothing_is_shown(tmp_path: Path) -> None:
     found = own.home([], str(tmp_path), host_run.run)
     assert found == answer(None)
-    assert own.told_of_home(found).text == ""
-    assert "portal-home" not in form_with(own.told_of_home(found))
+    assert markup.home(own.told_of_home(found)) == ""
 
 
 def test_a_home_that_hangs_is_waited_for_as_long_as_that_takes_and_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,13 +78,9 @@ def test_it_is_told_in_words_and_from_nine_tenths_on_with_what_to_do(
     assert told.warns == warns == ("To do: remove what you do not need" in told.text)
 
 
-def form_with(told: own.Told) -> str:
-    return markup.options(Request(), Limits(), [], ["notebook"], "/hub/now/forecast", home=told)
-
-
 def test_the_form_shows_it_as_text() -> None:
-    assert '<p id="portal-home">Your home: &lt;b&gt;</p>' in form_with(own.Told("Your home: <b>"))
-    assert '<p id="portal-home" class="alert alert-warning">full</p>' in form_with(own.Told("full", True))
+    assert markup.home(own.Told("Your home: <b>")) == '<p id="portal-home">Your home: &lt;b&gt;</p>\n'
+    assert markup.home(own.Told("full", True)) == '<p id="portal-home" class="alert alert-warning">full</p>\n'
 
 
 # --- GPU hours -------------------------------------------------------------------------------------------------------
