@@ -120,7 +120,7 @@ def test_another_site_saves_nothing(session: dict, alice: Browser) -> None:
 
 def test_nobody_saves_the_session_of_somebody_else(session: dict, bob: Browser) -> None:
     page = bob.get("/hub/environments")
-    assert "You have no session in an image" in page.text
+    assert "You have no session at present that runs in an image" in page.text
     token = bob.token(page.text)
     answer = bob.ask(f"/hub/environments/save?_xsrf={token}", b"server=&name=mine:v1", Referer=page.url)
     assert answer.status == 404

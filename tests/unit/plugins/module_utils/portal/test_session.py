@@ -450,16 +450,16 @@ def lock(output: str, status: int = 0, target: str = "~/environments/torch.lock"
 
 
 def test_an_environment_of_the_home_becomes_a_lock_in_the_job_with_the_rights_of_its_user(calls: Any) -> None:
-    output = "left out: mine: it was installed from file:///home/alice/mine\n"
-    output += "/home/alice/environments/torch.lock has 61 packages of /home/alice/envs/torch\n"
+    output = f"left out: mine: it was installed from file://{ALICE.home}/mine\n"
+    output += f"{ALICE.home}/environments/torch.lock has 61 packages of {ALICE.home}/envs/torch\n"
     done, argv = lock(output)
     assert done == {
         "saved": "~/environments/torch.lock has 61 packages of ~/envs/torch",
-        "left_out": ["left out: mine: it was installed from file:///home/alice/mine"],
+        "left_out": [f"left out: mine: it was installed from file://{ALICE.home}/mine"],
     }
     assert argv[:4] == ["/usr/sbin/runuser", "-u", "alice", "--"]
     assert "--jobid=7" in argv
-    assert argv[-2:] == ["/home/alice/envs/torch", "/home/alice/environments/torch.lock"]
+    assert argv[-2:] == [f"{ALICE.home}/envs/torch", f"{ALICE.home}/environments/torch.lock"]
 
 
 @pytest.mark.parametrize(
