@@ -21,6 +21,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import
 HOME_S, HOURS_S = 5.0, 15.0
 # How many days of GPU hours are told.
 DAYS = 30
+JOBS_AT_MOST = 20
 # From which share of the quota on there is a warning.
 NEARLY_FULL = 0.9
 # The two attributes of CephFS; an empty line for one that there is not, as on every other file system.
@@ -112,7 +113,8 @@ def told_of_jobs(look: Look, user: str) -> list[str]:
         if job["gpus"] and not job["holder"] and job["name"] != session.JOB:
             nodes = ", ".join(node["name"] for node in job["nodes"])
             lines.append(_line(f"{job['name']} (job {number})", job["gpus"], nodes, job["ends"], job["waits_for"]))
-    return lines
+    more = len(lines) - JOBS_AT_MOST
+    return [*lines[:JOBS_AT_MOST], f"and {more} more, which are in Who uses what"] if more > 0 else lines
 
 
 def _line(what: str, gpus: int, node: str, ends: float | None, why: str) -> str:

@@ -145,3 +145,10 @@ def test_sessions_and_jobs_with_gpus_of_one_user_are_told() -> None:
         "The session train (job 2): 1 GPU, waits: no node has room",
         "sweep (job 5): 1 GPU, waits: your quota",
     ]
+
+
+def test_of_very_many_the_first_are_told_and_how_many_more_there_are() -> None:
+    jobs = [job(str(number), "sweep") for number in range(own.JOBS_AT_MOST + 5)]
+    found = own.told_of_jobs(Look(0.0, {"jobs": jobs}, {}, ""), "alice")
+    assert len(found) == own.JOBS_AT_MOST + 1
+    assert found[-1] == "and 5 more, which are in Who uses what"
