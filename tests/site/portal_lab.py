@@ -70,6 +70,9 @@ class Portal:
 
     def server(self, browser: Browser, server: str = "") -> dict[str, Any]:
         page = browser.get("/hub/home")
+        if page.status != 200:
+            # The hub is not there.
+            return {}
         path = f"/hub/api/users/{browser.name}?_xsrf={browser.token(page.text)}"
         answer = browser.get(path, Referer=page.url)
         return dict(answer.json()["servers"].get(server, {})) if answer.status == 200 else {}
