@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,12 +17,12 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal as portal_plan
 from gpuops.fetch import wheels
 from gpuops.fetch.manifest import ManifestError
+from tests import portal_programs
 from tests.site.plays import ROOT, Play, run_playbook, ssh, until
 from tests.site.test_slurm import CONTROLLER, MACHINES, Cluster
-from tests.unit.roles.portal_site import Browser
+from tests.unit.roles.portal_browser import PASSWORD, Browser
 
 PEOPLE = {"alice": 2301, "bob": 2302}
-PASSWORD = "correct horse"
 WHEELS = ROOT / ".cache" / "wheels"
 HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service"
 START_S = 240
@@ -89,6 +90,48 @@ class Portal:
         until(lambda: not self.server(browser), 90, lambda: self.server(browser))
 
 
+# A cell that asks the CUDA driver's API how many GPUs there are.
+CUDA = """
+import ctypes
+cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+print("cuInit", cuda.cuInit(0), "GPUs", cuda.cuDeviceGetCount(ctypes.byref(count)) or count.value)
+"""
+
+
+def run_cells(
+    portal: Portal, people: Mapping[Browser, Mapping[str, str]], within_s: float = 0
+) -> dict[str, dict[str, Any]]:
+    """People start sessions and run a cell in them; what portal_people.py says of each.
+
+    :param people: who is logged in, and what each writes into the form.
+    :param within_s: the time in which all press the button.
+    """
+    problem = portal_programs.fetch()
+    if problem:
+        pytest.skip(f"JupyterLab's client is not here, and pip does not bring it: {problem}")
+    rows = [
+        {
+            "name": browser.name,
+            "cookies": [
+                {name.removeprefix("_"): value for name, value in vars(one).items()} for one in browser.cookies
+            ],
+            "fields": {"cpus": "1", "memory_gib": "1", "hours": "1", "model": "", **fields},
+        }
+        for browser, fields in people.items()
+    ]
+    done = subprocess.run(
+        [portal_programs.environment() / "bin" / "python", Path(__file__).parent / "portal_people.py"],
+        input=json.dumps({"url": portal.url, "people": rows, "within_s": within_s, "code": CUDA}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = {row["name"]: row for row in map(json.loads, done.stdout.splitlines())}
+    assert sorted(found) == sorted(row["name"] for row in rows), done.stderr
+    return found
+
+
 def sessions() -> list[list[str]]:
     """Number, user, state and GPUs of each session in the queue."""
     told = ssh(CONTROLLER, "squeue -h --name=portal-session -o '%A|%u|%T|%b'")
@@ -105,9 +148,17 @@ def bare(base: Path) -> Portal:
     assert play.rc == 0, play.tail()
     cluster = Cluster(base)
     cluster.converge()
-    for machine in MACHINES:
-        for name, number in PEOPLE.items():
-            ssh(machine, f"id {name} >/dev/null 2>&1 || sudo useradd --uid {number} --create-home -s /bin/bash {name}")
-            ssh(machine, f"sudo -u {name} mkdir -p /home/{name}/gpuops-jobs/portal-session")
-            ssh(machine, f"echo {shlex.quote(f'{name}:{PASSWORD}')} | sudo chpasswd")
+    add_people(PEOPLE)
     return Portal(cluster, base)
+
+
+def add_people(people: Mapping[str, int]) -> None:
+    """Accounts with their homes, by name and number, on all machines."""
+    for machine in MACHINES:
+        commands = [
+            f"id {name} >/dev/null 2>&1 || sudo useradd --uid {number} --create-home -s /bin/bash {name}\n"
+            f"sudo -u {name} mkdir -p /home/{name}/gpuops-jobs/portal-session\n"
+            f"echo {shlex.quote(f'{name}:{PASSWORD}')} | sudo chpasswd"
+            for name, number in people.items()
+        ]
+        ssh(machine, "\n".join(commands))

@@ -18,7 +18,7 @@ import pytest
 from tests.site.plays import Play, services, ssh, until
 from tests.site.portal_lab import HUB, PASSWORD, PROXY, Portal, sessions
 from tests.site.test_slurm import CONTROLLER, NODE
-from tests.unit.roles.portal_site import Browser
+from tests.unit.roles.portal_browser import Browser
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 

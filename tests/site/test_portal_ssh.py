@@ -20,7 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal.ssh import HO
 from tests.site.plays import ROOT, services, ssh, until
 from tests.site.portal_lab import PEOPLE, Portal, sessions
 from tests.site.test_slurm import CONTROLLER, NODE, OPEN_DEVICES
-from tests.unit.roles.portal_site import Browser
+from tests.unit.roles.portal_browser import Browser
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 

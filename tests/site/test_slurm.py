@@ -123,6 +123,17 @@ class Cluster:
     def upgrade(self, options: str) -> Play:
         return run_playbook("upgrade_driver.yml", limit=self.machines[0], options=f"{self._options} {options}")
 
+    def share_cores(self, jobs: int) -> None:
+        """As many jobs as that can have each core of a node at the same time, until the cluster converges again."""
+        all_nodes = {"name": "all", "groups": ["slurm_nodes"], "default": True}
+        shared = {**all_nodes, "options": {"OverSubscribe": f"FORCE:{jobs}"}}
+        before = self._variables
+        self._variables = {**before, "slurm_common_partitions": [shared], "slurm_common_memory_reserve_mib": 512}
+        try:
+            self.converge()
+        finally:
+            self._variables = before
+
     def converge(self) -> Play:
         play = self.run()
         assert play.rc == 0, play.tail()

@@ -9,19 +9,13 @@ another one. Without them the tests say so and are skipped.
 
 from __future__ import annotations
 
-import http.cookiejar
 import json
 import os
-import re
 import shutil
 import signal
 import socket
-import ssl
 import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -34,11 +28,11 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.portal import IN_LAB
 from tests import portal_programs
 from tests.unit.project.tree import ROOT
+from tests.unit.roles.portal_browser import PASSWORD, Browser
 
 FILES = ROOT / "roles" / "portal" / "files"
 STAND_IN = ROOT / "tests" / "simulators" / "slurm" / "commands.py"
 PEOPLE = {"alice": 42001, "bob": 42002, "closed": 42003, "stranger": 42004}
-PASSWORD = "correct horse"
 NODES = [
     {"name": name, "address": "127.0.0.1", "gpus": 2, "type": "a100", "cpus": 8, "memory": 16384, "up": True}
     for name in ("gpu1", "gpu2")
@@ -360,99 +354,6 @@ class Portal:
                 os.killpg(pid, signal.SIGKILL)
             except ProcessLookupError:
                 return
-
-
-class Answer:
-    def __init__(self, status: int, url: str, text: str, headers: Mapping[str, str]) -> None:
-        self.status, self.url, self.text, self.headers = status, url, text, headers
-
-    def json(self) -> Any:
-        return json.loads(self.text)
-
-
-class Redirects(urllib.request.HTTPRedirectHandler):
-    are_followed = True
-
-    def redirect_request(self, *given: Any) -> urllib.request.Request | None:
-        return super().redirect_request(*given) if self.are_followed else None
-
-
-class Browser:
-    """Somebody's cookies, and what pages say."""
-
-    def __init__(self, portal: Portal) -> None:
-        self.portal, self._cookies, self.name = portal, http.cookiejar.CookieJar(), ""
-        self.patience_s = 30.0
-        self._redirects = Redirects()
-        context = ssl.create_default_context()
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        self._opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}),
-            urllib.request.HTTPSHandler(context=context),
-            urllib.request.HTTPCookieProcessor(self._cookies),
-            self._redirects,
-        )
-
-    def ask(self, path: str, data: bytes | None = None, method: str | None = None, **headers: str) -> Answer:
-        url = path if "://" in path.partition("?")[0] else f"{self.portal.url}{path}"
-        request = urllib.request.Request(
-            url, data, {name.replace("_", "-"): value for name, value in headers.items()}, method=method
-        )
-        try:
-            with self._opener.open(request, timeout=self.patience_s) as answer:
-                return Answer(answer.status, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
-        except urllib.error.HTTPError as answer:
-            return Answer(answer.code, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
-        except OSError as why:
-            return Answer(0, url, str(why), {})
-
-    def get(self, path: str, **headers: str) -> Answer:
-        return self.ask(path, **headers)
-
-    def redirect_of(self, path: str) -> str:
-        """Where an answer leads, without going there."""
-        self._redirects.are_followed = False
-        try:
-            answer = self.get(path)
-        finally:
-            self._redirects.are_followed = True
-        assert answer.status in (301, 302, 303), answer.text
-        return answer.headers["Location"]
-
-    def first_event(self, path: str, about: str) -> dict[str, Any]:
-        """The first event of a stream whose message has something in it, among the first hundred lines."""
-        with self._opener.open(f"{self.portal.url}{path}", timeout=30) as stream:
-            for _number in range(100):
-                line = stream.readline().decode()
-                if line.startswith("data: ") and about in line:
-                    found: dict[str, Any] = json.loads(line.removeprefix("data: "))
-                    return found
-        return {}
-
-    def token(self, page: str) -> str:
-        """What a form of the page has to send along."""
-        found = re.search(r'(?:name="_xsrf" value=|_xsrf=|xsrf_token: )"?([^"&\s]+)', page)
-        assert found, page[-2000:]
-        return found[1]
-
-    def post(self, path: str, page: Answer, **fields: str) -> Answer:
-        return self.ask(
-            f"{path}{'&' if '?' in path else '?'}_xsrf={self.token(page.text)}",
-            urllib.parse.urlencode(fields).encode(),
-            Referer=page.url,
-        )
-
-    def log_in(self, name: str, password: str = PASSWORD) -> Answer:
-        self.name = name
-        page = self.get("/hub/login")
-        return self.post("/hub/login", page, username=name, password=password)
-
-    def start(self, server: str = "", **options: str) -> Answer:
-        """Fill in the form and press the button."""
-        fields = {"gpus": "1", "cpus": "1", "memory_gib": "1", "hours": "1", "model": "", "environment": "default"}
-        path = "/hub/spawn" + (f"/{self.name}/{server}" if server else "")
-        page = self.get(path)
-        return self.post(path, page, **{**fields, **options})
 
 
 # What tests do with servers.

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.roles import portal_site
-from tests.unit.roles.portal_site import PEOPLE, Answer, Browser, Portal, job_of, ready, server_of, stop
+from tests.unit.roles.portal_browser import Answer, Browser
+from tests.unit.roles.portal_site import PEOPLE, Portal, job_of, ready, server_of, stop
 
 pytestmark = pytest.mark.slow
 alice = portal_site.alice

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests import debian_programs
-from tests.unit.roles.portal_site import Browser, Portal, free_ports, job_of, ready, server_of, stop
+from tests.unit.roles.portal_browser import Browser
+from tests.unit.roles.portal_site import Portal, free_ports, job_of, ready, server_of, stop
 
 pytestmark = pytest.mark.slow
 

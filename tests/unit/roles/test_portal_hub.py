@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.roles import portal_site
-from tests.unit.roles.portal_site import PEOPLE, Browser, Portal, job_of, ready, server_of, stop
+from tests.unit.roles.portal_browser import Browser
+from tests.unit.roles.portal_site import PEOPLE, Portal, job_of, ready, server_of, stop
 
 pytestmark = pytest.mark.slow
 alice = portal_site.alice

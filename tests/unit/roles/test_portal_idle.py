@@ -16,7 +16,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tests.unit.roles.portal_site import Answer, Browser, Portal, job_of, ready, server_of
+from tests.unit.roles.portal_browser import Answer, Browser
+from tests.unit.roles.portal_site import Portal, job_of, ready, server_of
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.roles import portal_site
-from tests.unit.roles.portal_site import IMAGE, SAVED, Answer, Browser, Portal, job_of, ready, stop
+from tests.unit.roles.portal_browser import Answer, Browser
+from tests.unit.roles.portal_site import IMAGE, SAVED, Portal, job_of, ready, stop
 
 pytestmark = pytest.mark.slow
 alice = portal_site.alice

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests import debian_programs
-from tests.unit.roles.portal_site import Browser, Portal, free_ports
+from tests.unit.roles.portal_browser import Browser
+from tests.unit.roles.portal_site import Portal, free_ports
 
 pytestmark = pytest.mark.slow
 

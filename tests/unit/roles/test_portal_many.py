@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.unit.roles.portal_site import Browser, Portal, server_of
+from tests.unit.roles.portal_browser import Browser
+from tests.unit.roles.portal_site import Portal, server_of
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import marathon_backend
-from tests.unit.roles.portal_site import PEOPLE, Browser, Portal, server_of, stop
+from tests.unit.roles.portal_browser import Browser
+from tests.unit.roles.portal_site import PEOPLE, Portal, server_of, stop
 from tests.unit.simulators.mesos_cluster import until
 from tests.unit.simulators.mesos_daemons import Daemon, Site
 

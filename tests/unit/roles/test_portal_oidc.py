@@ -7,6 +7,7 @@ import base64
 import hashlib
 import json
 import secrets
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,7 +16,8 @@ from urllib.parse import parse_qs, parse_qsl, quote, urlencode, urlsplit
 
 import pytest
 
-from tests.unit.roles.portal_site import Answer, Browser, Portal
+from tests.unit.roles.portal_browser import Answer, Browser
+from tests.unit.roles.portal_site import Portal
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +30,7 @@ class MockProvider:
     It asks for what a provider asks for: the client's secret, a code once, and the proof of who has asked for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> None:
         self.claims: dict[str, Any] = {}
         self.callback = ""
         self._codes: dict[str, dict[str, str]] = {}
@@ -60,9 +62,23 @@ class MockProvider:
             def log_message(self, *_given: object) -> None:
                 """A test says what went wrong."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = ThreadingHTTPServer((address, 0), Handler)
+        if tls is not None:
+            self.server.socket = tls.wrap_socket(self.server.socket, server_side=True)
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.url = f"http{'s' if tls else ''}://{address}:{self.server.server_port}"
+
+    def options(self) -> dict[str, Any]:
+        """What a portal is told of it."""
+        return {
+            "client_id": CLIENT,
+            "client_secret": SECRET,
+            "oauth_callback_url": self.callback,
+            **{f"{name}_url": f"{self.url}/{name}" for name in ("authorize", "token")},
+            "userdata_url": f"{self.url}/userinfo",
+            "username_claim": "email",
+            "scope": ["openid", "email"],
+        }
 
     def code(self, asked: dict[str, str]) -> str:
         """Where a browser goes on with a code."""
@@ -95,18 +111,10 @@ def provider() -> Iterator[MockProvider]:
 
 @pytest.fixture(scope="module")
 def portal(provider: MockProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
-    options = {
-        "client_id": CLIENT,
-        "client_secret": SECRET,
-        **{f"{name}_url": f"{provider.url}/{name}" for name in ("authorize", "token")},
-        "userdata_url": f"{provider.url}/userinfo",
-        "username_claim": "email",
-        "scope": ["openid", "email"],
-    }
-    login = {"kind": "oidc", "pam_service": "baremetal-gpu-portal", "options": options}
-    made = Portal(tmp_path_factory.mktemp("portal"), hub={"login": login})
+    made = Portal(tmp_path_factory.mktemp("portal"))
     # Its address is known only now.
-    provider.callback = options["oauth_callback_url"] = f"{made.url}/hub/oauth_callback"
+    provider.callback = f"{made.url}/hub/oauth_callback"
+    login = {"kind": "oidc", "pam_service": "baremetal-gpu-portal", "options": provider.options()}
     made.change_settings(hub={"login": login})
     with made:
         yield made

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.roles.portal_site import Browser, Portal
+from tests.unit.roles.portal_browser import Browser
+from tests.unit.roles.portal_site import Portal
 
 pytestmark = pytest.mark.slow
 

@@ -80,6 +80,8 @@ def test_each_python_has_wheels_with_their_checksums_and_one_version_of_each(
     assert len(set(names)) == len(names)
     assert all(re.fullmatch("[0-9a-f]{64}", row["sha256"]) for row in rows)
     assert ("jupyterlab" in names) == (kind == "session")
+    # jsonschema brings it since 4.25: each start compiled a grammar, which was half of the start.
+    assert "rfc3987-syntax" not in names
     found = plan(tmp_path, python, kind=kind)
     assert found["environment"]["packages"] == {row["name"]: row["version"] for row in rows}
     lock = files(found["install"])[found["environment"]["lock"]]["content"]
@@ -97,11 +99,11 @@ def test_wheels_that_the_controller_lacks_are_named_before_anything_is_changed(t
     found = plan(tmp_path, check=False)
     (problem,) = found["problems"]
     assert problem["code"] == "no_wheels"
-    assert "63 of 63" in problem["cause"]
+    assert "61 of 61" in problem["cause"]
     (tmp_path / "wheels").mkdir()
     for row in portal.wheels("3.13", "hub")[1:]:
         (tmp_path / "wheels" / row["file"]).touch()
-    assert "lacks 1 of 63" in causes(plan(tmp_path))
+    assert "lacks 1 of 61" in causes(plan(tmp_path))
 
 
 @pytest.mark.parametrize(
