@@ -44,7 +44,14 @@ def fetch() -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(lock)
         file.flush()
-        pip = [ENVIRONMENT / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
+        pip = [
+            ENVIRONMENT / "bin" / "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--no-index",
+            "--no-deps",
+        ]
         for command in (
             [sys.executable, "-m", "venv", ENVIRONMENT],
             [*pip, f"--find-links={WHEELS}", "--require-hashes", f"--requirement={file.name}"],
