@@ -33,13 +33,15 @@ pytestmark = [
 ]
 
 HOST = "box1"
+# For an image that the host has not had yet.
+FETCH_S = 600
 SEES = "import glob, os; print(sorted(glob.glob('/dev/nvidia[0-9]*')), os.getuid())"
 # The server of a session is what the kernel ends first.
 TAKES = """
 for path in /proc/[0-9]*/cmdline; do
-  if tr '\\0' ' ' <$path | grep -q jupyterhub-singleuser; then echo 1000 >${path%cmdline}oom_score_adj; fi
+  if tr '\\0' ' ' <$path | grep -q '[j]upyterhub-singleuser'; then echo 1000 >${path%cmdline}oom_score_adj; fi
 done
-exec python3 -c 'import time; kept = bytearray(3 << 30); time.sleep(60)'
+exec python3 -c 'import time; kept = b"x" * (3 << 30); time.sleep(60)'
 """
 
 
@@ -99,7 +101,7 @@ class Site:
     def ready(self, browser: Browser) -> dict[str, Any]:
         found = until(
             lambda: (row := self.server(browser)).get("ready") and row,
-            START_S,
+            FETCH_S + START_S,
             lambda: ssh(HOST, f"sudo journalctl -u {HUB} -n 60 --no-pager; sudo docker ps -a"),
         )
         assert browser.get(f"{found['url']}lab").status == 200
