@@ -55,11 +55,12 @@ class Site:
         self.address = ssh(HOST, "hostname -I").split()[0]
         names = ("registries", "registry_clients", "portals")
         groups: dict[str, Any] = {name: {"hosts": {HOST: {}}} for name in names}
+        # What pushes an image reads it there.
+        groups["all"] = {"vars": {"registry_name": self.address}}
         (self.inventory / "groups.yml").write_text(json.dumps(groups))
         self.variables: dict[str, Any] = {
             "cuda_versions": [],
             "container_runtime_docker_live_restore": True,
-            "registry_name": self.address,
             "registry_public": ["catalogue"],
             "registry_min_free": "100M",
             "portal_wheelhouse": str(WHEELS),
