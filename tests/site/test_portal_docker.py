@@ -124,7 +124,8 @@ def container(user: str) -> dict[str, Any]:
 
 def inside(user: str, command: str) -> str:
     (name,) = containers(user)
-    return ssh(HOST, f"sudo docker exec {name} sh -c {shlex.quote(command)} 2>&1", check=False)
+    # Docker may let it hang where its container ends meanwhile.
+    return ssh(HOST, f"timeout 60 sudo docker exec {name} sh -c {shlex.quote(command)} 2>&1", check=False)
 
 
 def cell(user: str, code: str) -> str:
