@@ -44,17 +44,10 @@ def fetch() -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write(lock)
         file.flush()
-        pip = [
-            ENVIRONMENT / "bin" / "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--no-index",
-            "--no-deps",
-        ]
+        pip = [ENVIRONMENT / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
         for command in (
             [sys.executable, "-m", "venv", ENVIRONMENT],
-            [*pip, f"--find-links={WHEELS}", "--require-hashes", f"--requirement={file.name}"],
+            [*pip, "--no-deps", f"--find-links={WHEELS}", "--require-hashes", f"--requirement={file.name}"],
         ):
             done = subprocess.run(command, check=False, capture_output=True, text=True)
             if done.returncode:

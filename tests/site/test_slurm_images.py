@@ -223,12 +223,12 @@ def test_a_session_of_the_portal_runs_in_the_image_and_is_saved_by_a_button(site
         f"mkdir -p -m 700 ~/.docker; echo {shlex.quote(site.password())} | "
         f"skopeo login --authfile ~/.docker/config.json -u {site.user} --password-stdin {site.address}",
     )
-    browser.post("/hub/images/save", browser.get("/hub/images"), server="", name="portal:v1")
+    browser.post("/hub/environments/save", browser.get("/hub/environments"), server="", name="portal:v1")
     image = rf"{re.escape(site.address)}/{site.user}/portal@sha256:[0-9a-f]{{64}}"
     saved = until(
-        lambda: re.search(image, html.unescape(browser.get("/hub/images").text)),
+        lambda: re.search(image, html.unescape(browser.get("/hub/environments").text)),
         300,
-        lambda: browser.get("/hub/images").text,
+        lambda: browser.get("/hub/environments").text,
     )[0]
     portal.stop(browser)
     other = next(one for one in NODES if one != node)

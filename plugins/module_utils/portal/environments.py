@@ -220,13 +220,20 @@ def save(prefix: str, target: str) -> Lock:
     found = lock(prefix, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     try:
         if os.path.lexists(target):
-            read(target)
+            _must_be_lock(target)
         os.makedirs(os.path.dirname(target) or ".", mode=0o755, exist_ok=True)
         host_files.write(target, found.text)
     except OSError as why:
         remedy = "free space in your home, or name another file"
         raise Refused(f"{target} cannot be written: {why.strerror or why}", remedy) from why
     return found
+
+
+def _must_be_lock(path: str) -> None:
+    try:
+        read(path)
+    except Refused as why:
+        raise Refused(why.problem.cause, "move it away, or give another name") from None
 
 
 def restore(path: str, prefix: str) -> None:

@@ -20,6 +20,9 @@ MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,62}", re.ASCII)
 # An environment of the site, by its name, or one of the user's own: a directory below the home, or an image.
 ENVIRONMENT = re.compile(r"[a-z0-9][a-z0-9._-]{0,40}", re.ASCII)
 OWN = re.compile(r"~(/(?!\.{1,2}(?:/|$))[A-Za-z0-9._+@=-]{1,100}){1,10}", re.ASCII)
+# Where a lock of an environment in the home is kept.
+LOCKS = "~/environments/"
+LOCK = re.compile(rf"{LOCKS}[A-Za-z0-9][A-Za-z0-9._-]{{0,60}}\.lock", re.ASCII)
 SERVER = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,28}[a-z0-9])?", re.ASCII)
 VALUE_AT_MOST = 500
 _NUMBER = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,3})?", re.ASCII)

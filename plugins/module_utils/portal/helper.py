@@ -1,7 +1,8 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The program that works as root for the hub: it submits, ends, reads and saves sessions as the users that they are of.
+"""The program that works as root for the hub: it submits, ends, reads and saves sessions as the users that they are of,
+and tells what these have.
 
 systemd starts it for each order, at a socket that the hub's account alone can open. So everything is checked here
 again: that the user is a person who may have sessions, what the session may have, and that nothing of what is given is
@@ -13,9 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Callable
@@ -36,8 +39,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     accounts,
     docker_backend,
+    environments,
     form,
     marathon_backend,
+    own,
     session,
     settings,
     ssh,
@@ -55,16 +60,19 @@ OUTPUT_AT_MOST = 4000
 # What an order may take, and one that saves an environment.
 ORDER_S, SAVE_S = 85, 3600
 SUBMIT, CANCEL, OUTPUT, KEYS, SAVE, LOOK = "submit", "cancel", "output", "keys", "save", "look"
+HOME, HOURS = "home", "hours"
 NUMBER, NAMED = whole(1, 10**10), text(f"{marathon_backend.APP.pattern}|{docker_backend.NAME.pattern}")
 Hear = Callable[[str], None]
 # Runs a program that takes long, and hands on each line as it comes; the exit status.
 Listen = Callable[[Sequence[str], Hear], int]
+LINES_AT_MOST = 20
 # In a step of the session's job, so on its node, and with what its script has left there.
 SAVING = f"""
 image="$1/{session.SHARED}-$SLURM_JOB_ID/{session.IMAGE}"
 test -s "$image" || {{ echo 'the session runs in no image'; exit 1; }}
 exec {images.NAME} save "$(cat "$image")" "$2"
 """
+LOCKING = f'exec {environments.NAME} save "$1" "$2"'
 
 
 def _job(value: Any, where: str) -> Any:
@@ -80,11 +88,12 @@ REQUEST = object_of(
     }
 )
 ORDER = object_of(
-    {"do": one_of(SUBMIT, CANCEL, OUTPUT, KEYS, SAVE), "user": text(accounts.NAME.pattern)},
+    {"do": one_of(SUBMIT, CANCEL, OUTPUT, KEYS, SAVE, HOME, HOURS), "user": text(accounts.NAME.pattern)},
     {
         "server": text(f"(?:{form.SERVER.pattern})?"),
         "job": _job,
         "target": text(r"[^\0\n]*"),
+        "environment": text(form.OWN.pattern),
         "request": REQUEST,
         "variables": mapping_of(text(session.VARIABLE.pattern), text(r"[^\0\n]*", session.VALUE_AT_MOST)),
         "certificates": mapping_of(one_of(*session.CERTIFICATES), text(session.PEM.pattern, 65536)),
@@ -122,6 +131,10 @@ def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen
         return {"cancelled": order["job"]}
     if order["do"] == KEYS:
         return _keys(account.name, submitter, run)
+    if order["do"] == HOME:
+        return own.home(submitter.as_user(account.name), account.home, run)
+    if order["do"] == HOURS:
+        return own.hours(account.name, run, time.time())
     server = order.get("server", "")
     if order["do"] == SAVE:
         return _save(account, order, known, submitter, run, listening)
@@ -174,34 +187,55 @@ def _keys(user: str, submitter: Submitter, run: Run) -> dict[str, Any]:
 def _save(
     account: Account, order: Mapping[str, Any], known: Settings, submitter: Submitter, run: Run, listening: Listen
 ) -> dict[str, Any]:
-    """Make an image of what a session has changed in its own, and push it, with the rights and login of its user."""
+    """Keep the environment of a session, with the rights of its user: as an image that is pushed, or as a lock file."""
     number, target, place = _needed(order, "job"), _needed(order, "target"), known.place_of(account.name)
-    if not form.is_own_image(target, place) or "@" in target:
+    directory = order.get("environment", "")
+    if directory and not form.LOCK.fullmatch(target):
+        remedy = "give a name of letters and digits, such as torch"
+        raise Refused(f"the lock file is {one_line(repr(target), 200)}", remedy, code="no_lock", subject="target")
+    if not directory and (not form.is_own_image(target, place) or "@" in target):
         remedy = f"give a name of lower case letters and digits, and a tag, such as {place}lectures:v1"
         raise Refused(f"the image is {one_line(repr(target), 200)}", remedy, code="no_image", subject="target")
     found = session.read(run).get(number)
     if found is None or (found.user, found.state) != (account.name, session.RUNS):
         raise Refused(f"job {number} is no session of {account.name} that runs", "start it again", code="no_session")
     step = ["/usr/bin/srun", "--quiet", f"--jobid={number}", "--overlap", "--ntasks=1", "--mem=0", "--cpu-bind=none"]
-    shell = ["/bin/sh", "-c", SAVING, "save", session.directory(account, order.get("server", "")), target]
+    if directory:
+        words = [LOCKING, "save", *(account.home + path[1:] for path in (directory, target))]
+    else:
+        words = [SAVING, "save", session.directory(account, order.get("server", "")), target]
     said: list[str] = []
 
     def hear(line: str) -> None:
         text = one_line(line.strip(), 500)
         if text and not text.startswith("srun:"):
             said.append(text)
-            del said[:-3]
+            del said[:-LINES_AT_MOST]
             if text.startswith(f"{images.NAME}: "):
                 tell({"progress": text.partition(": ")[2]})
 
-    status = listening([*submitter.as_user(account.name), *step, *shell], hear)
-    saved = next((one for one in reversed(said) if one.startswith(place) and "@sha256:" in one), "")
+    status = listening([*submitter.as_user(account.name), *step, "/bin/sh", "-c", *words], hear)
+    return _locked(target, account, status, said) if directory else _pushed(target, known, place, status, said)
+
+
+def _pushed(target: str, known: Settings, place: str, status: int, said: Sequence[str]) -> dict[str, Any]:
+    last = said[-3:]
+    saved = next((one for one in reversed(last) if one.startswith(place) and "@sha256:" in one), "")
     if status or not images.IMAGE.fullmatch(saved):
-        cause = f"{target} was not saved: {' / '.join(said) or f'srun ended with {status}'}"
+        cause = f"{target} was not saved: {' / '.join(last) or f'srun ended with {status}'}"
         login = f"`skopeo login --authfile ~/.docker/config.json {known.registry}`"
         remedy = f"where it says unauthorized, log in once with {login} on a node, such as with SSH in the session"
         raise Refused(cause, f"{remedy}, and save it again", code="not_saved", subject=target)
     return {"saved": saved}
+
+
+def _locked(target: str, account: Account, status: int, said: Sequence[str]) -> dict[str, Any]:
+    told = [re.sub(rf"(?<!/){re.escape(account.home)}/", "~/", line) for line in said]
+    if status or not told or not told[-1].startswith(f"{target} has "):
+        why, _to_do, remedy = " / ".join(told[-3:]).partition(". To do: ")
+        cause = f"{target} was not saved: {why or f'srun ended with {status}'}"
+        raise Refused(cause, remedy or "save it again, or tell the operators", code="not_saved", subject=target)
+    return {"saved": told[-1], "left_out": [line for line in told if line.startswith("left out: ")]}
 
 
 def main(words: Sequence[str] | None = None, path: str = settings.PATH) -> int:

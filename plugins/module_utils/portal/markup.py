@@ -12,6 +12,7 @@ from html import escape
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.offers import Offer
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.own import Told
 
 UNITS = {"memory_gib": "GiB"}
 # Asks what would become of the request as it stands, at most every two seconds, and says so when it changes.
@@ -121,3 +122,9 @@ def ended(row: Mapping[str, object]) -> str:
     at = row.get("at")
     moment = time.strftime("%Y-%m-%d %H:%M", time.localtime(at)) if isinstance(at, (int, float)) else "lately"
     return f"Your session ended on {moment}: {row.get('cause')}. To do: {row.get('remedy')}."
+
+
+def home(told: Told) -> str:
+    """How full the home is, before the form; empty where there is nothing to say."""
+    kind = ' class="alert alert-warning"' if told.warns else ""
+    return f'<p id="portal-home"{kind}>{escape(told.text)}</p>\n' if told.text else ""

@@ -33,6 +33,8 @@ PROGRAM = "jupyterhub-singleuser"
 SHARED, IMAGE = "container", "image"
 # A node on which no image can be run.
 NO_IMAGES = 126
+# A home that is too full for a session in an image.
+FULL_HOME = 122
 # Tells the hub whether the session is used.
 MEASURE = "/usr/libexec/baremetal-gpu/portal-measure"
 # Where JupyterLab finds what shows the portal's warnings.
@@ -160,6 +162,22 @@ def _certificates(certificates: Mapping[str, str]) -> tuple[list[str], list[str]
     return files, exports
 
 
+# Whether the home takes a mebibyte more.
+ROOM = """room=$(mktemp "$HOME/.portal-XXXXXXXX") && dd if=/dev/zero of="$room" bs=64k count=16 conv=fsync status=none
+full=$?
+rm -f -- "$room"
+"""
+# Jupyter ends where it cannot write. In a full home it keeps its own files on the node, and reads those of the home.
+FULL = f"""{ROOM}if test $full != 0; then
+echo 'the home has no room: Jupyter keeps its own files elsewhere, until the session ends'
+elsewhere=$(mktemp -d) || exit 1
+export JUPYTER_PATH="$JUPYTER_PATH:${{JUPYTER_DATA_DIR:-$HOME/.local/share/jupyter}}"
+export JUPYTER_CONFIG_PATH="${{JUPYTER_CONFIG_DIR:-$HOME/.jupyter}}${{JUPYTER_CONFIG_PATH:+:$JUPYTER_CONFIG_PATH}}"
+export JUPYTER_RUNTIME_DIR="$elsewhere/runtime" JUPYTER_DATA_DIR="$elsewhere/data"
+export JUPYTER_CONFIG_DIR="$elsewhere/config" IPYTHONDIR="$elsewhere/ipython"
+fi"""
+
+
 def _command(
     prefix: str, environment: Mapping[str, str], certificates: Mapping[str, str], ssh_ports: tuple[int, int] | None
 ) -> str:
@@ -172,8 +190,9 @@ def _command(
         *([ssh.start(ssh_ports)] if ssh_ports else []),
         *_exports(environment),
     ]
+    lines += ["certificates= elsewhere=", 'trap \'rm -rf "$certificates" "$elsewhere"\' EXIT']
     if certificates:
-        lines += ["certificates=$(mktemp -d) || exit 1", "trap 'rm -rf \"$certificates\"' EXIT"]
+        lines.append("certificates=$(mktemp -d) || exit 1")
     program = shlex.quote(f"{prefix}/bin/{PROGRAM}")
     lines += [
         *files,
@@ -181,6 +200,7 @@ def _command(
         f"test -x {program} || {{ echo {shlex.quote(f'there is no {prefix}/bin/{PROGRAM}')}; exit 127; }}",
         'cd "$HOME" || exit 1',
         f'export JUPYTER_PATH={JUPYTER}"${{JUPYTER_PATH:+:$JUPYTER_PATH}}"',
+        FULL,
         # A node without it has sessions that are never stopped for being idle.
         f"if test -x {MEASURE}; then {MEASURE} >/dev/null 2>&1 & fi",
         f"{program} {' '.join(QUIET)}",
@@ -228,6 +248,7 @@ def _in_image(
         "umask 077",
         *([ssh.start(ssh_ports)] if ssh_ports else []),
         f"command -v gpu-image >/dev/null || {{ {refuse}; }}",
+        f"{ROOM}test $full = 0 || {{ echo 'the home has no room'; exit {FULL_HOME}; }}",
         # One before it on another node may not have ended yet, and removes its own.
         f'rm -rf {SHARED}-*; shared="$directory/{SHARED}-$SLURM_JOB_ID"',
         'mkdir "$shared" "$shared/certificates" && cd "$shared" || exit 1',
@@ -349,6 +370,9 @@ def ended(row: Mapping[str, Any]) -> Problem:
     if status == NO_IMAGES:
         cause = "its environment is an image, and its node runs none"
         remedy = "choose another environment, or ask the operators to set slurm_common_containers for the node"
+    if status == FULL_HOME:
+        cause = "a session in an image needs a mebibyte in the home, and yours has no room"
+        remedy = "start one in an environment that is no image, and remove there what you do not need"
     return Problem("failed", subject, cause, " ".join(sorted(words)), remedy)
 
 

@@ -107,15 +107,15 @@ def _midnight(day: datetime.date) -> int:
 # --- what sacct prints -----------------------------------------------------------------------------------------------
 
 
-def read(run: Run, begin: int, end: int, timeout_s: float) -> str:
-    """The allocations of a time as sacct prints them, with times in UTC. Raises Refused."""
+def read(run: Run, begin: int, end: int, timeout_s: float, user: str = "") -> str:
+    """The allocations of a time as sacct prints them, with times in UTC, of one user or of all. Raises Refused."""
     argv = [
         # Local times come twice when the clocks are set back.
         "/usr/bin/env",
         "TZ=UTC",
         "SLURM_TIME_FORMAT=standard",
         SACCT,
-        "--allusers",
+        f"--user={user}" if user else "--allusers",
         "--allocations",
         "--duplicates",
         "--parsable2",
@@ -319,13 +319,14 @@ def usage(
     by: Collection[str],
     timeout_s: float,
     clock: Callable[[], float] = time.time,
+    user: str = "",
 ) -> dict[str, Any]:
-    """The document: days, rows and problems. Raises CallFailed and Refused."""
+    """The document: days, rows and problems, of one user or of all. Raises CallFailed and Refused."""
     asked = clock()
     over = days(first_day, last_day, asked)
     known = slurm.ids()
     models = Models(slurm.nodes())
-    found, unreadable = records(read(run, over[0].begin, over[-1].end, timeout_s))
+    found, unreadable = records(read(run, over[0].begin, over[-1].end, timeout_s, user))
     # A GPU that the reconciler keeps out of service is nobody's.
     whole, lost = ended((one for one in found if not one.is_holder), known, float(int(asked)))
     rows, jobs = hours(whole, over, models, by)

@@ -53,7 +53,7 @@ ETC = "/etc/baremetal-gpu/portal"
 TLS = f"{ETC}/tls"
 SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json", "config.py", "proxy.env", "made-of"))
 # The configuration loads them from beside itself.
-HUB_WATCH, HUB_IMAGES = f"{ETC}/hub_watch.py", f"{ETC}/hub_images.py"
+HUB_PARTS = ("hub_environments.py", "hub_own.py", "hub_watch.py")
 SHARE = "/usr/share/baremetal-gpu/portal"
 # Marathon's login, which is root's, and the authority of masters that speak nothing but TLS.
 MARATHON_FILE, MASTERS_AUTHORITY = marathon_backend.PATH, f"{ETC}/masters-ca.pem"
@@ -571,8 +571,10 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
             "sensitive": True,
         },
         {"path": CONFIG, "content": (files / "jupyterhub_config.py").read_text(encoding="utf-8"), **WRITTEN},
-        {"path": HUB_WATCH, "content": (files / "hub_watch.py").read_text(encoding="utf-8"), **WRITTEN},
-        {"path": HUB_IMAGES, "content": (files / "hub_images.py").read_text(encoding="utf-8"), **WRITTEN},
+        *(
+            {"path": f"{ETC}/{name}", "content": (files / name).read_text(encoding="utf-8"), **WRITTEN}
+            for name in HUB_PARTS
+        ),
         {
             "path": TOKEN,
             "content": f"CONFIGPROXY_AUTH_TOKEN={params['proxy_token']}\n",
@@ -599,7 +601,8 @@ def _service(params: Mapping[str, Any], peers: Mapping[str, Any], where: str, ma
         *({"path": unit_path(name), "state": "absent"} for name in gone),
     ]
     jump = portal_ssh.present(params["ssh_port"]) if params["ssh"] else portal_ssh.absent()
-    of_hub = [SETTINGS, CONFIG, HUB_WATCH, HUB_IMAGES, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
+    parts = [f"{ETC}/{name}" for name in HUB_PARTS]
+    of_hub = [SETTINGS, CONFIG, *parts, TOKEN, MADE_OF, LIBRARY, f"{SHARE}/*", unit_path(HUB)]
     return {
         "files": [*own, *jump["files"]],
         "units": [
@@ -625,8 +628,7 @@ def _absent_units() -> Document:
     paths = (
         SETTINGS,
         CONFIG,
-        HUB_WATCH,
-        HUB_IMAGES,
+        *(f"{ETC}/{name}" for name in HUB_PARTS),
         TOKEN,
         MADE_OF,
         MARATHON_FILE,

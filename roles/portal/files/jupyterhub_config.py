@@ -69,7 +69,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
 )
 
 hub_watch = loaded("baremetal_gpu_hub_watch", Path(__file__).with_name("hub_watch.py"))
-hub_images = loaded("baremetal_gpu_hub_images", Path(__file__).with_name("hub_images.py"))
+hub_environments = loaded("baremetal_gpu_hub_environments", Path(__file__).with_name("hub_environments.py"))
+hub_own = loaded("baremetal_gpu_hub_own", Path(__file__).with_name("hub_own.py"))
 
 # JupyterHub puts it there.
 c = get_config()  # noqa: F821
@@ -154,7 +155,8 @@ WATCH = hub_watch.Watch(
     f"{STATE}/told.json",
 )
 
-IMAGES = hub_images.Images(KNOWN, order)
+ENVIRONMENTS = hub_environments.Environments(KNOWN, order)
+OWN = hub_own.Own(order, SCHEDULER.look, KNOWN.scheduler == settings.SLURM)
 
 
 class NotStarted(SpawnException):
@@ -199,11 +201,12 @@ class SessionSpawner(Spawner):
 
     async def _form(self):
         limits, there = await asyncio.to_thread(self._limits), await self._offers()
+        home = markup.home(await OWN.home(self.user.name))
         place = KNOWN.place_of(self.user.name)
         last = self.orm_spawner.user_options or {}
         wanted = form.remembered(last, limits, [one.model for one in there], KNOWN.names, place, KNOWN.directories)
         url, ended = f"{self.hub.base_url}now/forecast", markup.ended(self.ended)
-        return markup.options(wanted, limits, there, KNOWN.names, url, ended, place, KNOWN.directories)
+        return home + markup.options(wanted, limits, there, KNOWN.names, url, ended, place, KNOWN.directories)
 
     async def options_from_form(self, given):
         return await self._parsed(given)
@@ -427,7 +430,7 @@ class SessionSpawner(Spawner):
             start = f" It is expected to start at {at} at the latest." if at else ""
             return {"progress": 20, "message": f"Job {one.job} waits: {one.why}.{start}"}
         if one.state == session.RUNS:
-            first = " Its image is fetched before that, where it is new there." if IMAGES.image_of(self) else ""
+            first = " Its image is fetched before that, where it is new there." if ENVIRONMENTS.image_of(self) else ""
             return {"progress": 60, "message": f"Job {one.job} runs on {one.node}. Its server is starting.{first}"}
         return {"progress": 90, "message": str(one.ended)}
 
@@ -690,14 +693,15 @@ c.JupyterHub.extra_handlers = [
     (r"/now/data", NowDataHandler),
     (r"/now/forecast", ForecastHandler),
     *WATCH.handlers,
-    *IMAGES.handlers,
+    *ENVIRONMENTS.handlers,
     *([(r"/ssh", SshHandler)] if HUB.get("ssh") else []),
 ]
 c.JupyterHub.tornado_settings = {"headers": {"X-Content-Type-Options": "nosniff"}}
 c.JupyterHub.template_vars = {
     "portal_idle": WATCH.banner,
     "portal_ssh": bool(HUB.get("ssh")),
-    "portal_images": bool(KNOWN.registry),
+    "portal_environments": bool(ENVIRONMENTS.handlers),
+    "portal_own": OWN.page,
 }
 c.JupyterHub.template_paths = [os.environ.get("PORTAL_TEMPLATES", "/usr/share/baremetal-gpu/portal/templates")]
 c.JupyterHub.allow_named_servers = HUB["named_servers"] > 0

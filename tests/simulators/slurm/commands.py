@@ -1,6 +1,8 @@
 #!/usr/bin/python3 -I
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A stand-in for Slurm on one host: sbatch, srun, squeue, scancel and scontrol by the names of links to this file.
+"""A stand-in for Slurm on one host: sbatch, srun, squeue, scancel, sacct and scontrol.
+
+It is each of them by the name of a link to this file.
 
 It is strict: an option that it does not know, a request that no node can satisfy, or a job of somebody else is refused
 as the real commands refuse it. Jobs are real processes of their users. There is no daemon: each call first starts what
@@ -334,6 +336,27 @@ def scancel(words):
         end(job, "CANCELLED")
 
 
+ACCOUNTED = ("JobIDRaw", "User", "Account", "Partition", "Start", "End", "NodeList", "AllocTRES")
+SACCT = ["--allocations", "--duplicates", "--parsable2", "--noheader", "--noconvert", f"--format={','.join(ACCOUNTED)}"]
+
+
+def sacct(words):
+    """The jobs of one user or of all; whether they are within the times is not looked at."""
+    rest = [word for word in words if word not in SACCT and not word.startswith(("--starttime=", "--endtime="))]
+    if len(rest) != 1 or not (rest[0] == "--allusers" or rest[0].startswith("--user=")):
+        fail(f"unrecognized option in {words}")
+    if os.environ.get("TZ") != "UTC":
+        fail("this stand-in tells times in UTC alone")
+    if os.path.exists(path("no_accounting")):
+        fail("Slurm accounting storage is disabled")
+    for job in jobs():
+        if rest[0] in ("--allusers", f"--user={job['user']}"):
+            times = [job.get("started"), job.get("ended")]
+            start, end = (time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(one)) if one else "Unknown" for one in times)
+            tres = f"cpu={job['cpus']},gres/gpu={job['gpus']}" if job["gpus"] else f"cpu={job['cpus']}"
+            print("|".join([str(job["id"]), job["user"], "all", "all", start, end, job["node"], tres]))
+
+
 def srun(words):
     """A further step in a job that runs."""
     number = program = None
@@ -394,7 +417,8 @@ def main():
     with open(path("lock"), "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         tick()
-        commands = {"sbatch": sbatch, "srun": srun, "squeue": squeue, "scancel": scancel, "scontrol": scontrol}
+        commands = {"sbatch": sbatch, "srun": srun, "squeue": squeue, "scancel": scancel}
+        commands |= {"sacct": sacct, "scontrol": scontrol}
         commands[name](sys.argv[1:])
 
 

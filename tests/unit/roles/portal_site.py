@@ -148,7 +148,9 @@ class Portal:
         gpu_image = GPU_IMAGE.format(image=IMAGE, saved=SAVED, environment=self.environment)
         (self.base / "bin" / "gpu-image").write_text(gpu_image)
         (self.base / "bin" / "gpu-image").chmod(0o755)
-        for name in ("sbatch", "srun", "squeue", "scancel", "scontrol"):
+        (self.base / "bin" / "gpu-environment").write_text(bundle("portal.environments"))
+        (self.base / "bin" / "gpu-environment").chmod(0o755)
+        for name in ("sbatch", "srun", "squeue", "scancel", "sacct", "scontrol"):
             (self.base / "bin" / name).write_text(text)
             (self.base / "bin" / name).chmod(0o755)
 
@@ -215,6 +217,8 @@ class Portal:
         text = text.replace(session.MEASURE, str(self.base / "measure")).replace(
             session.JUPYTER, str(self.base / "jupyter")
         )
+        # No file system here has the attributes of CephFS, and any has those of users.
+        text = text.replace('("ceph.dir.rbytes", "ceph.quota.max_bytes")', '("user.rbytes", "user.max_bytes")')
         text = text.replace(marathon_backend.PATH, str(self.base / "marathon.json"))
         self._write_lab()
         (self.base / "helper").write_text(text)

@@ -43,12 +43,12 @@ def home(portal: Portal, name: str = "alice") -> Path:
 
 def told(browser: Browser) -> str:
     """What the page says of the last time that a session was saved."""
-    found = re.search(r'role="status">(.*?)</p>', browser.get("/hub/images").text, re.DOTALL)
+    found = re.search(r'role="status">(.*?)</p>', browser.get("/hub/environments").text, re.DOTALL)
     return html.unescape(found[1]) if found else ""
 
 
 def save(browser: Browser, name: str, server: str = "") -> Answer:
-    return browser.post("/hub/images/save", browser.get("/hub/images"), server=server, name=name)
+    return browser.post("/hub/environments/save", browser.get("/hub/environments"), server=server, name=name)
 
 
 def test_the_form_offers_images_and_says_where_the_own_ones_are(alice: Browser) -> None:
@@ -85,13 +85,13 @@ def test_what_the_session_proves_itself_with_is_in_a_file_of_its_user(portal: Po
 
 def test_its_user_saves_it_and_sees_how_far_it_is(portal: Portal, session: dict, alice: Browser) -> None:
     (home(portal) / "go").unlink(missing_ok=True)
-    assert IMAGE in alice.get("/hub/images").text
+    assert IMAGE in alice.get("/hub/environments").text
     save(alice, "lectures:v1")
     portal.until(lambda: "pushing reg1:5000/alice/lectures:v1" in told(alice), 30, "no progress")
-    assert alice.get("/hub/images").headers["Refresh"] == "3"
+    assert alice.get("/hub/environments").headers["Refresh"] == "3"
     (home(portal) / "go").touch()
     portal.until(lambda: f"reg1:5000/alice/lectures@{SAVED} is there" in told(alice), 30, "it is not saved")
-    assert "Refresh" not in alice.get("/hub/images").headers
+    assert "Refresh" not in alice.get("/hub/environments").headers
 
 
 @pytest.mark.parametrize(
@@ -113,16 +113,16 @@ def test_what_is_not_saved_is_told_with_the_reason(
 
 def test_another_site_saves_nothing(session: dict, alice: Browser) -> None:
     before = told(alice)
-    answer = alice.ask("/hub/images/save", b"server=&name=evil:v1", Referer="https://evil.example/")
+    answer = alice.ask("/hub/environments/save", b"server=&name=evil:v1", Referer="https://evil.example/")
     assert answer.status == 403
     assert told(alice) == before
 
 
 def test_nobody_saves_the_session_of_somebody_else(session: dict, bob: Browser) -> None:
-    page = bob.get("/hub/images")
-    assert "You have no session in an image" in page.text
+    page = bob.get("/hub/environments")
+    assert "You have no session at present that runs in an image" in page.text
     token = bob.token(page.text)
-    answer = bob.ask(f"/hub/images/save?_xsrf={token}", b"server=&name=mine:v1", Referer=page.url)
+    answer = bob.ask(f"/hub/environments/save?_xsrf={token}", b"server=&name=mine:v1", Referer=page.url)
     assert answer.status == 404
 
 
@@ -132,7 +132,7 @@ def test_a_session_of_an_own_image_starts_by_its_name_and_the_form_remembers_it(
     stop(portal, alice, "alice")
     alice.start(environment="reg1:5000/alice/lectures:v1")
     ready(portal, alice, "alice")
-    assert "reg1:5000/alice/lectures:v1" in alice.get("/hub/images").text
+    assert "reg1:5000/alice/lectures:v1" in alice.get("/hub/environments").text
     # What the one before has left is gone.
     (shared,) = (home(portal) / "gpuops-jobs/portal-session").glob("container-*")
     assert shared.name == f"container-{job_of(portal, 'alice')['id']}"

@@ -71,7 +71,7 @@ def test_other_variables_are_refused(environment: dict[str, str]) -> None:
 def test_certificates_are_in_files_that_go_with_the_session() -> None:
     pem = dict.fromkeys(session.CERTIFICATES, "-----BEGIN X-----\nAAAA\n-----END X-----\n")
     text = submission.script(job(pem=pem))
-    assert "trap 'rm -rf \"$certificates\"' EXIT" in text
+    assert 'trap \'rm -rf "$certificates" "$elsewhere"\' EXIT' in text
     assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
     with pytest.raises(Refused):
         job(pem={**pem, "key": "'; id; '"})
@@ -90,6 +90,51 @@ def test_more_than_the_limits_is_refused_here_too() -> None:
 
 def test_an_own_environment_is_below_the_home() -> None:
     assert f"{ALICE.home}/envs/torch/bin/jupyterhub-singleuser" in job(Request(environment="~/envs/torch")).command
+
+
+# --- a full home -----------------------------------------------------------------------------------------------------
+
+NO_DD = "#!/bin/sh\necho 'dd: error writing: Disk quota exceeded' >&2\nexit 1\n"
+SHOWS = "#!/bin/sh\nenv | sort\nls -A $HOME\n"
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Path:
+    """A home with an environment."""
+    program = tmp_path / "env" / "bin" / "jupyterhub-singleuser"
+    program.parent.mkdir(parents=True)
+    program.write_text(SHOWS)
+    program.chmod(0o755)
+    return tmp_path
+
+
+def started(home: Path, program_of_writing: str = "") -> dict[str, str]:
+    """The variables that JupyterLab of a session in a home has."""
+    (home / "bin").mkdir()
+    if program_of_writing:
+        (home / "bin" / "dd").write_text(program_of_writing)
+        (home / "bin" / "dd").chmod(0o755)
+    account = ALICE._replace(home=str(home))
+    wanted = session.job(account, "", Request(environment="~/env"), SETTINGS, ENVIRONMENT, {})
+    there = {"HOME": str(home), "PATH": f"{home}/bin:/usr/bin:/bin", "TMPDIR": str(home / "node")}
+    (home / "node").mkdir()
+    done = subprocess.run(["bash"], input=wanted.command, env=there, capture_output=True, text=True, check=True)
+    assert list((home / "node").iterdir()) == []
+    assert not list(home.glob(".portal-*"))
+    return dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+
+
+def test_in_a_full_home_jupyter_keeps_its_files_on_the_node_and_reads_those_of_the_home(person: Path) -> None:
+    found = started(person, NO_DD)
+    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
+        assert found[name].startswith(f"{person}/node/")
+    assert found["JUPYTER_PATH"] == f"{session.JUPYTER}:{person}/.local/share/jupyter"
+    assert found["JUPYTER_CONFIG_PATH"] == f"{person}/.jupyter"
+
+
+def test_in_another_home_they_are_where_they_always_are(person: Path) -> None:
+    found = started(person)
+    assert not found.keys() & {"JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"}
 
 
 # --- in an image -----------------------------------------------------------------------------------------------------
@@ -140,6 +185,16 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     return Node(tmp_path, monkeypatch)
+
+
+def test_an_image_in_a_full_home_says_that_it_needs_room(node: Node) -> None:
+    node.program("bin/dd", NO_DD)
+    done = node.run()
+    assert done.returncode == session.FULL_HOME
+    assert not (node.home / "ran").exists()
+    ended = session.ended(row(job_state=["FAILED"], exit_code={"return_code": session.FULL_HOME}))
+    assert "yours has no room" in ended.cause
+    assert "environment that is no image" in ended.remedy
 
 
 def test_a_session_in_an_image_has_its_token_its_home_and_the_warnings_of_the_portal(node: Node) -> None:
@@ -377,6 +432,65 @@ def test_an_image_of_another_name_is_not_saved(calls: Any, target: str) -> None:
 def test_only_a_session_of_the_user_that_runs_is_saved(calls: Any, found: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="job 7 is no session of alice that runs"):
         save("reg1:5000/alice/lectures:v1", "", **found)
+
+
+def lock(output: str, status: int = 0, target: str = "~/environments/torch.lock") -> tuple[dict[str, Any], list[str]]:
+    """What comes of an order to save an environment of the home, and the command that does it."""
+    argv: list[str] = []
+
+    def listening(words: Sequence[str], hear: Callable[[str], None]) -> int:
+        argv.extend(words)
+        for line in output.splitlines():
+            hear(f"{line}\n")
+        return status
+
+    answer = json.dumps({"jobs": [row(job_id=7, user_name="alice", job_state=["RUNNING"])]})
+    order = {"do": "save", "user": "alice", "job": 7, "target": target, "environment": "~/envs/torch"}
+    return helper.do(json.dumps(order).encode(), SETTINGS, lambda *given: (0, answer, ""), listening), argv
+
+
+def test_an_environment_of_the_home_becomes_a_lock_in_the_job_with_the_rights_of_its_user(calls: Any) -> None:
+    output = f"left out: mine: it was installed from file://{ALICE.home}/mine\n"
+    output += f"{ALICE.home}/environments/torch.lock has 61 packages of {ALICE.home}/envs/torch\n"
+    done, argv = lock(output)
+    assert done == {
+        "saved": "~/environments/torch.lock has 61 packages of ~/envs/torch",
+        "left_out": [f"left out: mine: it was installed from file://{ALICE.home}/mine"],
+    }
+    assert argv[:4] == ["/usr/sbin/runuser", "-u", "alice", "--"]
+    assert "--jobid=7" in argv
+    assert argv[-2:] == [f"{ALICE.home}/envs/torch", f"{ALICE.home}/environments/torch.lock"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "~/.bashrc",
+        "~/environments/../x.lock",
+        "~/environments/.lock",
+        "~/environments/a b.lock",
+        "/etc/x.lock",
+        "x.lock",
+    ],
+)
+def test_a_lock_is_in_no_other_place(calls: Any, target: str) -> None:
+    with pytest.raises(Refused, match=r"the lock file is .* To do: give a name of letters and digits"):
+        lock("", target=target)
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "said"),
+    [
+        ("~/environments/torch.lock is no lock of an environment. To do: move it away", 1, "environment. To do: move"),
+        ("sh: 1: exec: gpu-environment: not found", 127, "not found. To do: save it again"),
+        ("", 1, "srun ended with 1. To do: save it again"),
+        ("something else", 0, "something else. To do"),
+    ],
+)
+def test_why_there_is_no_lock_is_told(calls: Any, output: str, status: int, said: str) -> None:
+    with pytest.raises(Refused, match=r"torch\.lock was not saved: ") as refused:
+        lock(output, status)
+    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -533,5 +533,5 @@ def test_jupyterlab_reads_what_the_role_writes(tmp_path: Path) -> None:
 
 def test_another_part_of_the_hub_restarts_it(tmp_path: Path) -> None:
     units = {row["name"]: row for row in plan(tmp_path)["service"]["units"]}
-    for name in ("hub_watch.py", "hub_images.py"):
+    for name in portal.HUB_PARTS:
         assert f"/etc/baremetal-gpu/portal/{name}" in units["baremetal-gpu-portal.service"]["restart_on"]

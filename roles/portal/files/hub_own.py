@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What people have, for their pages: how full the home is, GPU hours, sessions and jobs.
+
+The program that works as root is asked about each user at most once a minute. A home may hang: a page waits for a
+moment only, and is there without the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import own
+
+OLD_S = 60
+PATIENCE_S = 2
+# The program takes so many orders at a time, and others must get through.
+AT_A_TIME = 8
+# As long its order may count among those after a home has not answered: until systemd has given up what hangs there.
+HANGS_S = 200
+
+
+class _Asked:
+    """:ivar told: None until there is an answer."""
+
+    def __init__(self):
+        self.begun, self.task, self.told = 0.0, None, None
+
+
+class Question:
+    """One question about each user, whose last answer stays for a minute."""
+
+    def __init__(self, ask, unknown):
+        """
+        :param ask: a user's name -> what is told.
+        :param unknown: what is told until then.
+        """
+        self._ask, self._unknown = ask, unknown
+        self._asked, self._slots = {}, asyncio.Semaphore(AT_A_TIME)
+
+    async def of(self, user):
+        one, now = self._asked.setdefault(user, _Asked()), time.monotonic()
+        if one.task is None or (one.task.done() and now >= one.begun + OLD_S):
+            one.begun, one.told, one.task = now, None, asyncio.ensure_future(self._fill(one, user))
+        if one.told is None:
+            await asyncio.wait([one.task], timeout=PATIENCE_S)
+        return one.told or self._unknown
+
+    async def _fill(self, one, user):
+        async with self._slots:
+            one.told = await self._ask(user)
+            if one.told == own.NO_ANSWER:
+                await asyncio.sleep(HANGS_S)
+
+
+class Own:
+    """What whoever looks has."""
+
+    def __init__(self, order, look, counts_hours):
+        """
+        :param order: what the program that works as root does.
+        :param look: one look at the scheduler.
+        :param counts_hours: whether the scheduler knows GPU hours.
+        """
+        self._order, self._look = order, look
+        self._home = Question(self._ask_home, own.NO_ANSWER)
+        self._hours = Question(self._ask_hours, own.NO_HOURS) if counts_hours else None
+
+    def __deepcopy__(self, memo):
+        """A configuration is copied with all that it has, and this is one."""
+        return self
+
+    async def _ask_home(self, user):
+        try:
+            return own.told_of_home(await self._order("home", user))
+        except Refused:
+            return own.NO_ANSWER
+
+    async def _ask_hours(self, user):
+        try:
+            return own.told_of_hours(await self._order("hours", user))
+        except Refused as why:
+            return own.Told(f"Your GPU hours are not known: {why.problem.cause}.")
+
+    async def home(self, user):
+        """How full the home of a user is."""
+        return await self._home.of(user)
+
+    def page(self, user):
+        """What a template calls that shows it."""
+
+        async def page():
+            asked = [self._home.of(user.name), *([self._hours.of(user.name)] if self._hours else [])]
+            jobs, *told = await asyncio.gather(self._jobs(user.name), *asked)
+            return {"told": [one for one in told if one.text], "jobs": jobs}
+
+        return page
+
+    async def _jobs(self, user):
+        """None where the scheduler does not answer."""
+        try:
+            look = await asyncio.wait_for(self._look(), PATIENCE_S)
+        except TimeoutError:
+            return None
+        return None if look.failure else own.told_of_jobs(look, user)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the hub keeps of what people have: how often it asks, and how long a page waits. Without JupyterHub."""
+
+from __future__ import annotations
+
+import asyncio
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import own
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.who import Look
+from tests.unit.project.tree import ROOT
+
+GIB = 1 << 30
+
+
+@pytest.fixture
+def hub_own() -> Any:
+    loader = SourceFileLoader("hub_own", str(ROOT / "roles" / "portal" / "files" / "hub_own.py"))
+    module = module_from_spec(spec_from_loader("hub_own", loader) or pytest.fail("there is no such file"))
+    loader.exec_module(module)
+    module.PATIENCE_S = 0.05
+    return module
+
+
+class Helper:
+    """In the place of the program that works as root."""
+
+    def __init__(self, hangs: str = "", refuses: str = "") -> None:
+        self.hangs, self.refuses = hangs, refuses
+        self.asked: list[tuple[str, str]] = []
+
+    async def order(self, do: str, user: str) -> dict[str, Any]:
+        self.asked.append((do, user))
+        if do == self.hangs:
+            await asyncio.Event().wait()
+        if do == self.refuses:
+            raise Refused("Slurm has no accounting, so nobody knows who had which GPUs")
+        return {"answers": True, "used": 42 * GIB, "quota": 50 * GIB, "gpu_seconds": 7200, "jobs": 2}
+
+
+async def look(failure: str = "") -> Look:
+    return Look(0.0, {"jobs": []}, {}, failure)
+
+
+class User:
+    name = "alice"
+
+
+def test_many_pages_at_once_are_one_question(hub_own: Any) -> None:
+    helper = Helper()
+
+    async def pages() -> list[own.Told]:
+        made = hub_own.Own(helper.order, look, True)
+        return [*await asyncio.gather(*(made.home("alice") for _number in range(20))), await made.home("bob")]
+
+    found = asyncio.run(pages())
+    assert {one.text for one in found} == {"Your home: 42.0 of 50.0 GiB used."}
+    assert helper.asked == [("home", "alice"), ("home", "bob")]
+
+
+def test_it_is_asked_again_after_a_minute_and_not_before(hub_own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper, now = Helper(), [1000.0]
+    monkeypatch.setattr(hub_own.time, "monotonic", lambda: now[0])
+
+    async def pages() -> list[int]:
+        made, counts = hub_own.Own(helper.order, look, False), []
+        for now[0] in (1000.0, 1059.0, 1061.0):
+            await made.home("alice")
+            counts.append(len(helper.asked))
+        return counts
+
+    # What asyncio itself waits for is not over.
+    monkeypatch.setattr(hub_own, "PATIENCE_S", None)
+    assert asyncio.run(pages()) == [1, 1, 2]
+
+
+def test_the_page_is_there_without_a_home_that_hangs_and_does_not_ask_again(hub_own: Any) -> None:
+    helper = Helper(hangs="home")
+
+    async def pages() -> dict[str, Any]:
+        made = hub_own.Own(helper.order, look, True)
+        await made.home("alice")
+        found: dict[str, Any] = await made.page(User())()
+        return found
+
+    found = asyncio.run(pages())
+    assert [one.text for one in found["told"]] == [
+        own.NO_ANSWER.text,
+        "Your GPU hours of the last 30 days: 2.0, in 2 jobs.",
+    ]
+    assert helper.asked == [("home", "alice"), ("hours", "alice")]
+
+
+def test_homes_that_hang_leave_room_for_other_orders(hub_own: Any) -> None:
+    """An order that a home keeps counts among those that the program takes, for a while after it was given up."""
+    helper = Helper(refuses="home")
+
+    async def pages() -> None:
+        made = hub_own.Own(helper.order, look, False)
+        for number in range(2 * hub_own.AT_A_TIME):
+            assert await made.home(f"user{number}") == own.NO_ANSWER
+
+    asyncio.run(pages())
+    assert len(helper.asked) == hub_own.AT_A_TIME
+
+
+def test_why_hours_are_not_known_is_told(hub_own: Any) -> None:
+    page = hub_own.Own(Helper(refuses="hours").order, look, True).page(User())
+    told = asyncio.run(page())["told"]
+    assert told[1].text.startswith("Your GPU hours are not known: Slurm has no accounting")
+
+
+def test_a_scheduler_that_does_not_answer_is_told(hub_own: Any) -> None:
+    page = hub_own.Own(Helper().order, lambda: look("connect failure"), False).page(User())
+    assert asyncio.run(page())["jobs"] is None

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What people have, on the pages of the real JupyterHub: how full the home is, GPU hours, and environments to save.
+
+Slurm is a stand-in. What CephFS tells of a home is in attributes of users, which the file system here has.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit import browser as chromium
+from tests.unit.roles import portal_site
+from tests.unit.roles.portal_browser import Browser
+from tests.unit.roles.portal_site import PEOPLE, Portal, job_of, ready, stop
+from tests.unit.roles.test_portal_page_browser import NO_POLICY
+
+pytestmark = pytest.mark.slow
+alice = portal_site.alice
+bob = portal_site.bob
+
+GIB = 1 << 30
+# Of `full` the home takes directories and no byte more, as one on CephFS at its quota.
+FULL = {"full": 42021}
+LOCAL, NEARLY, NOT_THERE = "dana", "erin", "frank"
+MORE = {LOCAL: 42022, NEARLY: 42023, NOT_THERE: 42024}
+TORCH = """Name: torch
+Version: 2.9.0
+"""
+
+
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Portal]:
+    made = Portal(tmp_path_factory.mktemp("portal"), people={**PEOPLE, **FULL, **MORE})
+    holds(made, "alice", 42)
+    holds(made, NEARLY, 46)
+    full, number = home(made, "full"), FULL["full"]
+    options = f"size=64k,mode=700,uid={number},gid={number}"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", full], check=True)
+    try:
+        (full / "data").touch()
+        with pytest.raises(OSError, match="No space left"):
+            (full / "data").write_bytes(bytes(1 << 20))
+        os.chown(full / "data", number, number)
+        with made:
+            yield made
+    finally:
+        subprocess.run(["umount", "--lazy", full], check=True)
+
+
+def home(portal: Portal, name: str) -> Path:
+    return portal.base / "home" / name
+
+
+def holds(portal: Portal, name: str, used: int, quota: int = 50) -> None:
+    """What CephFS tells of a home, in GiB."""
+    os.setxattr(home(portal, name), "user.rbytes", str(used * GIB).encode())
+    os.setxattr(home(portal, name), "user.max_bytes", str(quota * GIB).encode())
+
+
+def of(portal: Portal, name: str) -> Browser:
+    made = Browser(portal)
+    assert made.log_in(name).status == 200
+    return made
+
+
+def text_of(page: str) -> str:
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", page)).split())
+
+
+# --- the home and the hours ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/hub/spawn", "/hub/home"])
+def test_form_and_home_page_tell_how_full_the_home_is(alice: Browser, path: str) -> None:
+    assert "Your home: 42.0 of 50.0 GiB used." in text_of(alice.get(path).text)
+
+
+@pytest.mark.parametrize("path", ["/hub/spawn", "/hub/home"])
+def test_a_home_that_is_nearly_full_is_a_warning_with_what_to_do(portal: Portal, path: str) -> None:
+    page = of(portal, NEARLY).get(path).text
+    told = "Your home is nearly full: 46.0 of 50.0 GiB used, 92 %. In a full home sessions start, but nothing can be"
+    assert f"{told} saved. To do: remove what you do not need" in text_of(page)
+    assert re.search(r'class="alert alert-warning"[^>]*>Your home is nearly full', page)
+
+
+def test_of_a_home_on_another_file_system_nothing_is_told(portal: Portal) -> None:
+    browser = of(portal, LOCAL)
+    for path in ("/hub/spawn", "/hub/home"):
+        assert "Your home" not in browser.get(path).text
+
+
+def test_what_is_told_is_a_minute_old_at_most(portal: Portal) -> None:
+    browser = of(portal, NOT_THERE)
+    assert "Your home" not in browser.get("/hub/home").text
+    holds(portal, NOT_THERE, 1)
+    assert "Your home" not in browser.get("/hub/home").text
+    portal.until(lambda: "Your home: 1.0 of 50.0 GiB used." in browser.get("/hub/home").text, 120, "it is not told")
+
+
+def test_the_hours_and_what_runs_are_on_the_page_of_whoever_has_them(portal: Portal, bob: Browser) -> None:
+    bob.start(gpus="2")
+    ready(portal, bob, "bob")
+    number = job_of(portal, "bob")["id"]
+    page = portal.until(
+        lambda: "in 1 job." in (page := text_of(bob.get("/hub/home").text)) and page, 120, "no hours are told"
+    )
+    assert "Your GPU hours of the last 30 days: 0." in page
+    assert re.search(rf"A session \(job {number}\): 2 GPUs on gpu[12] until 20", page)
+    assert f"job {number}" not in text_of(of(portal, "alice").get("/hub/home").text)
+    stop(portal, bob, "bob")
+    assert "No session of yours runs or waits" in text_of(bob.get("/hub/home").text)
+
+
+# --- a full home -----------------------------------------------------------------------------------------------------
+
+
+def ask(browser: Browser, url: str, method: str, path: str, row: object = None) -> Any:
+    page = browser.get(f"{url}lab")
+    token = next(one.value for one in browser.cookies if one.name == "_xsrf" and one.path == url)
+    data = json.dumps(row).encode() if row is not None else None
+    answer = browser.ask(f"{url}api/{path}?_xsrf={token}", data, method, Referer=page.url)
+    assert answer.status in (200, 201, 204), answer.text
+    return answer.json() if answer.text else None
+
+
+def test_in_a_full_home_a_session_starts_computes_and_removes_what_fills_it(portal: Portal) -> None:
+    browser, data = of(portal, "full"), home(portal, "full") / "data"
+    before = data.stat().st_size
+    assert before > 0
+    browser.start(gpus="0")
+    url = ready(portal, browser, "full")["url"]
+    kernel = ask(browser, url, "POST", "kernels", {})
+    assert kernel["id"]
+    ask(browser, url, "DELETE", f"kernels/{kernel['id']}")
+    ask(browser, url, "DELETE", "contents/data")
+    (home(portal, "full") / "more").write_bytes(b"x" * 4096)
+    stop(portal, browser, "full")
+
+
+def test_in_a_full_home_a_session_in_an_image_says_what_it_needs(portal: Portal) -> None:
+    browser = of(portal, "full")
+    with pytest.raises(OSError, match="No space left"):
+        (home(portal, "full") / "more").write_bytes(bytes(1 << 20))
+    browser.start(gpus="0", environment="torch")
+    page = portal.until(
+        lambda: "needs a mebibyte in the home" in (page := browser.get("/hub/spawn-pending/full").text) and page,
+        60,
+        "nobody tells why",
+    )
+    assert "To do: start one in an environment that is no image" in page
+    (home(portal, "full") / "more").unlink()
+
+
+# --- environments ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def session(portal: Portal, alice: Browser) -> dict:
+    """A session in an environment of the home, in which one package is installed."""
+    where = home(portal, "alice") / "envs" / "torch"
+    package = where / "lib" / "python3.11" / "site-packages" / "torch-2.9.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text(TORCH)
+    (where / "pyvenv.cfg").write_text("include-system-site-packages = false\n")
+    (where / "bin").mkdir()
+    program = where / "bin" / "jupyterhub-singleuser"
+    program.write_text(f'#!/bin/sh\nexec {portal.environment}/bin/jupyterhub-singleuser "$@"\n')
+    program.chmod(0o755)
+    subprocess.run(["chown", "-R", str(PEOPLE["alice"]), home(portal, "alice") / "envs"], check=True)
+    alice.start(gpus="0", environment="~/envs/torch")
+    return ready(portal, alice, "alice")
+
+
+def told(browser: Browser) -> str:
+    found = re.search(r'role="status">(.*?)</p>', browser.get("/hub/environments").text, re.DOTALL)
+    return html.unescape(found[1]) if found else ""
+
+
+def save(browser: Browser, name: str) -> None:
+    browser.post("/hub/environments/save", browser.get("/hub/environments"), server="", name=name)
+
+
+def test_an_environment_of_the_home_is_saved_with_a_button_and_the_page_shows_how_it_is_made_again(
+    portal: Portal, session: dict, alice: Browser
+) -> None:
+    page = alice.get("/hub/environments").text
+    assert "Its environment is ~/envs/torch" in text_of(page)
+    assert "gpu-environment restore ~/environments/torch.lock ~/envs/NAME" in page
+    assert 'value="torch"' in page
+    save(alice, "torch")
+    text = portal.until(lambda: "has 1 packages" in told(alice) and told(alice), 60, "it is not saved")
+    assert text.startswith("~/environments/torch.lock has 1 packages of ~/envs/torch; Make it again with: ")
+    lock = home(portal, "alice") / "environments" / "torch.lock"
+    assert "torch==2.9.0\n" in lock.read_text()
+    assert lock.stat().st_uid == PEOPLE["alice"]
+    # A lock is replaced.
+    lock.write_text(lock.read_text().replace("2.9.0", "2.8.0"))
+    save(alice, "torch")
+    portal.until(lambda: "torch==2.9.0\n" in lock.read_text(), 60, "it is not saved again")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("notes", "is no lock of an environment. To do: move it away, or give another name"), ("../x", "give a name of")],
+)
+def test_a_file_that_is_no_lock_stays_and_the_reason_is_told(
+    portal: Portal, session: dict, alice: Browser, name: str, reason: str
+) -> None:
+    there = home(portal, "alice") / "environments" / "notes.lock"
+    there.parent.mkdir(exist_ok=True)
+    there.write_text("my own notes\n")
+    os.chown(there.parent, PEOPLE["alice"], PEOPLE["alice"])
+    os.chown(there, PEOPLE["alice"], PEOPLE["alice"])
+    save(alice, name)
+    portal.until(lambda: reason in told(alice), 60, "no reason")
+    assert there.read_text() == "my own notes\n"
+    assert not (home(portal, "alice") / "x.lock").exists()
+
+
+def test_nobody_saves_an_environment_of_the_site_or_of_somebody_else(portal: Portal, session: dict) -> None:
+    browser = of(portal, LOCAL)
+    browser.start(gpus="0")
+    ready(portal, browser, LOCAL)
+    page = browser.get("/hub/environments")
+    assert "You have no session at present that runs in an image, or in an environment of your home." in text_of(
+        page.text
+    )
+    answer = browser.ask(
+        f"/hub/environments/save?_xsrf={browser.token(page.text)}", b"server=&name=mine", Referer=page.url
+    )
+    assert answer.status == 404
+    stop(portal, browser, LOCAL)
+
+
+# --- for everybody ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, Any]]]:
+    """What axe says of a page of the hub that somebody sees who is logged in."""
+    program, profile = chromium.find_chromium(), tmp_path_factory.mktemp("profile")
+    seen: dict[str, Browser] = {}
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer = seen["now"].get(self.path)
+            text, kind = answer.text, answer.headers.get("Content-Type", "text/plain")
+            if kind.startswith("text/html"):
+                text = chromium.with_axe(text.replace("<title>", NO_POLICY, 1), "document.readyState === 'complete'")
+            self.send_response(answer.status)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_given: object) -> None:
+            """A test says what went wrong."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+
+        def axe(who: Browser, path: str, width: int, scheme: str) -> dict[str, Any]:
+            seen["now"] = who
+            words = ("--virtual-time-budget=20000", "--dump-dom", "--enable-logging=stderr")
+            address = f"http://127.0.0.1:{server.server_port}{path}"
+            return chromium.answer_of_axe(
+                chromium.draw(program, address, profile, width, chromium.SCHEMES[scheme], *words)
+            )
+
+        yield axe
+        server.shutdown()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (500, "light"), (500, "dark")])
+@pytest.mark.parametrize("path", ["/hub/home", "/hub/spawn/alice/second", "/hub/environments"])
+def test_axe_finds_nothing_in_anybodys_way(
+    portal: Portal,
+    session: dict,
+    alice: Browser,
+    drawn: Callable[..., dict[str, Any]],
+    path: str,
+    width: int,
+    scheme: str,
+) -> None:
+    holds(portal, "alice", 46)
+    portal.until(lambda: "nearly full" in alice.get("/hub/home").text, 120, "no warning")
+    found = drawn(alice, path, width, scheme)
+    # JupyterHub itself gives the form its role once more.
+    faults = [row for row in found["violations"] if row[0] != "aria-allowed-role"]
+    assert faults == [], json.dumps(faults, indent=1)
+    assert found["passed"] > 10
