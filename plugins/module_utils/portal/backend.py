@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import json_object
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Job, Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Wanted
 
@@ -22,6 +27,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission imp
 # `leases`: who has GPUs, as `leases.lease` has it.
 # `waiting_total`: how many jobs wait, where not all of them are told.
 Found = Mapping[str, Any]
+ASK_S = 30.0
+ANSWER_AT_MOST = 64 << 20
 
 
 class Backend(Protocol):
@@ -29,10 +36,14 @@ class Backend(Protocol):
 
     :ivar gives_port: whether the scheduler chooses where a session's server listens.
     :ivar keeps_ended: whether a session that has ended stays in the scheduler until it is cancelled.
+    :ivar has_queue: whether a session for which there is no room waits; otherwise it is refused.
+    :ivar submit_s: what it may take to submit one.
     """
 
     gives_port: bool
     keeps_ended: bool
+    has_queue: bool
+    submit_s: int
 
     def look(self) -> tuple[Found, Mapping[Job, Session]]:
         """The cluster, and the sessions of everybody. Raises Refused where the scheduler does not answer."""
@@ -52,12 +63,37 @@ class Orders(Protocol):
     def look(self) -> Mapping[str, Any]:
         """What the hub cannot ask itself."""
 
-    def submit(self, wanted: Wanted, server: str, variables: Mapping[str, str]) -> Job:
+    def submit(self, wanted: Wanted, server: str, variables: Mapping[str, str], image: str = "") -> Job:
         """Submit a session as its user.
 
         :param server: its name; empty for the first session of its user.
         :param variables: what the hub gives it, which is in its command, too.
+        :param image: its environment, where that is one; the command runs it where the scheduler does not.
         """
 
     def cancel(self, user: str, job: Job) -> None:
         """End a session of a user; no other job. One that is gone is no fault."""
+
+
+def asked(path: str) -> Callable[[], Mapping[str, Any]]:
+    """Asks the program that works as root, at its socket. The answer raises Refused where it has a problem."""
+
+    def ask() -> Mapping[str, Any]:
+        try:
+            with socket.socket(socket.AF_UNIX) as made:
+                made.settimeout(ASK_S)
+                made.connect(path)
+                made.sendall(b'{"do": "look"}')
+                made.shutdown(socket.SHUT_WR)
+                with made.makefile("rb") as answer:
+                    told = json_object(answer.read(ANSWER_AT_MOST + 1), ANSWER_AT_MOST)
+        except (OSError, Malformed) as why:
+            raise CallFailed(
+                f"the program that asks the scheduler gives no answer: {one_line(why, 200)}",
+                "see `journalctl -u 'baremetal-gpu-portal-session@*'` on the portal's host",
+            ) from why
+        if "problem" in told:
+            raise Refused(told["problem"]["cause"], told["problem"]["remedy"], code=told["problem"]["code"])
+        return told
+
+    return ask

@@ -75,12 +75,18 @@ def is_own_image(image: str, place: str) -> bool:
 
 
 def parse(
-    given: Mapping[str, Any], limits: Limits, models: Sequence[str], environments: Sequence[str], place: str = ""
+    given: Mapping[str, Any],
+    limits: Limits,
+    models: Sequence[str],
+    environments: Sequence[str],
+    place: str = "",
+    directories: bool = True,
 ) -> tuple[Request, list[Problem]]:
     """The request of a form, or of the API, and what is wrong with it.
 
     :param given: fields of a form are lists with one text; those of the API are plain values.
     :param place: where images of the user's own are, such as reg1:5000/alice/; empty where there are none.
+    :param directories: whether a directory of the user's own may be the environment.
     """
     found: list[Problem] = []
     numbers = {}
@@ -108,21 +114,28 @@ def parse(
         found.append(Problem("unknown_model", "model", cause, "", f"choose any, or one of: {shown}"))
         model = ""
     environment = _text(given, "environment") or (environments[0] if environments else "")
-    own = OWN.fullmatch(environment) if environment.startswith("~") else is_own_image(environment, place)
+    own = directories and OWN.fullmatch(environment) if environment[:1] == "~" else is_own_image(environment, place)
     if not own and environment not in environments:
         cause = f"there is no environment {one_line(repr(environment), 80)}"
         yours = f"~/envs/torch{f', or an image such as {place}lectures:v1' if place else ''}"
-        remedy = f"choose one of {', '.join(environments)}, or give the directory of your own, such as {yours}"
+        remedy = f"choose one of {', '.join(environments)}"
+        if directories:
+            remedy = f"{remedy}, or give the directory of your own, such as {yours}"
         found.append(Problem("unknown_environment", "environment", cause, "", remedy))
         environment = environments[0] if environments else ""
     return Request(model=model if numbers["gpus"] else "", environment=environment, **numbers), found
 
 
 def remembered(
-    last: Mapping[str, Any], limits: Limits, models: Sequence[str], environments: Sequence[str], place: str = ""
+    last: Mapping[str, Any],
+    limits: Limits,
+    models: Sequence[str],
+    environments: Sequence[str],
+    place: str = "",
+    directories: bool = True,
 ) -> Request:
     """What the form begins with: what was asked for last, as far as it may still be asked for."""
-    request, problems = parse(last, limits, models, environments, place)
+    request, problems = parse(last, limits, models, environments, place, directories)
     # What is refused now begins at the default, which is within the limits.
     wrong = {one.subject for one in problems} & NUMBERS.keys()
     return replace(request, **{name: min(getattr(Request, name), getattr(limits, name)) for name in wrong})

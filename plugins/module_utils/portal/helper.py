@@ -38,6 +38,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     accounts,
+    docker_backend,
     environments,
     form,
     marathon_backend,
@@ -60,7 +61,7 @@ OUTPUT_AT_MOST = 4000
 ORDER_S, SAVE_S = 85, 3600
 SUBMIT, CANCEL, OUTPUT, KEYS, SAVE, LOOK = "submit", "cancel", "output", "keys", "save", "look"
 HOME, HOURS = "home", "hours"
-NUMBER, APP = whole(1, 10**10), text(marathon_backend.APP.pattern)
+NUMBER, NAMED = whole(1, 10**10), text(f"{marathon_backend.APP.pattern}|{docker_backend.NAME.pattern}")
 Hear = Callable[[str], None]
 # Runs a program that takes long, and hands on each line as it comes; the exit status.
 Listen = Callable[[Sequence[str], Hear], int]
@@ -76,7 +77,7 @@ LOCKING = f'exec {environments.NAME} save "$1" "$2"'
 
 def _job(value: Any, where: str) -> Any:
     """By what the scheduler knows a session."""
-    return APP(value, where) if isinstance(value, str) else NUMBER(value, where)
+    return NAMED(value, where) if isinstance(value, str) else NUMBER(value, where)
 
 
 REQUEST = object_of(
@@ -118,7 +119,7 @@ def tell(row: Mapping[str, Any]) -> None:
 
 def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen = listen) -> Mapping[str, Any]:
     """What an order comes to. Raises Refused, Malformed."""
-    orders: Orders = SlurmOrders(run) if known.scheduler == settings.SLURM else marathon_backend.orders(run=run)
+    orders = _orders(known, run)
     told = json_object(given, BYTES_AT_MOST)
     if told == {"do": LOOK}:
         return orders.look()
@@ -147,7 +148,16 @@ def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen
     problems = submission.problems(wanted)
     if problems:
         raise Refused(problems[0].cause, problems[0].remedy, code=problems[0].code, subject=problems[0].subject)
-    return {"job": orders.submit(wanted, server, variables)}
+    image = known.image_of(request.environment, account.name)
+    return {"job": orders.submit(wanted, server, variables, image)}
+
+
+def _orders(known: Settings, run: Run) -> Orders:
+    if known.scheduler == settings.SLURM:
+        return SlurmOrders(run)
+    if known.scheduler == settings.DOCKER:
+        return docker_backend.DockerOrders(run)
+    return marathon_backend.orders(run=run)
 
 
 def _needed(order: Mapping[str, Any], name: str) -> Any:

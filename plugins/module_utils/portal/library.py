@@ -8,6 +8,8 @@ from __future__ import annotations
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import files
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     accounts,
+    backend,
+    docker_backend,
     form,
     idle,
     marathon_backend,
@@ -25,6 +27,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
 
 __all__ = [
     "accounts",
+    "backend",
+    "docker_backend",
     "files",
     "form",
     "idle",

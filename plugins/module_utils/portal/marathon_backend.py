@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 import secrets
 import shlex
-import socket
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -39,10 +38,10 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.leases.lease import 
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.api import Marathon
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import operator as mesos_operator
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Operator
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, measure, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, home_script, session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.backend import Found
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import ENDED, RUNS, WAITS, Job, Session
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Submitter, Wanted
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Wanted
 
 PATH = "/etc/baremetal-gpu/portal/marathon.json"
 # Below it are the apps of sessions.
@@ -55,9 +54,7 @@ MODEL = "gpu_model"
 WELL, AGAIN = 75, 76
 # Longer than the portal needs to take away what has ended.
 BACKOFF_S = 3600
-ASK_S, TIMEOUT_S = 30.0, 10.0
-ANSWER_AT_MOST = 64 << 20
-SERVICE_PREFIX = re.compile(r"/[A-Za-z0-9@%._~/-]{0,300}", re.ASCII)
+TIMEOUT_S = 10.0
 _WORD = text(at_most=300)
 SHAPE = object_of(
     {"urls": list_of(_WORD), "masters": list_of(_WORD)},
@@ -66,9 +63,6 @@ SHAPE = object_of(
 
 
 # --- what is done as root --------------------------------------------------------------------------------------------
-
-# Makes the script's file in the session's directory, and takes those away that were never started.
-KEEP = 'umask 077; mkdir -p -- "$1" && cd -- "$1" && rm -f -- script-* && cat >"$2"'
 
 
 class MarathonOrders:
@@ -85,16 +79,10 @@ class MarathonOrders:
         except MISSHAPEN as why:
             raise _unreadable("what Marathon and the masters answer", why) from why
 
-    def submit(self, wanted: Wanted, server: str, variables: Mapping[str, str]) -> Job:
+    def submit(self, wanted: Wanted, server: str, variables: Mapping[str, str], image: str = "") -> Job:
         name = secrets.token_hex(6)
         made = app(wanted, server, name)
-        argv = [*Submitter(self._run).as_user(wanted.user), "/bin/sh", "-c", KEEP, "sh", wanted.directory]
-        status, out, error = self._run([*argv, f"script-{name}"], script(wanted, variables), 20.0)
-        if status:
-            raise CallFailed(
-                f"the session's script cannot be written: {one_line(error or out, 300)}",
-                f"see that {wanted.user} may write to {wanted.directory} on the portal's host",
-            )
+        home_script.keep(wanted, f"script-{name}", script(wanted, variables), self._run)
         self._marathon.create(made, False)
         return str(made["id"])
 
@@ -126,7 +114,9 @@ def orders(path: str = PATH, run: Run = host_run.run) -> MarathonOrders:
 def app(wanted: Wanted, server: str, name: str) -> dict[str, Any]:
     """The app of a session; nothing in it is secret."""
     known = re.sub(r"[^a-z0-9]+", "-", f"{wanted.user}-{server}".lower()).strip("-")
-    environment = f"export HOME={shlex.quote(home(wanted))} USER={wanted.user} LOGNAME={wanted.user} SHELL=/bin/bash"
+    environment = (
+        f"export HOME={shlex.quote(home_script.home(wanted))} USER={wanted.user} LOGNAME={wanted.user} SHELL=/bin/bash"
+    )
     made: dict[str, Any] = {
         "id": f"{GROUP}/{known}-{name}".replace("/-", "/"),
         "user": wanted.user,
@@ -153,20 +143,11 @@ def app(wanted: Wanted, server: str, name: str) -> dict[str, Any]:
     return made
 
 
-def home(wanted: Wanted) -> str:
-    return wanted.directory.rpartition("/gpuops-jobs/")[0]
-
-
 def script(wanted: Wanted, variables: Mapping[str, str]) -> str:
     """What the task runs. Marathon gives the port."""
-    prefix = variables.get("JUPYTERHUB_SERVICE_PREFIX", "/")
-    if not SERVICE_PREFIX.fullmatch(prefix):
-        raise Refused(f"the prefix is {one_line(repr(prefix), 100)}", "give a path", code="invalid_session")
     return "\n".join(
         [
-            f"directory={shlex.quote(wanted.directory)}",
-            f"export {measure.GPUS}={wanted.gpus}",
-            f'export JUPYTERHUB_SERVICE_URL="http://0.0.0.0:$PORT0"{shlex.quote(prefix)}',
+            *home_script.head(wanted, variables, "$PORT0"),
             "(",
             wanted.command.rstrip("\n"),
             ")",
@@ -240,6 +221,8 @@ class MarathonBackend:
 
     gives_port = True
     keeps_ended = True
+    has_queue = True
+    submit_s = 60
 
     def __init__(self, ask: Callable[[], Mapping[str, Any]], clock: Callable[[], float] = time.time) -> None:
         self._ask, self._clock = ask, clock
@@ -257,30 +240,6 @@ class MarathonBackend:
 
 def _unreadable(what: str, why: BaseException) -> CallFailed:
     return CallFailed(f"{what} cannot be read: {type(why).__name__} {one_line(why, 200)}")
-
-
-def asked(path: str) -> Callable[[], Mapping[str, Any]]:
-    """Asks the program that works as root, at its socket. The answer raises Refused where it has a problem."""
-
-    def ask() -> Mapping[str, Any]:
-        try:
-            with socket.socket(socket.AF_UNIX) as made:
-                made.settimeout(ASK_S)
-                made.connect(path)
-                made.sendall(b'{"do": "look"}')
-                made.shutdown(socket.SHUT_WR)
-                with made.makefile("rb") as answer:
-                    told = json_object(answer.read(ANSWER_AT_MOST + 1), ANSWER_AT_MOST)
-        except (OSError, Malformed) as why:
-            raise CallFailed(
-                f"the program that asks Marathon gives no answer: {one_line(why, 200)}",
-                "see `journalctl -u 'baremetal-gpu-portal-session@*'` on the portal's host",
-            ) from why
-        if "problem" in told:
-            raise Refused(told["problem"]["cause"], told["problem"]["remedy"], code=told["problem"]["code"])
-        return told
-
-    return ask
 
 
 @dataclass(frozen=True)

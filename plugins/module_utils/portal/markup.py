@@ -54,12 +54,14 @@ def options(
     url: str,
     notice: str = "",
     place: str = "",
+    directories: bool = True,
 ) -> str:
     """The fields of the form.
 
     :param url: where it asks whether a session would start at once.
     :param notice: what became of the last session.
     :param place: where images of the user's own are; empty where there are none.
+    :param directories: whether a directory of the user's own may be the environment.
     """
     rows = [f'<p class="alert alert-warning" role="alert">{escape(notice)}</p>'] if notice else []
     for name, (label, least) in form.NUMBERS.items():
@@ -78,7 +80,8 @@ def options(
     rows.append(
         _field(
             "environment",
-            "Environment: one of the site, or a directory of your home such as ~/envs/torch"
+            "Environment: one of the site"
+            + (", or a directory of your home such as ~/envs/torch" if directories else "")
             + (f", or an image of yours such as {place}lectures:v1" if place else ""),
             f'<input class="form-control" id="portal-environment" name="environment" list="portal-environments" '
             f'maxlength="{form.VALUE_AT_MOST}" required value="{escape(request.environment)}">'

@@ -52,6 +52,10 @@ Fetch = Callable[[str], Any]
 
 def group_of_job(root: str = "/") -> str:
     """The directory of the job's control group that tells of processors; empty where it has none of its own."""
+    if os.path.exists(os.path.join(root, ".dockerenv")):
+        # A container of Docker sees its own group, and nothing above it.
+        groups = (os.path.join(root, "sys/fs/cgroup", kind) for kind in ("", "cpuacct"))
+        return next((group for group in groups if cpu_s(group) is not None), "")
     for line in _text(os.path.join(root, "proc/self/cgroup")).splitlines():
         found = JOB.fullmatch(line)
         if not found or (found[1] and "cpuacct" not in found[1].split(",")):

@@ -58,13 +58,19 @@ def offers(nodes: Sequence[Mapping[str, Any]]) -> list[Offer]:
 
 
 def forecast(
-    request: Request, nodes: Sequence[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]], now: float
+    request: Request,
+    nodes: Sequence[Mapping[str, Any]],
+    jobs: Iterable[Mapping[str, Any]],
+    now: float,
+    has_queue: bool = True,
 ) -> Forecast:
     """Whether a session would start at once, or for what it would wait.
 
     :param nodes: those of the partition in which it would be.
     :param jobs: those of the cluster, with those that wait.
+    :param has_queue: whether it would wait, and not be refused.
     """
+    waits = "It waits" if has_queue else "It cannot start now, and nothing waits here,"
     memory_mib = request.memory_gib << 10
     able = [node for node in nodes if _could(node, request, memory_mib)]
     what = _what(request)
@@ -77,7 +83,7 @@ def forecast(
     up = [node for node in able if node["takes_jobs"]]
     if not up:
         be = "is" if len(able) == 1 else "are"
-        return Forecast(WAITS, f"It waits: the {_of(len(able), 'node')} that could run it {be} out of service.")
+        return Forecast(WAITS, f"{waits}: the {_of(len(able), 'node')} that could run it {be} out of service.")
     has_gpus = [node for node in up if free_gpus(node, request.model) >= request.gpus]
     fits = [node for node in has_gpus if node["free_cpus"] >= request.cpus and node["free_memory_mib"] >= memory_mib]
     listed = list(jobs)
@@ -90,10 +96,10 @@ def forecast(
             )
         return Forecast(NOW, f"It starts at once: {_room(len(fits), len(names))}.")
     if has_gpus:
-        return Forecast(WAITS, "It waits for cores or memory: the nodes with free GPUs have too few of them left.")
+        return Forecast(WAITS, f"{waits} for cores or memory: the nodes with free GPUs have too few of them left.")
     at = min(filter(None, (_free_at(node, request, listed) for node in up)), default=None)
     free = sum(free_gpus(node, request.model) for node in up)
-    text = f"It waits for {what}: {free} {'is' if free == 1 else 'are'} free, and not as many on one node."
+    text = f"{waits} for {what}: {free} {'is' if free == 1 else 'are'} free, and not as many on one node."
     return Forecast(WAITS, text, None if at is None else max(at, now))
 
 

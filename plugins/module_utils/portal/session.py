@@ -20,7 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, ssh
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import DOCKER, Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import diagnosis, queue, submission
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import SIGNALLED
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.submission import Wanted
@@ -100,11 +100,13 @@ def job(
     limits = form.limits_of(account.groups, settings.limits_by_group, settings.limits)
     models = [request.model] if form.MODEL.fullmatch(request.model) else []
     place = settings.place_of(account.name)
-    request, problems = form.parse(request.as_dict(), limits, models, settings.names, place)
+    request, problems = form.parse(request.as_dict(), limits, models, settings.names, place, settings.directories)
     if problems:
         raise Refused(problems[0].cause, problems[0].remedy, code=problems[0].code, subject=problems[0].subject)
     image = settings.image_of(request.environment, account.name)
-    if image:
+    if settings.scheduler == DOCKER:
+        command = _in_container(environment, certificates)
+    elif image:
         command = _in_image(image, environment, certificates, settings.ssh_ports)
     else:
         own = request.environment.startswith("~/")
@@ -202,6 +204,24 @@ def _command(
         # A node without it has sessions that are never stopped for being idle.
         f"if test -x {MEASURE}; then {MEASURE} >/dev/null 2>&1 & fi",
         f"{program} {' '.join(QUIET)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _in_container(environment: Mapping[str, str], certificates: Mapping[str, str]) -> str:
+    """A session in the container that runs this."""
+    files, exports = _certificates(certificates)
+    lines = [
+        *_exports(environment),
+        *(["certificates=$(mktemp -d) || exit 1"] if certificates else []),
+        *files,
+        *exports,
+        "SHELL=$(command -v bash || echo /bin/sh); export SHELL",
+        f'export JUPYTER_PATH={JUPYTER}"${{JUPYTER_PATH:+:$JUPYTER_PATH}}"',
+        f"command -v {PROGRAM} >/dev/null || {{ echo 'the image has no {PROGRAM}'; exit 127; }}",
+        'cd "$HOME" || exit 1',
+        f"python3 -I {MEASURE} >/dev/null 2>&1 &",
+        f"exec {PROGRAM} {' '.join(QUIET)}",
     ]
     return "\n".join(lines) + "\n"
 

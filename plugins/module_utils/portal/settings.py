@@ -26,7 +26,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import L
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
 
 PATH = "/etc/baremetal-gpu/portal/settings.json"
-SLURM, MARATHON = SCHEDULERS = ("slurm", "marathon")
+SLURM, MARATHON, DOCKER = SCHEDULERS = ("slurm", "marathon", "docker")
 _LIMITS = {name: whole(0, 10**6) for name in form.NUMBERS}
 _WORD = text(r"[A-Za-z0-9_.-]{0,63}")
 SHAPE = object_of(
@@ -86,7 +86,12 @@ class Settings:
     @property
     def names(self) -> list[str]:
         """The environments of the site."""
-        return [*self.environments, *self.images]
+        return [*(self.environments if self.directories else ()), *self.images]
+
+    @property
+    def directories(self) -> bool:
+        """Whether a session can have a directory as its environment; a container has an image."""
+        return self.scheduler != DOCKER
 
     def place_of(self, user: str) -> str:
         """Where a user's images are; empty where nobody has any."""

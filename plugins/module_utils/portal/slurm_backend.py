@@ -29,6 +29,8 @@ class SlurmBackend:
 
     gives_port = False
     keeps_ended = False
+    has_queue = True
+    submit_s = 60
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class SlurmOrders:
     def look(self) -> Mapping[str, Any]:
         return {}
 
-    def submit(self, wanted: Wanted, server: str, variables: Mapping[str, str]) -> Job:
+    def submit(self, wanted: Wanted, server: str, variables: Mapping[str, str], image: str = "") -> Job:
         return Submitter(self._run).submit(wanted, submission.script(wanted))
 
     def cancel(self, user: str, job: Job) -> None:

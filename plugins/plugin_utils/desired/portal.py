@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from ansible.module_utils.parsing.convert_bool import boolean
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.versions import version_key
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     accounts,
     form,
@@ -32,7 +33,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
     samples,
     session,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import MARATHON, SCHEDULERS
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import DOCKER, MARATHON, SCHEDULERS
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files, image_catalogue, portal_ssh
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
@@ -75,6 +76,8 @@ HUB_WHEELS, SESSION_WHEELS = "hub", "session"
 LOGINS = ("pam", "ldap", "oidc")
 # The least and the most that a session may be idle. Two warnings need a while.
 IDLE_MINUTES = (10, 7 * 24 * 60)
+# The least Docker that gives GPUs by CDI.
+DOCKER_AT_LEAST = "25"
 _URL = re.compile(r"https?://[!-~]{1,500}", re.ASCII)
 # The hub's log shows it without the password only where that is in this place.
 _DATABASE = re.compile(
@@ -106,7 +109,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param params: the variables of the role; ``kind``, hub or session; ``certificates``, what the module
         cluster_certificates has returned, and ``proxy_token`` may be empty until the tasks have read them; ``check``,
         whether nothing is to be changed; ``image_catalogue``; ``cluster_secrets``, those of Mesos by principal.
-    :param facts: ``python``, major and minor version of the host's Python.
+    :param facts: ``python``, major and minor version of the host's Python; ``docker``, the version of its Docker where
+        sessions are containers, empty where none answers.
     :param peers: ``host``, its name; ``address``; ``hosts``, those of the group portals; ``logins``, those that have
         the commands of Slurm; ``nodes``, those on which sessions run; ``hostvars``; ``mesos``, where sessions are apps
         of Marathon: ``marathons`` and ``masters`` by their URLs, ``http_user`` of the former, ``operator``, the login
@@ -120,7 +124,11 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     parts: Document = {"environment": {"path": where, "state": "absent"}, "install": {}, "service": {}}
     parts |= {"certificates": [], "url": _url(params, peers), "look": []}
     if params["state"] == "absent":
-        parts |= {"install": _absent_files(where, what), "service": _absent_units() if what == HUB_WHEELS else {}}
+        in_session = what == SESSION_WHEELS or params["scheduler"] == DOCKER
+        parts |= {
+            "install": _absent_files(where, what, in_session),
+            "service": _absent_units() if what == HUB_WHEELS else {},
+        }
         return Plan(parts=parts)
     rows = wheels(str(facts.get("python")), what)
     if what == HUB_WHEELS:
@@ -164,6 +172,8 @@ def _problems(
         yield Problem("one_portal", host, cause, ", ".join(peers["hosts"]), f"leave {host} alone in portals")
     if params["scheduler"] == MARATHON:
         yield from _wrong_marathon(params, peers)
+    elif params["scheduler"] == DOCKER:
+        yield from _wrong_docker(params, str(facts.get("docker") or ""), peers)
     elif host not in peers["logins"]:
         cause = f"{host} has no commands of Slurm"
         yield Problem("no_slurm", host, cause, "", f"add {host} to the group slurm_logins")
@@ -177,13 +187,50 @@ def _wrong_marathon(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iter
         if not peers["mesos"][urls]:
             cause = f"portal_scheduler is marathon, and the inventory has no host in {group}"
             yield Problem("no_marathon", peers["host"], cause, "", f"add the hosts of {group}, or choose slurm")
-    if params["ssh"]:
-        yield wrong("portal_ssh", "sessions of Marathon have no SSH", "true", "set it to false")
-    for name in ("partition", "account", "qos"):
-        if params[name]:
-            yield wrong(f"portal_{name}", "Marathon has no such thing", params[name], "leave it empty")
+    yield from _of_slurm_alone(params, "Marathon")
     for image in _images(params):
         yield wrong("portal_environments", "sessions of Marathon run in no image", image, "give the path instead")
+
+
+def _wrong_docker(params: Mapping[str, Any], version: str, peers: Mapping[str, Any]) -> Iterator[Problem]:
+    host = peers["host"]
+    known = peers["hostvars"]
+    # The variables of all hosts raise for one that is not there.
+    engine = str(known[host].get("container_runtime_engine", "docker") if host in known else "docker")
+    if engine != "docker":
+        remedy = "set it to docker for this host, or choose another portal_scheduler"
+        yield Problem("no_docker", host, f"{host} has container_runtime_engine {engine}, and no Docker", engine, remedy)
+    elif version and version_key(version) < version_key(DOCKER_AT_LEAST):
+        cause = f"{host} has Docker {version}, which does not give GPUs by CDI"
+        remedy = (
+            f"use Docker {DOCKER_AT_LEAST} or later: that of Debian 13, or of container_runtime_docker_repo_url; or "
+            "choose another portal_scheduler"
+        )
+        yield Problem("old_docker", host, cause, version, remedy)
+    elif not version and not params["check"]:
+        cause = f"Docker does not answer on {host}"
+        remedy = "run site.yml, or node.yml, which install it, and see `systemctl status docker` on the host"
+        yield Problem("no_docker", host, cause, "", remedy)
+    if _is_this_host(peers["address"] or host):
+        cause = f"containers cannot reach the hub on {host} at {peers['address'] or host}"
+        remedy = "set ansible_host to an address that it has in its network, beside ansible_connection: local"
+        yield Problem("no_address", host, cause, "", remedy)
+    yield from _of_slurm_alone(params, "Docker")
+    for row in params["environments"]:
+        if row.get("path"):
+            cause = "sessions of Docker run in images, and not in a directory"
+            yield wrong("portal_environments", cause, row["path"], "give an image, or leave it out")
+    if not _images(params):
+        cause = "sessions of Docker run in images, and there is none"
+        yield wrong("portal_environments", cause, "", "give at least one, such as {name: notebook, image: notebook}")
+
+
+def _of_slurm_alone(params: Mapping[str, Any], scheduler: str) -> Iterator[Problem]:
+    if params["ssh"]:
+        yield wrong("portal_ssh", f"sessions of {scheduler} have no SSH", "true", "set it to false")
+    for name in ("partition", "account", "qos"):
+        if params[name]:
+            yield wrong(f"portal_{name}", f"{scheduler} has no such thing", params[name], "leave it empty")
 
 
 def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Iterator[Problem]:
@@ -221,7 +268,7 @@ def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:
     for domain in params["domains"]:
         if not accounts.DOMAIN.fullmatch(domain):
             yield wrong("portal_domains", "it is no domain", domain, "give domains such as example.org")
-    names = [*([OWN["name"]] if params["notebook"] else []), *(str(row.get("name")) for row in params["environments"])]
+    names = [*(row["name"] for row in _own(params)), *(str(row.get("name")) for row in params["environments"])]
     for row in params["environments"]:
         if not form.ENVIRONMENT.fullmatch(str(row.get("name"))) or names.count(str(row.get("name"))) > 1:
             cause = "an environment has a name of its own of lower case letters, digits and . _ -"
@@ -322,7 +369,8 @@ def _wrong_images(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterat
         if not found and not images.IMAGE.fullmatch(exact):
             remedy = "push it with `gpuops image push`, or give HOST:PORT/NAME:TAG"
             yield wrong("portal_environments", "image_catalogue has no such image", image, remedy)
-    without = [host for host in peers["nodes"] if not _runs_images(peers["hostvars"], host)] if named else []
+    asked = peers["nodes"] if named and params["scheduler"] != DOCKER else []
+    without = [host for host in asked if not _runs_images(peers["hostvars"], host)]
     if without:
         shown = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
         cause = f"the image {named[0]} is an environment, and not all nodes run images: {shown}"
@@ -338,7 +386,7 @@ def _runs_images(hostvars: Mapping[str, Any], host: str) -> bool:
 
 def _registry(params: Mapping[str, Any]) -> str:
     """Where users have images of their own: the registry of the catalogue, where an environment is from it."""
-    for image in _images(params):
+    for image in _images(params) if params["scheduler"] != DOCKER else ():
         row = image_catalogue.find(params["image_catalogue"], image)
         if row:
             return str(row["reference"]).partition("/")[0]
@@ -410,7 +458,7 @@ def _install(params: Mapping[str, Any], where: str, what: str, rows: list[Mappin
                 for row in rows
             ),
             {"path": f"{where}-wheels/requirements.txt", "content": _requirements(rows), **WRITTEN},
-            *(_in_session() if what == SESSION_WHEELS else []),
+            *(_in_session() if what == SESSION_WHEELS or params["scheduler"] == DOCKER else []),
         ],
     }
 
@@ -436,6 +484,11 @@ def _in_session() -> list[Document]:
     ]
 
 
+def _own(params: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The environment that nodes get from the wheels, where a session can have it."""
+    return [OWN] if params["notebook"] and params["scheduler"] != DOCKER else []
+
+
 def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
     """What the hub and the program that submits read."""
     environments = [
@@ -445,12 +498,11 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         }
         for row in params["environments"]
     ]
-    own = [OWN] if params["notebook"] else []
     hub = f"http://{peers['address'] or peers['host']}:{params['hub_port']}"
     return {
         "limits": dict(params["limits"]),
         "limits_by_group": {name: dict(row) for name, row in params["limits_by_group"].items()},
-        "environments": [*own, *environments],
+        "environments": [*_own(params), *environments],
         "registry": _registry(params),
         **{name: params[name] for name in ("scheduler", "partition", "account", "qos")},
         **{name: list(params[name]) for name in ("allowed_groups", "admin_groups", "domains")},
@@ -605,8 +657,8 @@ def _templates() -> list[Any]:
     return sorted((ROLES / ROLE / "files" / "templates").iterdir())
 
 
-def _absent_files(where: str, what: str) -> Document:
+def _absent_files(where: str, what: str, in_session: bool) -> Document:
     names = sorted({row["file"] for row in lock() if what in row["for"]})
     listed = [f"{where}-wheels/{name}" for name in ("requirements.txt", *names)]
-    more = [session.MEASURE, ENVIRONMENT_COMMAND, ENVIRONMENT, *IN_LAB.values()] if what == SESSION_WHEELS else []
+    more = [session.MEASURE, ENVIRONMENT_COMMAND, ENVIRONMENT, *IN_LAB.values()] if in_session else []
     return {"files": [{"path": path, "state": "absent"} for path in [*listed, *more]]}

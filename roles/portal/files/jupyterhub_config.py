@@ -55,6 +55,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text 
 # As above.
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # noqa: E402
     accounts,
+    backend,
+    docker_backend,
     form,
     marathon_backend,
     markup,
@@ -85,8 +87,10 @@ POLL_S = 1
 PERMISSION_DENIED, ACCOUNT_EXPIRED = 6, 13
 if KNOWN.scheduler == settings.SLURM:
     BACKEND = slurm_backend.SlurmBackend()
+elif KNOWN.scheduler == settings.DOCKER:
+    BACKEND = docker_backend.DockerBackend(backend.asked(SOCKET))
 else:
-    BACKEND = marathon_backend.MarathonBackend(marathon_backend.asked(SOCKET))
+    BACKEND = marathon_backend.MarathonBackend(backend.asked(SOCKET))
 
 
 class Shared:
@@ -200,9 +204,9 @@ class SessionSpawner(Spawner):
         home = markup.home(await OWN.home(self.user.name))
         place = KNOWN.place_of(self.user.name)
         last = self.orm_spawner.user_options or {}
-        wanted = form.remembered(last, limits, [one.model for one in there], KNOWN.names, place)
+        wanted = form.remembered(last, limits, [one.model for one in there], KNOWN.names, place, KNOWN.directories)
         url, ended = f"{self.hub.base_url}now/forecast", markup.ended(self.ended)
-        return home + markup.options(wanted, limits, there, KNOWN.names, url, ended, place)
+        return home + markup.options(wanted, limits, there, KNOWN.names, url, ended, place, KNOWN.directories)
 
     async def options_from_form(self, given):
         return await self._parsed(given)
@@ -213,7 +217,8 @@ class SessionSpawner(Spawner):
 
     async def _parsed(self, given):
         limits, models = await asyncio.to_thread(self._limits), [one.model for one in await self._offers()]
-        request, problems = form.parse(given, limits, models, KNOWN.names, KNOWN.place_of(self.user.name))
+        place = KNOWN.place_of(self.user.name)
+        request, problems = form.parse(given, limits, models, KNOWN.names, place, KNOWN.directories)
         if problems:
             raise NotStarted(" ".join(map(str, problems)), reason="options")
         return request.as_dict()
@@ -293,6 +298,7 @@ class SessionSpawner(Spawner):
         answer = await order(
             "submit",
             self.user.name,
+            limit_s=BACKEND.submit_s,
             server=self.name,
             request=request,
             variables=self.get_env(),
@@ -413,7 +419,8 @@ class SessionSpawner(Spawner):
 
     def _progress(self, one):
         if not isinstance(one, session.Session):
-            return {"progress": 5, "message": "Your session is being submitted."}
+            first = "" if BACKEND.has_queue else " Its image is fetched before that, where it is new here."
+            return {"progress": 5, "message": f"Your session is being submitted.{first}"}
         if one.state == session.WAITS:
             at = (
                 one.expected
@@ -590,13 +597,13 @@ class ForecastHandler(BaseHandler):
         models = [one.model for one in offers.offers(nodes)]
         given = {name: self.get_query_argument(name, "") for name in form.Request().as_dict()}
         place = KNOWN.place_of(self.current_user.name)
-        request, problems = form.parse(given, limits, models, KNOWN.names, place)
+        request, problems = form.parse(given, limits, models, KNOWN.names, place, KNOWN.directories)
         if problems:
             row = {"answer": offers.NEVER, "text": " ".join(map(str, problems))}
         elif look.failure:
             row = {"answer": offers.UNKNOWN, "text": f"The scheduler does not answer: {look.failure}"}
         else:
-            answer = offers.forecast(request, nodes, look.found["jobs"], time.time())
+            answer = offers.forecast(request, nodes, look.found["jobs"], time.time(), BACKEND.has_queue)
             at = answer.at and time.strftime("%Y-%m-%d %H:%M", time.localtime(answer.at))
             row = {
                 "answer": answer.answer,

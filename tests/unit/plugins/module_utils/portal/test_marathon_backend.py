@@ -17,7 +17,13 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import C
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon import app as marathon_app
 from ansible_collections.baremetal.gpu.plugins.module_utils.marathon.api import Marathon
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Operator, Reply
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, helper, marathon_backend, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
+    accounts,
+    backend,
+    helper,
+    marathon_backend,
+    session,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import offers as portal_offers
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
@@ -369,7 +375,7 @@ def test_the_hub_is_told_what_it_makes_the_page_of(monkeypatch: pytest.MonkeyPat
 
 def test_a_program_that_does_not_answer_is_told_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(CallFailed, match="journalctl"):
-        marathon_backend.asked(str(tmp_path / "none"))()
+        backend.asked(str(tmp_path / "none"))()
 
 
 def test_settings_of_another_shape_are_refused_without_their_secret(tmp_path: Path) -> None:

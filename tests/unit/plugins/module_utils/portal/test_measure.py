@@ -155,6 +155,17 @@ def test_the_group_of_a_task_of_mesos_is_found(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "text"), [("cpu.stat", "usage_usec 2000000\n"), ("cpuacct/cpuacct.usage", "2000000000\n")]
+)
+def test_a_container_of_docker_sees_its_own_group_alone(machine: Machine, path: str, text: str) -> None:
+    machine.put("proc/self/cgroup", "0::/\n")
+    machine.put(f"sys/fs/cgroup/{path}", text)
+    assert measure.group_of_job(machine.root) == ""
+    machine.put(".dockerenv", "")
+    assert measure.cpu_s(measure.group_of_job(machine.root)) == 2.0
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",

@@ -85,6 +85,14 @@ def test_the_form_escapes_whatever_it_is_given() -> None:
     assert "<img" not in page
 
 
+def test_the_form_offers_no_directory_where_sessions_have_none() -> None:
+    def label(directories: bool) -> str:
+        return markup.options(Request(), Limits(), [], ["torch"], "/url", directories=directories)
+
+    assert "~/envs/torch" in label(True)
+    assert "~/envs/torch" not in label(False)
+
+
 def test_how_a_session_ended_is_a_sentence_with_what_to_do() -> None:
     assert markup.ended({}) == ""
     told = markup.ended({"at": 0.0, "cause": "its time was over", "remedy": "start it again"})

@@ -44,10 +44,12 @@ def params(tmp_path: Path, **changed: Any) -> dict[str, Any]:
     }
 
 
-def plan(tmp_path: Path, python: str = "3.13", peers: dict[str, Any] | None = None, **changed: Any) -> dict[str, Any]:
+def plan(
+    tmp_path: Path, python: str = "3.13", peers: dict[str, Any] | None = None, docker: str = "", **changed: Any
+) -> dict[str, Any]:
     others = {"host": "login1", "address": "192.0.2.5", "hosts": ["login1"], "logins": ["login1"], "mesos": {}}
     others |= {"nodes": [], "hostvars": {}, **(peers or {})}
-    return portal.desired(params(tmp_path, **changed), {"python": python}, others).as_dict()
+    return portal.desired(params(tmp_path, **changed), {"python": python, "docker": docker}, others).as_dict()
 
 
 def ldap(**options: Any) -> dict[str, Any]:
@@ -228,6 +230,56 @@ def test_the_login_of_marathon_is_roots_alone(tmp_path: Path) -> None:
     assert settings.parse(written["/etc/baremetal-gpu/portal/settings.json"]["content"]).scheduler == "marathon"
     # Back at Slurm nothing is left of it.
     assert files(plan(tmp_path)["service"])[marathon_backend.PATH]["state"] == "absent"
+
+
+IN_DOCKER = {
+    "scheduler": "docker",
+    "ssh": False,
+    "environments": [{"name": "notebook", "image": "reg1:5000/site/notebook:1"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "peers", "changed", "cause"),
+    [
+        ("20.10.24+dfsg1", {}, {}, "login1 has Docker 20.10.24+dfsg1, which does not give GPUs by CDI"),
+        ("24.0.9", {}, {}, "login1 has Docker 24.0.9"),
+        ("", {}, {"check": False}, "Docker does not answer on login1"),
+        ("26.1.5", {"hostvars": {"login1": {"container_runtime_engine": "podman"}}}, {}, "no Docker"),
+        ("26.1.5", {"address": "127.0.0.1"}, {}, "containers cannot reach the hub"),
+        ("26.1.5", {"address": "", "host": "localhost", "hosts": ["localhost"]}, {}, "containers cannot reach the hub"),
+        ("26.1.5", {}, {"ssh": True}, "have no SSH"),
+        ("26.1.5", {}, {"qos": "high"}, "Docker has no such thing"),
+        ("26.1.5", {}, {"environments": [{"name": "t", "path": "/t"}]}, "not in a directory"),
+        ("26.1.5", {}, {"environments": []}, "and there is none"),
+        ("26.1.5", {}, {"environments": [{"name": "t", "image": "unknown"}]}, "no such image"),
+    ],
+)
+def test_docker_is_refused_where_it_cannot_have_sessions(
+    tmp_path: Path, version: str, peers: dict[str, Any], changed: dict[str, Any], cause: str
+) -> None:
+    found = plan(tmp_path, peers={"logins": [], **peers}, docker=version, **{**IN_DOCKER, **changed})
+    assert cause in causes(found)
+    assert all(row["remedy"] for row in found["problems"])
+    assert found["service"] == {}
+
+
+@pytest.mark.parametrize("version", ["25.0.0", "26.1.5+dfsg1", "29.0.1", ""])
+def test_docker_from_25_on_has_sessions_and_check_mode_waits_for_its_installation(tmp_path: Path, version: str) -> None:
+    assert causes(plan(tmp_path, peers={"logins": []}, docker=version, **IN_DOCKER)) == ""
+
+
+def test_sessions_of_docker_have_images_alone_and_what_measures_them(tmp_path: Path) -> None:
+    found = plan(tmp_path, peers={"logins": []}, docker="26.1.5", **IN_DOCKER)
+    text = files(found["service"])["/etc/baremetal-gpu/portal/settings.json"]["content"]
+    known = settings.parse(text)
+    assert (known.names, known.registry) == (["notebook"], "")
+    # An environment from wheels is none of theirs, so its name is free.
+    assert known.images == {"notebook": "reg1:5000/site/notebook:1"}
+    assert session.MEASURE in files(found["install"])
+    assert session.MEASURE not in files(plan(tmp_path)["install"])
+    gone = plan(tmp_path, state="absent", **IN_DOCKER)
+    assert files(gone["install"])[session.MEASURE]["state"] == "absent"
 
 
 def test_secrets_are_not_everybodys(tmp_path: Path) -> None:
