@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 from importlib.resources import files
 from pathlib import Path
@@ -87,3 +88,9 @@ def answer_of_axe(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert answer, done.stdout[-2000:] + done.stderr[-2000:]
     found: dict[str, Any] = json.loads(html.unescape(answer[1]))
     return found
+
+
+def size(picture: Path) -> tuple[int, int]:
+    """Width and height of a PNG in pixels."""
+    width, height = struct.unpack(">II", picture.read_bytes()[16:24])
+    return width, height

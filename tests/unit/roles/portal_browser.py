@@ -26,8 +26,9 @@ class Place(Protocol):
 
 
 class Answer:
-    def __init__(self, status: int, url: str, text: str, headers: Mapping[str, str]) -> None:
-        self.status, self.url, self.text, self.headers = status, url, text, headers
+    def __init__(self, status: int, url: str, data: bytes, headers: Mapping[str, str]) -> None:
+        self.status, self.url, self.data, self.headers = status, url, data, headers
+        self.text = data.decode("utf-8", "replace")
 
     def json(self) -> Any:
         return json.loads(self.text)
@@ -63,11 +64,11 @@ class Browser:
         )
         try:
             with self._opener.open(request, timeout=self.patience_s) as answer:
-                return Answer(answer.status, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
+                return Answer(answer.status, answer.url, answer.read(), answer.headers)
         except urllib.error.HTTPError as answer:
-            return Answer(answer.code, answer.url, answer.read().decode("utf-8", "replace"), answer.headers)
+            return Answer(answer.code, answer.url, answer.read(), answer.headers)
         except OSError as why:
-            return Answer(0, url, str(why), {})
+            return Answer(0, url, str(why).encode(), {})
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask(path, **headers)

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 from tests.unit import browser as chromium
+from tests.unit.project.tree import ROOT
 from tests.unit.roles import portal_site
 from tests.unit.roles.portal_browser import Browser
-from tests.unit.roles.portal_site import PEOPLE, Portal, job_of, ready, stop
+from tests.unit.roles.portal_site import PEOPLE, Portal, job_of, ready, server_of, stop
 from tests.unit.roles.test_portal_page_browser import NO_POLICY
 
 pytestmark = pytest.mark.slow
@@ -247,21 +248,22 @@ def test_nobody_saves_an_environment_of_the_site_or_of_somebody_else(portal: Por
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., dict[str, Any]]]:
-    """What axe says of a page of the hub that somebody sees who is logged in."""
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Any]]:
+    """A page of the hub, as Chromium has drawn it for somebody who is logged in."""
     program, profile = chromium.find_chromium(), tmp_path_factory.mktemp("profile")
-    seen: dict[str, Browser] = {}
+    seen: dict[str, Any] = {}
 
     class Hub(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer = seen["now"].get(self.path)
-            text, kind = answer.text, answer.headers.get("Content-Type", "text/plain")
-            if kind.startswith("text/html"):
-                text = chromium.with_axe(text.replace("<title>", NO_POLICY, 1), "document.readyState === 'complete'")
+            data, kind = answer.data, answer.headers.get("Content-Type", "text/plain")
+            if kind.startswith("text/html") and seen["axe"]:
+                page = answer.text.replace("<title>", NO_POLICY, 1)
+                data = chromium.with_axe(page, "document.readyState === 'complete'").encode()
             self.send_response(answer.status)
             self.send_header("Content-Type", kind)
             self.end_headers()
-            self.wfile.write(text.encode())
+            self.wfile.write(data)
 
         def log_message(self, *_given: object) -> None:
             """A test says what went wrong."""
@@ -269,15 +271,13 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., di
     with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
 
-        def axe(who: Browser, path: str, width: int, scheme: str) -> dict[str, Any]:
-            seen["now"] = who
-            words = ("--virtual-time-budget=20000", "--dump-dom", "--enable-logging=stderr")
+        def draw(who: Browser, path: str, width: int, scheme: str, *more: str, axe: bool = False) -> Any:
+            seen.update(now=who, axe=axe)
+            words = ("--virtual-time-budget=20000", "--dump-dom", "--enable-logging=stderr", *more)
             address = f"http://127.0.0.1:{server.server_port}{path}"
-            return chromium.answer_of_axe(
-                chromium.draw(program, address, profile, width, chromium.SCHEMES[scheme], *words)
-            )
+            return chromium.draw(program, address, profile, width, chromium.SCHEMES[scheme], *words)
 
-        yield axe
+        yield draw
         server.shutdown()
 
 
@@ -287,15 +287,41 @@ def test_axe_finds_nothing_in_anybodys_way(
     portal: Portal,
     session: dict,
     alice: Browser,
-    drawn: Callable[..., dict[str, Any]],
+    drawn: Callable[..., Any],
     path: str,
     width: int,
     scheme: str,
 ) -> None:
     holds(portal, "alice", 46)
     portal.until(lambda: "nearly full" in alice.get("/hub/home").text, 120, "no warning")
-    found = drawn(alice, path, width, scheme)
+    found = chromium.answer_of_axe(drawn(alice, path, width, scheme, axe=True))
     # JupyterHub itself gives the form its role once more.
     faults = [row for row in found["violations"] if row[0] != "aria-allowed-role"]
     assert faults == [], json.dumps(faults, indent=1)
     assert found["passed"] > 10
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "told"),
+    [("home", "/hub/home", "Your home"), ("form", "/hub/spawn/alice/second", "Start"), ("now", "/hub/now", "gpu1")],
+)
+def test_the_pictures_of_the_docs_show_the_pages(
+    portal: Portal,
+    session: dict,
+    alice: Browser,
+    bob: Browser,
+    drawn: Callable[..., Any],
+    tmp_path: Path,
+    name: str,
+    path: str,
+    told: str,
+) -> None:
+    """`GPUOPS_PICTURES=docs/pictures` draws those of the docs anew."""
+    holds(portal, "alice", 42)
+    if not server_of(bob, "bob"):
+        bob.start(gpus="2")
+        ready(portal, bob, "bob")
+    file = Path(os.environ.get("GPUOPS_PICTURES") or tmp_path) / f"portal-{name}.png"
+    done = drawn(alice, path, 1000, "light", f"--screenshot={file.resolve()}", "--window-size=1000,900")
+    assert told in done.stdout
+    assert chromium.size(file) == chromium.size(ROOT / "docs" / "pictures" / file.name) == (1000, 900)
