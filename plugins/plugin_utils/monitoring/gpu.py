@@ -253,7 +253,7 @@ ALERTS = (
         "{{ $labels.host }}: the health of " + _GPU + " is unknown",
         "The verdict is {{ $value }} (unknown)" + _WHICH + ".",
         "See with `gpu-agent status` on the host which checks are unknown, and look into `dmesg` for NVRM lines.",
-        "15m",
+        "10m",
     ),
     Alert(
         "GpusFewerThanBefore",
@@ -267,7 +267,7 @@ ALERTS = (
         + looked_up('max(max_over_time(gpu_devices{host=%q,source="pci"}[1d]))', ("host",), "%.0f")
         + " were on the PCI bus.",
         "Compare `lspci -d 10de:` with `nvidia-smi -L` on the host; drain it and reboot it if one is gone.",
-        "10m",
+        "15m",
     ),
     Alert(
         "GpuAgentSilent",
