@@ -7,6 +7,7 @@ alert is in one of them, or in PROVEN_BY_PROMTOOL.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -223,15 +224,15 @@ def _wait(watch: Watch, of: Round, begun: float, since: float, status: str) -> d
 def prove(watch: Watch, of: Round, show: Callable[[str], object]) -> None:
     """Make faults, wait for their alerts and for no other, repair, wait for their end, and show how long it took."""
     since = watch.now()
-    try:
+    with contextlib.ExitStack() as repairs:
+        # All of them, in their order, whatever becomes of one.
+        for fault in reversed(of.faults):
+            repairs.callback(fault.do, fault.repair)
         for fault in of.faults:
             fault.do(fault.make)
         came = _wait(watch, of, since, since, "firing")
         others = watch.everything(since) - of.alerts - of.also
         mended = watch.now()
-    finally:
-        for fault in of.faults:
-            fault.do(fault.repair)
     over = _wait(watch, of, since, mended, "resolved")
     for fault, seconds in came.items():
         show(f"| {fault.alert} | {fault.host or 'fleet'} | {seconds:.0f} s | {over[fault]:.0f} s |")
