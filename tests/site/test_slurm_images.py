@@ -106,8 +106,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     assert play.rc == 0, play.tail()
     base = tmp_path_factory.mktemp("images")
     found = Site(base)
-    # A registry of an earlier run has an authority that is gone.
+    # A registry of an earlier run has an authority that is gone, and other passwords.
     ssh(CONTROLLER, "sudo rm -rf /etc/baremetal-gpu/registry")
+    for node in NODES:
+        ssh(node, "rm -rf ~/.docker/config.json")
     specify = base / "specify.yml"
     specify.write_text(SPECIFY)
     play = run_playbook(specify, limit=",".join(NODES))
