@@ -229,6 +229,8 @@ KNOWN = {
     "module_utils/reconciler/journal.py",
     # By the account whose directory it is.
     "module_utils/portal/backup.py",
+    # A lock of root's in /run.
+    "module_utils/portal/docker_backend.py",
     # A link of root's.
     "module_utils/system/wheel_environment.py",
     # Its standard output.
