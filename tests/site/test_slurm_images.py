@@ -86,6 +86,12 @@ class Site:
             play = self.run(playbook)
             assert play.rc == 0, play.tail()
 
+    def log_in(self) -> None:
+        """The user of the tests at the registry, on each node."""
+        login = f"skopeo login --authfile ~/.docker/config.json -u {self.user} --password-stdin {self.address}"
+        for node in NODES:
+            ssh(node, f"mkdir -p -m 700 ~/.docker; echo {shlex.quote(self.password())} | {login}")
+
     def password(self) -> str:
         return (self.inventory / ".secrets/registry" / self.user).read_text().strip()
 
@@ -173,12 +179,7 @@ def test_what_was_changed_is_saved_and_is_there_on_another_node(site: Site) -> N
     image, target = site.catalogue(), f"{site.address}/{site.user}/mine:v1"
     line = f"open({WHERE!r}, 'w').write('VERSION = 7')"
     job(NODE, f"gpu-image run {image} python3 -c {shlex.quote(line)}")
-    for node in NODES:
-        ssh(
-            node,
-            f"mkdir -p -m 700 ~/.docker; echo {shlex.quote(site.password())} | "
-            f"skopeo login --authfile ~/.docker/config.json -u {site.user} --password-stdin {site.address}",
-        )
+    site.log_in()
     saved = ssh(NODE, f"gpu-image save {image} {target}").strip().splitlines()[-1]
     assert re.fullmatch(rf"{re.escape(site.address)}/{site.user}/mine@sha256:[0-9a-f]{{64}}", saved)
     versions = "import mine, importlib.metadata as m; print(mine.VERSION, len(list(m.distributions())))"
@@ -220,11 +221,7 @@ def test_a_session_of_the_portal_runs_in_the_image_and_is_saved_by_a_button(site
     line = f"open({WHERE!r}, 'w').write('VERSION = 8')"
     change = f"gpu-image run $(cat {inside}) python3 -c {shlex.quote(line)}"
     ssh(node, f"srun --quiet --overlap --jobid={number} --mem=0 /bin/sh -c {shlex.quote(change)}")
-    ssh(
-        node,
-        f"mkdir -p -m 700 ~/.docker; echo {shlex.quote(site.password())} | "
-        f"skopeo login --authfile ~/.docker/config.json -u {site.user} --password-stdin {site.address}",
-    )
+    site.log_in()
     browser.post("/hub/environments/save", browser.get("/hub/environments"), server="", name="portal:v1")
     image = rf"{re.escape(site.address)}/{site.user}/portal@sha256:[0-9a-f]{{64}}"
     saved = until(
