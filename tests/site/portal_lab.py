@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +27,30 @@ HUB, PROXY = "baremetal-gpu-portal.service", "baremetal-gpu-portal-proxy.service
 START_S = 240
 
 
-class Portal:
+class Pages:
+    """A portal, as people see it.
+
+    :ivar url: where it is reached.
+    """
+
+    url: str
+
+    def log_in(self, name: str, password: str = PASSWORD) -> Browser:
+        browser = Browser(self)
+        browser.log_in(name, password)
+        return browser
+
+    def server(self, browser: Browser, server: str = "") -> dict[str, Any]:
+        page = browser.get("/hub/home")
+        if page.status != 200:
+            # The hub is not there.
+            return {}
+        path = f"/hub/api/users/{browser.name}?_xsrf={browser.token(page.text)}"
+        answer = browser.get(path, Referer=page.url)
+        return dict(answer.json()["servers"].get(server, {})) if answer.status == 200 else {}
+
+
+class Portal(Pages):
     """The cluster with a portal on the host of slurmctld."""
 
     def __init__(self, cluster: Cluster, base: Path) -> None:
@@ -62,20 +84,6 @@ class Portal:
         ssh(CONTROLLER, "sudo scancel --name=portal-session")
         play = self.run(portal_state="absent")
         assert play.rc == 0, play.tail()
-
-    def log_in(self, name: str, password: str = PASSWORD) -> Browser:
-        browser = Browser(SimpleNamespace(url=self.url))  # type: ignore[arg-type]
-        browser.log_in(name, password)
-        return browser
-
-    def server(self, browser: Browser, server: str = "") -> dict[str, Any]:
-        page = browser.get("/hub/home")
-        if page.status != 200:
-            # The hub is not there.
-            return {}
-        path = f"/hub/api/users/{browser.name}?_xsrf={browser.token(page.text)}"
-        answer = browser.get(path, Referer=page.url)
-        return dict(answer.json()["servers"].get(server, {})) if answer.status == 200 else {}
 
     def ready(self, browser: Browser) -> dict[str, Any]:
         found = until(
@@ -141,12 +149,17 @@ def sessions() -> list[list[str]]:
     return [line.split("|") for line in told.split()]
 
 
-def bare(base: Path) -> Portal:
-    """The cluster, with people, as it is before it has a portal."""
+def fetch_wheels() -> None:
+    """The portal's wheels, once."""
     try:
         wheels.fetch([row["file"] for row in portal_plan.lock()], WHEELS)
     except ManifestError as why:
         pytest.skip(f"the wheels of the portal are not here, and pip does not bring them: {why}")
+
+
+def bare(base: Path) -> Portal:
+    """The cluster, with people, as it is before it has a portal."""
+    fetch_wheels()
     play = run_playbook("site.yml", limit=",".join(MACHINES), options="--tags driver")
     assert play.rc == 0, play.tail()
     cluster = Cluster(base)

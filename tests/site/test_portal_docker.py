@@ -12,17 +12,13 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal as portal_plan
-from gpuops.fetch import wheels
-from gpuops.fetch.manifest import ManifestError
 from tests.site.catalogue import gpuops_image, notebook
 from tests.site.plays import INVENTORY, Play, lab, run_playbook, services, ssh, until
-from tests.site.portal_lab import HUB, PEOPLE, START_S, WHEELS
+from tests.site.portal_lab import HUB, PEOPLE, START_S, WHEELS, Pages, fetch_wheels
 from tests.unit.roles.portal_browser import PASSWORD, Browser
 
 MISSING = [name for name in ("buildah", "skopeo", "mmdebstrap") if not shutil.which(name)]
@@ -45,7 +41,7 @@ exec python3 -c 'import time; kept = b"x" * (3 << 30); time.sleep(60)'
 """
 
 
-class Site:
+class Site(Pages):
     def __init__(self, base: Path) -> None:
         self.inventory = base / "site"
         self.inventory.mkdir()
@@ -86,18 +82,6 @@ class Site:
         play = self.run(playbook, options, **variables)
         assert play.rc == 0, play.tail()
         return play
-
-    def log_in(self, name: str) -> Browser:
-        browser = Browser(SimpleNamespace(url=self.url))  # type: ignore[arg-type]
-        browser.log_in(name)
-        return browser
-
-    def server(self, browser: Browser) -> dict[str, Any]:
-        page = browser.get("/hub/home")
-        if page.status != 200:
-            return {}
-        answer = browser.get(f"/hub/api/users/{browser.name}?_xsrf={browser.token(page.text)}", Referer=page.url)
-        return dict(answer.json()["servers"].get("", {})) if answer.status == 200 else {}
 
     def ready(self, browser: Browser) -> dict[str, Any]:
         found = until(
@@ -147,10 +131,7 @@ def bare() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def site(bare: None, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    try:
-        wheels.fetch([row["file"] for row in portal_plan.lock()], WHEELS)
-    except ManifestError as why:
-        pytest.skip(f"the wheels of the portal are not here, and pip does not bring them: {why}")
+    fetch_wheels()
     found = Site(tmp_path_factory.mktemp("portal"))
     found.passes("site.yml", "--tags preflight,driver,containers,agent,registry")
     gpuops_image("build", "notebook")

@@ -151,7 +151,7 @@ def test_a_person_of_the_provider_logs_in_and_its_cell_has_a_gpu(portal: Portal,
     play = portal.run()
     assert play.rc == 0, play.tail()
     assert portal.run().changed_tasks == {}
-    browser = Browser(portal)  # type: ignore[arg-type]
+    browser = Browser(portal)
     provider.claims = {"sub": "1", "email": "alice@example.org", "email_verified": True}
     assert browser.get("/hub/oauth_login").status == 200
     browser.name = "alice"
@@ -160,7 +160,7 @@ def test_a_person_of_the_provider_logs_in_and_its_cell_has_a_gpu(portal: Portal,
 
 
 def test_who_is_of_another_domain_does_not_come_in(portal: Portal, provider: MockProvider) -> None:
-    browser = Browser(portal)  # type: ignore[arg-type]
+    browser = Browser(portal)
     provider.claims = {"sub": "1", "email": "alice@example.com", "email_verified": True}
     assert "it is of another domain" in browser.get("/hub/oauth_login").text
     assert not is_in(browser)

@@ -19,12 +19,9 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal as portal_plan
-from gpuops.fetch import wheels
-from gpuops.fetch.manifest import ManifestError
 from tests.site.catalogue import gpuops_image, notebook
 from tests.site.plays import INVENTORY, Play, lab, run_playbook, services, ssh, until
-from tests.site.portal_lab import PASSWORD, WHEELS, Portal
+from tests.site.portal_lab import PASSWORD, Portal, fetch_wheels
 from tests.site.test_slurm import CONTROLLER, HEAD_GROUPS, NODE, secrets_path
 from tests.site.test_slurm_parts import SPECIFY
 
@@ -130,10 +127,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 @pytest.fixture
 def portal(site: Site, tmp_path: Path) -> Iterator[Portal]:
     """It has the image in its form."""
-    try:
-        wheels.fetch([row["file"] for row in portal_plan.lock()], WHEELS)
-    except ManifestError as why:
-        pytest.skip(f"the wheels of the portal are not here, and pip does not bring them: {why}")
+    fetch_wheels()
     ssh(CONTROLLER, f"echo {shlex.quote(f'{site.user}:{PASSWORD}')} | sudo chpasswd")
     for node in NODES:
         ssh(node, "mkdir -p ~/gpuops-jobs/portal-session")
