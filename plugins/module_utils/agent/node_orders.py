@@ -137,6 +137,8 @@ def _do(
     for needed in [kind, *(["reboot"] if reboot else [])]:
         if needed not in settings.allowed:
             raise Refused(f"{needed} is not allowed on this host", "add it to gpu_agent_orders, or do it yourself")
+    if not isinstance(order.get("gpus"), list) or not (kind == "reset" or isinstance(order.get("agent_id"), str)):
+        raise Refused(f"{settings.order} is not a whole order", "look at the host, and decide again")
     if kind == "reset":
         for uuid in order["gpus"]:
             status, said = runner(["nvidia-smi", "--gpu-reset", "-i", str(uuid)])

@@ -12,12 +12,12 @@ also where that one refuses it.
 from __future__ import annotations
 
 import base64
-import json
 import time
 import urllib.parse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Failed, Operator, Transport
 
@@ -26,6 +26,12 @@ PAUSE = 0.5
 STAYED_S = 10.0
 MASTER_PORT = 5050
 Seen = dict[str, Any]
+
+
+def _count(numbers: Mapping[str, Any], key: str) -> int:
+    """A metric that counts something; 0 where it is missing or no number."""
+    value = numbers.get(key, 0)
+    return int(value) if isinstance(value, (int, float)) else 0
 
 
 class Masters:
@@ -85,8 +91,8 @@ class Cluster:
         if login is not None:
             self.headers["Authorization"] = "Basic " + base64.b64encode(":".join(login).encode()).decode()
 
-    def _get(self, url: str, path: str) -> tuple[Any, str]:
-        """(JSON, why there is none)."""
+    def _get(self, url: str, path: str) -> tuple[dict[str, Any] | None, str]:
+        """(JSON object, why there is none)."""
         try:
             answer = self.send("GET", url + path, self.headers, None)
         except OSError as error:
@@ -94,9 +100,9 @@ class Cluster:
         if answer.status != 200:
             return None, f"{path} answers {answer.status}"
         try:
-            return json.loads(answer.body or b"{}"), ""
-        except ValueError:
-            return None, f"{path} answers with what is not JSON"
+            return bounded_json.parse_object(answer.body or b"{}"), ""
+        except bounded_json.Malformed as error:
+            return None, f"the answer of {path} cannot be used: {error}"
 
     def _member(self, row: Mapping[str, str]) -> Seen:
         seen: Seen = {"name": row["name"], "url": row["url"].rstrip("/"), "up": False, "leads": False, "ready": False}
@@ -111,7 +117,7 @@ class Cluster:
             return {**seen, **self._agent(url, numbers)}
         seen["leads"] = numbers.get("master/elected") == 1
         seen["ready"] = numbers.get("registrar/log/recovered") == 1
-        size = int(numbers.get("registrar/log/ensemble_size", 0))
+        size = _count(numbers, "registrar/log/ensemble_size")
         if size > len(self.members):
             # It counts for the quorum, and nobody here restarts or watches it.
             return {**seen, "why": f"{size} masters share its log, and {len(self.members)} are known. Stop the others"}
@@ -120,8 +126,8 @@ class Cluster:
     def _agent(self, url: str, numbers: Mapping[str, Any]) -> Seen:
         self.mark = None
         state, why = self._get(url, "/state")
-        if not isinstance(state, dict):
-            return {"why": why or "/state answers with what is no object"}
+        if state is None:
+            return {"why": why}
         agent_id = state.get("id")
         if not isinstance(agent_id, str) or not agent_id:
             return {"why": "it is not registered with a leading master: it has no id"}
@@ -131,7 +137,7 @@ class Cluster:
         self.mark = [row.get("registered_time"), row.get("reregistered_time")]
         if not row.get("active") and not row.get("deactivated"):
             return {"why": f"the leading master knows it as {one_line(agent_id)}, and it is not connected"}
-        has = int(numbers.get("slave/gpus_total", 0))
+        has = _count(numbers, "slave/gpus_total")
         if self.gpus is not None and has != self.gpus:
             return {"why": f"it announces {has} GPUs, and {self.gpus} are given out"}
         return {"ready": True, "leads": True, "why": ""}
@@ -155,7 +161,7 @@ class Cluster:
     def _framework(self, url: str) -> str:
         """Why the Marathon that leads gets no offers, empty if it does."""
         told, why = self._get(url, "/v2/info")
-        framework = told.get("frameworkId") if isinstance(told, dict) else None
+        framework = (told or {}).get("frameworkId")
         if not isinstance(framework, str) or not framework:
             return f"it is not registered with a leading master: {why or 'it has no id'}"
         row, why = self.masters.row("frameworks", "framework_id", framework)

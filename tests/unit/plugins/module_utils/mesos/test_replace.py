@@ -193,6 +193,14 @@ def test_what_the_host_does_not_allow_is_refused(host):
     assert host.environment.read_text() == ENVIRONMENT
 
 
+@pytest.mark.parametrize("missing", [{"gpus": None}, {"agent_id": None}, {"kind": "reset", "gpus": None}])
+def test_an_order_that_is_not_whole_is_refused(host, missing):
+    host.order(**missing)
+    assert "is not a whole order" in host.obey()["error"]
+    assert host.said == []
+    assert host.environment.read_text() == ENVIRONMENT
+
+
 def test_a_gpu_is_reset_by_its_uuid(host):
     host.order(kind="reset", gpus=["GPU-1"])
     assert host.obey()["state"] == "done"

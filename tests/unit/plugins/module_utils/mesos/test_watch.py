@@ -160,6 +160,15 @@ def test_a_marathon_without_a_leader_says_so(tmp_path: Path) -> None:
     assert "it knows no leader" in site.cluster().look()["problems"][0]
 
 
+@pytest.mark.parametrize("program", ["master", "agent", "marathon"])
+@pytest.mark.parametrize(("body", "words"), [(b"[]", "an object"), (b"{", "JSON"), (b"{}", "")])
+def test_an_answer_of_another_form_is_no_work_done(tmp_path: Path, program: str, body: bytes, words: str) -> None:
+    site = Site(tmp_path, program, ("m1",))
+    seen = Cluster(program, site.members(), lambda *request: Reply(200, {}, body)).look()
+    assert not seen["complete"]
+    assert words in seen["problems"][0]
+
+
 @pytest.fixture
 def agent(tmp_path: Path) -> Site:
     return Site(tmp_path, "agent", ("g1",))
