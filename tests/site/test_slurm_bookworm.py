@@ -56,7 +56,7 @@ def test_a_job_that_is_requeued_runs_again(cluster: Cluster) -> None:
     state = f"squeue -h -j {number} -o %T"
     until(lambda: told_by(state) == "RUNNING", 60, lambda: told_by(f"scontrol show job {number}"))
     told_by(f"scontrol requeue {number}")
-    # Slurm starts it again two minutes later, unless it is told to have it begin now.
+    # Slurm starts it again half a minute later, unless it is told to have it begin now.
     until(lambda: told_by(state) == "PENDING", 60, lambda: told_by(f"scontrol show job {number}"))
     told_by(f"scontrol update jobid={number} starttime=now")
     until(lambda: told_by(state) == "RUNNING", 180, lambda: told_by(f"scontrol show job {number}"))

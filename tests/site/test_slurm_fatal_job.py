@@ -75,7 +75,7 @@ def test_a_job_that_is_to_be_requeued_runs_on_another_gpu(site: Site) -> None:
     position = int(positions(moves))
     fails(position)
     is_held(position)
-    # Slurm starts a requeued job two minutes later at the earliest.
+    # Slurm starts a requeued job half a minute later at the earliest.
     runs(moves, 300)
     assert shown(moves, "Restarts").partition(" ")[0] == "1"
     assert positions(moves) == str(1 - position)

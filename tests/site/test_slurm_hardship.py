@@ -192,7 +192,7 @@ def test_after_a_loss_of_power_jobs_and_daemons_come_back_by_themselves(cluster:
     ssh(NODE, BOOTED)
     lab("power-cut", *MACHINES)
     lab("up")
-    # BeginTime holds a requeued job for two minutes.
+    # BeginTime holds a requeued job for half a minute.
     until(lambda: int(field(number, "Restarts") or 0) >= 1, 300, told)
     runs(number, 300)
     ssh(NODE, "sudo rm /etc/systemd/system/slurmd.service.d/booted.conf; sudo systemctl daemon-reload", check=False)

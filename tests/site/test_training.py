@@ -28,8 +28,8 @@ SECOND = "gpu3"
 NODES = (NODE, SECOND)
 SHARED = "/shared"
 TRIALS = int(os.environ.get("GPUOPS_TRIALS", "20"))
-# So many of them wait as long as a user's job does, which Slurm starts two minutes after it was queued again.
-UNAIDED = 2
+# From the fault until it computes again, whatever Slurm waits before it starts a job that was queued again.
+CONTINUES_S = 90.0
 EPOCHS, EVERY = 25, 50
 STEPS = EPOCHS * 23
 # The job may do some steps between the look and the fault, and a line of output is written after its step.
@@ -197,9 +197,6 @@ def trial(training: Training, dice: random.Random, number: int) -> dict[str, Any
     until(lambda: shown(job, "Restarts") == "1", PATIENCE_S, lambda: training.told(job))
     queued = time.monotonic()
     done = max(training.steps(), default=0)
-    if number >= UNAIDED:
-        until(lambda: shown(job, "JobState") == "PENDING", PATIENCE_S, lambda: training.told(job))
-        ssh(CONTROLLER, f"sudo scontrol update jobid={job} starttime=now")
     until(lambda: len(training.begun_at()) > 1, PATIENCE_S, lambda: training.told(job))
     resumed = time.monotonic()
     now = gpus(job)
@@ -232,10 +229,9 @@ def test_a_training_whose_gpus_fail_at_random_steps_continues_and_ends_the_same(
         found.append(one)
         print(f"trial {number + 1}: {one}", flush=True)
     lost = [one["done"] - one["from"] for one in found]
-    print(
-        f"{len(found)} of {TRIALS} continued; steps lost {sorted(lost)}; {sorted(one['queued_s'] for one in found)} s"
-    )
-    assert len(found) >= TRIALS * 19 // 20
+    waits = sorted(one["resumed_s"] for one in found)
+    print(f"{len(found)} of {TRIALS} continued; steps lost {sorted(lost)}; after {waits} s")
+    assert sum(one <= CONTINUES_S for one in waits) >= TRIALS * 19 // 20
     assert max(lost) <= EVERY + SLACK
     # Who was told has lost none.
     assert all(one["done"] - one["from"] <= SLACK for one in found if one["kind"] == "told")

@@ -177,7 +177,7 @@ WAITS: dict[str, tuple[str, str]] = {
         "the job that it depends on ended otherwise than it requires",
         "cancel it with `scancel {job}`, or `scontrol update jobid={job} dependency=`",
     ),
-    "BeginTime": ("its start time is in the future, or it was requeued and waits two minutes", ""),
+    "BeginTime": ("its start time is in the future, or it was requeued and waits for half a minute", ""),
     "Cleaning": ("Slurm is cleaning up after its last start", ""),
     "JobArrayTaskLimit": ("its array already runs as many tasks as allowed", ""),
     "Licenses": ("there is no free licence", ""),

@@ -43,8 +43,10 @@ SHARED_FILE_SYSTEMS = (
     "ocfs2",
     "wekafs",
 )
-# munge's credentials live for 300 s, counted from either clock.
-CLOCK_TOLERANCE_S = 60.0
+# Slurm's own wait is 120 s, and a training whose GPU fails is to go on within 90.
+REQUEUE_WAIT_S = 30
+# A node takes no order to start a job that is older than that wait by its own clock. The look itself takes seconds.
+CLOCK_TOLERANCE_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -407,7 +409,7 @@ def _host_problems(name: str, host: Mapping[str, Any]) -> Iterable[Problem]:
         yield Problem(
             "clock",
             name,
-            f"the clock of {name} is {abs(ahead):.0f} s {way} the controller's, and munge refuses what is too old",
+            f"the clock of {name} is {abs(ahead):.0f} s {way} the controller's, and Slurm refuses what is too old",
             str(ahead),
             "have chrony or systemd-timesyncd set the clocks",
         )

@@ -15,7 +15,13 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.control import PARTITION, USER
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm.node import ranges
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm import jwt
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import Cluster, Gpu, Node, Partition
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.slurm.cluster import (
+    REQUEUE_WAIT_S,
+    Cluster,
+    Gpu,
+    Node,
+    Partition,
+)
 
 HEAD = "# Written by Ansible (baremetal.gpu.{role}). Changes made here are lost.\n"
 SPOOL = "/var/lib/slurm/slurmd"
@@ -99,6 +105,8 @@ def settings(
         "SlurmctldParameters": "enable_configless",
         "SlurmUser": "slurm",
         "AuthType": "auth/munge",
+        # So long a job that was queued again waits at least, and a node takes the order to start one.
+        "AuthInfo": f"cred_expire={REQUEUE_WAIT_S}",
         "CredType": "cred/munge",
         "StateSaveLocation": cluster.state_directory,
         "SlurmdSpoolDir": SPOOL,
