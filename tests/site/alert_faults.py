@@ -236,7 +236,7 @@ def prove(watch: Watch, of: Round, show: Callable[[str], object]) -> None:
     over = _wait(watch, of, since, mended, "resolved")
     for fault, seconds in came.items():
         show(f"| {fault.alert} | {fault.host or 'fleet'} | {seconds:.0f} s | {over[fault]:.0f} s |")
-    assert others == set()
+    assert not others, others
     watch.is_quiet()
 
 

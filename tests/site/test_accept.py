@@ -104,6 +104,12 @@ def scenario(change: Callable[[dict[str, Any]], None] | None = None) -> None:
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def finished() -> None:
+    play = run_playbook("site.yml", limit=f"{NODE},{OTHER},{SERVER}")
+    assert play.rc == 0, play.tail()
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     scenario(lambda content: None)

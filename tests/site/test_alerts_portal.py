@@ -112,14 +112,18 @@ def watched(portal: Portal, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         "node_exporters": {"hosts": {name: {} for name in MACHINES}},
         "prometheus_servers": {"hosts": {CONTROLLER: {}}},
     }
+    watches = f"-i {base / 'monitoring.yml'}"
     (base / "monitoring.yml").write_text(json.dumps(groups))
     play = run_playbook(
         "monitoring.yml",
         limit=",".join(MACHINES),
-        options=f"{portal.options} -i {base / 'monitoring.yml'}",
+        options=f"{portal.options} {watches}",
         extra_vars={**VARIABLES, "node_exporter_tls_path": str(base / "tls")},
     )
     assert play.rc == 0, play.tail()
+    # The controller of Slurm tells Prometheus of the cluster, too.
+    told = portal.cluster.run(watches)
+    assert told.rc == 0, told.tail()
     THERE.append(portal)
     WATCH.is_quiet()
     yield
