@@ -82,10 +82,16 @@ fi
 echo "It has ended with exit status $status, and is queued again. Last checkpoint: ${last:-none}."
 exit 119
 """
-# The first two hosts of the job: where the processes meet, and what the first one reaches another by.
-MEET = """hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
-MASTER_ADDR=$(echo "$hosts" | sed -n 1p)
-PEER_ADDR=$(echo "$hosts" | sed -n 2p)
+# The first two hosts of the job: where the processes meet, and what the first one reaches another by. Slurm knows their
+# addresses where no DNS knows their names.
+MEET = r"""address() {
+  told=$(scontrol show node "$1" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
+  echo "${told:-$1}"
+}
+hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+first=$(echo "$hosts" | sed -n 1p) second=$(echo "$hosts" | sed -n 2p)
+MASTER_ADDR=$(address "$first")
+PEER_ADDR=${second:+$(address "$second")}
 MASTER_PORT=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0}) % 10000))
 export MASTER_ADDR PEER_ADDR MASTER_PORT
 rm -f training.json

@@ -237,7 +237,8 @@ class Continues:
         self.directory = directory
         (directory / "bin").mkdir()
         (directory / "bin/scontrol").write_text(
-            '#!/bin/sh\ntest "$*" = "show hostnames n[1-2]" && printf "n1\\nn2\\n"\n'
+            '#!/bin/sh\ncase "$*" in "show hostnames n[1-2]") printf "n1\\nn2\\n" ;; '
+            '"show node n1") echo "   NodeAddr=10.0.0.1 NodeHostName=n1 Version=24.11.5" ;; *) exit 1 ;; esac\n'
         )
         (directory / "bin/srun").write_text('#!/bin/sh\necho "$MASTER_ADDR $PEER_ADDR $*"\n. ./srun-does\n')
         for path in (directory / "bin").iterdir():
@@ -272,7 +273,7 @@ def continues(tmp_path: Path) -> Continues:
 def test_a_training_that_ends_well_has_ended(continues: Continues) -> None:
     status, said = continues.start("echo '{}' >training.json")
     assert status == 0
-    assert said.startswith("n1 n2 --kill-on-bad-exit=1 --cpus-per-task=2 python3 program/train.py ")
+    assert said.startswith("10.0.0.1 n2 --kill-on-bad-exit=1 --cpus-per-task=2 python3 program/train.py ")
     assert (continues.directory / "program/train.py").is_file()
 
 
