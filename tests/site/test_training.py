@@ -30,7 +30,7 @@ SHARED = "/shared"
 TRIALS = int(os.environ.get("GPUOPS_TRIALS", "20"))
 # From the fault until it computes again, whatever Slurm waits before it starts a job that was queued again.
 CONTINUES_S = 90.0
-EPOCHS, EVERY = 25, 50
+EPOCHS, EVERY = 100, 50
 STEPS = EPOCHS * 23
 # The job may do some steps between the look and the fault, and a line of output is written after its step.
 SLACK = 15
@@ -184,7 +184,8 @@ def ends(training: Training, job: str) -> None:
 def trial(training: Training, dice: random.Random, number: int) -> dict[str, Any]:
     """A fault of one of its GPUs at a random step, and what became of it."""
     job = training.submit()
-    training.reaches(dice.randrange(1, STEPS - SLACK))
+    # A fault that comes after the last step is none.
+    training.reaches(dice.randrange(1, STEPS * 3 // 4))
     had = gpus(job)
     node = dice.choice(sorted(had))
     is_hard = number % 2 == 1

@@ -96,6 +96,12 @@ MASTER_PORT=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0}) % 10000))
 export MASTER_ADDR PEER_ADDR MASTER_PORT
 rm -f training.json
 srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" </dev/null """
+# The outcome is written last: what ends a process after it, such as the fault of a GPU, takes nothing away.
+HAS_ENDED = """
+ended=$?
+test -s training.json && exit 0
+test "$ended" != 0 || ended=1
+exit "$ended\""""
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -344,7 +350,7 @@ def training(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
     words = [given["python"], *(f"--{name}={value}" for name, value in options.items()), *given["arguments"]]
     words.insert(1, "program/train.py")
     # An end that nobody has seen is none.
-    run = MEET + " ".join(shlex.quote(str(word)) for word in words) + " && test -s training.json"
+    run = MEET + " ".join(shlex.quote(str(word)) for word in words) + HAS_ENDED
     return [
         {
             "name": f"training-{given['name']}",

@@ -105,6 +105,12 @@ def connect() -> tuple[int, int, torch.device]:
     return rank, processes, device
 
 
+def leave() -> None:
+    """Part from the other processes; threads of the group would abort one that ends without."""
+    dist.barrier()
+    dist.destroy_process_group()
+
+
 def interface(host: str) -> str:
     """The network interface by which this host reaches another one; its own name may be that of the loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
@@ -221,14 +227,14 @@ def train(given: Namespace, is_stopped: Callable[[], bool]) -> bool:
         if rank == 0 and (stops or done % given.every == 0 or done == steps.stop):
             save(done)
         if stops and done < steps.stop:
-            dist.barrier()
+            leave()
             say(f"step {done}: stopped, to go on later", flush=True)
             return False
     outcome = {"steps": steps.stop, "processes": processes, **evaluate(plain, test_set, device, rank, processes)}
     if rank == 0:
         write_outcome(given.outcome, {**outcome, "weights": fingerprint(plain)})
         say(json.dumps(outcome), flush=True)
-    dist.barrier()
+    leave()
     return True
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 AGAIN = 119
 # What the next attempt would meet again, as argparse has it.
 REFUSED = 2
+STOPS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 def arguments() -> argparse.Namespace:
@@ -50,17 +51,21 @@ def main() -> int:
     given = arguments()
     stopped = []
     # Before PyTorch is imported, which takes seconds.
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in STOPS:
         signal.signal(number, lambda *_words: stopped.append(True))
     import engine
 
     # One process says it for all: srun ends the others at once, whatever they still do.
     again = AGAIN if os.environ.get("SLURM_PROCID", "0") == "0" else 0
     try:
-        return 0 if engine.train(given, lambda: bool(stopped)) else again
+        ended = engine.train(given, lambda: bool(stopped))
     except engine.Refused as why:
         print(why, file=sys.stderr)
         return REFUSED
+    # A handler of Python's is gone before the process is.
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+    return 0 if ended else again
 
 
 if __name__ == "__main__":

@@ -227,7 +227,7 @@ def test_a_training_that_cannot_be_is_refused(changes: dict[str, Any], cause: st
 
 def test_arguments_of_a_training_are_words_and_nothing_else() -> None:
     (job,) = jobs("training", **TRAINING, training_arguments=["--dropout=0", "$(touch x)"])
-    assert "--dropout=0 '$(touch x)' && test -s training.json" in job["command"]
+    assert "--dropout=0 '$(touch x)'\nended=$?" in job["command"]
 
 
 class Continues:
@@ -281,6 +281,11 @@ def test_a_training_that_ends_well_has_ended(continues: Continues) -> None:
 def test_what_the_program_says_of_going_on_counts(continues: Continues, does: str, status: int) -> None:
     for _number in range(4):
         assert continues.start(does)[0] == status
+
+
+@pytest.mark.parametrize("status", [134, 138, 143])
+def test_what_ends_after_the_outcome_has_ended_well(continues: Continues, status: int) -> None:
+    assert continues.start(f"echo '{{}}' >training.json; exit {status}")[0] == 0
 
 
 def test_an_end_without_an_outcome_is_none(continues: Continues) -> None:
