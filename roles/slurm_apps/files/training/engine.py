@@ -179,7 +179,9 @@ def train(given: Namespace, is_stopped: Callable[[], bool]) -> bool:
     plain.to(device)
     optimizer = torch.optim.SGD(plain.parameters(), lr=given.rate, momentum=given.momentum)
     if optimizer_state:
-        optimizer.load_state_dict(optimizer_state)
+        # Checkpoints of before had its settings, too.
+        tensors = optimizer_state.get("state", optimizer_state)
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": tensors})
     model = DistributedDataParallel(plain, device_ids=[device.index] if device.type == "cuda" else None)
     steps = range(start, max(start, sampler.steps_per_epoch * given.epochs))
     say = print if rank == 0 else (lambda *_words, **_options: None)
@@ -189,7 +191,8 @@ def train(given: Namespace, is_stopped: Callable[[], bool]) -> bool:
     def save(step: int) -> None:
         begun, state = time.monotonic(), io.BytesIO()
         # Into memory first: PyTorch does not tell of a full disk as others do.
-        torch.save({"model": plain.state_dict(), "optimizer": optimizer.state_dict()}, state)
+        # PyTorch 1.13 of Debian 12 reads no other numbers than those of tensors; the settings come as arguments.
+        torch.save({"model": plain.state_dict(), "optimizer": optimizer.state_dict()["state"]}, state)
         try:
             path = store.save(step, settings, lambda file: file.write(state.getbuffer()))
             say(f"step {step}: saved {path} in {time.monotonic() - begun:.2f} s", flush=True)
