@@ -323,3 +323,70 @@ def test_a_node_that_somebody_took_out_is_named_and_our_own_is_not_testable(slur
         assert (state["outcome"], f"gpuops restore {NODE}" in state["remedy"]) == ("not_testable", True)
     finally:
         cluster.operate("restore", NODE)
+
+
+# The job that has the GPUs while they are under load.
+HOLDER = f"gpuops-accept-gpu-{NODE}"
+
+
+def jobs_named(name: str, state: str = "all") -> str:
+    return ssh(SERVER, f"sudo squeue --noheader --name={name} --states={state} --format=%A").strip()
+
+
+def as_job(slurm: Bench) -> subprocess.Popen[bytes]:
+    """An acceptance that has begun, whose job has the GPUs."""
+    process = subprocess.Popen(
+        slurm.words("--minutes", "0", "--limit", NODE, "--stages", "gpu", "--as-jobs"),
+        cwd=slurm.directory,
+        env=slurm.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    until(lambda: bool(jobs_named(HOLDER, "running")), 120.0, lambda: ssh(SERVER, "squeue --all"))
+    return process
+
+
+def test_as_a_job_it_leaves_gpus_to_the_jobs_that_have_them_and_lets_none_begin(slurm: Bench) -> None:
+    submit = "sbatch --parsable --chdir=/tmp --output=/dev/null --gres=gpu:1 --wrap"
+    theirs = ssh(SERVER, f"{submit} 'sleep infinity'").strip()
+    try:
+        until(lambda: bool(jobs_named("wrap", "running")), 60.0, lambda: ssh(SERVER, "squeue --all"))
+        process = as_job(slurm)
+        holder = jobs_named(HOLDER)
+        waiting = ssh(SERVER, f"{submit} 'sleep 1'").strip()
+        assert process.wait(600) == 0
+        found = json.loads(Path(slurm.output).with_suffix(".json").read_text())["items"]
+        outcomes = {(row["subject"], row["id"]): (row["outcome"], row["evidence"]) for row in found}
+        assert outcomes["GPU 0", "gpu.free"] == ("not_testable", "another job of Slurm has the GPU")
+        assert outcomes["GPU 1", "gpu.memory"][0] == "pass"
+        assert ("GPU 0", "gpu.memory") not in outcomes
+        assert theirs in jobs_named("wrap", "running"), "the job that was there goes on"
+        assert not jobs_named(HOLDER)
+
+        def rows(job: str, column: str) -> str:
+            return ssh(
+                SERVER, f"sudo sacct --jobs={job} --allocations --parsable2 --noheader --format={column}"
+            ).strip()
+
+        until(
+            lambda: rows(waiting, "State") == "COMPLETED", 90.0, lambda: ssh(SERVER, "squeue --all; sacct --allusers")
+        )
+        assert rows(waiting, "Start") >= rows(holder, "End"), "a job began on a GPU under load"
+    finally:
+        ssh(SERVER, "scancel --me")
+    until(lambda: not ssh(SERVER, "sudo squeue --all --noheader").strip(), 60.0, lambda: ssh(SERVER, "squeue --all"))
+
+
+def test_the_job_of_a_run_that_was_killed_goes_with_the_next(slurm: Bench) -> None:
+    process = as_job(slurm)
+    left = jobs_named(HOLDER)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    found = slurm.accept("--stages", "gpu", "--as-jobs")
+    assert failures(found) == set()
+    outcomes = {(row["subject"], row["id"]): row["outcome"] for row in found["items"]}
+    assert (outcomes["GPU 0", "gpu.memory"], outcomes["GPU 1", "gpu.memory"]) == ("pass", "pass")
+    assert left
+    assert not ssh(SERVER, "sudo squeue --all --noheader").strip()
