@@ -233,10 +233,10 @@ class Faults:
 
     def _resume(self, node: str) -> None:
         """What an operator does with a node that Slurm itself has drained: a slurmctld that is killed may give the
-        number of a job that runs to another one."""
+        number of a job that runs to another one, and slurmstepd may hang after a job that SIGTERM did not end."""
         told = ssh(self.controller, f"scontrol show node {node}")
         # The reason stays when the node is back.
-        if "Reason=Duplicate jobid" in told and "+DRAIN" in told:
+        if "+DRAIN" in told and any(f"Reason={reason}" in told for reason in ("Duplicate jobid", "Kill task failed")):
             self.resumed.append(node)
             ssh(self.controller, f"sudo scontrol update nodename={node} state=resume")
 

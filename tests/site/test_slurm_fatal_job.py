@@ -58,7 +58,7 @@ def test_a_job_that_is_to_be_signalled_can_save_and_end_and_is_told_why(site: Si
     saves = submit(f"trap 'echo saved >{SIGNALLED}; exit 0' TERM\nwhile :; do sleep 0.2; done")
     runs(saves)
     position = int(positions(saves))
-    other = submit(f"trap 'echo wrong >>{SIGNALLED}' TERM\nwhile :; do sleep 0.2; done")
+    other = submit(f"trap 'echo wrong >>{SIGNALLED}; exit' TERM\nwhile :; do sleep 0.2; done")
     runs(other)
     fails(position)
     until(lambda: state(saves) == "COMPLETED", 60, told)

@@ -75,7 +75,7 @@ NODE_REASONS = (
         "not_killed",
         "processes of a job did not end when they were killed",
         "look there for processes in state D with `ps -eo pid,stat,wchan:30,args`; often it is a file system that "
-        f"hangs or a GPU that does not answer. Reboot it if they stay, then {RESUME}",
+        f"hangs or a GPU that does not answer. Reboot it if they stay. When none is left, {RESUME}",
     ),
     Known(
         "unexpectedly rebooted",
