@@ -247,7 +247,8 @@ def unit_drift(item: dict[str, Any], properties: dict[str, str] | None) -> tuple
     if load == "not-found" and not masked:
         for wanted, action in ((wanted_masked, "mask"), (enabled, "enable"), (state == "started", "start")):
             if wanted:
-                actions.append(action)
+                # Its package may start it before its files are there, in vain, until systemd refuses it.
+                actions += ["reset", action] if action == "start" else [action]
         return (["does not exist yet"] if actions else []), actions
     if masked and (wanted_masked is False or (not wanted_masked and (enabled or state == "started"))):
         why, actions = ["is masked"], ["unmask", *(["enable"] if enabled else [])]

@@ -273,12 +273,12 @@ def test_units_that_go_are_stopped_before_anything_else(host):
     assert [unit["name"] for unit in done["units"]] == ["new.service"]
 
 
-def test_only_units_that_failed_are_reset_before_they_are_started(host):
+def test_units_that_failed_are_reset_before_they_are_started_and_those_that_a_package_may_start_in_vain(host):
     host.unit("dead.service", active="failed")
     host.unit("idle.service", active="inactive")
-    done = remedy(host, {"units": [{"name": name, "state": "started"} for name in ("dead", "idle")]})
-    assert [unit["name"] for unit in done["units"]] == ["dead.service", "idle.service"]
-    assert done["units_reset"] == ["dead.service"]
+    done = remedy(host, {"units": [{"name": name, "state": "started"} for name in ("dead", "idle", "new")]})
+    assert [unit["name"] for unit in done["units"]] == ["dead.service", "idle.service", "new.service"]
+    assert done["units_reset"] == ["dead.service", "new.service"]
 
 
 def test_documents_are_joined_section_by_section():
