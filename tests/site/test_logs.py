@@ -46,12 +46,15 @@ except OSError as refused:
 """
 # Arguments: how many messages, what they begin with, and the bytes of noise in each.
 WRITE = """
-import base64, os, subprocess, sys
-count, word, noise = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+import base64, os, subprocess, sys, time
+count, word, noise, pause = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
 cat = subprocess.Popen(['systemd-cat', '-t', 'sequence'], stdin=subprocess.PIPE)
 for number in range(count):
     line = '%s %d %s' % (word, number, base64.b64encode(os.urandom(noise)).decode())
     cat.stdin.write(line.strip().encode() + b'\\n')
+    if pause:
+        cat.stdin.flush()
+        time.sleep(pause)
 cat.stdin.close()
 cat.wait()
 """
@@ -135,8 +138,9 @@ def numbers(word: str) -> set[int]:
     }
 
 
-def write(count: int, word: str, noise: int = 0) -> None:
-    ssh(SENDER, f"sudo python3 -c {shlex.quote(WRITE)} {count} {word} {noise}")
+def write(count: int, word: str, noise: int = 0, pause: float = 0) -> None:
+    """Entries of a sequence with so many random bytes each, and so many seconds between them."""
+    ssh(SENDER, f"sudo python3 -c {shlex.quote(WRITE)} {count} {word} {noise} {pause}")
     ssh(SENDER, "sudo journalctl --sync")
 
 
@@ -237,17 +241,21 @@ def test_no_account_of_the_log_host_can_pass_nginx_by(site: Site) -> None:
     assert "PermissionError" in said
 
 
-def test_an_outage_loses_nothing(site: Site) -> None:
+def test_an_outage_of_ten_minutes_under_load_loses_nothing(site: Site) -> None:
     ssh(LOG_HOST, "sudo systemctl stop nginx baremetal-gpu-logs.target")
     write(10_000, "outage")
+    for minute in range(10):
+        write(2000, f"minute{minute}", pause=0.03)
     assert numbers("outage") == set()
     comes(
         lambda: metric(SENDER, "baremetal_gpu_log_sender_waiting_entries") >= 10_000,
         lambda: metric(SENDER, "baremetal_gpu_log_sender_waiting_entries"),
     )
     ssh(LOG_HOST, "sudo systemctl start baremetal-gpu-logs.target nginx")
-    comes(lambda: len(numbers("outage")) == 10_000, upload_said)
+    comes(lambda: len(numbers("minute9")) == 2000, upload_said)
     assert numbers("outage") == set(range(10_000))
+    for minute in range(10):
+        assert numbers(f"minute{minute}") == set(range(2000)), minute
     comes(
         lambda: 0 <= metric(SENDER, "baremetal_gpu_log_sender_waiting_entries") < 100,
         lambda: metric(SENDER, "baremetal_gpu_log_sender_waiting_entries"),
