@@ -329,8 +329,13 @@ def test_a_node_that_somebody_took_out_is_named_and_our_own_is_not_testable(slur
 HOLDER = f"gpuops-accept-gpu-{NODE}"
 
 
-def jobs_named(name: str, state: str = "all") -> str:
-    return ssh(SERVER, f"sudo squeue --noheader --name={name} --states={state} --format=%A").strip()
+def running(name: str) -> str:
+    """The number of the job of that name that runs."""
+    return ssh(SERVER, f"sudo squeue --noheader --name={name} --states=running --format=%A").strip()
+
+
+def no_job_is_left() -> None:
+    until(lambda: not ssh(SERVER, "sudo squeue --all --noheader").strip(), 60.0, lambda: ssh(SERVER, "squeue --all"))
 
 
 def as_job(slurm: Bench) -> subprocess.Popen[bytes]:
@@ -344,7 +349,7 @@ def as_job(slurm: Bench) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    until(lambda: bool(jobs_named(HOLDER, "running")), 120.0, lambda: ssh(SERVER, "squeue --all"))
+    until(lambda: bool(running(HOLDER)), 120.0, lambda: ssh(SERVER, "squeue --all"))
     return process
 
 
@@ -352,9 +357,9 @@ def test_as_a_job_it_leaves_gpus_to_the_jobs_that_have_them_and_lets_none_begin(
     submit = "sbatch --parsable --chdir=/tmp --output=/dev/null --gres=gpu:1 --wrap"
     theirs = ssh(SERVER, f"{submit} 'sleep infinity'").strip()
     try:
-        until(lambda: bool(jobs_named("wrap", "running")), 60.0, lambda: ssh(SERVER, "squeue --all"))
+        until(lambda: bool(running("wrap")), 60.0, lambda: ssh(SERVER, "squeue --all"))
         process = as_job(slurm)
-        holder = jobs_named(HOLDER)
+        holder = running(HOLDER)
         waiting = ssh(SERVER, f"{submit} 'sleep 1'").strip()
         assert process.wait(600) == 0
         found = json.loads(Path(slurm.output).with_suffix(".json").read_text())["items"]
@@ -362,8 +367,7 @@ def test_as_a_job_it_leaves_gpus_to_the_jobs_that_have_them_and_lets_none_begin(
         assert outcomes["GPU 0", "gpu.free"] == ("not_testable", "another job of Slurm has the GPU")
         assert outcomes["GPU 1", "gpu.memory"][0] == "pass"
         assert ("GPU 0", "gpu.memory") not in outcomes
-        assert theirs in jobs_named("wrap", "running"), "the job that was there goes on"
-        assert not jobs_named(HOLDER)
+        assert theirs in running("wrap").split(), "the job that was there goes on"
 
         def rows(job: str, column: str) -> str:
             return ssh(
@@ -376,17 +380,15 @@ def test_as_a_job_it_leaves_gpus_to_the_jobs_that_have_them_and_lets_none_begin(
         assert rows(waiting, "Start") >= rows(holder, "End"), "a job began on a GPU under load"
     finally:
         ssh(SERVER, "scancel --me")
-    until(lambda: not ssh(SERVER, "sudo squeue --all --noheader").strip(), 60.0, lambda: ssh(SERVER, "squeue --all"))
+    no_job_is_left()
 
 
 def test_the_job_of_a_run_that_was_killed_goes_with_the_next(slurm: Bench) -> None:
     process = as_job(slurm)
-    left = jobs_named(HOLDER)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     found = slurm.accept("--stages", "gpu", "--as-jobs")
     assert failures(found) == set()
     outcomes = {(row["subject"], row["id"]): row["outcome"] for row in found["items"]}
     assert (outcomes["GPU 0", "gpu.memory"], outcomes["GPU 1", "gpu.memory"]) == ("pass", "pass")
-    assert left
-    assert not ssh(SERVER, "sudo squeue --all --noheader").strip()
+    no_job_is_left()
