@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.agent import dcgm
 from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts as gpu_facts
-from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts_schema, pci
+from ansible_collections.baremetal.gpu.plugins.module_utils.gpu import facts_schema, pci, snapshot
 from ansible_collections.baremetal.gpu.plugins.module_utils.health import facts as health_facts
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import exposition as host_exposition
@@ -202,9 +202,10 @@ def samples(result: dict[str, Any]) -> Iterator[Sample]:
         labels = {"uuid": row.get("uuid"), "pci_address": row["pci_address"], "xid": row["xid"]}
         yield "gpu_xid_errors_total", labels, float(row["count"])
         yield "gpu_xid_last_timestamp_seconds", labels, float(row["last"])
-    yield "gpu_probe_success", {}, float(agent["probe_error"] is None)
+    yield "gpu_probe_success", {}, float(agent["probe_error"] is None and not snapshot.refused(look))
     if agent["probe_seconds"] is not None:
         yield "gpu_probe_duration_seconds", {}, float(agent["probe_seconds"])
+    if agent["probe_time"] is not None:
         yield "gpu_probe_last_success_timestamp_seconds", {}, float(agent["probe_time"])
     yield "gpu_probe_hung", {}, float(agent["stuck"])
 

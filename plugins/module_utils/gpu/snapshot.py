@@ -107,6 +107,11 @@ class _Files:
         return found
 
 
+def refused(look: dict[str, Any]) -> bool:
+    """Whether NVML as a whole could not be asked, on a host that has GPUs."""
+    return bool((look.get("driver") or {}).get("nvml_error") and pci.gpus(look.get("pci") or []))
+
+
 def without_nvml(error: dict[str, Any] | None, root: str = "/") -> dict[str, Any]:
     """A snapshot of what can be told without NVML; `error` says why it was not asked, as nvml_error in gpu_facts."""
     return _Files(root).read(error)

@@ -194,6 +194,22 @@ def test_a_call_that_crashes_the_process_is_a_finding_and_leaves_the_agent_alone
     assert one.process.pid == pid
 
 
+def test_a_look_that_nvml_refuses_has_not_succeeded_and_says_nothing_of_the_host(agent):
+    one = agent()
+    one.after_looks(2)
+    # The host is short of memory.
+    one.fault(call="nvmlInit*", error=20)
+    one.ask(do="look")
+    one.until(lambda: one.told()["health"]["verdict"] == "unknown")
+    succeeded = one.looks()
+    one.until(lambda: one.told()["time"] > succeeded + 2)
+    assert one.looks() == succeeded
+    one.fault()
+    one.ask(do="look")
+    one.until(lambda: one.verdicts() == ["ok", "ok"])
+    assert one.looks() > succeeded
+
+
 def test_garbage_is_no_verdict_on_the_other_gpu_and_stops_nothing(agent):
     one = agent()
     one.fault(call="nvmlDeviceGet*", device=1, garbage=True)

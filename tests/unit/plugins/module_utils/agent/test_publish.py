@@ -53,6 +53,20 @@ def test_verdicts_are_numbers():
     assert "\ngpu_node_health_status 2\n" in said
 
 
+def test_a_look_that_nvml_refuses_has_not_succeeded_where_there_are_gpus():
+    host = Host(gpus=2)
+    found = result(host)
+    assert "\ngpu_probe_success 1\n" in exposition(samples(found))
+    found["snapshot"]["driver"]["nvml_error"] = {"code": 20, "name": "memory", "text": "short of memory", "remedy": ""}
+    found["agent"]["probe_time"] = None
+    said = exposition(samples(found))
+    assert "\ngpu_probe_success 0\n" in said
+    assert "gpu_probe_last_success" not in said
+    # Without GPUs there is nothing to look at.
+    found["snapshot"]["pci"] = []
+    assert "\ngpu_probe_success 1\n" in exposition(samples(found))
+
+
 def test_a_metric_has_its_help_and_type_once_and_before_its_series():
     lines = text(Host(gpus=2)).splitlines()
     for name in ("gpu_temperature_celsius", "gpu_ecc_errors_total"):
