@@ -64,6 +64,18 @@ class Bench:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("ANSIBLE_")}
         return {**kept, "PYTHONPATH": str(ROOT), "PYTHONUTF8": "1", "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg")}
 
+    def begin(self, *words: str, **variables: Any) -> subprocess.Popen[bytes]:
+        """An acceptance that goes on by itself, and can be killed with all its children."""
+        return subprocess.Popen(
+            self.words(*words, **variables),
+            cwd=self.directory,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
     def accept(self, *words: str, limit: str = NODE, **variables: Any) -> dict[str, Any]:
         done = subprocess.run(
             self.words("--minutes", "0", *(("--limit", limit) if limit else ()), *words, **variables),
@@ -183,15 +195,7 @@ def test_two_nodes_with_different_drivers_are_told_apart(bench: Bench) -> None:
 
 def test_killed_at_any_moment_it_goes_on(bench: Bench) -> None:
     for moment in (5.0, 15.0):
-        process = subprocess.Popen(
-            bench.words("--minutes", "0", "--limit", NODE, "--stages", STAGES),
-            cwd=bench.directory,
-            env=bench.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = bench.begin("--minutes", "0", "--limit", NODE, "--stages", STAGES)
         time.sleep(moment)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -240,15 +244,7 @@ def test_a_narrow_link_is_named_and_nothing_else(bench: Bench) -> None:
 
 def test_a_listener_of_a_run_that_was_killed_goes_away(bench: Bench) -> None:
     before = listeners()
-    process = subprocess.Popen(
-        bench.words(*NETWORK, accept_network_idle=10, accept_network_seconds=20),
-        cwd=bench.directory,
-        env=bench.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = bench.begin(*NETWORK, accept_network_idle=10, accept_network_seconds=20)
     until(lambda: listeners() != before, 120.0, listeners)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -340,15 +336,7 @@ def no_job_is_left() -> None:
 
 def as_job(slurm: Bench) -> subprocess.Popen[bytes]:
     """An acceptance that has begun, whose job has the GPUs."""
-    process = subprocess.Popen(
-        slurm.words("--minutes", "0", "--limit", NODE, "--stages", "gpu", "--as-jobs"),
-        cwd=slurm.directory,
-        env=slurm.environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = slurm.begin("--minutes", "0", "--limit", NODE, "--stages", "gpu", "--as-jobs")
     until(lambda: bool(running(HOLDER)), 120.0, lambda: ssh(SERVER, "squeue --all"))
     return process
 
