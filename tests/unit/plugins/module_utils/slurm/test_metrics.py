@@ -260,7 +260,7 @@ def test_the_rule_of_the_page_joins_the_lease_with_the_agents_gpu(site: Site, tm
     for index, (minor, percent) in enumerate(((1, 0), (3, 80))):
         host.devices[index]["minor"] = minor
         host.read("utilization_percent", {"gpu": percent, "memory": 0}, gpu=index)
-    seen = {"probe_error": None, "probe_seconds": None, "stuck": 0}
+    seen = {"probe_error": None, "probe_seconds": None, "probe_time": None, "stuck": 0}
     told = {"agent": seen, "snapshot": host.snapshot(), "health": None}
     agent = [
         scraped({key: str(text) for key, text in labels.items() if text is not None}, name, value, "gpu1:9100")

@@ -114,6 +114,17 @@ def test_the_output_stays_when_it_starts_again_and_not_when_it_is_new(
     assert (tmp_path / "output.log").read_text() == "new\n"
 
 
+def test_nothing_but_what_the_command_prints_is_in_the_output(job: Wanted, start: Start, tmp_path: Path) -> None:
+    # On a busy host bash added how the command had ended, about once in ten times.
+    once = dataclasses.replace(job, command="echo out; echo error >&2; exit 119", tasks=(Task("only", {}),))
+    jobs = [dataclasses.replace(once, directory=str(tmp_path / str(number))) for number in range(60)]
+    for one in jobs:
+        Path(one.directory).mkdir()
+    for process in [start(one, SLURM_ARRAY_TASK_ID="0") for one in jobs]:
+        assert process.wait(timeout=60) == 119
+    assert {(Path(one.directory) / "only/output.log").read_text() for one in jobs} == {"out\nerror\n"}
+
+
 def test_a_task_of_an_array_does_the_same_in_its_directory(job: Wanted, start: Start, tmp_path: Path) -> None:
     array = dataclasses.replace(job, tasks=(Task("LR=1", {"LR": "1"}), Task("LR=2", {"LR": "2"})))
     process = start(array, SLURM_ARRAY_TASK_ID="1")
