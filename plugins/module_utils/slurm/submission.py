@@ -218,23 +218,19 @@ def content(job: Wanted) -> str:
 FIRST_START = ['test "${SLURM_RESTART_COUNT:-0}" != 0 || : >output.log']
 # The command has a process group of its own: scancel --full sends SIGTERM to that of the script, and srun would answer
 # it with SIGKILL to the processes that it has started. SIGUSR1 it passes on. With `set -m` bash may write how a command
-# has ended among its output, for which its own error output goes to /dev/null until then.
+# has ended among its output, so its own error output goes to /dev/null meanwhile. In a group, which bash reads whole
+# before, so that an error of syntax in the command is told.
 TOLD_TO_SAVE = [
     "child= told=1",
     'trap \'told=1; test -z "$child" || kill -s USR1 -- "-$child" 2>/dev/null\' TERM USR1',
-    "exec 3>&2 2>/dev/null",
+    "{",
     "set -m",
 ]
-IN_THE_BACKGROUND = ") 2>&3 3>&- &"
 # The shell waits for what the signal ends.
 SURVIVES = ["trap : TERM USR1"]
+IN_THE_BACKGROUND = [") 2>&3 3>&- &", "child=$!", "set +m", "} 3>&2 2>/dev/null"]
 # A signal ends `wait`, too.
-WAIT = [
-    "child=$!",
-    "set +m",
-    'while test -n "$told"; do told=; wait "$child"; status=$?; done',
-    "exec 2>&3 3>&-",
-]
+WAIT = ['while test -n "$told"; do told=; wait "$child"; status=$?; done']
 
 
 def script(job: Wanted, numbers: Sequence[int] = ()) -> str:
@@ -259,7 +255,7 @@ def script(job: Wanted, numbers: Sequence[int] = ()) -> str:
     lines.append("rm -f result")
     # A parenthesis of its own line, so that a command may end with a comment.
     if job.resumable:
-        lines += [*FIRST_START, *TOLD_TO_SAVE, "(", *SURVIVES, job.command.rstrip("\n"), IN_THE_BACKGROUND, *WAIT]
+        lines += [*FIRST_START, *TOLD_TO_SAVE, "(", *SURVIVES, job.command.rstrip("\n"), *IN_THE_BACKGROUND, *WAIT]
     else:
         lines += ["(", job.command.rstrip("\n"), ")", "status=$?"]
     lines += ['cd "$directory" && echo "$content $status" >result.new && mv result.new result', 'exit "$status"']

@@ -125,6 +125,23 @@ def test_nothing_but_what_the_command_prints_is_in_the_output(job: Wanted, start
     assert {(Path(one.directory) / "only/output.log").read_text() for one in jobs} == {"out\nerror\n"}
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("echo 'open", "unexpected EOF"),
+        ("echo closed )", "syntax error near unexpected token"),
+        ("no-such-program", "no-such-program: command not found"),
+        ("python3 -c 'import os; os.kill(os.getpid(), 9)'", "Killed"),
+        ("kill -KILL $BASHPID", "Killed"),
+    ],
+)
+def test_what_is_wrong_with_the_command_is_in_the_output(
+    job: Wanted, start: Start, tmp_path: Path, command: str, told: str
+) -> None:
+    assert start(dataclasses.replace(job, command=command), 1).wait(timeout=60) != 0
+    assert told in (tmp_path / "output.log").read_text()
+
+
 def test_a_task_of_an_array_does_the_same_in_its_directory(job: Wanted, start: Start, tmp_path: Path) -> None:
     array = dataclasses.replace(job, tasks=(Task("LR=1", {"LR": "1"}), Task("LR=2", {"LR": "2"})))
     process = start(array, SLURM_ARRAY_TASK_ID="1")
