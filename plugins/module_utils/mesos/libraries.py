@@ -126,13 +126,20 @@ def inside(path: str | None, directory: str) -> bool:
     return path is not None and os.path.realpath(path).startswith(os.path.realpath(directory) + os.sep)
 
 
+def by_link(path: str | None, shown: str) -> bool:
+    """Whether the loader came to a library through the links that were made for it, whatever they lead to."""
+    return path is not None and (path.startswith(shown + os.sep) or LINKS in path.split(os.sep))
+
+
 def to_show(home: str, run: Run, shown: str = SHOWN) -> tuple[dict[str, str], Needs]:
     """(libraries of the archive that the loader has to be shown, what is said of the programs with these)."""
     files, own = started(home), brought(home)
     libraries = [path for name, path in own.items() if OWN.fullmatch(name)]
     told = needs([*files, *libraries], run)
     linked = {name: path for name, path in told.found.items() if OWN.fullmatch(name)}
-    if not told.missing and linked and all(inside(path, home) for path in linked.values()):
+    # What is found only because it is shown, by an earlier call or by another archive's, is not found by an rpath.
+    through = any(by_link(path, shown) for path in told.found.values())
+    if not told.missing and not through and linked and all(inside(path, home) for path in linked.values()):
         # They have an rpath.
         return {}, told
     chosen = {name: path for name, path in own.items() if OWN.fullmatch(name)}
@@ -141,16 +148,30 @@ def to_show(home: str, run: Run, shown: str = SHOWN) -> tuple[dict[str, str], Ne
             for name, path in chosen.items():
                 os.symlink(path, os.path.join(place, name))
             told = needs([*files, *libraries], run, place)
-        # What was shown of another archive goes away with it.
-        more = [name for name, path in told.found.items() if path is None or inside(path, os.path.dirname(shown))]
+        # What is shown of another archive goes away with it.
+        more = [
+            name
+            for name, path in told.found.items()
+            if path is None or by_link(path, shown) or inside(path, os.path.dirname(shown))
+        ]
         more = [name for name in more if name in own and name not in chosen]
         if not more:
             return chosen, told
         chosen.update({name: own[name] for name in more})
 
 
+def source(name: str, home: str, family: str) -> str:
+    """How a library that is missing comes to the programs in `home`, in words."""
+    place = brought(home).get(name)
+    if place is not None:
+        return f"it is {place}, which the loader does not know of: run the role again, which shows it"
+    if OWN.fullmatch(name):
+        return f"it is a part of Mesos itself, and {home} lacks it: take an archive or a package that is whole"
+    return f"install {package(name, family)}"
+
+
 def package(name: str, family: str) -> str:
-    """Where a library comes from, in words."""
+    """What has a library of the system, in words."""
     for beginning, packages in mesos_flag_table.LIBRARIES.items():
         if name.startswith(beginning) and family in packages:
             return packages[family]
@@ -161,12 +182,14 @@ def problem(home: str, told: Needs, family: str) -> str:
     """Why the programs do not start, empty if they do."""
     said = []
     if told.missing:
-        missing = [f"{name} (install {package(name, family)})" for name in told.missing]
+        missing = [f"{name} ({source(name, home, family)})" for name in told.missing]
         said.append(f"the programs in {home} do not start without {', '.join(missing)}")
     if told.versions:
         said.append(f"they were built for another system: {'; '.join(told.versions[:3])}")
     if not said:
         return ""
+    if not told.versions and all(name in brought(home) for name in told.missing):
+        return f"{'; '.join(said)}. To do: run the role again"
     return f"{'; '.join(said)}. To do: install what is missing, or take programs that were built for this release"
 
 
@@ -211,7 +234,9 @@ def is_shown(home: str, chosen: dict[str, str], shown: str = SHOWN, config: str 
     """Whether nothing is left to do until a unit starts."""
     if not chosen:
         return links(home) == {}
-    return links(home) == wanted_links(home, chosen) and read_text(config) == f"{shown}\n" and os.path.islink(shown)
+    # A link that leads nowhere is that of an archive that is gone.
+    known = read_text(config) == f"{shown}\n" and os.path.islink(shown) and os.path.isdir(shown)
+    return known and links(home) == wanted_links(home, chosen)
 
 
 def show(home: str, chosen: dict[str, str], run: Run, shown: str = SHOWN, config: str = CONFIG) -> None:

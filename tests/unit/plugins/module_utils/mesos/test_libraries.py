@@ -47,7 +47,15 @@ class Archive:
 
     def run(self, argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
         self.calls.append(argv)
-        return (0, "", "") if argv[0] == "ldconfig" else host_run.run(argv, stdin, timeout)
+        if argv[0] == "ldconfig":
+            return (0, "", "")
+        if self.config.exists() and "ldd" in argv:
+            # As with the loader's cache, which names the directory of its configuration and not what it leads to.
+            place = argv.index("ldd")
+            given = [word for word in argv[:place] if word.startswith("LD_LIBRARY_PATH=")]
+            known = ":".join([*given, self.config.read_text().strip()]).removeprefix("LD_LIBRARY_PATH=")
+            argv = [*argv[:place], f"LD_LIBRARY_PATH={known}", *argv[place:]]
+        return host_run.run(argv, stdin, timeout)
 
     def to_show(self) -> tuple[dict[str, str], Needs]:
         return mesos_libraries.to_show(str(self.home), self.run, str(self.shown))
@@ -84,6 +92,34 @@ def test_programs_without_an_rpath_are_shown_libmesos_and_what_the_host_lacks(ar
     assert ["ldconfig"] in archive.calls
     for program in ("bin/mesos-agent", "libexec/mesos/mesos-executor"):
         assert archive.runs(program, archive.shown)
+
+
+def test_what_is_shown_stays_shown_at_every_later_call(archive: Archive) -> None:
+    """The role of the agent comes after that of the master on one host, and each run comes again."""
+    for _turn in range(3):
+        archive.show()
+        assert archive.is_shown()
+        assert sorted(mesos_libraries.links(str(archive.home))) == ["libbundled.so.7", "libmesos.so.0"]
+        assert archive.runs("libexec/mesos/mesos-executor", archive.shown)
+
+
+def test_a_link_to_an_archive_that_is_gone_is_mended(archive: Archive, tmp_path: Path) -> None:
+    archive.show()
+    archive.shown.unlink()
+    archive.shown.symlink_to(tmp_path / "gone")
+    assert not archive.is_shown()
+    archive.show()
+    assert archive.is_shown()
+    assert archive.runs("bin/mesos-agent", archive.shown)
+
+
+def test_what_is_shown_of_another_archive_is_shown_of_this_one_too(archive: Archive, tmp_path: Path) -> None:
+    """What the old archive gives is gone as soon as the new program starts."""
+    archive.show()
+    other = Archive(tmp_path / "other")
+    other.shown, other.config = archive.shown, archive.config
+    other.show()
+    assert sorted(mesos_libraries.links(str(other.home))) == ["libbundled.so.7", "libmesos.so.0"]
 
 
 def test_a_library_that_the_host_has_is_not_taken_from_the_archive(archive: Archive) -> None:
@@ -148,6 +184,19 @@ def test_a_library_that_nobody_has_is_named_with_where_it_comes_from(archive: Ar
     said = mesos_libraries.problem("/opt/x", told, family)
     assert said.startswith(f"the programs in /opt/x do not start without {words}")
     assert "To do: " in said
+
+
+def test_libraries_of_the_archive_itself_come_from_no_package(archive: Archive) -> None:
+    home = str(archive.home)
+    told = mesos_libraries.needs(mesos_libraries.started(home), archive.run)
+    said = mesos_libraries.problem(home, told, "Debian")
+    assert f"libmesos.so.0 (it is {home}/lib/libmesos.so.0, which the loader does not know of" in said
+    assert said.endswith("To do: run the role again")
+    assert "apt-file" not in said
+    (archive.lib / "libmesos.so.0").unlink()
+    said = mesos_libraries.problem(home, archive.to_show()[1], "Debian")
+    assert f"libmesos.so.0 (it is a part of Mesos itself, and {home} lacks it" in said
+    assert "apt-file" not in said
 
 
 def test_known_libraries_are_named_by_their_packages() -> None:
