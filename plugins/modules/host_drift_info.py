@@ -183,6 +183,12 @@ options:
           group:
             description: Group.
             type: str
+          reclaim:
+            description:
+              - Whether the directories above this one that have its owner, group and mode ought to be root's, with
+                C(0755).
+            type: bool
+            default: false
           force:
             description: Whether a file with another content is replaced; otherwise it only has to exist.
             type: bool
@@ -598,6 +604,7 @@ SPEC = {
         mode={"type": "str"},
         owner={"type": "str"},
         group={"type": "str"},
+        reclaim={"type": "bool", "default": False},
         force={"type": "bool", "default": True},
         early={"type": "bool", "default": False},
         sensitive={"type": "bool", "default": False},

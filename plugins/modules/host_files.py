@@ -44,7 +44,9 @@ options:
           - With O(entries[].state=absent) only a link to that target is removed.
         type: str
       mode:
-        description: Mode in octal digits, for a file or directory. Missing directories above it get it too.
+        description:
+          - Mode in octal digits, for a file or directory.
+          - Missing directories above it become root's, with C(0755).
         type: str
       owner:
         description: Owner, by default the current one, or root for a new entry.
@@ -52,6 +54,12 @@ options:
       group:
         description: Group, by default the current one.
         type: str
+      reclaim:
+        description:
+          - For a directory, whether those above it that have its owner, group and mode are given back to root, with
+            C(0755). Earlier versions made missing ones so.
+        type: bool
+        default: false
       force:
         description: Whether a file with another content is replaced; otherwise it keeps it.
         type: bool
@@ -205,12 +213,16 @@ def _make_directory(item: Item) -> None:
     path, (uid, gid) = item["path"], _ids(item)
     try:
         mode = _mode(item)
-        if host_files.make_directories(path, 0o700 if mode is None else mode, uid, gid):
-            return
+        made = host_files.make_directories(path, 0o700 if mode is None else mode, uid, gid)
     except NotADirectoryError:
         raise Refused("is no directory; move it away") from None
-    with host_files.place(path, follow=True) as there:
-        there.give(mode, uid, gid)
+    # The highest first: from there on nobody else turns the way to the next.
+    for parent in system.above(item, path):
+        with host_files.place(parent, follow=True) as there:
+            there.give(0o755, 0, 0)
+    if not made:
+        with host_files.place(path, follow=True) as there:
+            there.give(mode, uid, gid)
 
 
 def _link(path: str, target: str) -> None:
@@ -298,6 +310,7 @@ def main() -> None:
         "mode": {"type": "str"},
         "owner": {"type": "str"},
         "group": {"type": "str"},
+        "reclaim": {"type": "bool", "default": False},
         "force": {"type": "bool", "default": True},
         "validate": {"type": "str"},
         "backup": {"type": "bool", "default": False},

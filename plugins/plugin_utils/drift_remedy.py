@@ -107,7 +107,7 @@ def checksum_check(sha256: str) -> str:
 
 
 # What the module host_files is told of an entry.
-ENTRY = ("path", "state", "content", "src", "mode", "owner", "group", "force", "validate", "backup")
+ENTRY = ("path", "state", "content", "src", "mode", "owner", "group", "reclaim", "force", "validate", "backup")
 MODES = {"file": "0644", "directory": "0755"}
 
 

@@ -84,6 +84,14 @@ def _attributes(item: dict[str, Any], status: os.stat_result) -> list[str]:
     return wrong
 
 
+def above(item: dict[str, Any], path: str) -> list[str]:
+    """What `reclaim` gives back to root: directories above one that have its mode and owner, the highest first."""
+    uid, gid = user_id(str(item.get("owner") or "")), group_id(str(item.get("group") or ""))
+    if not item.get("reclaim") or not item.get("mode") or uid is None or gid is None:
+        return []
+    return host_files.handed_down(path, int(str(item["mode"]), 8), uid, gid)
+
+
 def _content(item: dict[str, Any], there: host_files.Place) -> str | None:
     """In words, what is wrong with the content, None if nothing is."""
     wanted, checksum = item.get("content"), item.get("sha256")
@@ -130,6 +138,7 @@ def _drift(item: dict[str, Any], state: str, there: host_files.Place) -> str | N
     if not right_kind:
         return f"is {_kind(status.st_mode)}, not a {state}"
     wrong = _attributes(item, status)
+    wrong += [f"{path} above it is {item['owner']}'s, not root's" for path in above(item, there.path)]
     if state == "file" and item.get("force") is not False:
         content = _content(item, there)
         if content:

@@ -107,7 +107,8 @@ _verdict = object_of(
         # The Mesos agent as the host sees it, for one that does not register.
         "mesos": or_null(
             object_of(
-                {"agent_id": or_null(agent_id_text), "unit": one_of(*UNITS), "executors": or_null(whole(0, 10**6))}
+                {"agent_id": or_null(agent_id_text), "unit": one_of(*UNITS), "executors": or_null(whole(0, 10**6))},
+                {"unread": or_null(text())},
             )
         ),
     },

@@ -408,7 +408,10 @@ def remove(path: str) -> None:
 
 
 def make_directories(path: str, mode: int = 0o755, uid: int = KEEP, gid: int = KEEP) -> bool:
-    """Make a directory and those above it that are missing, all with one mode and owner; whether any was missing."""
+    """Make a directory with this mode and owner; whether it was missing.
+
+    Those above it that are missing become the caller's own with 0755: whose parent is somebody's can be swapped by them.
+    """
     path = os.path.abspath(path)
     try:
         with place(path, follow=True) as there:
@@ -424,9 +427,28 @@ def make_directories(path: str, mode: int = 0o755, uid: int = KEEP, gid: int = K
             there.give(mode, uid, gid)
             return True
     except FileNotFoundError:
-        if os.path.dirname(path) == path or not make_directories(os.path.dirname(path), mode, uid, gid):
+        if os.path.dirname(path) == path or not make_directories(os.path.dirname(path)):
             raise
     return make_directories(path, mode, uid, gid)
+
+
+def handed_down(path: str, mode: int, uid: int, gid: int) -> list[str]:
+    """The directories above one that have its mode and its owner, who is not root; the highest first."""
+    found: list[str] = []
+    path = os.path.dirname(os.path.abspath(path))
+    while uid > 0:
+        try:
+            with place(path, follow=True) as there:
+                status = there.status()
+        except OSError:
+            break
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            break
+        if (stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid) != (mode, uid, gid):
+            break
+        found.insert(0, path)
+        path = os.path.dirname(path)
+    return found
 
 
 def put_aside(path: str, at_most: int = 5) -> str | None:

@@ -10,6 +10,7 @@ stopped. Each part may be done twice, so what was cut is begun again from the st
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import json
 import os
@@ -91,8 +92,20 @@ def latest(work_dir: str) -> str | None:
         return os.path.basename(os.readlink(os.path.join(work_dir, "meta/slaves/latest")).rstrip("/"))
     except FileNotFoundError:
         return None
+    except PermissionError as why:
+        raise Refused(f"{_closed(str(why.filename))}: {why.strerror}", "run the role mesos_agent") from why
     except OSError as why:
         raise Refused(f"{work_dir}/meta/slaves/latest is no link: {why.strerror}", "look at work_dir") from why
+
+
+def _closed(path: str) -> str:
+    """The directory on the way to a path that this process may not enter; the path itself where it may enter all."""
+    above = "/"
+    for name in path.split("/")[1:]:
+        if not os.access(above, os.X_OK):
+            return above
+        above = os.path.join(above, name)
+    return path
 
 
 def pending(place: Place) -> dict[str, Any] | None:
@@ -220,20 +233,24 @@ def living(work_dir: str, agent_id: str | None, proc: str = "/proc") -> list[int
 
 
 def standing(place: Place, run: Call) -> dict[str, Any]:
-    """The agent as this host sees it, for one that Mesos may not know: {agent_id, unit, executors}.
+    """The agent as this host sees it, for one that Mesos may not know: {agent_id, unit, executors, unread}.
 
     `agent_id` is what it would come back with; `unit` how its unit stands, `held` for one that waits for a condition;
-    `executors` how many live, None where that cannot be told.
+    `executors` how many live, None where that cannot be told; `unread` what of it cannot be read and why, None if all
+    can.
     """
-    meta = os.path.join(place.work_dir, "meta")
-    told: dict[str, Any] = {"agent_id": None, "unit": _unit(place, run), "executors": None}
+    told: dict[str, Any] = {"agent_id": None, "unit": _unit(place, run), "executors": None, "unread": None}
     try:
         told["agent_id"] = latest(place.work_dir)
-        # With a directory that cannot be read, none would be found.
-        if not os.path.exists(meta) or os.access(meta, os.R_OK | os.X_OK):
-            told["executors"] = len(living(place.work_dir, None))
-    except (Refused, OSError):
-        told["unit"] = "unknown"
+        for name in ("meta", "meta/slaves"):
+            # In a directory that cannot be read none would be found.
+            with contextlib.suppress(FileNotFoundError):
+                os.listdir(os.path.join(place.work_dir, name))
+        told["executors"] = len(living(place.work_dir, None))
+    except Refused as why:
+        told["unread"] = why.problem.cause
+    except OSError as why:
+        told["unread"] = f"{_closed(str(why.filename))}: {why.strerror}"
     return told
 
 

@@ -140,7 +140,7 @@ def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: flo
     mesos, told = verdict.get("mesos"), verdict.get("listed")
     if not mesos or not told:
         return None, why
-    agent_id = mesos["agent_id"] or ""
+    agent_id, unread = mesos["agent_id"] or "", mesos.get("unread")
     agent: dict[str, Any] = {"id": agent_id, "state": UNREGISTERED, "resources": {"gpus": len(told)}, "tasks": []}
     gpus = look(verdict, agent, memory["gpus"], memory["well"], policy, now)
     if not gpus.bad:
@@ -152,6 +152,7 @@ def unregistered(memory: Mapping[str, Any], node: Node, policy: Policy, now: flo
         (node.scheduled, "the machine is in the maintenance schedule, which others made"),
         (foreign, "somebody else had taken it out before"),
         (mesos["unit"] == "inactive", "its unit was stopped by somebody"),
+        (bool(unread), f"its host's gpu-agent cannot read {unread}; run the role mesos_agent there"),
         (mesos["unit"] == "unknown", "how its unit stands is not known"),
         (mesos["executors"] is None, "whether jobs of it live is not known"),
         (bool(mesos["executors"]), f"{mesos['executors']} executors of it live"),

@@ -8,8 +8,9 @@ reasons}], listed, held_back, order}. A reason is {code, verdict, action, text}.
 of the scheduler was started with, null where nobody wrote them down; `held_back` are those that it is never to list, by
 the operator's word or for their MIG mode. `order` is the node's answer to the last one: {id, state:
 running|done|failed, error, end_boot_id}, with the boot in which it ended. `mesos` is the Mesos agent as the host sees
-it: {agent_id, unit, executors}, with the id that it would come back with, how its unit stands (see
-health/published.py, which reads all of this), and how many executors live, null where that cannot be told.
+it: {agent_id, unit, executors, unread}, with the id that it would come back with, how its unit stands (see
+health/published.py, which reads all of this), how many executors live, null where that cannot be told, and what of it
+the host cannot read.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ UNIT = "mesos-agent.service"
 UNIT_PATH = f"/etc/systemd/system/{UNIT}"
 ENVIRONMENT = f"{CONFIG}/agent.env"
 CREDENTIAL = f"{CONFIG}/credential.json"
+STATE = "/var/lib/mesos"
 STAMP = "/run/mesos-agent/started"
 # Run before every start, since indices can move while no playbook looks.
 CHECK = "/usr/libexec/baremetal-gpu/mesos-agent-gpus"
@@ -103,9 +104,14 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         command=mesos_common.escaped(command),
     )
     check = mesos_common.owned(CHECK, "0644", content=mesos_common.text_of("mesos_agent", "agent_gpus.py"))
-    files = [*([check] if gpus else []), *planned["files"], mesos_common.owned(UNIT_PATH, "0644", content=unit)]
+    files = [*_above(params["work_dir"]), *([check] if gpus else []), *planned["files"], mesos_common.owned(UNIT_PATH, "0644", content=unit)]
     old_agents = mesos_common.OLD_AGENTS.get(common.params["flavour"], [])
     return Plan(common.present(UNIT, [source], files, old_agents), parts=parts)
+
+
+def _above(work_dir: str) -> list[dict[str, Any]]:
+    """The directory that the agent shares with the master. Whose it is can put another in the place of root's."""
+    return [mesos_common.owned(STATE, "0755", state="directory")] if work_dir.startswith(f"{STATE}/") else []
 
 
 def _settings(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
@@ -187,7 +187,7 @@ def _present(
     )
     files = [
         *_archive_files(params),
-        *({"path": path, "state": "directory", "mode": "0750", **_owned("zookeeper")} for path in directories),
+        *(_data_directory(path, directories) for path in directories),
         {"path": "/etc/zookeeper", "state": "directory", "mode": "0755"},
         {"path": CONFIG_DIR, "state": "directory", "mode": "0755", **_owned("root")},
         {
@@ -210,6 +210,13 @@ def _present(
         # When it is started is the business of the next stage.
         "units": [{"name": UNIT, "enabled": True}],
     }
+
+
+def _data_directory(path: str, others: Sequence[str]) -> dict[str, Any]:
+    item = {"path": path, "state": "directory", "mode": "0750", **_owned("zookeeper")}
+    below = any(path.startswith(f"{other.rstrip('/')}/") for other in others)
+    # Earlier versions made the directories above it ZooKeeper's too. One of these two stays its own.
+    return item if below else {**item, "reclaim": True}
 
 
 def _owned(user: str) -> dict[str, str]:

@@ -42,6 +42,36 @@ def one_of_each(tmp_path):
     ]
 
 
+@needs_root
+def test_directories_above_that_an_earlier_version_gave_away_are_roots_again(module, tmp_path):
+    for path in (tmp_path / "srv", tmp_path / "srv/mesos", tmp_path / "srv/mesos/master"):
+        path.mkdir()
+        path.chmod(0o750)
+        os.chown(path, NOBODY, NOBODY)
+    entry = {
+        "path": str(tmp_path / "srv/mesos/master"),
+        "state": "directory",
+        "mode": "0750",
+        "owner": str(NOBODY),
+        "group": str(NOBODY),
+    }
+    assert module(entry)["changed"] is False
+    foretold = module({**entry, "reclaim": True}, check_mode=True)
+    assert f"{tmp_path}/srv/mesos above it is {NOBODY}'s, not root's" in foretold["changes"][entry["path"]]
+    assert module({**entry, "reclaim": True})["changes"] == foretold["changes"]
+    told = [(tmp_path / name).stat() for name in ("srv", "srv/mesos", "srv/mesos/master")]
+    assert [(stat.S_IMODE(one.st_mode), one.st_uid, one.st_gid) for one in told] == [
+        (0o755, 0, 0),
+        (0o755, 0, 0),
+        (0o750, NOBODY, NOBODY),
+    ]
+    assert module({**entry, "reclaim": True})["changed"] is False
+    # What others have given another mode, or to somebody else, is theirs.
+    (tmp_path / "srv/mesos").chmod(0o700)
+    os.chown(tmp_path / "srv/mesos", NOBODY, NOBODY)
+    assert module({**entry, "reclaim": True})["changed"] is False
+
+
 def test_all_in_one_run_and_nothing_in_the_next(module, tmp_path):
     entries = one_of_each(tmp_path)
     foretold = module(*entries, check_mode=True)
@@ -52,7 +82,7 @@ def test_all_in_one_run_and_nothing_in_the_next(module, tmp_path):
     assert (foretold["changes"], foretold["diff"]) == (done["changes"], done["diff"])
     assert not (tmp_path / "old").exists()
     assert (mode(tmp_path / "etc"), mode(tmp_path / "etc/site.d"), mode(tmp_path / "etc/site.d/conf")) == (
-        0o750,
+        0o755,
         0o750,
         0o640,
     )

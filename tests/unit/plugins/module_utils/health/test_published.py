@@ -34,7 +34,7 @@ def verdict() -> dict[str, Any]:
     told = one.node().verdict
     assert told is not None
     reasons = [{"code": "nvml_hang", "verdict": "degraded", "action": "none", "text": "it hung"}]
-    mesos = {"agent_id": "S0", "unit": "active", "executors": 0}
+    mesos = {"agent_id": "S0", "unit": "active", "executors": 0, "unread": "/x: closed"}
     answer = {"id": "n1-1-5", "state": "done", "error": None, "end_boot_id": "1"}
     return {**told, "reasons": reasons, "order": answer, "mesos": mesos}
 

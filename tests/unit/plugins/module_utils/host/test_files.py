@@ -65,9 +65,25 @@ def test_links_in_a_circle_end(tmp_path):
 
 def test_directories_are_made_with_their_mode(tmp_path):
     assert host_files.make_directories(str(tmp_path / "a/b"), 0o750)
-    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")] == [0o750, 0o750]
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")] == [0o755, 0o750]
     assert not host_files.make_directories(str(tmp_path / "a/b"), 0o700)
     assert stat.S_IMODE((tmp_path / "a/b").stat().st_mode) == 0o750
+
+
+@needs_root
+def test_directories_above_are_roots_whoever_gets_the_last(tmp_path):
+    os.umask(before := os.umask(0o077))
+    os.umask(0o077)
+    try:
+        host_files.make_directories(str(tmp_path / "a/b/c"), 0o700, NOBODY, NOBODY)
+    finally:
+        os.umask(before)
+    told = {name: (tmp_path / name).stat() for name in ("a", "a/b", "a/b/c")}
+    assert {name: (stat.S_IMODE(one.st_mode), one.st_uid, one.st_gid) for name, one in told.items()} == {
+        "a": (0o755, 0, 0),
+        "a/b": (0o755, 0, 0),
+        "a/b/c": (0o700, NOBODY, NOBODY),
+    }
 
 
 def test_what_is_larger_than_expected_is_not_read(tmp_path):

@@ -15,6 +15,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.agent import node_or
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import replace as mesos_replace
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import Place
+from tests.unit.plugins.service_account import Account, needs_root
 
 ENVIRONMENT = """BAREMETAL_GPU_UUIDS=GPU-0,GPU-1,GPU-2
 MESOS_ISOLATION=cgroups/devices,filesystem/linux,gpu/nvidia
@@ -308,7 +309,8 @@ def test_a_host_tells_how_its_agent_stands_and_whether_a_job_of_it_lives(host, s
     def systemctl(_argv: Any) -> tuple[int, str]:
         return 0, said
 
-    assert mesos_replace.standing(host.place, systemctl) == {"agent_id": "S0", "unit": unit, "executors": 0}
+    stands = {"agent_id": "S0", "unit": unit, "executors": 0, "unread": None}
+    assert mesos_replace.standing(host.place, systemctl) == stands
     # Of an agent that gave its place to the next one, too.
     run = host.meta / "S9/frameworks/f/executors/e/runs/1"
     (run / "pids").mkdir(parents=True)
@@ -317,7 +319,27 @@ def test_a_host_tells_how_its_agent_stands_and_whether_a_job_of_it_lives(host, s
     (host.meta / "latest").unlink()
     assert mesos_replace.standing(host.place, systemctl)["agent_id"] is None
     (host.meta / "latest").mkdir()
-    assert mesos_replace.standing(host.place, systemctl) == {"agent_id": None, "unit": "unknown", "executors": None}
+    found = mesos_replace.standing(host.place, systemctl)
+    assert f"{host.meta}/latest is no link" in found.pop("unread")
+    assert found == {"agent_id": None, "unit": unit, "executors": None}
+
+
+@needs_root
+def test_a_directory_that_the_hosts_agent_may_not_enter_is_named(host, tmp_path):
+    """It lacks root's right to pass by modes, as the unit of gpu-agent does."""
+    work = Path(host.place.work_dir)
+    work.parent.chmod(0o700)
+    # Directories of tests may be closed themselves.
+    closed = next(path for path in reversed(work.parents) if not path.stat().st_mode & 0o001)
+    account = Account(tmp_path / "account")
+
+    def look() -> None:
+        found = mesos_replace.standing(host.place, lambda _argv: (0, "ActiveState=failed\n"))
+        Path("told.json").write_text(json.dumps(found))
+
+    account.does(look)
+    found = json.loads((account.directory / "told.json").read_text())
+    assert found == {"agent_id": None, "unit": "failed", "executors": None, "unread": f"{closed}: Permission denied"}
 
 
 def test_without_systemctl_nobody_knows_how_the_agent_stands(host):

@@ -468,7 +468,8 @@ def stuck(**more: Any) -> Node:
     """A host whose Mesos agent ends as it starts, since GPU-1 of its list does not answer."""
     one = world(gpus=3)
     one.fault("GPU-1")
-    verdict = {**(one.node().verdict or {}), "mesos": {"agent_id": "S0", "unit": "activating", "executors": 0}}
+    mesos = {"agent_id": "S0", "unit": "activating", "executors": 0, "unread": None}
+    verdict = {**(one.node().verdict or {}), "mesos": mesos}
     scheduled = more.pop("scheduled", False)
     verdict["mesos"] = {**verdict["mesos"], **{key: more.pop(key) for key in list(more) if key in verdict["mesos"]}}
     return Node("n1", {**verdict, **more}, None, scheduled)
@@ -498,6 +499,10 @@ def test_an_agent_that_never_registers_for_a_fatal_gpu_of_its_list_is_replaced()
         ({"executors": 1}, "1 executors of it live"),
         ({"executors": None}, "whether jobs of it live is not known"),
         ({"unit": "inactive"}, "its unit was stopped by somebody"),
+        (
+            {"unread": "/var/lib/mesos: Permission denied", "executors": None},
+            "its host's gpu-agent cannot read /var/lib/mesos: Permission denied; run the role mesos_agent there",
+        ),
         ({"unit": "unknown"}, "how its unit stands is not known"),
         ({"scheduled": True}, "maintenance schedule"),
         ({"listed": ["GPU-0", "GPU-2"]}, "no agent of this name is registered"),
