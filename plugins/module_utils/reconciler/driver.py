@@ -246,7 +246,8 @@ class Driver:
                 self._say(host, f"the whole host has to be cleared, not {uuid} alone: {self.apart[host]}")
                 return
             self.apart.pop(host, None)
-            self.memories[host] = reconcile_memory.clear(self.memories.get(host) or reconcile_memory.empty(host), uuid)
+            before = self.memories.get(host) or reconcile_memory.empty(host)
+            self.memories[host] = reconcile_memory.clear(before, uuid, self.clock())
             # The names of requests begin anew where ZooKeeper was made anew, and a node does what it did once.
             self.clears[host] = {"id": f"{name}-{self.clock():.0f}", "device": uuid}
             row = self.journal.write(host, "clear", uuid=uuid, by=asked.get("by"))

@@ -119,6 +119,9 @@ def _bad(
 
 def _advice(row: Mapping[str, Any], counts: Mapping[str, Any], policy: Policy | None, now: float) -> str:
     actions = [reason.get("action", "none") for reason in row["reasons"] if reason["verdict"] == "fatal"]
+    if policy is not None and counts.get("cleared") and now - counts["at"] < policy.proof_s:
+        # Its node may not have heard yet that it was mended.
+        return "repaired"
     for last in ("rma", "inspect"):
         if last in actions:
             return last

@@ -50,7 +50,7 @@ def empty(host: str) -> dict[str, Any]:
         "carry": None,
         # The agent that somebody else has taken out, as long as it is the one that Mesos knew last: {agent_id}.
         "foreign": None,
-        # UUID -> {resets, reboots, at, quarantine}.
+        # UUID -> {resets, reboots, at, quarantine, cleared}.
         "gpus": {},
         "intent": None,
         # What is wrong with a node of Slurm; see slurm_plan.faults_of.
@@ -249,10 +249,16 @@ def _settle(new: dict[str, Any], order: Mapping[str, Any], answer: Mapping[str, 
         new["ours"].pop(order["agent_id"], None)
 
 
-def clear(memory: Mapping[str, Any], uuid: str | None) -> dict[str, Any]:
-    """An operator says that a GPU, or all of the node, was mended: counts, quarantine and failures are over."""
+def clear(memory: Mapping[str, Any], uuid: str | None, now: float = 0.0) -> dict[str, Any]:
+    """An operator says that a GPU, or all of the node, was mended: counts, quarantine and failures are over.
+
+    The verdict that is known is from before: as after a repair of ours, a GPU has `proof_s` until it must be well.
+    """
     new = copy.deepcopy(dict(memory))
-    new["gpus"] = {key: row for key, row in new["gpus"].items() if uuid is not None and key != uuid}
+    for key in [*new["gpus"], *new["slurm"]["bad"]] if uuid is None else [uuid]:
+        # One that is known by its address alone has no counts.
+        if ":" not in key:
+            new["gpus"][key] = {"resets": 0, "reboots": 0, "at": now, "cleared": True}
     new["failed"] = None
     if uuid is None and new["order"] and new["order"].get("withdrawn"):
         # Its node will not answer any more, or the operator would not ask.

@@ -96,7 +96,10 @@ _memory = object_of(
         ),
         "foreign": or_null(object_of({"agent_id": agent_id_text}, keep=True)),
         "gpus": mapping_of(
-            uuid_text, object_of({"resets": whole(), "reboots": whole(), "at": _seconds}, {"quarantine": flag}, True)
+            uuid_text,
+            object_of(
+                {"resets": whole(), "reboots": whole(), "at": _seconds}, {"quarantine": flag, "cleared": flag}, True
+            ),
         ),
         "slurm": object_of(
             {

@@ -181,6 +181,28 @@ def test_a_gpu_in_quarantine_is_told_until_it_is_cleared() -> None:
     assert QUARANTINE not in fleet.told()
 
 
+@pytest.mark.parametrize("uuid", ["GPU-n1-0", None])
+def test_a_clear_that_comes_before_the_verdict_of_the_repair_ends_the_quarantine(uuid: str | None) -> None:
+    """What the node told before is no proof of a GPU that was mended since."""
+    fleet = Fleet("n1")
+    broken = verdict("n1", 0)
+    broken["devices"][0]["reasons"][0]["action"] = "rma"
+    fleet.driver.verdicts = {"n1": broken}
+    fleet.driver.turn()
+    assert series(fleet.told(), QUARANTINE) == [({"node": "n1", "uuid": "GPU-n1-0"}, 1.0)]
+    fleet.driver.request("r-1", {"kind": "clear", "host": "n1", "uuid": uuid})
+    fleet.driver.turn()
+    assert QUARANTINE not in fleet.told()
+    fleet.driver.verdicts = {"n1": verdict("n1")}
+    fleet.driver.turn()
+    assert QUARANTINE not in fleet.told()
+    # One that is found to be broken still is in quarantine again, when its time is over.
+    fleet.driver.verdicts = {"n1": broken}
+    fleet.now += 1000.0
+    fleet.driver.turn()
+    assert QUARANTINE in fleet.told()
+
+
 def test_a_host_counts_once_as_a_problem_and_what_is_away_counts_once_more() -> None:
     fleet = Fleet("n1", "n2", "n3")
     fleet.driver.verdicts = {**fleet.driver.verdicts, "n2": {**verdict("n2"), "time": 9e9}}
