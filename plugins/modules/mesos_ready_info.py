@@ -19,6 +19,11 @@ options:
     description: Unit of this host, which must have been up for ten seconds; empty to skip that.
     type: str
     default: ""
+  work_dir:
+    description:
+      - Directory of this host's agent. With it, an agent that the masters have marked gone is named as that. It ends
+        with 0 and keeps an id that no master takes any more.
+    type: path
   wait:
     description: Seconds to wait until they are ready.
     type: int
@@ -83,14 +88,15 @@ def main() -> None:
         argument_spec={
             **mesos_arguments.MEMBERS,
             "unit": {"type": "str", "default": ""},
+            "work_dir": {"type": "path"},
             "wait": {"type": "int", "default": 0},
         },
         supports_check_mode=True,
     )
     given = module.params
     try:
-        age = host_units.Unit(given["unit"], host_run.run).up_s if given["unit"] else None
-        cluster = mesos_arguments.members(given, age)
+        unit = host_units.Unit(given["unit"], host_run.run) if given["unit"] else None
+        cluster = mesos_arguments.members(given, unit)
     except Failed as wrong:
         module.fail_json(**failure(module.params["program"], [wrong.problem]))
     module.exit_json(changed=False, **cluster.wait_until(lambda seen: bool(seen["complete"]), given["wait"]))

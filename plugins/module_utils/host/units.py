@@ -15,6 +15,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import re
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 
 
+# waitid(2): a process that ended by itself, and not by a signal.
+CLD_EXITED = "1"
+# What Mesos, Marathon and ZooKeeper log of every look at them.
+ASKED = re.compile(r'HTTP (GET|HEAD) for /|"(GET|HEAD) \S+ HTTP/|Processing [a-z]{4} command from ')
+
+
 def _sha256(path: str) -> str:
     try:
         with open(path, "rb") as file:
@@ -62,6 +68,17 @@ class Unit:
         if code:
             raise Refused(f"systemctl {verb} {self.unit} ended with {code}: {error.strip()} {self.journal()}")
 
+    def ended(self) -> tuple[str, int | None]:
+        """(its state in systemd's word, the exit status of its last process if that ended by itself)."""
+        names = ("ActiveState", "ExecMainCode", "ExecMainStatus")
+        _code, said, _error = self.run(["systemctl", "show", f"--property={','.join(names)}", self.unit], None, 30)
+        told = dict(line.split("=", 1) for line in said.splitlines() if "=" in line)
+        status = told.get("ExecMainStatus", "")
+        by_itself = told.get("ExecMainCode") == CLD_EXITED and status.isdigit()
+        return told.get("ActiveState", ""), int(status) if by_itself else None
+
     def journal(self) -> str:
-        argv = ["journalctl", "--no-pager", "--quiet", "--lines=15", "--output=cat", "--unit", self.unit]
-        return " | ".join(self.run(argv, None, 30)[1].split("\n"))[-2000:]
+        """The last lines of its log, without those that only tell that somebody asked it, as checks do all the time."""
+        argv = ["journalctl", "--no-pager", "--quiet", "--lines=500", "--output=cat", "--unit", self.unit]
+        lines = [line for line in self.run(argv, None, 30)[1].splitlines() if line.strip() and not ASKED.search(line)]
+        return " | ".join(lines[-15:])[-2000:]

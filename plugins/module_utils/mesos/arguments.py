@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.units import Unit
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import replace as mesos_replace
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.operator import Operator, http_transport, tls_first
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.watch import Cluster, Masters
 
@@ -40,8 +45,9 @@ MEMBERS: dict[str, dict[str, Any]] = {
 ANSWER_S = 5.0
 
 
-def members(params: Mapping[str, Any], age: Callable[[], float | None] | None = None) -> Cluster:
-    """Raises Failed for a CA file that cannot be read. `own` names this host's member; `age`: see Cluster."""
+def members(params: Mapping[str, Any], unit: Unit | None = None) -> Cluster:
+    """Raises Failed for a CA file that cannot be read. `own` names this host's member; `unit` is the one that it has to
+    stay up in."""
     login = (params["user"], params["password"]) if params["user"] else None
     gpus = params["gpus"] if params["gpus"] >= 0 else None
     plain = http_transport(ANSWER_S, params["ca_file"])
@@ -50,7 +56,29 @@ def members(params: Mapping[str, Any], age: Callable[[], float | None] | None = 
     masters = Masters(params.get("masters") or (), own, transport)
     # Marathon's own HTTP has nothing of libprocess.
     ways = plain if params["program"] == "marathon" else transport
-    return Cluster(params["program"], params["members"], ways, login, gpus, masters, params.get("own", ""), age)
+    age = unit.up_s if unit is not None else None
+    ended = functools.partial(how_ended, unit, params.get("work_dir") or "") if unit is not None else None
+    return Cluster(params["program"], params["members"], ways, login, gpus, masters, params.get("own", ""), age, ended)
+
+
+def how_ended(unit: Unit, work_dir: str) -> str:
+    """How a unit that is not active ended, in words; empty for one that is. `work_dir` is that of an agent."""
+    state, status = unit.ended()
+    if state not in ("inactive", "failed"):
+        return ""
+    if state == "inactive" and status == 0 and work_dir:
+        try:
+            agent_id = mesos_replace.latest(work_dir)
+        except Refused:
+            agent_id = None
+        if agent_id:
+            return (
+                f"{unit.unit} ended by itself with 0 and kept its id {one_line(agent_id)}, as an agent does that the "
+                f"masters have marked gone: they refuse this id for good. To do, where the host is to come back as a "
+                f"new agent: 'rm {work_dir}/meta/slaves/latest', and run again"
+            )
+    how = "" if status is None else f", and its program ended with {status}"
+    return f"{unit.unit} is {state}{how}"
 
 
 def operator(params: Mapping[str, Any]) -> Operator:

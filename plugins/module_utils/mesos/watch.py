@@ -62,6 +62,7 @@ class Cluster:
         an agent is asked for one, and of a Marathon that is not asked.
     :param own_name: the name of this host's member, empty where nobody asks for it.
     :param age: tells for how many seconds the unit of this host has been up, None while it is not.
+    :param ended: tells how the unit of this host ended, empty while it has not.
     """
 
     noun = "host"
@@ -78,11 +79,12 @@ class Cluster:
         masters: Masters | None = None,
         own_name: str = "",
         age: Callable[[], float | None] | None = None,
+        ended: Callable[[], str] | None = None,
         sleep: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.program, self.members, self.send, self.gpus = program, list(members), transport, gpus
-        self.masters, self.age = masters or Masters((), None, transport), age
+        self.masters, self.age, self.ended = masters or Masters((), None, transport), age, ended
         self.own_name, self.alone = own_name, len(self.members) == 1
         self.sleep, self.clock = sleep, clock
         # By it the leading master tells one registration of an agent from the next.
@@ -204,7 +206,11 @@ class Cluster:
         if self.program == "marathon" and len(leaders) == 1 and self.masters.urls:
             why = self._framework(leaders[0]["url"])
             problems += [f"{leaders[0]['name']} ({leaders[0]['url']}): {why}"] if why else []
-        why = "" if problems else self._unit()
+        if not problems:
+            why = self._unit()
+        else:
+            # That nobody listens does not tell why.
+            why = self.ended() if self.ended is not None else ""
         problems += [why] if why else []
         if len(leaders) != 1 and not problems:
             told = ", ".join(row["name"] for row in leaders) or "none"
