@@ -236,10 +236,9 @@ def standing(place: Place, run: Call) -> dict[str, Any]:
     """The agent as this host sees it, for one that Mesos may not know: {agent_id, unit, executors, unread}.
 
     `agent_id` is what it would come back with; `unit` how its unit stands, `held` for one that waits for a condition;
-    `executors` how many live, None where that cannot be told; `unread` what of it cannot be read and why, None if all
-    can.
+    `executors` how many live, None where that cannot be told; `unread` what of it cannot be read and why, if anything.
     """
-    told: dict[str, Any] = {"agent_id": None, "unit": _unit(place, run), "executors": None, "unread": None}
+    told: dict[str, Any] = {"agent_id": None, "unit": _unit(place, run), "executors": None}
     try:
         told["agent_id"] = latest(place.work_dir)
         for name in ("meta", "meta/slaves"):

@@ -4,8 +4,9 @@
 """The program in a session that looks whether it is used, and tells the hub.
 
 The session's script starts it beside the server, as its user. It sees the job's own control group, the GPUs that the
-job has, and the server's kernels and terminals, and sends that with the session's token. It says nothing, so that the
-session's output stays that of the session, and ends with it.
+job has, the verdicts of the host's agent on them, and the server's kernels and terminals, and sends that with the
+session's token; a verdict at once. It says nothing, so that the session's output stays that of the session, and ends
+with it.
 
 Whoever has a page open does not use the session for that: pages ask the server for lists, and move no kernel and no
 terminal.
@@ -30,9 +31,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as h
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN, parse
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import samples
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import gpus as slurm_gpus
 
 # How often GPUs are looked at: what they did is known for the last second only.
 LOOK_S = 10.0
+# How often the agent's verdicts are looked at. It writes a fatal one down at once.
+VERDICT_S = 2.0
 ANSWER_S = 10.0
 ANSWER_AT_MOST = 1 << 20
 NVIDIA_SMI = "nvidia-smi"
@@ -149,6 +153,16 @@ def gpu_ratio(environment: Mapping[str, str], run: Run = host_run.run) -> float 
     return None if status or out.strip() else 0.0
 
 
+def failed_gpus(environment: Mapping[str, str], root: str = "/") -> list[dict[str, str]]:
+    """The GPUs of a job of Slurm that the host's agent has found out of order: {gpu, code}, a row for each reason."""
+    try:
+        minors = slurm_gpus.minors(environment["SLURM_JOB_GPUS"], environment["SLURMD_NODENAME"], root)
+    except (KeyError, slurm_gpus.Unclear):
+        return []
+    judged, _why = slurm_gpus.judged(minors, root)
+    return [{"gpu": one.name, "code": reason.code} for one in judged for reason in one.reasons][: samples.FAILED_AT_MOST]
+
+
 # --- its server ------------------------------------------------------------------------------------------------------
 
 
@@ -202,6 +216,7 @@ class Session:
         self._server = server_of(environment)
         self._group = group_of_job(root)
         self._gpus: list[float | None] = []
+        self._failed: list[dict[str, str]] = []
         self._at, self._cpu, self._connections = self._now()
 
     def _now(self) -> tuple[float, float | None, dict[int, int | None] | None]:
@@ -211,7 +226,13 @@ class Session:
 
     def look(self) -> None:
         """Look at the GPUs, which is done more often than a sample is sent."""
-        self._gpus.append(gpu_ratio(self._environment, self._run))
+        # One that is out of order may never answer, and keeps what is to be told of it.
+        self._gpus.append(None if self._failed else gpu_ratio(self._environment, self._run))
+
+    def has_news(self) -> bool:
+        """Whether the agent has other verdicts on its GPUs than before."""
+        before, self._failed = self._failed, failed_gpus(self._environment, self._root)
+        return before != self._failed
 
     def sample(self) -> dict[str, Any]:
         """What happened since the last one."""
@@ -236,6 +257,7 @@ class Session:
             "kernel_at": kernel_at,
             "terminal_at": terminals(self._fetch, self._server),
             "traffic": moved,
+            **({"failed": self._failed} if self._failed else {}),
         }
 
 
@@ -283,12 +305,15 @@ def main(words: Sequence[str] | None = None, root: str = "/") -> int:
     environment, parent = dict(os.environ), os.getppid()
     web = Web(environment)
     session = Session(environment, web.get, root=root)
-    due = time.monotonic() + LOOK_S
+    look_due, due = time.monotonic(), time.monotonic() + LOOK_S
     while os.getppid() == parent:
-        session.look()
-        if time.monotonic() >= due:
+        has_news = session.has_news()
+        if time.monotonic() >= look_due:
+            session.look()
+            look_due = time.monotonic() + LOOK_S
+        if has_news or time.monotonic() >= due:
             due = time.monotonic() + web.send(session.sample())
-        time.sleep(min(LOOK_S, max(1.0, due - time.monotonic())))
+        time.sleep(min(VERDICT_S, max(1.0, due - time.monotonic())))
     return 0
 
 

@@ -1,7 +1,8 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The warning of somebody whose session is idle: what it says, and the ways by which it is sent."""
+"""What somebody is told of a session, that it is idle or that a GPU of it is out of order, and the ways by which that is
+sent."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import json
 import smtplib
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from email.message import EmailMessage
 from typing import Any
 
@@ -42,6 +43,28 @@ def notice(user: str, server: str, watched: Watched, url: str) -> dict[str, Any]
     }
 
 
+def broken(user: str, server: str, failed: Iterable[tuple[str, str]], url: str) -> dict[str, Any]:
+    """What is said of GPUs of a session that are out of order.
+
+    :param failed: (GPU, code) of each, as in `Watched`.
+    :param url: the page on which the session can be stopped.
+    """
+    codes: dict[str, list[str]] = {}
+    for gpu, code in sorted(failed):
+        codes.setdefault(gpu, []).append(code)
+    name = f"your session {server}" if server else "your session"
+    gpus = ", ".join(f"{gpu} ({', '.join(why)})" for gpu, why in codes.items())
+    what = "A GPU" if len(codes) == 1 else f"{len(codes)} GPUs"
+    return {
+        "user": user,
+        "server": server,
+        "failed": [{"gpu": gpu, "codes": why} for gpu, why in codes.items()],
+        "text": f"{what} of {name} {'is' if len(codes) == 1 else 'are'} out of order: {gpus}. What runs there hangs, "
+        "fails, or may compute wrong results. Save your work, stop the session and start it again: it gets other GPUs.",
+        "url": url,
+    }
+
+
 def post(url: str, row: Mapping[str, Any]) -> None:
     """Send it to a webhook. Raises OSError."""
     request = urllib.request.Request(url, json.dumps(row).encode(), {"Content-Type": "application/json"})
@@ -54,8 +77,9 @@ def mail(domain: str, row: Mapping[str, Any], server: tuple[str, int] = MAIL_SER
     """Send it to the user's address at a domain. Raises OSError, those of smtplib among them."""
     message = EmailMessage()
     message["From"], message["To"] = f"portal@{domain}", f"{row['user']}@{domain}"
-    message["Subject"] = "Your session is idle"
+    message["Subject"] = "A GPU of your session is out of order" if "failed" in row else "Your session is idle"
     message["Auto-Submitted"] = "auto-generated"
-    message.set_content(f"{row['text']}\n\nKeep it or stop it: {row['url']}\n")
+    what = "Stop it" if "failed" in row else "Keep it or stop it"
+    message.set_content(f"{row['text']}\n\n{what}: {row['url']}\n")
     with smtplib.SMTP(*server, timeout=PATIENCE_S) as connection:
         connection.send_message(message)

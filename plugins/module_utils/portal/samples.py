@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import (
     flag,
     json_object,
+    list_of,
     number,
     object_of,
     or_null,
@@ -23,7 +24,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form, idle
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.idle import Policy, Reading
 
-BYTES_AT_MOST = 4096
+BYTES_AT_MOST = 16384
+FAILED_AT_MOST = 64
 # How often a session tells of itself. Two of them may be lost before it is not known what happened between.
 INTERVAL_S = 40.0
 # A session of which nothing was learned for so long is told of.
@@ -39,7 +41,9 @@ SHAPE = object_of(
         "kernel_at": _moment,
         "terminal_at": _moment,
         "traffic": or_null(number(0, 1e12)),
-    }
+    },
+    # Nothing of it is a sentence: what users read is made here.
+    {"failed": list_of(object_of({"gpu": text(r"[A-Za-z0-9/_.-]{1,60}"), "code": text(r"[A-Za-z0-9_.-]{1,60}")}), FAILED_AT_MOST)},
 )
 
 
@@ -53,10 +57,11 @@ class Watched:
     """A session that is watched, from the moment on at which the hub has seen it first.
 
     :ivar policy: None where it is never stopped.
+    :ivar failed: its GPUs that the agent of their host has found out of order, and the code: (gpu, code).
     """
 
     def __init__(self, policy: Policy | None, now: float) -> None:
-        self.policy = policy
+        self.policy, self.failed = policy, frozenset[tuple[str, str]]()
         self._state = idle.begin(now, now)
         # When it told something last, and when that said whether it is used.
         self._told, self._known = now, now
@@ -66,9 +71,10 @@ class Watched:
 
         A level that stays is told again where it is the last one: the session is still there.
         """
+        self.failed = frozenset((one["gpu"], one["code"]) for one in row.get("failed", ()))
         if self.policy is None:
             return ""
-        reading = Reading(now, **{name: value for name, value in row.items() if name != "server"})
+        reading = Reading(now, **{name: value for name, value in row.items() if name not in ("server", "failed")})
         before, self._told = self._state, now
         if idle.is_used(before, reading, self.policy) is not None:
             self._known = now

@@ -95,7 +95,12 @@ class Watch:
         """
         watched = await self.of(spawner)
         next_s = self._settings["sample_s"] if watched.policy else RARELY_S
+        before = watched.failed
         level = watched.take(row, time.time())
+        if watched.failed - before:
+            told = self._broken(spawner, watched)
+            app_log.warning("Job %s of %s: %s", spawner.job, spawner.user.name, told["text"])
+            self._later(self._tell(told))
         if level in (idle.WARN1, idle.WARN2):
             self.counts["idle_warnings"] += 1
             self._later(self._tell(self._notice(spawner, watched)))
@@ -125,6 +130,18 @@ class Watch:
     def _notice(self, spawner, watched):
         return notice.notice(spawner.user.name, spawner.name, watched, self._home)
 
+    def _broken(self, spawner, watched):
+        return notice.broken(spawner.user.name, spawner.name, watched.failed, self._home)
+
+    def _said(self, spawner, watched):
+        """What is said of a session, and whether it can be kept by that; None where there is nothing to be said.
+
+        A GPU that is out of order comes first: who keeps the session would keep that.
+        """
+        if watched.failed:
+            return self._broken(spawner, watched)["text"], False
+        return None if watched.level == idle.KEEP else (self._notice(spawner, watched)["text"], True)
+
     async def _tell(self, row):
         """By every way that the site has. The pages show it whatever becomes of that."""
         for name, send in (("webhook", notice.post), ("mail_domain", notice.mail)):
@@ -140,17 +157,18 @@ class Watch:
     async def told(self, spawner):
         """What its user is told of a session, with the warning where there is one."""
         watched = await self.of(spawner)
-        warning = {} if watched.level == idle.KEEP else {"text": self._notice(spawner, watched)["text"]}
+        said = self._said(spawner, watched)
+        warning = {"text": said[0], "keep": said[1]} if said else {}
         return {**watched.as_dict(time.time()), **warning}
 
     def banner(self, user):
-        """The warnings of a user's sessions, for every page; each with the button that keeps the session."""
+        """The warnings of a user's sessions, for every page; one of an idle session has the button that keeps it."""
         rows = []
         for spawner in list(getattr(user, "spawners", {}).values()):
             job, watched = getattr(spawner, "watched", (0, None))
-            if spawner.ready and job == spawner.job and watched is not None and watched.level != idle.KEEP:
-                text = self._notice(spawner, watched)["text"]
-                rows.append({"text": text, "server": spawner.name})
+            if spawner.ready and job == spawner.job and watched is not None:
+                said = self._said(spawner, watched)
+                rows += [{"text": said[0], "keep": said[1], "server": spawner.name}] if said else []
         return rows
 
     # --- the hub itself ---

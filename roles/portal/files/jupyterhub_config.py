@@ -581,7 +581,8 @@ class NowDataHandler(BaseHandler):
         look = await SCHEDULER.look()
         self.set_header("Content-Type", "application/json")
         self.set_header("Cache-Control", "no-store")
-        self.finish(json.dumps({**who.page(look, KNOWN.partition), "me": self.current_user.name, "now": time.time()}))
+        own = {"me": self.current_user.name, "warnings": [one["text"] for one in WATCH.banner(self.current_user)]}
+        self.finish(json.dumps({**who.page(look, KNOWN.partition), **own, "now": time.time()}))
 
 
 class ForecastHandler(BaseHandler):

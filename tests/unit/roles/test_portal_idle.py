@@ -184,6 +184,30 @@ def test_one_of_which_something_is_not_known_goes_on(portal: Portal, bob: Browse
     assert [row for row in told if row["user"] == "bob"] == []
 
 
+def test_who_has_a_gpu_that_is_out_of_order_is_told_on_every_page_and_by_the_webhook(
+    portal: Portal, bob: Browser, told: list[dict]
+) -> None:
+    mine = {"Authorization": f"token {token_of(portal, 'bob')}"}
+    failed = [{"gpu": "GPU-8f6cd1ee", "code": "xid_79"}]
+    assert send(portal, {**SAMPLE, "failed": failed}, **mine) == 200
+    text = "A GPU of your session is out of order: GPU-8f6cd1ee (xid_79)."
+    # JupyterLab asks for the first.
+    assert state_of(bob)["text"].startswith(text)
+    assert state_of(bob)["keep"] is False
+    page = bob.get("/hub/home").text
+    assert text in page
+    assert "Keep it" not in page
+    assert bob.get("/hub/now/data").json()["warnings"][0].startswith(text)
+    row = portal.until(lambda: [row for row in told if "failed" in row], 20, "nothing comes to the webhook")[0]
+    assert (row["user"], row["failed"]) == ("bob", [{"gpu": "GPU-8f6cd1ee", "codes": ["xid_79"]}])
+    other = Browser(portal)
+    assert other.log_in("alice").status == 200
+    assert other.get("/hub/now/data").json()["warnings"] == []
+    assert text not in other.get("/hub/home").text
+    assert send(portal, SAMPLE, **mine) == 200
+    assert "text" not in state_of(bob)
+
+
 def test_one_that_has_ended_is_not_kept(portal: Portal, alice: Browser) -> None:
     page = alice.get("/hub/home")
     assert keep(alice, page).status == 404

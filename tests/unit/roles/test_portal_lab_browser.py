@@ -127,6 +127,14 @@ def test_the_warning_of_this_session_stands_in_it_as_text_with_the_way_to_keep_i
     assert f'href="{hub.prefix}home"' in page
 
 
+def test_a_gpu_that_is_out_of_order_is_told_without_an_offer_to_keep_it(hub: Hub, look: Callable[[], str]) -> None:
+    hub.told = {"second": {"level": "keep", "text": "A GPU of your session second is out of order", "keep": False}}
+    page = look()
+    assert "A GPU of your session second is out of order" in page
+    assert ">My sessions</a>" in page
+    assert "Keep it" not in page
+
+
 @pytest.mark.parametrize("told", [{"second": {"level": "keep"}}, {}, None])
 def test_without_a_warning_there_is_none(hub: Hub, look: Callable[[], str], told: dict[str, Any] | None) -> None:
     hub.told = told

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
-// The portal's warning that the session is idle, inside JupyterLab. In the form in which JupyterLab loads extensions
+// The portal's warnings inside JupyterLab: that the session is idle, or that a GPU of it is out of order. In the form in which JupyterLab loads extensions
 // that are built already; there is nothing to build.
 (() => {
   "use strict";
-  const EVERY_MS = 60000;
+  const EVERY_MS = 10000;
 
   function settings() {
     const found = document.getElementById("jupyter-config-data");
@@ -21,7 +21,7 @@
   }
 
   // The hub takes no orders from pages of sessions, so the button is on a page of the hub.
-  function show(text, home) {
+  function show(text, home, keep) {
     const shown = document.getElementById("baremetal-gpu-portal");
     if (shown && shown.dataset.text === text) return;
     if (shown) shown.remove();
@@ -34,7 +34,7 @@
     link.target = "_blank";
     link.rel = "noopener";
     link.style.color = "#003d99";
-    link.textContent = "Keep it";
+    link.textContent = keep ? "Keep it" : "My sessions";
     made.append(link);
     document.body.append(made);
   }
@@ -43,7 +43,7 @@
     try {
       const answer = await fetch(hub + "portal/idle", { credentials: "same-origin" });
       const told = (await answer.json())[server] || {};
-      show(told.text || "", hub + "home");
+      show(told.text || "", hub + "home", told.keep !== false);
     } catch (error) {
       // The hub is away, or its login is over: what it said last stays.
     }

@@ -117,7 +117,7 @@ def test_what_is_published_names_gpus_reasons_list_and_answer(place):
         "listed": ["GPU-0", "GPU-1"],
         "held_back": ["GPU-2"],
         "order": {"id": "n1-1", "state": "failed", "error": "it has tasks", "end_boot_id": "b"},
-        "mesos": {"agent_id": None, "unit": "activating", "executors": 0, "unread": None},
+        "mesos": {"agent_id": None, "unit": "activating", "executors": 0},
     }
     # From before the clock was set back, it would be a time that nobody can use.
     assert describe("n1", where, {**result, "time": 4.0}, str(place / "answer.json"), systemctl)["time"] is None

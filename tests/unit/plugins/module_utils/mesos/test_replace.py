@@ -309,7 +309,7 @@ def test_a_host_tells_how_its_agent_stands_and_whether_a_job_of_it_lives(host, s
     def systemctl(_argv: Any) -> tuple[int, str]:
         return 0, said
 
-    stands = {"agent_id": "S0", "unit": unit, "executors": 0, "unread": None}
+    stands = {"agent_id": "S0", "unit": unit, "executors": 0}
     assert mesos_replace.standing(host.place, systemctl) == stands
     # Of an agent that gave its place to the next one, too.
     run = host.meta / "S9/frameworks/f/executors/e/runs/1"

@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import threading
+import time
 import urllib.error
 from collections.abc import Iterator, Mapping
 from email.message import Message
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.health import agent_result
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, measure, samples, session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Request
@@ -96,6 +98,9 @@ class Session:
             own=lambda: self.own,
         )
 
+    def has_news(self) -> bool:
+        return self._session.has_news()
+
     def sample(self, looks: int = 1, passed: float = 40.0) -> dict[str, Any]:
         for _number in range(looks):
             self._session.look()
@@ -115,6 +120,112 @@ def test_a_session_in_which_nothing_happens_says_so_and_the_hub_takes_it(machine
         "traffic": 0.0,
     }
     assert samples.read(json.dumps(row).encode()) == row
+
+
+# --- GPUs that are out of order ---
+
+
+def agent_says(machine: Machine, *codes: str, minor: int = 1, age_s: float = 0.0) -> None:
+    """The result of the host's agent, as everybody may read it, of two GPUs; `codes` are the second one's."""
+    rows = [
+        {"uuid": f"GPU-{number}", "pci_address": f"0000:0{number}:00.0", "verdict": "ok", "reasons": []}
+        for number in range(2)
+    ]
+    reasons = [{"code": code, "verdict": "fatal", "text": "it is", "remedy": "ask"} for code in codes]
+    rows[minor].update(verdict="fatal" if codes else "ok", reasons=reasons)
+    result = {
+        "time": time.time() - age_s,
+        "uptime": agent_result.uptime() - age_s,
+        "boot_id": "b",
+        "interval_s": 10,
+        "health": {"verdict": "ok", "reasons": [], "devices": rows},
+        "facts": {"devices": [{"uuid": f"GPU-{number}", "minor": number} for number in range(2)]},
+    }
+    machine.put("proc/sys/kernel/random/boot_id", "b\n")
+    machine.put("run/baremetal-gpu/gpu.json", json.dumps(result))
+    machine.put("run/slurm/conf/gres.conf", "Name=gpu File=/dev/nvidia[0-1]\n")
+
+
+ON_NODE = {"SLURMD_NODENAME": "gpu1", "SLURM_JOB_GPUS": "1"}
+
+
+def test_a_fatal_verdict_on_a_gpu_of_the_session_is_news_and_so_is_its_end(machine: Machine) -> None:
+    agent_says(machine)
+    watched = Session(machine, **ON_NODE)
+    assert not watched.has_news()
+    agent_says(machine, "xid_79", "gpu_lost")
+    assert watched.has_news()
+    assert not watched.has_news()
+    row = watched.sample()
+    assert row["failed"] == [{"gpu": "GPU-1", "code": "xid_79"}, {"gpu": "GPU-1", "code": "gpu_lost"}]
+    assert samples.read(json.dumps(row).encode()) == row
+    agent_says(machine)
+    assert watched.has_news()
+    assert "failed" not in watched.sample()
+
+
+def test_a_gpu_that_is_out_of_order_is_not_asked_for_its_use(machine: Machine) -> None:
+    """It may never answer, and what is to be told of it must not wait for that."""
+    asked: list[Any] = []
+
+    def run(argv: list[str], _stdin: str | None, _seconds: float) -> tuple[int, str, str]:
+        asked.append(argv)
+        return 0, "0\n", ""
+
+    agent_says(machine, "xid_79")
+    watched = Session(machine, run=run, **ON_NODE)
+    watched.has_news()
+    # Nobody is ended for the silence of a broken GPU.
+    assert watched.sample()["gpu_ratio"] is None
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "age_s"),
+    [({**ON_NODE, "SLURM_JOB_GPUS": "0"}, 0.0), ({}, 0.0), (ON_NODE, 1000.0), ({**ON_NODE, "SLURM_JOB_GPUS": "x"}, 0.0)],
+    ids=["another GPU", "no job of Slurm", "an old verdict", "no list of GPUs"],
+)
+def test_what_is_not_known_to_be_its_own_is_not_told(
+    machine: Machine, environment: dict[str, str], age_s: float
+) -> None:
+    agent_says(machine, "xid_79", age_s=age_s)
+    watched = Session(machine, **environment)
+    assert not watched.has_news()
+    assert "failed" not in watched.sample()
+
+
+def test_the_hub_hears_of_it_at_once_and_not_with_the_next_sample(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent_says(machine)
+    sent: list[tuple[float, Any]] = []
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > 15:
+            agent_says(machine, "xid_79")
+        if now[0] > 30:
+            parents[0] = 1
+
+    def send(_web: Any, sample: Mapping[str, Any]) -> float:
+        sent.append((now[0], sample.get("failed")))
+        return 600.0
+
+    parents = [7]
+    for name, value in {**ENVIRONMENT, **ON_NODE}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(measure.time, "sleep", sleep)
+    monkeypatch.setattr(measure.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(measure.os, "getppid", lambda: parents[0])
+    monkeypatch.setattr(measure, "gpu_ratio", lambda *_words: 0.0)
+    monkeypatch.setattr(measure.Web, "get", lambda *_words: [])
+    monkeypatch.setattr(measure.Web, "send", send)
+    assert measure.main([], machine.root) == 0
+    (begun, none), (at, failed) = sent
+    assert (begun, none) == (measure.LOOK_S, None)
+    assert failed == [{"gpu": "GPU-1", "code": "xid_79"}]
+    assert at - 15 <= 2 * measure.VERDICT_S
 
 
 # --- processors ------------------------------------------------------------------------------------------------------

@@ -30,6 +30,17 @@ def test_a_warning_says_since_when_until_when_and_where_the_session_is_kept() ->
     assert (row["idle_since"], row["ends"]) == (30.0, 630.0)
 
 
+def test_of_gpus_that_are_out_of_order_their_names_and_codes_are_told_and_what_to_do() -> None:
+    row = notice.broken("alice", "", {("GPU-1", "xid_79"), ("GPU-1", "gpu_lost")}, URL)
+    assert row["text"].startswith("A GPU of your session is out of order: GPU-1 (gpu_lost, xid_79). ")
+    assert "stop the session and start it again" in row["text"]
+    assert row["failed"] == [{"gpu": "GPU-1", "codes": ["gpu_lost", "xid_79"]}]
+    both = notice.broken("alice", "second", {("GPU-1", "xid_79"), ("GPU-2", "xid_48")}, URL)
+    assert both["text"].startswith(
+        "2 GPUs of your session second are out of order: GPU-1 (xid_79), GPU-2 (xid_48). "
+    )
+
+
 def test_the_levels_of_a_warning_are_those_of_the_decision() -> None:
     assert [idle.LEVELS.index(level) for level in (idle.WARN1, idle.WARN2)] == [1, 2]
 

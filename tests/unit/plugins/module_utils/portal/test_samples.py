@@ -53,6 +53,10 @@ def test_a_sample_is_what_a_session_sends() -> None:
         {"kernel_at": -1},
         {"traffic": 1e13},
         {"terminal_at": [1]},
+        {"failed": [{"gpu": "GPU-1"}]},
+        {"failed": [{"gpu": "GPU-1 <b>", "code": "xid_79"}]},
+        {"failed": [{"gpu": "GPU-1", "code": "send your password to"}]},
+        {"failed": [{"gpu": "GPU-1", "code": "x"}] * 65},
     ],
 )
 def test_what_is_none_is_refused(changed: dict[str, Any]) -> None:
@@ -75,6 +79,16 @@ def test_a_session_is_warned_twice_and_then_ended_and_as_long_as_it_is_there_aga
         (660, "stop"),
         (690, "stop"),
     ]
+
+
+@pytest.mark.parametrize("policy", [POLICY, None])
+def test_gpus_that_are_out_of_order_are_known_from_the_last_sample(policy: idle.Policy | None) -> None:
+    watched = Watched(policy, 0.0)
+    failed = [{"gpu": "GPU-1", "code": "xid_79"}, {"gpu": "/dev/nvidia3", "code": "gpu_lost"}]
+    watched.take(samples.read(json.dumps({**QUIET, "failed": failed}).encode()), 30.0)
+    assert watched.failed == {("GPU-1", "xid_79"), ("/dev/nvidia3", "gpu_lost")}
+    watched.take(QUIET, 60.0)
+    assert watched.failed == frozenset()
 
 
 def test_one_that_was_kept_begins_anew_and_says_until_when() -> None:
