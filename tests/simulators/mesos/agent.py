@@ -242,6 +242,7 @@ class Agent(Tasks):
                 "info": self.info,
                 "tasks": list(self.tasks.values()),
                 "credential": self.credential,
+                "domain": "domain" in self.flags,
             }
         try:
             told = web.call(f"http://{leader}/stand-in/register", body)
@@ -283,7 +284,8 @@ class Agent(Tasks):
             return ""
         if path == "/state":
             pid = f"slave(1)@{self.info['ip']}:{self.info['port']}"
-            shown = {**self.info, "id": self.id, "flags": self.flags.shown(), "pid": pid}
+            told = {key: value for key, value in self.info.items() if key not in ("ip", "port")}
+            shown = {**told, "id": self.id, "flags": self.flags.shown(), "pid": pid, **self.frameworks()}
             return {**shown, "master_hostname": self.leader.rpartition(":")[0]} if self.leader else shown
         if path == "/metrics/snapshot":
             running = sum(task["state"] == "TASK_RUNNING" for task in self.tasks.values())

@@ -77,6 +77,22 @@ class Tasks:
         part.write_text(json.dumps(self.tasks), encoding="utf-8")
         part.replace(part.with_name("tasks.json"))
 
+    def frameworks(self) -> dict[str, Any]:
+        """What /state tells of tasks: by framework and executor, of which each task has one of its own."""
+        found: dict[str, dict[str, Any]] = {}
+        for task in self.tasks.values():
+            known = task.get("framework") or {}
+            key = task.get("framework_id") or known.get("id", "")
+            one = {"id": key, "name": known.get("name", ""), "executors": [], "completed_executors": []}
+            row = {"id": task["id"], "name": task.get("name", ""), "framework_id": key, "state": task["state"]}
+            row.update(executor_id="", slave_id=self.id, resources=task["resources"])
+            alive = task["state"] in ALIVE
+            rows = {"tasks": [row] if alive else [], "queued_tasks": [], "completed_tasks": [] if alive else [row]}
+            place = "executors" if alive else "completed_executors"
+            found.setdefault(key, one)[place].append({"id": task["id"], "source": task["id"], **rows})
+        running = [row for row in found.values() if row["executors"]]
+        return {"frameworks": running, "completed_frameworks": [row for row in found.values() if row not in running]}
+
     def recover_tasks(self) -> None:
         kept = self.meta / self.id / "tasks.json"
         self.tasks = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}

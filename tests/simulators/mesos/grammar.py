@@ -166,10 +166,10 @@ def resources(text: str) -> dict[str, Any]:
         elif is_ranges(value):
             if any(low > high for low, high in spans(value)):
                 die(f"Failed to parse resources: Invalid range in {value}: the begin is after the end")
-            found[name] = value
+            found[name] = shown_ranges(value)
         elif re.fullmatch(r"\{[^{},;:]+(,[^{},;:]+)*\}", value):
             # A set, such as of disks.
-            found[name] = value
+            found[name] = "{" + ", ".join(part.strip() for part in value[1:-1].split(",")) + "}"
         else:
             die(f"Failed to parse resources: Bad type for resource {name} value {value}")
     return found
@@ -184,7 +184,7 @@ def _json_resources(text: str) -> dict[str, Any]:
                 found[row["name"]] = found.get(row["name"], 0.0) + float(row["scalar"]["value"])
             else:
                 spans = row["ranges"]["range"]
-                found[row["name"]] = "[" + ",".join(f"{span['begin']}-{span['end']}" for span in spans) + "]"
+                found[row["name"]] = "[" + ", ".join(f"{span['begin']}-{span['end']}" for span in spans) + "]"
     except (ValueError, KeyError, TypeError) as why:
         die(f"Failed to parse resources: {why!r}")
     return found
@@ -207,12 +207,17 @@ def attributes(text: str) -> dict[str, Any]:
         if number != 0 and abs(number) < 1e-307:
             abort(f"Failed to parse attribute value: {value}")
         # A negative number, and one that no double holds, stay the text that they are.
-        found[name] = number if 0 <= number < math.inf else value
+        found[name] = number if 0 <= number < math.inf else shown_ranges(value) if is_ranges(value) else value
     return found
 
 
 def is_ranges(value: Any) -> bool:
     return isinstance(value, str) and bool(re.fullmatch(r"\[\d+-\d+(,\s*\d+-\d+)*\]", value, re.ASCII))
+
+
+def shown_ranges(text: str) -> str:
+    """Ranges as Mesos prints them, with a blank after each comma."""
+    return "[" + ", ".join(f"{low}-{high}" for low, high in spans(text)) + "]"
 
 
 def spans(text: str) -> list[tuple[int, int]]:
@@ -234,7 +239,7 @@ def holds(now: Any, before: str) -> bool:
 
 
 def domain(flags: dict[str, str]) -> None:
-    """A domain that says nothing of a region and a zone is none."""
+    """Ends the program where its domain says nothing of a region and a zone."""
     if "domain" not in flags:
         return
     try:

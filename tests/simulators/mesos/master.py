@@ -30,6 +30,21 @@ ELECTED = "Elected as the leading master!"
 LOST = "Lost leadership... committing suicide!"
 
 
+def full(resources: dict[str, Any]) -> list[dict[str, Any]]:
+    """Resources as a list of protobufs, without those of which there are none."""
+    found: list[dict[str, Any]] = []
+    for name, value in resources.items():
+        if isinstance(value, float):
+            part: dict[str, Any] = {"type": "SCALAR", "scalar": {"value": value}}
+        elif grammar.is_ranges(value):
+            spans = [{"begin": low, "end": high} for low, high in grammar.spans(value)]
+            part = {"type": "RANGES", "ranges": {"range": spans}}
+        else:
+            part = {"type": "SET", "set": {"item": value.strip("{}").split(", ")}}
+        found += [{"name": name, "role": "*", **part}] if value else []
+    return found
+
+
 class Master(Operator):
     def __init__(self, flags: grammar.Flags) -> None:
         super().__init__(flags)
@@ -126,7 +141,7 @@ class Master(Operator):
             raise Answer(503, "Master has not finished recovery")
         routes = {
             "/state": self.state,
-            "/slaves": lambda: self.slaves(urllib.parse.unquote(request.query.get("slave_id", ""))),
+            "/slaves": lambda: self.slaves_told(urllib.parse.unquote(request.query.get("slave_id", ""))),
             "/frameworks": lambda: self.frameworks_told(urllib.parse.unquote(request.query.get("framework_id", ""))),
             "/tasks": lambda: {"tasks": [self.task(row) for row in self.visible()]},
             "/maintenance/status": self.maintenance_status,
@@ -166,7 +181,7 @@ class Master(Operator):
     def shown(self, row: dict[str, Any]) -> dict[str, Any]:
         info = row["info"]
         scalars = {name: info["resources"].get(name, 0.0) for name in ("cpus", "mem", "disk", "gpus")}
-        total = {**scalars, "ports": info["resources"].get("ports", "[31000-32000]")}
+        total = {**scalars, "ports": "[31000-32000]", **info["resources"]}
         shown = {
             "id": row["id"],
             "hostname": info["hostname"],
@@ -217,6 +232,15 @@ class Master(Operator):
         ]
         rows = [self.shown(row) for row in self.agents.values() if only in ("", row["id"])]
         return {"slaves": rows, "recovered_slaves": recovered}
+
+    def slaves_told(self, only: str) -> dict[str, Any]:
+        """What /slaves has, which tells more of resources than /state."""
+        told = self.slaves(only)
+        for row in told["slaves"]:
+            for name in ("unreserved_resources", "used_resources", "offered_resources"):
+                row[f"{name}_full"] = full(row[name])
+            row["reserved_resources_full"] = {}
+        return told
 
     def shown_frameworks(self) -> list[dict[str, Any]]:
         found = []

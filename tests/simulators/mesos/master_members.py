@@ -134,6 +134,9 @@ class Members:
         wrong = self._trusted("authenticate_agents", told.get("credential"))
         if wrong:
             return {"answer": wrong}
+        if told.get("domain") and "domain" not in self.flags:
+            print("Dropping registration of agent with a domain: this master has none", flush=True)
+            return {"answer": "dropped"}
         principal = (told.get("credential") or {}).get("principal")
         agent_id, info, registry = told["agent_id"], told["info"], self.registry
         machine = self.key(info)
@@ -149,7 +152,8 @@ class Members:
                 self.remove(key, "TASK_LOST")
         fresh = agent_id not in self.agents
         row = self.agents.setdefault(agent_id, {"id": agent_id, "registered": time.time()})
-        if not fresh and row.get("run") != told.get("run"):
+        # One that comes with an id has registered before, with this leader or another.
+        if row.get("run") != told.get("run") and (told["agent_id"] or not fresh):
             row["reregistered"] = time.time()
         row.update(info=info, seen=time.time(), connected=True, run=told.get("run"))
         if registry["agents"].get(agent_id) != info or agent_id in registry["unreachable"]:

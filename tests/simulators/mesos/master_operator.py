@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from typing import Any
@@ -13,6 +14,13 @@ from master_members import Members
 from web import Answer, Request
 
 MISSING = "Failed to convert JSON into Call protobuf: Missing required fields: "
+
+
+SCHEDULE = "Failed to convert JSON into Schedule protobuf: "
+
+
+def _json(row: dict[str, str]) -> str:
+    return json.dumps(row, separators=(",", ":"))
 
 
 def _duration_ns(told: Any) -> int:
@@ -84,7 +92,9 @@ class Operator(Members):
         grace = None if told is None else _duration_ns(told)
         self._must_know(agent_id)
         if agent_id in self.agents and self.machine(self.agents[agent_id]) in self._scheduled():
-            raise Answer(400, f"Agent {agent_id} is part of a maintenance schedule under machine")
+            info = self.agents[agent_id]["info"]
+            machine = f"Machine {info['hostname']} ({info['ip']})"
+            raise Answer(400, f"Agent {agent_id} is part of a maintenance schedule under {machine}")
         config: dict[str, Any] = {"mark_gone": bool(body.get("mark_gone", False))}
         if grace is not None:
             config["max_grace_period"] = {"nanoseconds": grace}
@@ -140,6 +150,8 @@ class Operator(Members):
 
     def set_schedule(self, told: Any) -> str:
         self.must_be_let("update_maintenance_schedules")
+        if not isinstance(told, dict):
+            raise Answer(400, f"{SCHEDULE}Expecting a JSON object")
         seen = set()
         for number, window in enumerate(told.get("windows", [])):
             duration = self._unavailable(window, f"windows[{number}]")
@@ -152,11 +164,11 @@ class Operator(Members):
                 if machine == ("", ""):
                     raise Answer(400, "Both 'hostname' and 'ip' for a machine are empty")
                 if machine in seen:
-                    raise Answer(400, f"Machine '{row}' appears more than once in the schedule")
+                    raise Answer(400, f"Machine '{_json(row)}' appears more than once in the schedule")
                 seen.add(machine)
         missing = [row for row in self.registry["down"] if self.key(row) not in seen]
         if missing:
-            raise Answer(400, f"Machine '{missing[0]}' is deactivated and cannot be removed from the schedule")
+            raise Answer(400, f"Machine '{_json(missing[0])}' is deactivated and cannot be removed from the schedule")
         self.registry["schedule"] = told
         self.save()
         return ""
@@ -164,7 +176,7 @@ class Operator(Members):
     @staticmethod
     def _unavailable(window: Any, where: str) -> int:
         """The duration of a window, which has to say when it begins, in nanoseconds."""
-        lacking = "Failed to convert JSON into Schedule protobuf: Missing required fields: "
+        lacking = f"{SCHEDULE}Missing required fields: "
         told = window.get("unavailability") if isinstance(window, dict) else None
         if not isinstance(told, dict):
             raise Answer(400, f"{lacking}{where}.unavailability")
@@ -176,8 +188,9 @@ class Operator(Members):
         return int(told.get("duration", {}).get("nanoseconds", 0))
 
     def schedule_told(self) -> dict[str, Any]:
-        # Who may not see it sees an empty one.
-        return dict(self.registry["schedule"]) if self.may(self.principal, "get_maintenance_schedules") else {}
+        # Who may not see it sees an empty one. As everywhere in what was a protobuf, an empty list is none.
+        may = self.may(self.principal, "get_maintenance_schedules")
+        return {name: rows for name, rows in self.registry["schedule"].items() if rows} if may else {}
 
     def maintenance_status(self) -> dict[str, Any]:
         down = self.registry["down"]
@@ -186,24 +199,25 @@ class Operator(Members):
         draining = [row for window in windows for row in window["machine_ids"] if self.key(row) not in keys]
         if not self.may(self.principal, "get_maintenance_statuses"):
             return {}
-        return {"draining_machines": [{"id": row, "statuses": []} for row in draining], "down_machines": list(down)}
+        told = {"draining_machines": [{"id": row} for row in draining], "down_machines": list(down)}
+        return {name: rows for name, rows in told.items() if rows}
 
     def machines(self, way: str, rows: list[dict[str, str]]) -> str:
         self.must_be_let("start_maintenances" if way == "down" else "stop_maintenances")
         for row in rows:
             machine = self.key(row)
             if machine not in self._scheduled():
-                raise Answer(400, f"Machine '{row}' is not part of a maintenance schedule")
+                raise Answer(400, f"Machine '{_json(row)}' is not part of a maintenance schedule")
             is_down = machine in [self.key(one) for one in self.registry["down"]]
             if way == "down":
                 if is_down:
-                    raise Answer(400, f"Machine '{row}' is not in DRAINING mode and cannot be brought down")
+                    raise Answer(400, f"Machine '{_json(row)}' is not in DRAINING mode and cannot be brought down")
                 self.registry["down"].append(row)
                 for agent_id in [key for key, agent in self.agents.items() if self.machine(agent) == machine]:
                     self.remove(agent_id, "TASK_LOST")
             else:
                 if not is_down:
-                    raise Answer(400, f"Machine '{row}' is not in DOWN mode and cannot be brought up")
+                    raise Answer(400, f"Machine '{_json(row)}' is not in DOWN mode and cannot be brought up")
                 self.registry["down"] = [one for one in self.registry["down"] if self.key(one) != machine]
                 windows = self.registry["schedule"].get("windows", [])
                 for window in windows:

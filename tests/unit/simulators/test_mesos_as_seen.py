@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.replace import tasks_of_agent
 from tests.unit.simulators.mesos_cluster import Cluster, Program, free_port, until
 from tests.unit.simulators.mesos_daemons import Stay, packed
 
@@ -132,6 +133,79 @@ def test_a_restarted_agent_is_told_apart_from_one_that_went_on(cluster):
     until(lambda: "reregistered_time" in cluster.slave("twice"))
 
 
+def test_an_agent_tells_of_its_frameworks_and_nothing_of_where_it_is(cluster):
+    port = free_port()
+    cluster.agent("telling", port=port)
+    agent_id, framework = cluster.registered("telling")["id"], cluster.framework()
+
+    def state():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/state", timeout=10) as reply:
+            return json.load(reply)
+
+    assert state()["frameworks"] == []
+    assert not {"ip", "port"} & set(state())
+    cluster.launch(framework, agent_id, "told", "sleep 600")
+    (one,) = until(lambda: state()["frameworks"])
+    (executor,) = one["executors"]
+    assert (one["id"], executor["id"]) == (framework, "told")
+    assert [(task["id"], task["state"]) for task in executor["tasks"]] == [("told", "TASK_RUNNING")]
+    # As the product reads it.
+    assert tasks_of_agent(f"http://127.0.0.1:{port}") == ["told"]
+    cluster.ask("/stand-in/kill", {"task_id": "told", "grace_s": 0})
+    until(lambda: state()["frameworks"] == [])
+    assert state()["completed_frameworks"][0]["completed_executors"][0]["id"] == "told"
+
+
+def test_slaves_tells_resources_as_protobufs_too(cluster):
+    cluster.agent("whole", "--resources=cpus:2;mem:64;disk:10;ports:[1-3,5-7];disks:{a,b}")
+    row = cluster.registered("whole")
+    assert row["resources"]["ports"] == "[1-3, 5-7]"
+    found = {one["name"]: one for one in row["unreserved_resources_full"]}
+    assert found["cpus"] == {"name": "cpus", "role": "*", "type": "SCALAR", "scalar": {"value": 2.0}}
+    assert found["ports"]["ranges"] == {"range": [{"begin": 1, "end": 3}, {"begin": 5, "end": 7}]}
+    assert found["disks"]["set"] == {"item": ["a", "b"]}
+    assert (row["used_resources_full"], row["offered_resources_full"], row["reserved_resources_full"]) == ([], [], {})
+    (shown,) = [one for one in cluster.ask("/state")["slaves"] if one["id"] == row["id"]]
+    assert not [name for name in shown if name.endswith("_full")]
+
+
+def test_an_agent_that_a_new_leader_knows_again_has_reregistered(tmp_path):
+    one = Cluster(tmp_path)
+    words = [f"--master=127.0.0.1:{one.port}", f"--work_dir={tmp_path}/a", f"--port={free_port()}"]
+    more = ["--ip=127.0.0.1", "--hostname=a"]
+    one.agents.append(Program("agent", [*words, *more], {"STAND_IN_RETURN_S": "0.1"}))
+    try:
+        assert "reregistered_time" not in one.registered("a")
+        one.master.stop()
+        until(lambda: "Lost connection" in one.agents[0].so_far())
+        one.start_master()
+        row = one.registered("a")
+        assert row["reregistered_time"] >= row["registered_time"]
+    finally:
+        one.stop()
+
+
+def test_an_agent_with_a_domain_does_not_register_with_a_master_without_one(tmp_path):
+    domain = json.dumps({"fault_domain": {"region": {"name": "r"}, "zone": {"name": "z"}}})
+    one = Cluster(tmp_path)
+    port = free_port()
+    agent = one.agent("far", f"--domain={domain}", port=port)
+    try:
+        until(lambda: metric(port))
+        one.agent("near")
+        one.registered("near")
+        assert one.slave("far") is None
+        assert agent.process.poll() is None
+    finally:
+        one.stop()
+    both = Cluster(tmp_path / "both", f"--domain={domain}")
+    try:
+        both.agent("far", f"--domain={domain}")
+        assert both.registered("far")
+    finally:
+        both.stop()
+
+
 # --- tasks and libraries ---------------------------------------------------------------------------------------------
 
 
@@ -173,9 +247,44 @@ def test_a_program_without_an_rpath_needs_to_be_shown_its_library(without_rpath)
     lost = subprocess.run([agent], env={}, capture_output=True, text=True, check=False)
     assert lost.returncode == 127
     assert "libmesos.so.0: cannot open shared object file" in lost.stderr
+    # The loader itself has said so, of a program that is really linked.
+    assert "error while loading shared libraries" in lost.stderr
+    said = subprocess.run(["ldd", agent], env={}, capture_output=True, text=True, check=True).stdout
+    assert "libmesos.so.0 => not found" in said
     found = {"LD_LIBRARY_PATH": str(without_rpath / "lib")}
     shown = subprocess.run([agent], env=found, capture_output=True, text=True, check=False)
     assert (shown.returncode, shown.stderr.strip()) == (1, "Missing required option: --master")
+
+
+def test_programs_of_an_archive_with_an_rpath_find_their_libraries_by_themselves(tmp_path):
+    subprocess.run(["tar", "-xzf", packed(tmp_path)["mesos"]["path"], "-C", tmp_path], check=True)
+    for program in ("sbin/mesos-agent", "sbin/mesos-master", "bin/mesos-execute", "libexec/mesos/mesos-executor"):
+        said = subprocess.run(
+            ["ldd", tmp_path / "mesos" / program], env={}, capture_output=True, text=True, check=True
+        ).stdout
+        assert "not found" not in said
+        assert f"libmesos.so.0 => {tmp_path}/mesos/" in said
+    ended = subprocess.run([tmp_path / "mesos/libexec/mesos/mesos-executor"], env={}, check=False)
+    assert ended.returncode == 0
+
+
+def test_a_program_gets_its_words_and_its_environment_and_keeps_its_name(without_rpath, tmp_path):
+    port = free_port()
+    words = ["--master=127.0.0.1:1", f"--work_dir={tmp_path}/a b", f"--port={port}", "--ip=127.0.0.1"]
+    environment = {"LD_LIBRARY_PATH": str(without_rpath / "lib"), "PATH": os.environ["PATH"], "MESOS_HOSTNAME": "given"}
+    agent = subprocess.Popen([without_rpath / "bin/mesos-agent", *words], env=environment)
+    try:
+
+        def state():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/state", timeout=10) as reply:
+                return json.load(reply)
+
+        told = until(state)
+        assert (told["hostname"], told["flags"]["work_dir"]) == ("given", f"{tmp_path}/a b")
+        assert Path(f"/proc/{agent.pid}/comm").read_text() == "mesos-agent\n"
+    finally:
+        agent.kill()
+        agent.wait()
 
 
 def test_a_variable_of_the_agent_lets_the_agent_start_and_its_tasks_fail(without_rpath, tmp_path):
@@ -208,6 +317,7 @@ def test_the_library_is_one_that_ldconfig_takes(without_rpath, tmp_path):
     # Without a cache, and with the links that it makes for names.
     copy = tmp_path / "lib"
     copy.mkdir()
+    shutil.copy(without_rpath / "lib/libbundled.so.7", copy)
     shutil.copy(without_rpath / "lib/libmesos.so", copy / "libmesos-1.so")
     subprocess.run([ldconfig, "-n", "-N", copy], check=True)
     subprocess.run([ldconfig, "-n", copy], check=True)
@@ -230,16 +340,20 @@ def test_machines_are_known_again_whatever_the_case_of_their_names(cluster):
     agent_id = cluster.registered("Upper")["id"]
     lower = {"hostname": "upper", "ip": "127.0.0.1"}
     cluster.ask(SCHEDULE, {"windows": [{**WINDOW, "machine_ids": [lower]}]})
-    assert answer(cluster, "/api/v1", call("DRAIN_AGENT", agent_id))[0] == 400
+    status, told = answer(cluster, "/api/v1", call("DRAIN_AGENT", agent_id))
+    assert status == 400
+    assert "is part of a maintenance schedule under Machine Upper (127.0.0.1)" in told
     cluster.ask("/machine/down", [{"hostname": "UPPER", "ip": "127.0.0.1"}])
     assert agent.ended()[0] == 0
     cluster.ask("/machine/up", [lower])
-    assert cluster.ask("/maintenance/status")["down_machines"] == []
+    # Empty lists are left out.
+    assert cluster.ask("/maintenance/status") == {}
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
+        (["no schedule"], "Failed to convert JSON into Schedule protobuf: "),
         ({"windows": [{"machine_ids": [MACHINE]}]}, "Missing required fields: windows[0].unavailability"),
         ({"windows": [{**WINDOW, "unavailability": {}}]}, "windows[0].unavailability.start"),
         (
@@ -257,7 +371,8 @@ def test_a_machine_outside_the_schedule_is_neither_taken_down_nor_up(cluster):
     stranger = [{"hostname": "nobody", "ip": "10.0.0.9"}]
     for way in ("down", "up"):
         status, told = answer(cluster, f"/machine/{way}", stranger)
-        assert (status, "is not part of a maintenance schedule" in told) == (400, True)
+        machine = '{"hostname":"nobody","ip":"10.0.0.9"}'
+        assert (status, f"Machine '{machine}' is not part of a maintenance schedule" in told) == (400, True)
 
 
 @pytest.fixture(scope="module")
@@ -359,11 +474,12 @@ GPU = "--isolation=filesystem/linux,cgroups/devices,gpu/nvidia"
 
 def test_what_the_real_agent_takes_this_one_takes(cluster):
     devices = [GPU, "--resources=gpus:2;disks:{a,b}", "--nvidia_gpu_devices=0,2,"]
-    told = "minus:-3;much:1e400;number:1.23456;ranges:[1-3]"
+    told = "minus:-3;much:1e400;number:1.23456;ranges:[1-3,5-7]"
     cluster.agent("lenient", *devices, f"--attributes={told}", gpus="ok,ok,ok")
     row = cluster.registered("lenient")
     assert row["resources"]["gpus"] == 2
-    assert row["attributes"] == {"minus": "-3", "much": "1e400", "number": 1.23456, "ranges": "[1-3]"}
+    assert row["resources"]["disks"] == "{a, b}"
+    assert row["attributes"] == {"minus": "-3", "much": "1e400", "number": 1.23456, "ranges": "[1-3, 5-7]"}
 
 
 @pytest.mark.parametrize(
@@ -388,7 +504,7 @@ def test_additive_takes_more_of_ranges_and_nothing_less(cluster, request, flag, 
     again = cluster.agent(name, *words, f"--{flag}={then}", port=port)
     if taken:
         shown, value = then.partition(":")[::2]
-        until(lambda: cluster.slave(name)[flag][shown] == value)
+        until(lambda: cluster.slave(name)[flag][shown] == value.replace(",", ", "))
         assert cluster.slave(name)["id"] == before
     else:
         code, told = again.ended()

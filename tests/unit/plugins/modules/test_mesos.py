@@ -151,7 +151,7 @@ def test_down_and_up(site):
     assert "bring them up" in site.scheduled("unscheduled")["msg"]
     assert site.scheduled("up")["schedule"] == {}
     assert site.scheduled("up")["changed"] is False
-    assert site.ask("/maintenance/status")["down_machines"] == []
+    assert "down_machines" not in site.ask("/maintenance/status")
 
 
 def test_logins_and_rights(tmp_path, capsys):
