@@ -476,8 +476,8 @@ CASES = (
         },
         "5m",
     ),
-    # A boot has given the GPU another number, and nothing told Prometheus that the old series ended; of others the minor
-    # is not known.
+    # A boot has given the GPU another number, and nothing told Prometheus that the old series ended; of others the
+    # minor is not known.
     Case(
         "GpuAllocatedUnused",
         "150m",
