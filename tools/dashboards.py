@@ -26,6 +26,9 @@ from grafana_foundation_sdk.models import common as shape_common
 from grafana_foundation_sdk.models import dashboard as shape
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.gpu import of_gpus
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import newest
+
 FILES = Path(__file__).resolve().parents[1] / "roles" / "grafana_dashboards" / "files"
 TAG = "baremetal.gpu"
 SOURCE = shape.DataSourceRef("prometheus", "${datasource}")
@@ -46,11 +49,7 @@ LEASES = f"max by (scheduler, host, minor, job_id, user) (gpu_lease_info{{{USER}
 
 def of_users(readings: str) -> str:
     """Readings of the GPUs that users have, each with the labels of its lease."""
-    return (
-        f"max by (host, gpu, uuid) ({readings}) "
-        "* on (host, uuid) group_left (minor) max by (host, uuid, minor) (gpu_info) "
-        f"* on (host, minor) group_right (gpu, uuid) {LEASES}"
-    )
+    return f"{of_gpus(readings)} * on (host, minor) group_right (gpu, uuid) {LEASES}"
 
 
 Panel = Any
@@ -384,7 +383,7 @@ def gpu() -> str:
                 ),
                 (
                     f"sum by (host, uuid, xid) (increase(gpu_xid_errors_total{{{HOST}}}[$__rate_interval])) "
-                    f"* on (host, uuid) group_left (gpu) max by (host, uuid, gpu) (gpu_info{{{GPU}}})",
+                    f"* on (host, uuid) group_left (gpu) {newest(f'gpu_info{{{GPU}}}', 'host, uuid')}",
                     "{{host}} {{gpu}} Xid {{xid}}",
                 ),
             ),
@@ -461,7 +460,7 @@ def jobs_and_users() -> str:
                 "How long jobs have had their GPUs.",
                 "time() - min by (job_id, user) (gpu_lease_start_timestamp_seconds "
                 f"* on (scheduler, host, job_id) group_left (user) "
-                f"max by (scheduler, host, job_id, user) (gpu_lease_info{{{USER}}}))",
+                f"{newest(f'gpu_lease_info{{{USER}}}', 'scheduler, host, job_id')})",
                 "time",
                 "user",
                 "job_id",
@@ -486,7 +485,7 @@ def jobs_and_users() -> str:
 
 def storage() -> str:
     used = "max(ceph_cluster_total_used_raw_bytes) / max(ceph_cluster_total_bytes)"
-    by_pool = "* on (pool_id) group_left (name) max by (pool_id, name) (ceph_pool_metadata)"
+    by_pool = f"* on (pool_id) group_left (name) {newest('ceph_pool_metadata', 'pool_id')}"
     return dashboard(
         "storage",
         "GPU cluster: storage",

@@ -13,7 +13,7 @@ description:
   - Puts pam_slurm_adopt into C(/etc/pam.d/sshd). A user without a job on the node is refused. Any other login becomes
     part of the user's newest job, and sees only the GPUs of that job.
   - Root, Ansible's account, the given users and groups, and users who may run everything with sudo log in as before,
-    without Slurm.
+    without Slurm. If sudo's rules name somebody whom PAM cannot recognize, the module fails.
   - Before it replaces the file, it tests root and Ansible's account with PAM. If one that can log in now would be
     refused, the file stays as it is and the module fails.
   - Lines of others stay as they are. V(absent) removes exactly what V(present) added.
@@ -114,12 +114,20 @@ def main() -> None:
         module.fail_json(**failure("SSH", [Problem("not_read", path, f"{path} cannot be read: {error}")]))
     after, rules = plain, ssh.Rules("")
     if given["state"] == "present":
-        wrong = ssh.bad_names([given["node"], *given["users"], *given["groups"]])
-        wrong += ssh.problems(plain, given["directory"], run)
+        named = [*given["users"], *given["groups"]]
+        found = ssh.administrators(run, named)
+        wrong = ssh.bad_names(given["node"], named)
+        wrong += [*found.unclear, *ssh.problems(plain, given["directory"], run)]
         if wrong:
             module.fail_json(**failure("SSH", wrong, "Nothing was changed."))
         known = [*ssh.logins(os.environ, given["login"]), *ssh.earlier_logins(before)]
-        rules = ssh.rules_for(given["node"], given["users"], given["groups"], ssh.administrators(run), known)
+        rules = ssh.rules_for(given["node"], given["users"], given["groups"], found, known)
+        sources = ssh.unread_sources()
+        if sources and not named:
+            module.warn(
+                f"sudo has rules from {sources} as well, which are not read: name those administrators in "
+                "slurm_node_adopt_users or slurm_node_adopt_groups, or they need a job to log in"
+            )
         after = ssh.add(plain, rules) or plain
         if after != before:
             wrong = ssh.kept_out(after, ["root", *known], given["directory"], run)

@@ -65,13 +65,26 @@ def collect(root: str, ages: Ages, now: float) -> Freed:
 
 def _mark(root: str, repository: Repository, ages: Ages, now: float) -> _Marked:
     revisions = repository.revisions()
-    tagged = {repository.current(tag) for tag in repository.tags()}
+    # What is added to which manifest, such as a signature: it stays with that one, and does not keep it.
+    additions = {(digest, layout.subject(root, digest)) for digest in revisions}
+    tagged = set[str]()
+    for tag in repository.tags():
+        digest, of = repository.current(tag), layout.told_by_tag(tag, revisions)
+        if of:
+            additions.add((digest, of))
+        else:
+            tagged.add(digest)
+    additions = {(digest, of) for digest, of in additions if digest in revisions and of in revisions}
+    added = {digest for digest, _of in additions}
+    young = {digest for digest, linked in revisions.items() if now - linked <= ages.grace_s}
     kept = {
         digest
         for digest, linked in revisions.items()
-        if digest in tagged or not ages.untagged_s or now - linked <= max(ages.untagged_s, ages.grace_s)
+        if digest in tagged or not ages.untagged_s or (now - linked <= ages.untagged_s and digest not in added)
     }
-    needed = layout.needed(root, kept, revisions)
+    needed = layout.needed(root, kept | young | {of for digest, of in additions if digest in young}, revisions)
+    while more := {digest for digest, of in additions if of in needed} - needed:
+        needed = layout.needed(root, needed | more, revisions)
     layers = {
         digest for digest, linked in repository.layers().items() if digest in needed or now - linked <= ages.grace_s
     }
@@ -82,6 +95,9 @@ def _sweep(marked: _Marked, ages: Ages, now: float) -> int:
     """Remove the links of a repository; how many manifests it has lost."""
     repository = marked.repository
     gone = set(repository.revisions()) - marked.revisions
+    for tag in repository.tags():
+        if repository.current(tag) in gone or layout.told_by_tag(tag, gone):
+            host_files.remove(repository.tag_path(tag))
     for digest in gone:
         for tag in repository.tags():
             if digest in repository.history(tag):

@@ -11,15 +11,20 @@ the digest's name. A repository may be inside another one; its own directories b
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import re
 import stat
 from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import bounded_json
 
 DIGEST = re.compile(r"(sha256):([0-9a-f]{64})|(sha512):([0-9a-f]{128})", re.ASCII)
 _IN_BYTES = re.compile(rb"sha256:[0-9a-f]{64}(?![0-9a-f])|sha512:[0-9a-f]{128}(?![0-9a-f])")
+# The tag has no more of the digest's number than these.
+_ADDITION = re.compile(r"(sha256|sha512)-([0-9a-f]{64})(?:[._-].*)?", re.ASCII | re.DOTALL)
 _ROOT = "docker/registry/v2"
 # As the registry makes files.
 FILE_MODE = 0o660
@@ -76,14 +81,50 @@ def _no_trap(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
-def references(root: str, digest: str) -> frozenset[str]:
-    """Every digest that stands in a manifest, wherever: more than what it needs, and never less."""
+def _content(root: str, digest: str) -> bytes:
     try:
         with open(blob_path(root, digest), "rb", opener=_no_trap) as file:
-            content = file.read(MANIFEST_BYTES + 1)
+            return file.read(MANIFEST_BYTES + 1)
     except FileNotFoundError:
-        return frozenset()
+        return b""
+
+
+def references(root: str, digest: str) -> frozenset[str]:
+    """Every digest that stands in a manifest, wherever: more than what it needs, and never less.
+
+    Not those that it only tells of: what a signature is for (`subject`), and what stands in annotations.
+    """
+    content = _content(root, digest)
+    # Of one that cannot be read, all counts.
+    with suppress(bounded_json.Malformed):
+        content = json.dumps(_without_told(bounded_json.parse_object(content))).encode()
     return frozenset(found.decode("ascii") for found in _IN_BYTES.findall(content))
+
+
+def _without_told(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_told(one) for key, one in value.items() if key not in ("annotations", "subject")}
+    return [_without_told(one) for one in value] if isinstance(value, list) else value
+
+
+def subject(root: str, digest: str) -> str:
+    """What a manifest is a signature or another addition of; empty for one that stands for itself."""
+    try:
+        named = bounded_json.parse_object(_content(root, digest)).get("subject")
+    except bounded_json.Malformed:
+        return ""
+    found = named.get("digest") if isinstance(named, dict) else None
+    return found if isinstance(found, str) and is_digest(found) else ""
+
+
+def told_by_tag(tag: str, digests: Iterable[str]) -> str:
+    """Which of the digests a tag such as sha256-0f3a….sig is an addition of; empty for any other tag.
+
+    Clients give such tags to what they add where a registry does not list additions, as this one does not.
+    """
+    found = _ADDITION.fullmatch(tag)
+    names = (f"{found[1]}:{found[2]}",) if found else ()
+    return next((digest for digest in digests if digest.startswith(names)), "") if names else ""
 
 
 class Repository:

@@ -17,7 +17,9 @@ where an included file is missing. So there is one file, which is replaced in on
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import grp
+import ipaddress
 import json
 import os
 import pwd
@@ -27,11 +29,12 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host import net
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import NOT_FOUND, Run
 
 DIRECTORY = "/etc/pam.d"
 FILE = "sshd"
@@ -41,8 +44,15 @@ BEGIN = "# BEGIN baremetal.gpu.slurm_node: changes in these lines are lost."
 END = "# END baremetal.gpu.slurm_node"
 INSTEAD_OF = "# Instead of: "
 ANSIBLE = "# Ansible logs in as: "
-# Names that are words of a rule of pam_succeed_if, whose lists have colons between them.
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@$-]{0,63}")
+# Names that can stand in a rule of pam_succeed_if, whose lists have colons between them. What is no plain word, such as
+# "domain admins" and CORP\jane of a directory, stands in brackets, and a backslash would hide the closing one.
+NAME = re.compile(r"(?=\S)(?!-)[^\x00-\x1f\x7f:#\[\]]{0,127}[^\x00-\x1f\x7f:#\[\]\\\s]")
+NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+PLAIN = re.compile(r"[A-Za-z0-9_.@$:-]+")
+SUDOERS = "/etc/sudoers"
+CVTSUDOERS = "/usr/bin/cvtsudoers"
+SUDO = "/usr/bin/sudo"
+NSSWITCH = "/etc/nsswitch.conf"
 # PAM reads a line into 1024 bytes.
 NAMES_IN_LINE = 600
 TIMEOUT_S = 20.0
@@ -76,31 +86,38 @@ class Rules:
 
     :ivar node: the node's name in Slurm.
     :ivar logins: those of Ansible that neither `users` nor `groups` tell of.
+    :ivar conditions: further conditions of pam_succeed_if, such as ``uid eq 1005``.
     """
 
     node: str
     users: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     logins: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
 
 
 def exceptions(rules: Rules) -> list[str]:
     """The conditions of pam_succeed_if, of which one is enough."""
     found = ["uid eq 0"]
-    found += [f"user ingroup {':'.join(names)}" for names in _lines(rules.groups)]
-    found += [f"user in {':'.join(names)}" for names in _lines(dict.fromkeys([*rules.users, *rules.logins]))]
-    return found
+    found += [f"user ingroup {names}" for names in _lines(rules.groups)]
+    found += [f"user in {names}" for names in _lines(dict.fromkeys([*rules.users, *rules.logins]))]
+    return [*found, *rules.conditions]
 
 
-def _lines(names: Iterable[str]) -> Iterator[list[str]]:
+def _lines(names: Iterable[str]) -> Iterator[str]:
     line: list[str] = []
     for name in names:
-        if line and len(":".join([*line, name])) > NAMES_IN_LINE:
-            yield line
+        if line and len(":".join([*line, name]).encode("utf-8", "surrogateescape")) > NAMES_IN_LINE:
+            yield _argument(line)
             line = []
         line.append(name)
     if line:
-        yield line
+        yield _argument(line)
+
+
+def _argument(names: Iterable[str]) -> str:
+    listed = ":".join(names)
+    return listed if PLAIN.fullmatch(listed) else f"[{listed}]"
 
 
 def _jumps(kind: str, conditions: Sequence[str], over: int) -> list[str]:
@@ -115,7 +132,7 @@ def account_lines(rules: Rules) -> list[str]:
     """The lines that stand behind all others of the type account."""
     return [
         BEGIN,
-        *([ANSIBLE + " ".join(rules.logins)] if rules.logins else []),
+        *([ANSIBLE + ":".join(rules.logins)] if rules.logins else []),
         *_jumps("account", exceptions(rules), 1),
         f"account required {MODULE} action_adopt_failure=deny action_generic_failure=deny nodename={rules.node}",
         # For the jumps to end at.
@@ -205,40 +222,154 @@ def add(text: str, rules: Rules) -> str | None:
 # --- administrators --------------------------------------------------------------------------------------------------
 
 
-def sudoers(text: str, hostname: str) -> tuple[list[str], list[str]]:
-    """Users and groups whom sudo lets run everything as root on a host, from what cvtsudoers prints as JSON."""
-    here = ("ALL", hostname, hostname.split(".")[0])
+@dataclass(frozen=True)
+class Host:
+    """What a rule of sudo may call a host.
+
+    :ivar netgroup: the members of a netgroup as (host, user, domain), each empty for any.
+    """
+
+    name: str
+    addresses: frozenset[str] = frozenset()
+    netgroup: Callable[[str], list[tuple[str, str, str]]] = lambda _name: []
+
+
+@dataclass(frozen=True)
+class Administrators:
+    """Whom sudo lets run everything as root.
+
+    :ivar conditions: those of pam_succeed_if that tell who they are where no name does.
+    :ivar unclear: a problem for each that PAM cannot be told of, and for rules that were not read.
+    """
+
+    users: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+    unclear: tuple[Problem, ...] = ()
+
+
+def sudoers(text: str, host: Host, given: Iterable[str] = ()) -> Administrators:
+    """The administrators of a host, from what cvtsudoers prints as JSON.
+
+    :param given: users and groups whom the operator lets in by name: what sudo calls so is clear.
+    """
+    known = {name.casefold() for name in given}
+    users: dict[str, None] = {}
+    groups: dict[str, None] = {}
+    conditions: dict[str, None] = {}
+    unclear: dict[str, Problem] = {}
     try:
-        rows = json.loads(text)["User_Specs"]
-        users: dict[str, None] = {}
-        groups: dict[str, None] = {}
-        for row in rows:
-            is_here = any(one.get("hostname") in here and not one.get("negated") for one in row["Host_List"])
+        for row in json.loads(text).get("User_Specs", ()):
+            is_here = _last(row["Host_List"], lambda one: _names_host(one, host))
             if not is_here or not any(_is_everything(one) for one in row["Cmnd_Specs"]):
                 continue
             for who in row["User_List"]:
-                if not who.get("negated"):
-                    users.update({str(who["username"]): None} if "username" in who else {})
-                    groups.update({str(who["usergroup"]): None} if "usergroup" in who else {})
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return [], []
-    # A rule for ALL asks for the password of another account, or else everybody would be root.
-    return (
-        [name for name in users if NAME.fullmatch(name) and name not in ("root", "ALL")],
-        [name for name in groups if NAME.fullmatch(name)],
-    )
+                if who.get("negated"):
+                    continue
+                ((kind, value),) = ((key, value) for key, value in who.items() if key != "negated")
+                name = str(value)
+                if kind == "usergid":
+                    with contextlib.suppress(KeyError, OverflowError):
+                        kind, name = "usergroup", grp.getgrgid(int(value)).gr_name
+                if kind == "userid":
+                    conditions[f"uid eq {int(value)}"] = None
+                elif kind == "usergid":
+                    conditions[f"gid eq {int(value)}"] = None
+                elif kind == "username" and name in ("root", "ALL"):
+                    # A rule for ALL asks for the password of another account, or else everybody would be root.
+                    continue
+                elif kind in ("username", "usergroup", "netgroup") and NAME.fullmatch(name):
+                    users.update({name: None} if kind == "username" else {})
+                    groups.update({name: None} if kind == "usergroup" else {})
+                    if kind == "netgroup":
+                        conditions[f"user innetgr {_argument([name])}"] = None
+                        # PAM asks for the host that the login is from as well, sudo does not.
+                        members = (user for from_host, user, _domain in host.netgroup(name) if from_host)
+                        users.update(dict.fromkeys(user for user in members if NAME.fullmatch(user)))
+                elif name.casefold() not in known:
+                    unclear[name] = _unclear(kind, name)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Administrators(unclear=(not_read(f"cvtsudoers: {type(error).__name__}: {error}"),))
+    conditions.pop("uid eq 0", None)
+    return Administrators(tuple(users), tuple(groups), tuple(conditions), tuple(unclear.values()))
+
+
+def _last(rows: Iterable[Mapping[str, Any]], holds: Callable[[Mapping[str, Any]], bool]) -> bool:
+    """Whether a list of sudo has something: the last that matches decides."""
+    found = [not one.get("negated") for one in rows if holds(one)]
+    return bool(found) and found[-1]
+
+
+def _names_host(one: Mapping[str, Any], host: Host) -> bool:
+    names = {host.name.lower(), host.name.lower().split(".")[0]}
+    if "hostname" in one:
+        name = str(one["hostname"])
+        return name == "ALL" or any(fnmatch.fnmatchcase(own, name.lower()) for own in names)
+    if "networkaddr" in one:
+        network = ipaddress.ip_network(str(one["networkaddr"]), strict=False)
+        return any(ipaddress.ip_address(address.partition("%")[0]) in network for address in host.addresses)
+    return any(not member or member.lower() in names for member, _user, _domain in host.netgroup(str(one["netgroup"])))
 
 
 def _is_everything(rule: Mapping[str, Any]) -> bool:
-    as_root = any(one.get("username") in ("ALL", "root") for one in rule.get("runasusers") or [{"username": "root"}])
+    def root(one: Mapping[str, Any]) -> bool:
+        return one.get("username") in ("ALL", "root") or one.get("userid") == 0 or one.get("usergroup") == "root"
+
     commands = rule["Commands"]
-    return as_root and any(one.get("command") == "ALL" and not one.get("negated") for one in commands)
+    return _last(rule.get("runasusers") or [{"username": "root"}], root) and any(
+        one.get("command") == "ALL" and not one.get("negated") for one in commands
+    )
 
 
-def administrators(run: Run) -> tuple[list[str], list[str]]:
-    """Users and groups whom this host's sudo lets run everything as root; none where it does not tell."""
-    status, out, _error = run(["/usr/bin/cvtsudoers", "-e", "-f", "json", "/etc/sudoers"], None, TIMEOUT_S)
-    return sudoers(out, socket.gethostname()) if status == 0 else ([], [])
+def _unclear(kind: str, name: str) -> Problem:
+    mark = {"username": "", "usergroup": "%", "netgroup": "+"}.get(kind, "%:")
+    return Problem(
+        "unclear_administrators",
+        "sudo",
+        "sudo lets them run everything, but PAM cannot be told who they are, so they would be locked out",
+        f"{mark}{name}",
+        f"add their accounts to slurm_node_adopt_users and {json.dumps(name, ensure_ascii=False)} to "
+        "slurm_node_adopt_groups, or take the rule out of sudo"
+        if NAME.fullmatch(name)
+        else "take the rule out of sudo, or set slurm_node_adopt: false",
+    )
+
+
+def not_read(why: str, remedy: str = "correct what 'visudo -c' finds on the host") -> Problem:
+    """The problem of rules of sudo that were not read."""
+    return Problem(
+        "sudoers_not_read",
+        SUDOERS,
+        "whom sudo lets run everything is not known, so they could be locked out",
+        why.strip(),
+        f"{remedy}, or set slurm_node_adopt: false",
+    )
+
+
+def administrators(run: Run, given: Iterable[str] = ()) -> Administrators:
+    """Whom this host's sudo lets run everything as root; nobody where there is no sudo."""
+    status, out, error = run([CVTSUDOERS, "-e", "-f", "json", SUDOERS], None, TIMEOUT_S)
+    if status == NOT_FOUND:
+        missing = not_read(error, "install the package sudo, which has cvtsudoers")
+        return Administrators(unclear=(missing,) if os.path.exists(SUDO) else ())
+    if status:
+        return Administrators(unclear=(not_read(error or out),))
+    here = Host(socket.gethostname(), frozenset(net.local_addresses()), lambda name: netgroup(name, run))
+    return sudoers(out, here, given)
+
+
+def netgroup(name: str, run: Run) -> list[tuple[str, str, str]]:
+    """The members of a netgroup as (host, user, domain), each empty for any; none where it is not known."""
+    _status, out, _error = run(["/usr/bin/getent", "netgroup", name], None, TIMEOUT_S)
+    found = re.findall(r"\(([^,()]*),([^,()]*),([^,()]*)\)", out)
+    return [(host.strip(), user.strip(), domain.strip()) for host, user, domain in found]
+
+
+def unread_sources() -> str:
+    """Where sudo has further rules from, which cvtsudoers does not print; empty without one."""
+    line = re.search(r"^\s*sudoers:([^#\n]*)", read_text(NSSWITCH), re.MULTILINE)
+    sources = re.sub(r"\[[^]]*\]", " ", line.group(1)).split() if line else []
+    return ", ".join(source for source in sources if source != "files")
 
 
 def logins(environment: Mapping[str, str], given: str = "", root: str = "/") -> list[str]:
@@ -253,7 +384,7 @@ def logins(environment: Mapping[str, str], given: str = "", root: str = "/") -> 
 
 def earlier_logins(text: str) -> list[str]:
     """The logins that an earlier run has put into the text: another operator's is not to be locked out."""
-    found = (line[len(ANSIBLE) :].split() for line in text.splitlines() if line.startswith(ANSIBLE))
+    found = (line[len(ANSIBLE) :].split(":") for line in text.splitlines() if line.startswith(ANSIBLE))
     return [name for names in found for name in names if NAME.fullmatch(name)]
 
 
@@ -269,19 +400,17 @@ def is_member(user: str, groups: Iterable[str]) -> bool:
         return False
 
 
-def rules_for(
-    node: str, users: Sequence[str], groups: Sequence[str], found: tuple[Sequence[str], Sequence[str]], known: list[str]
-) -> Rules:
+def rules_for(node: str, users: Sequence[str], groups: Sequence[str], found: Administrators, known: list[str]) -> Rules:
     """The rules of a host.
 
     :param users: and `groups`, as the operator names them.
-    :param found: users and groups whom sudo lets run everything.
+    :param found: whom sudo lets run everything.
     :param known: logins of Ansible.
     """
-    everyone = tuple(dict.fromkeys([*users, *found[0]]))
-    every_group = tuple(dict.fromkeys([*groups, *found[1]]))
+    everyone = tuple(dict.fromkeys([*users, *found.users]))
+    every_group = tuple(dict.fromkeys([*groups, *found.groups]))
     left = [name for name in dict.fromkeys(known) if name not in everyone and not is_member(name, every_group)]
-    return Rules(node, everyone, every_group, tuple(left))
+    return Rules(node, everyone, every_group, tuple(left), found.conditions)
 
 
 # --- problems --------------------------------------------------------------------------------------------------------
@@ -295,18 +424,19 @@ def other_adoption(text: str, common_account: str) -> str:
     return ""
 
 
-def bad_names(names: Iterable[str]) -> list[Problem]:
-    """A problem for each name that cannot be a word of a rule."""
+def bad_names(node: str, names: Iterable[str]) -> list[Problem]:
+    """A problem for each name that cannot stand in a rule."""
+    wrong = [] if NODE.fullmatch(node) else [node]
+    wrong += [name for name in names if not NAME.fullmatch(name)]
     return [
         Problem(
             "bad_name",
             "slurm_node_adopt",
             "a rule of PAM cannot have this name of a user, a group or a node",
             name,
-            "correct it; for a group with a space in its name, name its members",
+            "correct it; for a group that has a colon, '#' or a bracket in its name, name its members",
         )
-        for name in names
-        if not NAME.fullmatch(name)
+        for name in wrong
     ]
 
 

@@ -20,11 +20,15 @@ _TIB = "%.1f TiB"
 _OUT = "1d"
 _OSD_UP = f"max by (ceph_daemon) (ceph_osd_up) or min by (ceph_daemon) (last_over_time(ceph_osd_up[{_OUT}]))"
 
+_OSD_TOLD = f"timestamp(ceph_osd_metadata) or max_over_time(timestamp(ceph_osd_metadata)[{_OUT}:10m])"
 
-def _on_host(state: str, metadata: str) -> str:
-    """`state` by daemon, with the label `host` from the metadata of the daemons."""
-    joined = f"({state}) + on (ceph_daemon) group_left (hostname) 0 * max by (ceph_daemon, hostname) ({metadata})"
-    return f'label_replace({joined}, "host", "$1", "hostname", "(.+)")'
+
+def _on_host(state: str, told: str) -> str:
+    """`state` by daemon, with the label `host` where the metadata were told last; `told` is when they were."""
+    newest = f"0 * topk by (ceph_daemon) (1, max by (ceph_daemon, hostname) ({told}))"
+    return (
+        f'label_replace(({state}) + on (ceph_daemon) group_left (hostname) {newest}, "host", "$1", "hostname", "(.+)")'
+    )
 
 
 def _value(query: str, show: str) -> str:
@@ -64,7 +68,7 @@ ALERTS = (
     ),
     Alert(
         "CephOsdDown",
-        _on_host(f"({_OSD_UP}) == 0", f"last_over_time(ceph_osd_metadata[{_OUT}])"),
+        _on_host(f"({_OSD_UP}) == 0", _OSD_TOLD),
         "ticket",
         "An OSD is down. Ceph copies its data to the others after ten minutes, and tells no more of it then; the alert "
         "ends a day later, or when the OSD is back.",
@@ -76,7 +80,7 @@ ALERTS = (
     ),
     Alert(
         "CephMonDown",
-        _on_host("max by (ceph_daemon) (ceph_mon_quorum_status) == 0", "ceph_mon_metadata"),
+        _on_host("max by (ceph_daemon) (ceph_mon_quorum_status) == 0", "timestamp(ceph_mon_metadata)"),
         "ticket",
         "A monitor is not in the quorum.",
         "{{ $labels.hostname }}: {{ $labels.ceph_daemon }} is not in the quorum",

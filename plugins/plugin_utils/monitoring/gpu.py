@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.health.codes import CODES, DEVICE_CODES, NODE_CODES
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert, Record, looked_up
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import Alert, Record, looked_up, newest
 
 # Codes of degraded GPUs that have an alert of their own. All others are GpuDegraded.
 HOT = ("thermal_slowdown", "temperature_limit")
@@ -64,14 +64,19 @@ _SURE = (
     "<= on (instance) group_left () max by (instance) (slurm_last_success_timestamp_seconds) "
     "> gpu_lease_start_timestamp_seconds"
 )
-_USE = (
-    'gpu_utilization_ratio{unit="gpu"} offset 1m '
-    "* on (host, uuid) group_left (minor, model) max by (host, uuid, minor, model) (gpu_info)"
-)
+_GPU_OF = newest('gpu_info{uuid!="",minor!=""}', "host, minor")
+
+
+def of_gpus(readings: str) -> str:
+    """Readings with the labels of gpu_info, one for each `host` and `minor`."""
+    return f"{_GPU_OF} * on (host, uuid) group_left () max by (host, uuid) ({readings})"
+
+
+_USE = of_gpus('gpu_utilization_ratio{unit="gpu"} offset 1m')
 _LEASE_USE = (
     "max by (scheduler, host, minor, job_id, user, account) "
     f"(gpu_lease_info and on (scheduler, host, job_id) ({_SURE})) "
-    f"* on (host, minor) group_left (model) max by (host, minor, model) ({_USE})"
+    f"* on (host, minor) group_left (model) ({_USE})"
 )
 
 RECORDS = (
@@ -315,9 +320,8 @@ ALERTS = (
     ),
     Alert(
         "GpuAllocatedUnused",
-        'max by (host, gpu, uuid) (max_over_time(gpu_utilization_ratio{unit="gpu"}[15m])) '
-        "* on (host, uuid) group_left (minor) max by (host, uuid, minor) (gpu_info) "
-        "* on (host, minor) group_right (gpu, uuid) "
+        of_gpus('max_over_time(gpu_utilization_ratio{unit="gpu"}[15m])')
+        + " * on (host, minor) group_right (gpu, uuid) "
         "max by (scheduler, host, minor, job_id, user) (gpu_lease_info) < 0.01",
         "info",
         "A job has had a GPU for two hours and has not used it. GPUs in MIG mode tell no utilisation and are left out.",

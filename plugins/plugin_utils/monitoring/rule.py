@@ -78,6 +78,15 @@ class Inhibition:
         }
 
 
+def newest(selector: str, by: str) -> str:
+    """For each value of the labels `by`, the series of `selector` that was told last, with the value 1.
+
+    What labels are taken from in a join: Prometheus refuses the whole rule, for all hosts, if one value has two series,
+    such as a GPU that a boot has given another number.
+    """
+    return f"(topk by ({by}) (1, timestamp({selector})) >= bool 0)"
+
+
 def looked_up(query: str, labels: tuple[str, ...], show: str) -> str:
     """A template for the value of another query, printed with the verb `show` of Go; nothing where it has no value.
 

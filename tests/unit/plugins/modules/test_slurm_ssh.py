@@ -73,10 +73,31 @@ def test_a_host_without_sshd_has_nothing_to_do(file: Path, module: Callable[...,
     assert not file.exists()
 
 
+def test_an_administrator_whom_pam_cannot_tell_is_named_before_anything_is_changed(
+    file: Path, module: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = {
+        "User_Specs": [
+            {
+                "User_List": [{"nonunixgroup": "ops"}],
+                "Host_List": [{"hostname": "ALL"}],
+                "Cmnd_Specs": [{"Commands": [{"command": "ALL"}]}],
+            }
+        ]
+    }
+    monkeypatch.setattr(ssh, "administrators", lambda _run, given: ssh.sudoers(json.dumps(rules), ssh.Host("a"), given))
+    answer = module()
+    assert [(problem["code"], problem["evidence"]) for problem in answer["problems"]] == [
+        ("unclear_administrators", "%:ops")
+    ]
+    assert file.read_text() == SSHD
+    assert module(groups=["ops"])["changed"] is True
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "code"),
     [
-        (SSHD, {"users": ["a b"]}, "bad_name"),
+        (SSHD, {"users": ["a:b"]}, "bad_name"),
         (SSHD + "account required pam_slurm_adopt.so\n", {}, "adopted_elsewhere"),
         ("account required pam_permit.so\n", {}, "unknown_layout"),
         (SSHD + "# END baremetal.gpu.slurm_node\n", {}, "damaged"),

@@ -139,6 +139,86 @@ def test_a_manifest_without_a_tag_goes_after_its_time_and_not_before(registry: L
     assert registry.pull("alice", "alice/moved", "latest") == [b"new"]
 
 
+def sign(registry: LocalRegistry, repository: str, of: str, tags: list[str], names_subject: bool = True) -> str:
+    """Push a signature of a manifest as clients do, with these tags, or without one; the signature's digest."""
+    config, layer = b"{}", f"signature of {of} {tags} {names_subject}".encode()
+    for content in (config, layer):
+        assert registry.push_blob("alice", repository, content).status == 201
+    signature = json.loads(manifest(config, layer)) | {"annotations": {"of": of}}
+    if names_subject:
+        signature["subject"] = {"mediaType": MANIFEST, "digest": of, "size": 1}
+    content = json.dumps(signature).encode()
+    for tag in tags or [digest_of(content)]:
+        assert registry.put("alice", repository, tag, content, MANIFEST).status == 201
+    return digest_of(content)
+
+
+def put_additions(registry: LocalRegistry, repository: str, of: str, *additions: str) -> None:
+    """The list of additions under the tag that clients give it where the registry keeps no list."""
+    rows = [{"mediaType": MANIFEST, "size": 1, "digest": one} for one in additions]
+    content = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": rows}).encode()
+    assert registry.put("alice", repository, of.replace(":", "-"), content, INDEX).status == 201
+
+
+@pytest.mark.parametrize("kind", ["untagged", "listed", "by tag", "both", "of an architecture"])
+def test_a_signature_goes_with_its_image_and_does_not_keep_it(registry: LocalRegistry, kind: str) -> None:
+    assert registry.push("alice", "alice/train", "latest", b"old layer").status == 201
+    old = digest(registry, "alice/train", "latest")
+    if kind == "of an architecture":
+        put_index(registry, "alice/train", "latest", child(registry, "alice/train", b"old layer"))
+        old = next(iter(layout.references(str(registry.storage), digest(registry, "alice/train", "latest"))))
+    by_tag = [f"{old.replace(':', '-')}.sig"] if kind in ("by tag", "both") else []
+    signature = sign(registry, "alice/train", old, by_tag, kind != "by tag")
+    if kind in ("listed", "both"):
+        put_additions(registry, "alice/train", old, signature)
+    free(registry, untagged_days=1, later=3 * DAY)
+    assert {old, signature, digest_of(b"old layer")} <= blobs(registry)
+    # The tag moves on.
+    assert registry.push("alice", "alice/train", "latest", b"new layer").status == 201
+    free(registry, untagged_days=1, later=3 * DAY)
+    assert not {old, signature, digest_of(b"old layer")} & blobs(registry)
+    assert layout.Repository(str(registry.storage), "alice/train").tags() == ["latest"]
+    assert free(registry, untagged_days=1, later=3 * DAY) == (0, 0, 0)
+
+
+def test_a_signature_stays_with_each_image_that_has_it_and_where_a_tag_is_its_own(registry: LocalRegistry) -> None:
+    assert registry.push("alice", "alice/train", "v1", b"one").status == 201
+    assert registry.push("alice", "alice/train", "v2", b"two").status == 201
+    one, two = (digest(registry, "alice/train", tag) for tag in ("v1", "v2"))
+    shared = sign(registry, "alice/train", one, [f"{image.replace(':', '-')}.sbom" for image in (one, two)], False)
+    own = sign(registry, "alice/train", one, ["release-notes"])
+    # Signatures of images elsewhere.
+    elsewhere = sign(registry, "alice/train", "sha256:" + "0" * 64, [f"sha256-{'0' * 64}.sig"])
+    delete(registry, "alice/train", "v1")
+    free(registry, untagged_days=1, later=3 * DAY)
+    assert {two, shared, own, elsewhere, digest_of(b"two")} <= blobs(registry)
+    assert digest_of(b"one") not in blobs(registry)
+
+
+def test_what_was_signed_a_moment_ago_stays_with_its_signature(registry: LocalRegistry) -> None:
+    assert registry.push("alice", "alice/train", "latest", b"old layer").status == 201
+    old = digest(registry, "alice/train", "latest")
+    sign(registry, "alice/train", old, [f"{old.replace(':', '-')}.sig"])
+    assert registry.push("alice", "alice/train", "latest", b"new layer").status == 201
+    assert free(registry, untagged_days=1, grace_s=4 * DAY, later=3 * DAY) == (0, 0, 0)
+    free(registry, untagged_days=1, grace_s=2 * DAY, later=3 * DAY)
+    assert digest_of(b"old layer") not in blobs(registry)
+
+
+def test_a_manifest_that_says_what_it_is_built_on_does_not_keep_that(registry: LocalRegistry) -> None:
+    assert registry.push("alice", "alice/train", "base", b"base").status == 201
+    base = digest(registry, "alice/train", "base")
+    config, layer = b"{}", b"own"
+    for content in (config, layer):
+        assert registry.push_blob("alice", "alice/train", content).status == 201
+    built = json.loads(manifest(config, layer)) | {"annotations": {"org.opencontainers.image.base.digest": base}}
+    assert registry.put("alice", "alice/train", "v1", json.dumps(built).encode(), MANIFEST).status == 201
+    assert registry.push("alice", "alice/train", "base", b"new base").status == 201
+    free(registry, untagged_days=1, later=3 * DAY)
+    assert digest_of(b"own") in blobs(registry)
+    assert not {base, digest_of(b"base")} & blobs(registry)
+
+
 def test_layers_of_a_push_that_is_not_at_its_end_stay(registry: LocalRegistry) -> None:
     assert registry.push_blob("alice", "alice/slow", b"first layer").status == 201
     begun = registry.ask("POST", "/v2/alice/slow/blobs/uploads/", "alice")

@@ -476,6 +476,41 @@ CASES = (
         },
         "5m",
     ),
+    # A boot has given the GPU another number, and nothing told Prometheus that the old series ended; of others the
+    # minor is not known.
+    Case(
+        "GpuAllocatedUnused",
+        "150m",
+        LEASE
+        | {
+            named("gpu_info", **GPU, minor="3"): "1x2 _x38",
+            named("gpu_info", **GPU | {"gpu": "1", "driver_version": "570.1"}, minor="3"): "_x2 1x38",
+            named("gpu_utilization_ratio", **GPU, unit="gpu"): "0x2 _x38",
+            named("gpu_utilization_ratio", **GPU | {"gpu": "1"}, unit="gpu"): "_x2 0x38",
+            named("gpu_info", **GPU | {"uuid": "GPU-2", "gpu": "5"}): "1x40",
+            named("gpu_info", **GPU | {"uuid": "GPU-3", "gpu": "6"}): "1x40",
+            named("gpu_utilization_ratio", **GPU | {"uuid": "GPU-2", "gpu": "5"}, unit="gpu"): "0x40",
+            named("gpu_utilization_ratio", **GPU | {"uuid": "GPU-3", "gpu": "6"}, unit="gpu"): "0x40",
+        },
+        (
+            Firing(
+                {
+                    "host": "gpu1",
+                    "gpu": "1",
+                    "uuid": "GPU-1",
+                    "minor": "3",
+                    "job_id": "42",
+                    "scheduler": "slurm",
+                    "user": "alice",
+                },
+                "gpu1: GPU 1 is unused in job 42 of alice",
+                "It was busy for 0% of the time at most, within 15 minutes (slurm, GPU-1).",
+                "Ask alice whether job 42 still needs the GPU, and end it if not.",
+            ),
+        ),
+        {},
+        "5m",
+    ),
     Case(
         "HostSilent",
         "10m",
@@ -802,6 +837,25 @@ CASES = (
             },
         },
     ),
+    # The disks have gone to another host within the day.
+    Case(
+        "CephOsdDown",
+        "3h",
+        {
+            named("ceph_osd_up", **CEPH, ceph_daemon="osd.3"): "1x120 0x30 _x60",
+            named("ceph_osd_metadata", **CEPH, ceph_daemon="osd.3", hostname="stor9"): "1x60 _x150",
+            named("ceph_osd_metadata", **CEPH, ceph_daemon="osd.3", hostname="stor2"): "_x60 1x90 _x60",
+        },
+        (
+            Firing(
+                {"ceph_daemon": "osd.3", "host": "stor2", "hostname": "stor2"},
+                "stor2: osd.3 is down",
+                "ceph_osd_up of osd.3 is 0.",
+                "See the journal of the unit of osd.3 on stor2; the page on storage operations says how to replace a "
+                "disk.",
+            ),
+        ),
+    ),
     Case(
         "CephMonDown",
         "20m",
@@ -815,6 +869,28 @@ CASES = (
             ),
         ),
         {"all in": monitors(1, 1, 1)},
+    ),
+    # Two mgrs name its host in two ways.
+    Case(
+        "CephMonDown",
+        "20m",
+        monitors(1, 1, 0)
+        | {
+            named(
+                "ceph_mon_metadata",
+                **CEPH | {"instance": "stor2:9283"},
+                ceph_daemon="mon.stor3",
+                hostname="stor3.example.org",
+            ): "1x18 _x40"
+        },
+        (
+            Firing(
+                {"ceph_daemon": "mon.stor3", "host": "stor3", "hostname": "stor3"},
+                "stor3: mon.stor3 is not in the quorum",
+                "ceph_mon_quorum_status of mon.stor3 is 0.",
+                "Start the monitor on stor3; its journal says why it ended.",
+            ),
+        ),
     ),
     Case(
         "CephMonQuorumAtRisk",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -19,6 +20,7 @@ from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import gp
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring.rule import SEVERITIES
 from tests.unit.plugins.plugin_utils.monitoring import foreign_metrics
 from tests.unit.plugins.plugin_utils.monitoring.cases import CASES
+from tests.unit.project.tree import ROOT
 
 ALL = [alert for alerts in rules.ALERTS.values() for alert in alerts]
 RECORDS = [record for records in rules.RECORDS.values() for record in records]
@@ -89,6 +91,21 @@ def test_a_rule_selects_by_labels_that_the_metric_has():
                     assert labels <= LABELS[name] | {"host"}, f"{rule.name}: {name}"
                     seen.add(name)
     assert {"gpu_health_reason", "gpu_devices", "slurm_node_info"} <= seen
+
+
+DASHBOARDS = "\n".join(path.read_text() for path in (ROOT / "roles/grafana_dashboards/files").glob("*.json"))
+
+
+def test_a_join_takes_labels_from_one_series_for_each_value():
+    texts = [rule.expr for rule in (*ALL, *RECORDS)]
+    texts += [str(json.loads(f'"{one}"')) for one in re.findall(r'"expr": "((?:[^"\\]|\\.)*)"', DASHBOARDS)]
+    joins = [join for text in texts for join in re.findall(r"on \(([^)]*)\) group_left \([^)]*\) (.*)", text)]
+    assert len(joins) > 10
+    for labels, one in joins:
+        assert re.match(rf"\(*(0 \* )?(topk|max|min) by \({labels}\)", one), (labels, one)
+    for left in [text for text in texts if "group_right" in text]:
+        (labels,) = re.findall(r"on \(([^)]*)\) group_right", left)
+        assert f"topk by ({labels})" in left.partition("group_right")[0], left
 
 
 def test_the_list_of_foreign_metrics_has_none_that_no_rule_uses():

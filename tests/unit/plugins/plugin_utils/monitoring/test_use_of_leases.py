@@ -113,6 +113,41 @@ def test_a_gpu_counts_where_its_use_is_known(
     )
 
 
+RENAMED = {
+    # At 23 minutes; nothing told Prometheus that the old series had ended.
+    named("gpu_info", **HOST, uuid="GPU-1", minor="3", model="Tesla T4"): "1x46",
+    named("gpu_info", **HOST, uuid="GPU-1", minor="3", model="NVIDIA Tesla T4"): "_x46 1x14",
+    named("gpu_utilization_ratio", **HOST, uuid="GPU-1", gpu="0", unit="gpu"): "0x46",
+    named("gpu_utilization_ratio", **HOST, uuid="GPU-1", gpu="1", unit="gpu"): "_x46 0x14",
+}
+SWAPPED = {
+    named("gpu_info", **HOST, uuid="GPU-1", minor="3", model="Tesla T4"): "1x46",
+    named("gpu_info", **HOST, uuid="GPU-1", minor="4", model="Tesla T4"): "_x46 1x14",
+    named("gpu_info", **HOST, uuid="GPU-2", minor="3", model="NVIDIA Tesla T4"): "_x46 1x14",
+    named("gpu_utilization_ratio", **HOST, uuid="GPU-2", gpu="0", unit="gpu"): "0x60",
+}
+NAMELESS = {
+    named("gpu_info", **HOST, uuid=uuid, minor=minor, model=model): "1x60"
+    for uuid, minor, model in (("GPU-8", "", "Tesla T4"), ("GPU-9", "", "A100"), ("", "5", "A100"), ("", "6", "A100"))
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "model"),
+    [
+        pytest.param(RENAMED, "NVIDIA Tesla T4", id="another number and another name of the model"),
+        pytest.param(SWAPPED, "NVIDIA Tesla T4", id="another GPU has the minor"),
+        pytest.param(NAMELESS, "Tesla T4", id="GPUs without a minor, and without a UUID"),
+    ],
+)
+def test_series_that_two_labels_make_twice_do_not_end_the_rule_for_all(
+    changes: Series, model: str, tmp_path: Path
+) -> None:
+    labels = {"scheduler": "slurm", "user": "alice", "account": "physics", "model": model}
+    wanted = {name: ("25m", [{"labels": named(name, **labels), "value": 1}]) for name in (MEASURED, UNUSED)}
+    evaluated(tmp_path, one_gpu() | changes, "30s", wanted)
+
+
 # --- many jobs --------------------------------------------------------------------------------------------------------
 
 
