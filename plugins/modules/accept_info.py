@@ -58,6 +58,11 @@ accept:
     iommu_groups:
       description: Number of IOMMU groups, 0 where the IOMMU is off.
       type: int
+    iommu_types:
+      description:
+        - How the kernel has set up the IOMMU's groups. The number of C(groups) of each type, C(identity) for devices
+          that pass through and C(DMA) or C(DMA-FQ) for translated ones, and the types of C(displays) by PCI address.
+      type: dict
     acs_redirects:
       description: PCI bridges that send transfers between GPUs up to the root. Null where it cannot be read.
       type: list
@@ -78,7 +83,9 @@ accept:
       type: list
       elements: dict
     infiniband:
-      description: Ports of InfiniBand and RoCE adapters with state, rate, firmware and errors.
+      description:
+        - Ports of InfiniBand and RoCE adapters with state, physical state (C(phys_state)), link layer, rate, firmware
+          and errors.
       type: list
       elements: dict
     disks:

@@ -5,16 +5,20 @@
 
 With torch on the nodes it goes through NCCL, or through gloo and the processors where there are no GPUs. Every rank
 compares the sum with the right one.
+
+Torch lets in whoever comes to the port where the ranks meet. So the ranks are processes of nobody's, send only numbers,
+and meet at a port that is drawn anew; they read it from their standard input, which no other user sees.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import NOT_FOUND, TIMED_OUT, Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import TIMED_OUT, Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 
 SRUN = "/usr/bin/srun"
@@ -23,28 +27,38 @@ MEMORY_MIB, START_S, PATIENCE_S = 4000, 60, 300.0
 MIB = 64
 BUSY = ("Requested nodes are busy", "Resources temporarily unavailable", "Immediate execution impossible")
 NO_TORCH = "gpuops-accept: no torch"
+NOBODY = 65534
+# What the job does needs no rights; Slurm starts it as root.
+WITHOUT_RIGHTS = (
+    *("/usr/bin/env", "HOME=/nonexistent"),
+    *("/usr/bin/setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"),
+)
+# Ports that a host gives to no outgoing connection of its own.
+PORTS = range(20000, 32768)
 # What a rank does. The first node of the job is where all meet; addresses are those of the inventory.
 PROGRAM = r"""
 import json, os, subprocess, sys, time
 from datetime import timedelta
+told = json.load(sys.stdin)
 try:
     import torch
     import torch.distributed as dist
-except ImportError:
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
     sys.exit("gpuops-accept: no torch")
 names = subprocess.run(
     ["scontrol", "show", "hostnames", os.environ["SLURM_STEP_NODELIST"]], capture_output=True, text=True, check=True
 ).stdout.split()
-addresses = json.loads(os.environ["GPUOPS_ACCEPT_ADDRESSES"])
 rank, world = int(os.environ["SLURM_PROCID"]), int(os.environ["SLURM_NTASKS"])
-os.environ["MASTER_ADDR"] = addresses.get(names[0]) or names[0]
-os.environ["MASTER_PORT"] = os.environ["GPUOPS_ACCEPT_PORT"]
+os.environ["MASTER_ADDR"] = told["addresses"].get(names[0]) or names[0]
+os.environ["MASTER_PORT"] = str(told["port"])
 gpus = torch.cuda.is_available() and dist.is_nccl_available()
 if gpus:
     torch.cuda.set_device(int(os.environ["SLURM_LOCALID"]) % torch.cuda.device_count())
 where = "cuda" if gpus else "cpu"
 dist.init_process_group("nccl" if gpus else "gloo", rank=rank, world_size=world, timeout=timedelta(seconds=120))
-count = (int(os.environ["GPUOPS_ACCEPT_MIB"]) << 20) // 4
+count = (told["mib"] << 20) // 4
 data = torch.empty(count, dtype=torch.float32, device=where)
 def once():
     data.fill_(float(rank + 1))
@@ -66,6 +80,12 @@ if rank == 0:
     print("gpuops-accept: " + json.dumps(told), flush=True)
 dist.destroy_process_group()
 """
+# slurmstepd or setpriv could not start the program. A library that a program lacks is "No such file", too.
+_NOT_STARTED = r"(?:failed to execute |execve\(\):? *)(?:\S*/)?{name}: {why}"
+_ABSENT, _FORBIDDEN = "No such file or directory", "Permission denied"
+# What nccl-tests and NCCL say of what went wrong, among much else.
+_WENT_WRONG = re.compile(r"failure|error|FAILED|terminate|signal", re.IGNORECASE)
+_HARMLESS = re.compile(r"plugin|\bINFO\b", re.IGNORECASE)
 _ANSWER = re.compile(r"^gpuops-accept: (\{.*\})$", re.MULTILINE)
 _BANDWIDTH = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*([0-9.]+)", re.MULTILINE)
 _OUT_OF_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(\d+)", re.MULTILINE)
@@ -96,19 +116,32 @@ def _words(name: str, partition: str, nodes: Sequence[str], ranks: int, gpus: in
     return [*words, *([f"--gres=gpu:{gpus}"] if gpus else [])]
 
 
+def is_not_started(program: str, error: str, why: str = _ABSENT) -> bool:
+    """Whether the program could not be started because it is not there, or for another reason."""
+    return bool(re.search(_NOT_STARTED.format(name=re.escape(program.rpartition("/")[2]), why=why), error))
+
+
+def _why(out: str, error: str) -> str:
+    """The lines that say what went wrong, or else all."""
+    lines = [line.strip() for line in (out + "\n" + error).splitlines()]
+    wrong = [line for line in lines if _WENT_WRONG.search(line) and not _HARMLESS.search(line)]
+    return "; ".join(dict.fromkeys(wrong)) or error or out
+
+
 def with_perf(run: Run, name: str, partition: str, node: str, gpus: int) -> Row | None:
     """What nccl-tests says of the GPUs of a node; None where the program is not installed there."""
-    argv = [*_words(name, partition, [node], 1, gpus), PERF, "-b", f"{MIB}M", "-e", f"{MIB}M", "-g", str(gpus)]
+    words = _words(name, partition, [node], 1, gpus)
+    argv = [*words, *WITHOUT_RIGHTS, PERF, "-b", f"{MIB}M", "-e", f"{MIB}M", "-g", str(gpus)]
     status, out, error = run(argv, None, PATIENCE_S)
-    if "No such file" in error or "not found" in error:
+    rate, wrong = _BANDWIDTH.search(out), _OUT_OF_BOUNDS.search(out)
+    if rate and wrong and (not status or wrong[1] != "0"):
+        text = f"{PERF} over {gpus} GPUs: {float(rate[1]):.1f} GB/s, {wrong[1]} wrong values"
+        return _told(wrong[1] == "0", text, gb_s=float(rate[1]))
+    if is_not_started(PERF, error):
         return None
     if status == TIMED_OUT or any(text in error for text in BUSY):
         return _told(None, "the job did not start in time: the node has other jobs")
-    rate, wrong = _BANDWIDTH.search(out), _OUT_OF_BOUNDS.search(out)
-    if status or not rate or not wrong:
-        return _told(False, f"{PERF} ended with {status}: {error or out}")
-    text = f"{PERF} over {gpus} GPUs: {float(rate[1]):.1f} GB/s, {wrong[1]} wrong values"
-    return _told(wrong[1] == "0", text, gb_s=float(rate[1]))
+    return _told(False, f"{PERF} ended with {status}: {_why(out, error)}")
 
 
 def with_torch(
@@ -119,17 +152,18 @@ def with_torch(
     ranks: int,
     gpus: int,
     python: str,
-    port: int,
     addresses: Mapping[str, str],
 ) -> Row:
     """What torch says of all ranks of the nodes together."""
-    environment = {"ADDRESSES": json.dumps(dict(addresses)), "PORT": str(port), "MIB": str(MIB)}
-    # srun passes on what it has itself; a value with a comma cannot be named in --export.
-    argv = ["/usr/bin/env", *(f"GPUOPS_ACCEPT_{key}={value}" for key, value in environment.items())]
-    argv += [*_words(name, partition, nodes, ranks, gpus), "--export=ALL", python, "-c", PROGRAM]
-    status, out, error = run(argv, None, PATIENCE_S)
-    if NO_TORCH in error or status == NOT_FOUND:
+    port = PORTS.start + secrets.randbelow(len(PORTS))
+    # srun gives its standard input to every task.
+    told = json.dumps({"addresses": dict(addresses), "port": port, "mib": MIB})
+    argv = [*_words(name, partition, nodes, ranks, gpus), "--export=ALL", *WITHOUT_RIGHTS, python, "-c", PROGRAM]
+    status, out, error = run(argv, told, PATIENCE_S)
+    if NO_TORCH in error or is_not_started(python, error):
         return _told(None, f"{python} on the nodes has no torch")
+    if is_not_started(python, error, _FORBIDDEN):
+        return _told(None, f"nobody may not run {python} on the nodes: name one that everybody may in accept_python")
     if any(text in error for text in BUSY):
         return _told(None, "the job did not start in time: the nodes have other jobs")
     answer = _ANSWER.search(out)
@@ -142,7 +176,7 @@ def with_torch(
             float(found["gb_s"]),
         )
     except (KeyError, TypeError, ValueError):
-        how = "it hung" if status == TIMED_OUT else f"it ended with {status}: {error or out}"
+        how = "it hung" if status == TIMED_OUT else f"it ended with {status}: {_why(out, error)}"
         return _told(False, f"the all-reduce of {len(nodes)} nodes failed: {how}")
     text = f"all-reduce of {count} ranks on {len(nodes)} nodes through {backend}: {rate:.2f} GB/s, {wrong} wrong values"
     return _told(status == 0 and not wrong, text, gb_s=rate, backend=backend)

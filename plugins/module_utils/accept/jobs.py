@@ -26,9 +26,9 @@ MEMORY_MIB = 500
 # A job may have this much, and takes three times as much.
 FEW_MIB = 100
 START_S, PATIENCE_S = 60, 150.0
-PORT = 29571
 ACCOUNTING_S, POLL_S = 30.0, 2.0
 BUSY = collective.BUSY
+OUT_OF_MEMORY = re.compile(r"\boom[ _-]?kill|out of memory|out_of_memory", re.IGNORECASE)
 NO_ACCOUNTING = "accounting storage is disabled"
 
 Row = dict[str, Any]
@@ -105,7 +105,7 @@ class Node:
             return self._ended(status, out, error, "the job")
         if status == 0:
             return _told(False, f"a job with {FEW_MIB} MiB took {3 * FEW_MIB} MiB and was not ended")
-        if "oom" in (error + out).lower() or "out of memory" in (error + out).lower():
+        if OUT_OF_MEMORY.search(error + out):
             return _told(True, f"a job with {FEW_MIB} MiB that took more was ended")
         return _told(None, f"the job ended with {status}, and not for its memory: {error or out}")
 
@@ -121,7 +121,7 @@ class Node:
         found = collective.with_perf(self._run, self._name, partition, node, gpus)
         if found is None:
             addresses = {node: "127.0.0.1"}
-            found = collective.with_torch(self._run, self._name, partition, [node], gpus, gpus, python, PORT, addresses)
+            found = collective.with_torch(self._run, self._name, partition, [node], gpus, gpus, python, addresses)
         return found
 
     def accounting(self) -> Row | None:
@@ -204,7 +204,7 @@ def between(run: Run, addresses: Mapping[str, str], name: str, python: str = "py
         return {"nodes": nodes, **_told(None, "fewer than two nodes of a partition are free")}
     gpus = min(row["gpus"] for row in chosen)
     try:
-        found = collective.with_torch(run, name, partition, nodes, max(gpus, 1), gpus, python, PORT, addresses)
+        found = collective.with_torch(run, name, partition, nodes, max(gpus, 1), gpus, python, addresses)
     finally:
         run([SCANCEL, f"--name={name}", "--quiet"], None, 20.0)
     return {"nodes": nodes, **found}

@@ -4,7 +4,7 @@
 """Bandwidth and latency of TCP between two hosts: a listener that goes away by itself, and who measures against it.
 
 The listener is a process of its own, as user nobody, without any file. It obeys only who knows the token, and ends when
-it is told to, or when nobody has come for a while; so a run that is killed leaves nothing behind.
+it is told to, or when nobody who knows it has come for a while; so a run that is killed leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -78,38 +78,51 @@ def _detach(kept: int) -> None:
 
 
 def serve(server: socket.socket, token: str, idle_s: float) -> None:
-    """Obeys until it is told to end, or nobody has come for idle_s."""
+    """Obeys until it is told to end, or nobody who knows the token has come for idle_s."""
     ended = threading.Event()
     threads: list[threading.Thread] = []
-    heard = time.monotonic()
-    while not ended.is_set() and time.monotonic() - heard < idle_s:
+    heard = [time.monotonic()]
+
+    def is_known() -> None:
+        heard[0] = time.monotonic()
+
+    while not ended.is_set() and time.monotonic() - heard[0] < idle_s:
         threads = [thread for thread in threads if thread.is_alive()]
+        if len(threads) >= CONNECTIONS_MOST:
+            ended.wait(0.2)
+            continue
         ready, _writable, _failed = select.select([server], [], [], 0.2)
-        if not ready or len(threads) >= CONNECTIONS_MOST:
+        if not ready:
             continue
         try:
             connection, _address = server.accept()
         except OSError:
             # Who came has gone already.
             continue
-        threads.append(threading.Thread(target=_obey, args=(connection, token, ended), daemon=True))
+        threads.append(threading.Thread(target=_obey, args=(connection, token, ended, is_known), daemon=True))
         threads[-1].start()
-        heard = time.monotonic()
     server.close()
 
 
-def _obey(connection: socket.socket, token: str, ended: threading.Event) -> None:
-    with connection, contextlib.suppress(OSError, ValueError):
-        connection.settimeout(HELLO_S)
-        line = b""
-        while not line.endswith(b"\n") and len(line) < LINE_MOST:
-            byte = connection.recv(1)
-            if not byte:
-                return
-            line += byte
-        told = json.loads(line)
+def _first_line(connection: socket.socket) -> bytes:
+    """What comes until the end of a line, within HELLO_S. Raises OSError."""
+    line, deadline = b"", time.monotonic() + HELLO_S
+    while not line.endswith(b"\n") and len(line) < LINE_MOST:
+        connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        byte = connection.recv(1)
+        if not byte:
+            raise ConnectionError("the other side has closed the connection")
+        line += byte
+    return line
+
+
+def _obey(connection: socket.socket, token: str, ended: threading.Event, is_known: Callable[[], None]) -> None:
+    # Who does not know the token can send anything.
+    with connection, contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        told = json.loads(_first_line(connection))
         if not isinstance(told, dict) or not hmac.compare_digest(str(told.get("token")).encode(), token.encode()):
             return
+        is_known()
         seconds = min(max(float(told.get("seconds") or 0), 0.0), SECONDS_MOST)
         connection.settimeout(seconds + LATE_S + HELLO_S)
         order = told.get("order")

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import json
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
@@ -23,12 +24,12 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.system import clock
 SCHEMA = 1
 # More devices of a kind than any host has.
 MOST = 64
-ACS, CAPABILITIES_AT, BRIDGE = 0x000D, 0x100, "0x0604"
+ACS, CAPABILITIES_AT, BRIDGE, DISPLAY = 0x000D, 0x100, "0x0604", "0x03"
+BRIDGES_MOST, GROUPS_MOST = 1024, 4096
 # Of the ACS control register: requests and completions of peers are sent up to the root.
 REDIRECTS = 0x04 | 0x08
 SMART_TIMEOUT_S = 20
 STARTS_JOBS = ("slurmd", "mesos-agent")
-PROCESSES_MOST = 1 << 16
 GETENT_TIMEOUT_S = 20
 USERS_MOST = 200
 # What programs that span GPUs and nodes are built on: its library, as the linker knows it.
@@ -56,14 +57,20 @@ def number(path: str, root: str = "/") -> int | None:
         return None
 
 
-def _names(pattern: str, root: str, most: int = MOST) -> list[str]:
-    return sorted(os.path.basename(path) for path in glob.glob(below(root, pattern)))[:most]
+def _names(pattern: str, root: str, is_one: Callable[[str], bool] = bool, most: int = MOST) -> list[str]:
+    """The first names of those that are such ones: a host may have hundreds of others beside them."""
+    names = sorted(os.path.basename(path) for path in glob.iglob(below(root, pattern)))
+    return list(itertools.islice(filter(is_one, names), most))
+
+
+def _is_device(place: str, root: str) -> bool:
+    return os.path.exists(below(root, f"{place}/device"))
 
 
 def limits(root: str = "/") -> dict[str, dict[str, int | None]]:
     """What jobs inherit: the soft limits of each program that starts them, None for no limit."""
     found = {}
-    for process in _names("proc/[0-9]*", root, most=PROCESSES_MOST):
+    for process in _names("proc/[0-9]*", root, lambda one: text(f"proc/{one}/comm", root) in STARTS_JOBS):
         name = text(f"proc/{process}/comm", root)
         if name in STARTS_JOBS and name not in found:
             found[name] = _limits_of(process, root)
@@ -90,12 +97,9 @@ def acs_redirects(root: str = "/") -> list[str] | None:
     Who is not root reads only the first 64 bytes of a device's configuration.
     """
     found, readable = [], False
-    for address in _names("sys/bus/pci/devices/*", root):
-        place = f"sys/bus/pci/devices/{address}"
-        if not (text(f"{place}/class", root) or "").startswith(BRIDGE):
-            continue
+    for address in _names("sys/bus/pci/devices/*", root, _is_of_class(BRIDGE, root), BRIDGES_MOST):
         try:
-            with open(below(root, f"{place}/config"), "rb") as stream:
+            with open(below(root, f"sys/bus/pci/devices/{address}/config"), "rb") as stream:
                 config = stream.read(4096)
         except OSError:
             continue
@@ -103,6 +107,11 @@ def acs_redirects(root: str = "/") -> list[str] | None:
         if _acs_control(config) & REDIRECTS:
             found.append(address)
     return found if readable else None
+
+
+def _is_of_class(prefix: str, root: str) -> Callable[[str], bool]:
+    """Whether the PCI device at an address is of the class."""
+    return lambda address: (text(f"sys/bus/pci/devices/{address}/class", root) or "").startswith(prefix)
 
 
 def _acs_control(config: bytes) -> int:
@@ -117,13 +126,30 @@ def _acs_control(config: bytes) -> int:
     return 0
 
 
+def iommu_types(root: str = "/") -> dict[str, Any]:
+    """How the kernel has set up the IOMMU's groups: "groups" of each type, and the types of "displays", by PCI address.
+
+    A type is `identity` where devices pass through, `DMA` or `DMA-FQ` where their addresses are translated. It follows
+    from the kernel's command line, its configuration and what a device demands.
+    """
+    groups: dict[str, int] = {}
+    displays: dict[str, str] = {}
+    for group in _names("sys/kernel/iommu_groups/*", root, most=GROUPS_MOST):
+        place = f"sys/kernel/iommu_groups/{group}"
+        kind = text(f"{place}/type", root)
+        if kind is None:
+            continue
+        groups[kind] = groups.get(kind, 0) + 1
+        for address in _names(f"{place}/devices/*", root, _is_of_class(DISPLAY, root)):
+            displays[address] = kind
+    return {"groups": groups, "displays": displays}
+
+
 def interfaces(root: str = "/") -> list[dict[str, Any]]:
     """The network interfaces that have a device, with their speed and errors."""
     found = []
-    for name in _names("sys/class/net/*", root):
+    for name in _names("sys/class/net/*", root, lambda one: _is_device(f"sys/class/net/{one}", root)):
         place = f"sys/class/net/{name}"
-        if not os.path.exists(below(root, f"{place}/device")):
-            continue
         counters = ("rx_errors", "tx_errors", "rx_crc_errors")
         found.append(
             {
@@ -148,6 +174,8 @@ def infiniband(root: str = "/") -> list[dict[str, Any]]:
             {
                 "name": f"{adapter}/{os.path.basename(port)}",
                 "state": text(f"{place}/state", root),
+                "phys_state": text(f"{place}/phys_state", root),
+                "link_layer": text(f"{place}/link_layer", root),
                 "rate": text(f"{place}/rate", root),
                 "firmware": text(f"sys/class/infiniband/{adapter}/fw_ver", root),
                 "errors": {key: number(f"{place}/counters/{key}", root) for key in counters},
@@ -159,9 +187,7 @@ def infiniband(root: str = "/") -> list[dict[str, Any]]:
 def disks(root: str = "/", run: host_run.Run = host_run.run) -> list[dict[str, Any]]:
     """The disks, and what they say of themselves where smartctl is installed."""
     found = []
-    for name in _names("sys/block/*", root):
-        if not os.path.exists(below(root, f"sys/block/{name}/device")):
-            continue
+    for name in _names("sys/block/*", root, lambda one: _is_device(f"sys/block/{one}", root)):
         model = text(f"sys/block/{name}/device/model", root)
         found.append({"name": name, "model": model, "passed": _smart(name, run)})
     return found
@@ -242,6 +268,7 @@ def gather(root: str = "/", run: host_run.Run = host_run.run, users: Sequence[st
         "numa_nodes": len(_names("sys/devices/system/node/node[0-9]*", root)) or None,
         "numa_balancing": number("proc/sys/kernel/numa_balancing", root),
         "iommu_groups": len(glob.glob(below(root, "sys/kernel/iommu_groups/*"))),
+        "iommu_types": iommu_types(root),
         "acs_redirects": acs_redirects(root),
         "hugepages": {
             "reserved": number("proc/sys/vm/nr_hugepages", root),

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import rdma
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     FLEET_LEAST,
     NETWORK,
@@ -194,7 +195,7 @@ def _rdma(hosts: Mapping[str, Mapping[str, Any]]) -> list[Item]:
     found = []
     for name, row in hosts.items():
         ports = row_of(row.get("accept")).get("infiniband")
-        active = [told for told in rows_of(ports) if "ACTIVE" in str(told.get("state"))]
+        active = [told for told in rows_of(ports) if rdma.is_up(told)]
         if isinstance(ports, list) and not active:
             found.append(Item("network.rdma", NETWORK, name, NOT_APPLICABLE, "the host has no active RDMA port"))
             continue

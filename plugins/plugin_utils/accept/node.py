@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import rdma
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import (
     NODE,
     NOT_APPLICABLE,
@@ -250,14 +251,20 @@ def _acs(name: str, host: Host) -> list[Item]:
 
 
 def _iommu(name: str, host: Host) -> list[Item]:
-    words = _at(host, ("accept", "command_line"))
+    """By what the kernel says of the groups: its command line has more than one word for it, and defaults."""
     groups = real(_at(host, ("accept", "iommu_groups")))
-    if not isinstance(words, list) or groups is None:
+    types = row_of(_at(host, ("accept", "iommu_types")))
+    if groups is None or (groups and not row_of(types.get("groups"))):
         return [Item("node.iommu", NODE, name, NOT_TESTABLE, "the state of the IOMMU is not known")]
-    through = "iommu=pt" in words
-    evidence = "the IOMMU is off" if not groups else f"the IOMMU is on{', in passthrough' if through else ''}"
+    displays = row_of(types.get("displays"))
+    addresses = {str(gpu.get("pci_address")) for gpu in _gpus(host)}
+    of_gpus = {str(kind) for address, kind in displays.items() if address in addresses}
+    kinds = of_gpus or {str(kind) for kind in row_of(types.get("groups"))}
+    through = kinds == {"identity"}
+    told = ", ".join(sorted(kinds))
+    evidence = f"the IOMMU is on, {'in passthrough' if through else 'and translates'}: its groups are of type {told}"
     remedy = "boot with iommu=pt, or switch the IOMMU off in the BIOS: translation slows transfers down"
-    return [judged("node.iommu", NODE, name, not groups or through, evidence, remedy)]
+    return [judged("node.iommu", NODE, name, not groups or through, evidence if groups else "the IOMMU is off", remedy)]
 
 
 def _limits(name: str, host: Host) -> list[Item]:
@@ -306,15 +313,45 @@ def _interfaces(name: str, host: Host) -> list[Item]:
         evidence = f"{row.get('speed_mb_s')} Mbit/s, {told or 'no errors'}"
         remedy = "replace the cable or its transceivers, and look at the switch's port"
         items.append(judged("node.nic", NODE, name, not wrong, evidence, remedy, f"{row.get('name')}"))
+    return items
+
+
+# A port by its physical state, where it is not LinkUp: what to do.
+RDMA_REMEDIES = {
+    "Polling": "plug in or replace the cable, and look at the switch's port",
+    "PortConfigurationTraining": "replace the cable, and look at the switch's port",
+    "LinkErrorRecovery": "replace the cable, and look at the switch's port",
+}
+
+
+def _rdma(name: str, host: Host) -> list[Item]:
+    """Ports of InfiniBand and RoCE. A port is at work if it is active and has a link; one that is switched off is not
+    in use, as an Ethernet port whose network interface is down."""
+    items = []
     for row in rows_of(_at(host, ("accept", "infiniband"))):
-        active = "ACTIVE" in str(row.get("state"))
+        port, state, layer = f"{row.get('name')}", rdma.word(row.get("state")), row.get("link_layer")
+        # What is not known does not contradict the state.
+        physical = rdma.word(row.get("phys_state")) or ("LinkUp" if state == "ACTIVE" else "")
+        if state != "ACTIVE" and physical in ("Disabled", "Sleep"):
+            evidence = f"not in use: {state}, its link is {physical}"
+            items.append(Item("node.infiniband", NODE, name, NOT_APPLICABLE, evidence, "", port))
+            continue
         wrong = {key: value for key, value in row_of(row.get("errors")).items() if real(value)}
         told = ", ".join(f"{key} {value}" for key, value in wrong.items())
-        evidence = f"{row.get('state')}, {row.get('rate')}, {told or 'no errors'}"
-        remedy = "replace the cable, and look at the switch's port and the subnet manager"
-        items.append(
-            judged("node.infiniband", NODE, name, active and not wrong, evidence, remedy, f"{row.get('name')}")
+        evidence = (
+            f"{state or 'state not known'}, {physical or 'link not known'}, {row.get('rate')}, {told or 'no errors'}"
         )
+        if state != "ACTIVE" and physical == "LinkUp":
+            manager = "see that the network interface of the port is up: `ip -br link`"
+            remedy = manager if layer == "Ethernet" else "see that a subnet manager runs in the fabric: `sminfo`"
+        elif state == "ACTIVE" and physical not in ("LinkUp", *RDMA_REMEDIES):
+            remedy = (
+                "state and link of the port contradict each other: update its firmware and driver, reset the adapter"
+            )
+        else:
+            remedy = RDMA_REMEDIES.get(physical, RDMA_REMEDIES["LinkErrorRecovery"])
+        good = rdma.is_up(row) and not wrong
+        items.append(judged("node.infiniband", NODE, name, good, evidence, remedy, port))
     return items
 
 
@@ -353,7 +390,7 @@ def _identity(name: str, host: Host) -> list[Item]:
 
 
 def _gpudirect(name: str, host: Host) -> list[Item]:
-    ports = [row for row in rows_of(_at(host, ("accept", "infiniband"))) if "ACTIVE" in str(row.get("state"))]
+    ports = [row for row in rows_of(_at(host, ("accept", "infiniband"))) if rdma.is_up(row)]
     if not ports or not _gpus(host):
         return [Item("node.gpudirect", NODE, name, NOT_APPLICABLE, "the host has no GPU, or no active RDMA port")]
     found = row_of(_at(host, ("accept", "dmabuf")))
@@ -383,6 +420,7 @@ EACH_HOST = (
     _hugepages,
     _disks,
     _interfaces,
+    _rdma,
 )
 
 

@@ -82,8 +82,9 @@ fi
 echo "It has ended with exit status $status, and is queued again. Last checkpoint: ${last:-none}."
 exit 119
 """
-# The first two hosts of the job: where the processes meet, and what the first one reaches another by. Slurm knows their
-# addresses where no DNS knows their names.
+# The processes meet in a file of a directory that only the user opens: at a port, whoever listens first would be taken
+# for one of them. And the first two hosts of the job, by which a process finds the network interface between them.
+# Slurm knows their addresses where no DNS knows their names.
 MEET = r"""address() {
   told=$(scontrol show node "$1" | sed -n 's/.*NodeAddr=\([^ ]*\).*/\1/p')
   echo "${told:-$1}"
@@ -92,13 +93,15 @@ hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
 first=$(echo "$hosts" | sed -n 1p) second=$(echo "$hosts" | sed -n 2p)
 MASTER_ADDR=$(address "$first")
 PEER_ADDR=${second:+$(address "$second")}
-MASTER_PORT=$((20000 + (SLURM_JOB_ID * 7 + ${SLURM_RESTART_COUNT:-0}) % 10000))
-export MASTER_ADDR PEER_ADDR MASTER_PORT
+rm -rf meeting.*
+MEETING=$(mktemp -d "$PWD/meeting.XXXXXXXXXX")/processes || exit 1
+export MASTER_ADDR PEER_ADDR MEETING
 rm -f training.json
 srun --kill-on-bad-exit=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" </dev/null """
 # The outcome is written last: what ends a process after it, such as the fault of a GPU, takes nothing away.
 HAS_ENDED = """
 ended=$?
+rm -rf "${MEETING%/*}"
 test -s training.json && exit 0
 test "$ended" != 0 || ended=1
 exit "$ended\""""

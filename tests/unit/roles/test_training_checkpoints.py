@@ -52,6 +52,17 @@ def test_the_newest_is_found_and_only_so_many_stay(store: Any) -> None:
     assert files(store) == [f"{step:012d}{end}" for step in (30, 100, 200) for end in ("", ".json")]
 
 
+def test_a_checkpoint_of_a_step_is_found_where_it_is_whole_and_nowhere_else(store: Any, tmp_path: Path) -> None:
+    """As a process does that was told the step by another one."""
+    store.save(5, {"seed": 1}, state("state 5"))
+    assert store.named(5).path.read_text() == "state 5"
+    for elsewhere in (checkpoints.Store(tmp_path / "other host", 3, "first"), store):
+        if elsewhere is store:
+            store.named(5).path.write_text("state")
+        with pytest.raises((OSError, checkpoints.Torn)):
+            elsewhere.named(5)
+
+
 @pytest.mark.parametrize(
     ("breaks", "why"),
     [

@@ -4,12 +4,23 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
 import sys
 from types import ModuleType
+
+import pytest
 
 from tests.unit.project.tree import ROOT
 
 PROGRAMS = ROOT / "roles" / "slurm_apps" / "files" / "training"
+PYTHON = os.environ.get("GPUOPS_TORCH_PYTHON", "/usr/bin/python3")
+
+
+def skip_without_torch() -> None:
+    done = subprocess.run([PYTHON, "-c", "import sklearn, torch"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"{PYTHON} has no PyTorch and scikit-learn: {done.stderr.strip().splitlines()[-1:]}")
 
 
 def program(name: str) -> ModuleType:

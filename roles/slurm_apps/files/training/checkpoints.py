@@ -44,11 +44,13 @@ class Checkpoint:
     :ivar step: how many steps were done.
     :ivar path: the file with the state.
     :ivar settings: those of the run that wrote it.
+    :ivar sha256: of the file, as it was written.
     """
 
     step: int
     path: Path
     settings: dict[str, Any]
+    sha256: str
 
 
 class Store:
@@ -122,6 +124,17 @@ class Store:
             return None
 
     def _whole(self, step: int) -> Checkpoint:
+        checkpoint = self.named(step)
+        if _digest(checkpoint.path) != checkpoint.sha256:
+            raise Torn(f"{checkpoint.path.name} has another SHA-256 than what was written")
+        return checkpoint
+
+    def named(self, step: int) -> Checkpoint:
+        """The checkpoint of a step, whose content another process has compared with its SHA-256.
+
+        :raises Torn: it is not there, or has another size.
+        :raises OSError: the file system does not answer.
+        """
         try:
             row = json.loads((self.directory / f"{step:012d}.json").read_text(encoding="utf-8"))
             name, size, digest, settings = (row[key] for key in ("state", "bytes", "sha256", "settings"))
@@ -134,13 +147,11 @@ class Store:
         path = self.directory / name
         try:
             there = path.stat().st_size
-            if there != size:
-                raise Torn(f"{name} has {there} bytes, and {size} were written")
-            if _digest(path) != digest:
-                raise Torn(f"{name} has another SHA-256 than what was written")
         except FileNotFoundError:
             raise Torn(f"{name} is not there") from None
-        return Checkpoint(step, path, settings)
+        if there != size:
+            raise Torn(f"{name} has {there} bytes, and {size} were written")
+        return Checkpoint(step, path, settings, digest)
 
     def _steps(self) -> Iterator[int]:
         for path in self.directory.glob("*.json"):

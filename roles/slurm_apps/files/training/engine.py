@@ -13,17 +13,18 @@ import json
 import os
 import random
 import socket
+import stat
 import struct
 import time
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Callable
 
 import data
 import torch
 import torch.distributed as dist
-from checkpoints import Checkpoint, Store
+from checkpoints import Checkpoint, Store, Torn
 from sampler import Sampler, seed_of
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
@@ -41,6 +42,11 @@ PATIENCE = datetime.timedelta(minutes=5)
 SIOCGIFADDR = 0x8915
 # Numbers that seeds are made of, beside those of the user, so that no two uses have the same.
 OF_MODEL, OF_STEP, OF_SAMPLE = 1, 2, 3
+# What has threads of PyTorch's. To take it down is to wait for them, and they may wait for the interpreter meanwhile; so
+# it stays until the process ends without.
+KEPT: list[Any] = []
+# What the first process tells in the place of a step.
+NO_CHECKPOINT, IS_REFUSED = -1, -2
 
 
 class Sample(Dataset[Any]):
@@ -98,17 +104,30 @@ def connect() -> tuple[int, int, torch.device]:
         other = os.environ.get("PEER_ADDR" if os.environ.get("SLURM_NODEID", "0") == "0" else "MASTER_ADDR")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface(other) if other else "lo")
     rank, processes = int(os.environ.get("SLURM_PROCID", "0")), int(os.environ.get("SLURM_NTASKS", "1"))
-    # One alone needs no port of its host, which another one may have.
-    where: dict[str, Any] = {"store": dist.HashStore()} if processes == 1 else {"init_method": "env://"}
+    # Whoever listened at a port could be taken for the first process, and whoever knows it could speak with that.
+    store = dist.HashStore() if processes == 1 else dist.FileStore(str(meeting(os.environ)), processes)
     backend = "nccl" if has_gpu else "gloo"
-    dist.init_process_group(backend, rank=rank, world_size=processes, timeout=PATIENCE, **where)
+    dist.init_process_group(backend, rank=rank, world_size=processes, timeout=PATIENCE, store=store)
     return rank, processes, device
 
 
+def meeting(environment: Mapping[str, str]) -> Path:
+    """The file in which the processes tell each other their addresses. Raises Refused where others may write it."""
+    path = Path(environment.get("MEETING", ""))
+    if not path.is_absolute():
+        raise Refused(f"MEETING is {str(path)!r}: give the path of a file in a directory of yours that all hosts share")
+    try:
+        found = path.parent.lstat()
+    except OSError as why:
+        raise Refused(f"{socket.gethostname()} has no {path.parent}, which all hosts must share: {why}") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise Refused(f"{path.parent} is not a directory that you alone may open: remove it, and `mkdir -m 700` it")
+    return path
+
+
 def leave() -> None:
-    """Part from the other processes; threads of the group would abort one that ends without."""
+    """Part from the other processes. The group is not taken down, see KEPT."""
     dist.barrier()
-    dist.destroy_process_group()
 
 
 def interface(host: str) -> str:
@@ -132,21 +151,37 @@ def agree(value: float) -> float:
     return float(told)
 
 
+def first_tells(number: int) -> int:
+    """A number of the first process, at all of them. Nothing but numbers goes over the network."""
+    told = torch.tensor(number, dtype=torch.int64, device="cuda" if dist.get_backend() == "nccl" else "cpu")
+    dist.broadcast(told, src=0)
+    return int(told)
+
+
 def resume(store: Store, settings: dict[str, Any], rank: int) -> Checkpoint | None:
-    """The checkpoint at which all processes go on."""
-    found: list[Any] = [None, ""]
+    """The checkpoint at which all processes go on. The first process chooses it, and each reads it from the directory.
+
+    :raises Refused: at all processes.
+    """
+    checkpoint, refusal, step = None, "", 0
     if rank == 0:
         store.claim()
         checkpoint, torn = store.newest()
         for why in torn:
             print(f"torn checkpoint, not used: {why}", flush=True)
-        found = [checkpoint, _refusal(store, settings, checkpoint, torn)]
-    dist.broadcast_object_list(found)
-    checkpoint, refusal = found
-    if checkpoint and not checkpoint.path.exists():
-        refusal = f"{socket.gethostname()} has no {checkpoint.path}: the directory must be the same on all hosts"
-    if refusal:
-        raise Refused(refusal)
+        refusal = _refusal(store, settings, checkpoint, torn)
+        step = IS_REFUSED if refusal else checkpoint.step if checkpoint else NO_CHECKPOINT
+    step = first_tells(step)
+    if step == IS_REFUSED:
+        raise Refused(refusal or "the first process has refused")
+    if rank and step != NO_CHECKPOINT:
+        try:
+            checkpoint = store.named(step)
+        except (OSError, Torn) as why:
+            raise Refused(
+                f"{socket.gethostname()}: {store.directory.resolve()} has no checkpoint of step {step}, and must be "
+                f"the same on all hosts: {why}"
+            ) from None
     return checkpoint
 
 
@@ -183,6 +218,7 @@ def train(given: Namespace, is_stopped: Callable[[], bool]) -> bool:
         tensors = optimizer_state.get("state", optimizer_state)
         optimizer.load_state_dict({**optimizer.state_dict(), "state": tensors})
     model = DistributedDataParallel(plain, device_ids=[device.index] if device.type == "cuda" else None)
+    KEPT.append(model)
     steps = range(start, max(start, sampler.steps_per_epoch * given.epochs))
     say = print if rank == 0 else (lambda *_words, **_options: None)
     source = checkpoint.path if checkpoint else "no checkpoint"

@@ -69,4 +69,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    status = main()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    # Threads of PyTorch's can keep one that ends in order from its end, or abort it.
+    os._exit(status)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.accept import collective, jobs
@@ -22,6 +24,16 @@ PERF = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 231.5\n"
 # What rank 0 of the program prints.
 TOLD = 'gpuops-accept: {"backend": "gloo", "ranks": 4, "wrong": 0, "gb_s": 1.5}\n'
 NO_PERF = (2, "", "slurmstepd: error: execve(): all_reduce_perf: No such file or directory")
+# What NCCL says without a plugin, which it does not need; the file names are NCCL's.
+NO_PLUGIN = (
+    "NET/Plugin: Could not find: libnccl-net.so. libnccl-net.so: cannot open shared object file: No such file or "
+    "directory\nsrun: error: n1: task 0: Exited with exit code 1"
+)
+NO_NCCL = (
+    "all_reduce_perf: error while loading shared libraries: libnccl.so.2: cannot open shared object file: No such file "
+    "or directory\nsrun: error: n1: task 0: Exited with exit code 127"
+)
+CUDA_FAILURE = "n1: Test CUDA failure common.cu:892 'no CUDA-capable device is detected'\n .. n1 pid 7: Test failure\n"
 
 
 class Cluster:
@@ -29,9 +41,11 @@ class Cluster:
 
     def __init__(self, state="IDLE", reason="", **said):
         self.line, self.said, self.calls = NODE.format(state=state, reason=reason), said, []
+        self.stdin = []
 
     def __call__(self, argv, stdin, timeout):
         self.calls.append(argv)
+        self.stdin.append(stdin)
         text = " ".join(argv)
         for word, answer in self.said.items():
             if word in text:
@@ -84,12 +98,30 @@ def test_a_sound_node_takes_jobs_of_every_kind_and_keeps_none():
         ({"bytearray": (0, "", "")}, "memory"),
         ({"all_reduce_perf": (0, PERF.replace(": 0 OK", ": 3 FAILED"), "")}, "collective"),
         ({"all_reduce_perf": (1, "", "NCCL failure")}, "collective"),
+        ({"all_reduce_perf": (127, "", NO_NCCL)}, "collective"),
+        ({"all_reduce_perf": (1, PERF.replace(": 0 OK", ": 8 FAILED"), NO_PLUGIN)}, "collective"),
+        ({"all_reduce_perf": (1, CUDA_FAILURE, NO_PLUGIN)}, "collective"),
         ({"sacct": (0, "\n", "")}, "accounting"),
         ({"sacct": (1, "", "sacct: error: slurmdbd: Connection refused")}, "accounting"),
     ],
 )
 def test_a_kind_that_fails_is_the_only_one(said, kind):
     assert outcomes(Cluster(**said)) == {**SOUND, kind: False}
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ((0, PERF, NO_PLUGIN), "231.5 GB/s, 0 wrong values"),
+        ((1, PERF.replace(": 0 OK", ": 8 FAILED"), NO_PLUGIN), "8 wrong values"),
+        ((1, CUDA_FAILURE, NO_PLUGIN), "ended with 1: n1: Test CUDA failure common.cu:892 'no CUDA-capable device"),
+        ((127, "", NO_NCCL), "ended with 127: all_reduce_perf: error while loading shared libraries: libnccl.so.2"),
+        ((13, "", "setpriv: failed to execute all_reduce_perf: Permission denied"), "Permission denied"),
+    ],
+)
+def test_what_the_program_of_nccl_says_is_told(said, text):
+    found = jobs.check(Cluster(all_reduce_perf=said), "n1", "x")["kinds"]["collective"]
+    assert text in found["text"]
 
 
 def test_what_could_not_be_tried_is_no_failure():
@@ -129,14 +161,47 @@ def test_a_node_that_others_use_whole_gets_none():
     assert outcomes(cluster) == {**SOUND, "gpu": None, "collective": None}
 
 
-def test_without_the_program_of_nccl_the_all_reduce_goes_through_torch():
-    cluster = Cluster(all_reduce_perf=NO_PERF, init_process_group=(0, TOLD, ""))
+@pytest.mark.parametrize(
+    "no_perf", [NO_PERF, (127, "", NO_PERF[2].replace("slurmstepd: error: execve():", "setpriv: failed to execute"))]
+)
+def test_without_the_program_of_nccl_the_all_reduce_goes_through_torch(no_perf):
+    cluster = Cluster(all_reduce_perf=no_perf, init_process_group=(0, TOLD, ""))
     found = jobs.check(cluster, "n1", "x")["kinds"]["collective"]
     assert (found["ok"], found["backend"], found["gb_s"]) == (True, "gloo", 1.5)
     (argv,) = [argv for argv in cluster.calls if collective.PROGRAM in argv]
     assert {"--ntasks-per-node=2", "--gres=gpu:2", "--export=ALL"} <= set(argv)
-    cluster = Cluster(all_reduce_perf=NO_PERF, init_process_group=(1, "", "gpuops-accept: no torch"))
-    assert jobs.check(cluster, "n1", "x")["kinds"]["collective"]["ok"] is None
+
+
+@pytest.mark.parametrize(
+    ("said", "ok", "text"),
+    [
+        ((1, "", "gpuops-accept: no torch"), None, "has no torch"),
+        ((127, "", "setpriv: failed to execute python3: No such file or directory"), None, "has no torch"),
+        ((126, "", "setpriv: failed to execute python3: Permission denied"), None, "nobody may not run python3"),
+        ((1, "", "ImportError: libcudart.so.12: cannot open shared object file: No such file"), False, "libcudart"),
+        ((1, "", "RuntimeError: CUDA error: device-side assert triggered\n"), False, "device-side assert"),
+    ],
+)
+def test_torch_that_is_there_and_fails_is_no_torch_that_is_not_there(said, ok, text):
+    found = jobs.check(Cluster(all_reduce_perf=NO_PERF, init_process_group=said), "n1", "x")["kinds"]["collective"]
+    assert found["ok"] is ok
+    assert text in found["text"]
+
+
+def test_the_ranks_have_no_rights_and_meet_at_a_port_that_nobody_can_know():
+    ports = set()
+    for _run in range(8):
+        cluster = Cluster(all_reduce_perf=NO_PERF, init_process_group=(0, TOLD, ""))
+        jobs.check(cluster, "n1", "x")
+        for argv, stdin in zip(cluster.calls, cluster.stdin, strict=True):
+            if collective.PERF in argv or collective.PROGRAM in argv:
+                assert {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"} <= set(argv)
+            if collective.PROGRAM in argv:
+                port = json.loads(stdin)["port"]
+                ports.add(port)
+                # Everybody on a host reads the arguments of all processes.
+                assert not any(str(port) in word for word in argv)
+    assert len(ports) > 4
 
 
 def test_an_all_reduce_takes_the_free_nodes_of_one_partition():

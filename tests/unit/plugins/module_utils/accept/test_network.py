@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import socket
 import threading
 
@@ -73,6 +75,53 @@ def test_a_listener_to_which_nobody_comes_ends():
     port = server.getsockname()[1]
     network.serve(server, TOKEN, 0.3)
     assert not is_open(port)
+
+
+class Visits:
+    """Whether a listener ends though somebody comes again and again."""
+
+    def __init__(self, first_line, idle_s):
+        server = network.open_socket(0)
+        self.port, self._line, self._idle_s = server.getsockname()[1], first_line, idle_s
+        self._thread = threading.Thread(target=network.serve, args=(server, TOKEN, idle_s))
+
+    def end_it(self, at_most):
+        """How many came before it had ended."""
+        self._thread.start()
+        for count in range(at_most):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as visitor:
+                visitor.sendall(self._line)
+            self._thread.join(self._idle_s / 4)
+            if not self._thread.is_alive():
+                return count
+        return None
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"x", b"[]\n", b'{"token": "other"}\n', b'{"token": null}\n', b"[" * 1023 + b"\n"]
+)
+def test_who_does_not_know_the_token_does_not_keep_it_alive(line):
+    assert Visits(line, 1.0).end_it(at_most=200) is not None
+
+
+def test_who_knows_the_token_keeps_it_alive():
+    visits = Visits(json.dumps({"token": TOKEN, "order": "none"}).encode() + b"\n", 4.0)
+    assert visits.end_it(at_most=12) is None
+    network.end(visits.port, TOKEN)
+
+
+def test_one_who_sends_slowly_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr(network, "HELLO_S", 0.3)
+    one, other = socket.socketpair()
+    with one, other:
+        other.sendall(b"x")
+        feeder = threading.Thread(
+            target=lambda: [threading.Event().wait(0.1) or other.sendall(b"x") for _n in range(9)]
+        )
+        feeder.start()
+        with pytest.raises(OSError, match="timed out"):
+            network._first_line(one)
+        feeder.join()
 
 
 def test_a_port_that_is_taken_is_told():

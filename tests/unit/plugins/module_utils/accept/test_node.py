@@ -9,6 +9,8 @@ import struct
 import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.accept import node
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept import node as judge
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.accept.item import FAIL, NOT_APPLICABLE, NOT_TESTABLE, PASS
 
 
 @pytest.fixture
@@ -74,6 +76,99 @@ def test_what_a_node_has(tree):
     assert found["dmabuf"] == {"built": None, "peermem": False}
     assert found["disks"] == [{"name": "sda", "model": "DISK", "passed": False}]
     assert [argv[-1] for argv in asked if argv[0] == "smartctl"] == ["/dev/sda"]
+
+
+def outcomes(tree, id, facts=None):
+    """What comes of what the host is read to be: outcome, evidence and remedy of each item."""
+    host = {"gpu": facts or {"devices": []}, "accept": node.gather(tree.root, lambda *_words: (127, "", ""))}
+    return [item for item in judge.items({"n1": host}) if item.id == id]
+
+
+@pytest.mark.parametrize(
+    ("command_line", "types", "outcome"),
+    [
+        # The kernel's word counts, whichever words its command line has.
+        ("iommu.passthrough=1", ["identity", "identity"], PASS),
+        ("quiet", ["identity"], PASS),
+        ("iommu=pt", ["identity"], PASS),
+        ("iommu=pt iommu.passthrough=0", ["DMA-FQ", "DMA-FQ"], FAIL),
+        ("iommu=pt", ["DMA"], FAIL),
+        ("iommu=pt", ["identity", "DMA"], FAIL),
+        ("intel_iommu=off", [], PASS),
+        ("iommu=pt", [None], NOT_TESTABLE),
+    ],
+)
+def test_an_iommu_that_translates(tree, command_line, types, outcome):
+    tree("proc/cmdline", f"{command_line}\n")
+    for number, kind in enumerate(types):
+        tree(f"sys/kernel/iommu_groups/{number}/devices/0000:0{number}:00.0/x", "")
+        if kind:
+            tree(f"sys/kernel/iommu_groups/{number}/type", f"{kind}\n")
+    (item,) = outcomes(tree, "node.iommu")
+    assert item.outcome == outcome
+    assert all(kind in item.evidence for kind in types if kind)
+
+
+@pytest.mark.parametrize(("of_gpu", "outcome"), [("identity", PASS), ("DMA", FAIL)])
+def test_the_groups_of_the_gpus_count(tree, of_gpu, outcome):
+    for number, (address, kind, device_class) in enumerate(
+        (
+            ("0000:01:00.0", of_gpu, "0x030200"),
+            ("0000:02:00.0", "DMA" if of_gpu == "identity" else "identity", "0x0c03"),
+        )
+    ):
+        tree(f"sys/kernel/iommu_groups/{number}/devices/{address}/x", "")
+        tree(f"sys/kernel/iommu_groups/{number}/type", f"{kind}\n")
+        tree(f"sys/bus/pci/devices/{address}/class", f"{device_class}\n")
+    facts = {"devices": [{"index": 0, "pci_address": "0000:01:00.0"}]}
+    assert [item.outcome for item in outcomes(tree, "node.iommu", facts)] == [outcome]
+
+
+@pytest.mark.parametrize(
+    ("state", "phys_state", "link_layer", "outcome", "remedy"),
+    [
+        ("4: ACTIVE", "5: LinkUp", "InfiniBand", PASS, ""),
+        ("4: ACTIVE", "5: LinkUp", "Ethernet", PASS, ""),
+        ("4: ACTIVE", None, None, PASS, ""),
+        ("1: DOWN", "3: Disabled", "Ethernet", NOT_APPLICABLE, ""),
+        ("1: DOWN", "3: Disabled", "InfiniBand", NOT_APPLICABLE, ""),
+        ("4: ACTIVE", "3: Disabled", "Ethernet", FAIL, "contradict"),
+        ("1: DOWN", "2: Polling", "InfiniBand", FAIL, "cable"),
+        ("1: DOWN", "2: Polling", "Ethernet", FAIL, "cable"),
+        ("2: INIT", "5: LinkUp", "InfiniBand", FAIL, "subnet manager"),
+        ("1: DOWN", "5: LinkUp", "Ethernet", FAIL, "network interface"),
+        ("4: ACTIVE", "6: LinkErrorRecovery", "InfiniBand", FAIL, "cable"),
+        ("1: DOWN", None, None, FAIL, "cable"),
+    ],
+)
+def test_a_port_of_rdma_is_judged_by_its_state_and_its_link(tree, state, phys_state, link_layer, outcome, remedy):
+    for name, told in (("state", state), ("phys_state", phys_state), ("link_layer", link_layer)):
+        if told:
+            tree(f"sys/class/infiniband/mlx5_0/ports/1/{name}", f"{told}\n")
+    (item,) = outcomes(tree, "node.infiniband")
+    assert (item.outcome, item.subject) == (outcome, "mlx5_0/1")
+    assert remedy in item.remedy
+    assert bool(item.remedy) is (outcome == FAIL)
+
+
+def test_what_a_host_has_many_of_hides_nothing(tree):
+    """Hundreds of interfaces of containers, loop devices, processes and PCI devices, and then what matters."""
+    for number in range(300):
+        tree(f"sys/class/net/cali{number:03}/operstate", "up\n")
+        tree(f"sys/block/loop{number}/size", "0\n")
+        tree(f"sys/bus/pci/devices/0000:00:{number:02x}.0/class", "0x088000\n")
+        tree(f"proc/1{number:03}/comm", "sleep\n")
+    tree("sys/class/net/eth9/device/x", "")
+    tree("sys/block/sdz/device/model", "DISK\n")
+    tree("sys/bus/pci/devices/0000:ff:00.0/class", "0x060400\n")
+    tree("sys/bus/pci/devices/0000:ff:00.0/config", bridge(0x04))
+    tree("proc/999/comm", "slurmd\n")
+    tree("proc/999/limits", "Max open files            1024                 524288               files\n")
+    found = node.gather(tree.root, lambda *_words: (127, "", ""))
+    assert [row["name"] for row in found["interfaces"]] == ["eth9"]
+    assert [row["name"] for row in found["disks"]] == ["sdz"]
+    assert found["acs_redirects"] == ["0000:ff:00.0"]
+    assert found["limits"] == {"slurmd": {"open_files": 1024}}
 
 
 @pytest.mark.parametrize(
