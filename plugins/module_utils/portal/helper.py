@@ -196,8 +196,7 @@ def _save(
     if not directory and (not form.is_own_image(target, place) or "@" in target):
         remedy = f"give a name of lower case letters and digits, and a tag, such as {place}lectures:v1"
         raise Refused(f"the image is {one_line(repr(target), 200)}", remedy, code="no_image", subject="target")
-    found = session.read(run).get(number)
-    if found is None or (found.user, found.state) != (account.name, session.RUNS):
+    if (number, account.name) not in {(one.job, one.user) for one in session.running(run)}:
         raise Refused(f"job {number} is no session of {account.name} that runs", "start it again", code="no_session")
     step = ["/usr/bin/srun", "--quiet", f"--jobid={number}", "--overlap", "--ntasks=1", "--mem=0", "--cpu-bind=none"]
     if directory:
