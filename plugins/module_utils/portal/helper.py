@@ -87,11 +87,13 @@ REQUEST = object_of(
         "environment": text(at_most=form.VALUE_AT_MOST),
     }
 )
+# Of whoever is closed or gone, too: it is ended what is theirs, and nothing is done as them.
+ENDING = object_of({"do": one_of(CANCEL), "user": text(r"[^\0\n]*", 100), "job": _job})
 ORDER = object_of(
-    {"do": one_of(SUBMIT, CANCEL, OUTPUT, KEYS, SAVE, HOME, HOURS), "user": text(accounts.NAME.pattern)},
+    {"do": one_of(SUBMIT, OUTPUT, KEYS, SAVE, HOME, HOURS), "user": text(accounts.NAME.pattern)},
     {
         "server": text(f"(?:{form.SERVER.pattern})?"),
-        "job": _job,
+        "job": NUMBER,
         "target": text(r"[^\0\n]*"),
         "environment": text(form.OWN.pattern),
         "request": REQUEST,
@@ -123,12 +125,13 @@ def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen
     told = json_object(given, BYTES_AT_MOST)
     if told == {"do": LOOK}:
         return orders.look()
+    if told.get("do") == CANCEL:
+        ending = ENDING(told, "order")
+        orders.cancel(ending["user"], ending["job"])
+        return {"cancelled": ending["job"]}
     order = ORDER(told, "order")
     account = accounts.find(order["user"], known.allowed_groups, known.least_uid)
     submitter = Submitter(run)
-    if order["do"] == CANCEL:
-        orders.cancel(account.name, _needed(order, "job"))
-        return {"cancelled": order["job"]}
     if order["do"] == KEYS:
         return _keys(account.name, submitter, run)
     if order["do"] == HOME:

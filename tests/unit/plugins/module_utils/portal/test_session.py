@@ -18,7 +18,13 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, backup, helper, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
+    accounts,
+    backup,
+    helper,
+    session,
+    slurm_backend,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
@@ -427,9 +433,67 @@ def test_an_order_to_submit_is_a_job_of_the_user_and_no_secret_is_on_a_command_l
     assert "s3cret" not in str([words for words, _stdin in calls])
 
 
-def test_an_order_to_cancel_is_for_a_session_of_that_user_alone(calls: Any) -> None:
-    assert do(calls, do="cancel", user="alice", job=7) == {"cancelled": 7}
-    assert calls == [(["/usr/bin/scancel", "--user=alice", "--jobname=portal-session", "7"], None)]
+def cancel(
+    monkeypatch: pytest.MonkeyPatch, told: str, people: dict[int, str], user: str = "alice", error: str = ""
+) -> list[list[str]]:
+    """The calls of scancel that come of an order, with what squeue tells of the job and with these accounts."""
+
+    def closed(name: str, groups: Any, least: int) -> Account:
+        raise Refused(f"{name} is closed, or gone")
+
+    def getpwuid(uid: int) -> pwd.struct_passwd:
+        return pwd.struct_passwd((people[uid], "x", uid, uid, "", "/home/x", "/usr/sbin/nologin"))
+
+    calls = []
+
+    def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        if argv[0] == "/usr/bin/squeue":
+            assert "--jobs=7" in argv
+            assert "--format=%U %j" in argv
+            return (1 if error else 0), told, error
+        calls.append(argv)
+        return 0, "", ""
+
+    monkeypatch.setattr(accounts, "find", closed)
+    monkeypatch.setattr(slurm_backend.pwd, "getpwuid", getpwuid)
+    order = {"do": "cancel", "user": user, "job": 7}
+    assert helper.do(json.dumps(order).encode(), SETTINGS, run) == {"cancelled": 7}
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("people", "user"),
+    [({2000: "alice"}, "alice"), ({}, "alice"), ({}, ""), ({}, "2000"), ({2000: "JDoe"}, "JDoe")],
+)
+def test_a_session_ends_also_where_its_account_is_closed_or_gone(
+    monkeypatch: pytest.MonkeyPatch, people: dict[int, str], user: str
+) -> None:
+    assert cancel(monkeypatch, "2000 portal-session\n", people, user) == [["/usr/bin/scancel", "7"]]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "2001 portal-session\n",
+        "2000 train\n",
+        "2000 portal-session2\n",
+        "2000 x\n2000 portal-session\n",
+        "2000 portal-session\n2001 portal-session\n",
+        "2000 portal-session x\n",
+    ],
+)
+def test_nothing_else_is_ended(monkeypatch: pytest.MonkeyPatch, told: str) -> None:
+    with pytest.raises(Refused, match="7 is no session of alice"):
+        cancel(monkeypatch, told, {2000: "alice", 2001: "bob"})
+
+
+def test_a_session_that_is_gone_is_no_fault_and_one_that_cannot_be_asked_about_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for told, error in (("", ""), ("", "slurm_load_jobs error: Invalid job id specified")):
+        assert cancel(monkeypatch, told, {}, error=error) == []
+    with pytest.raises(CallFailed, match="Unable to contact"):
+        cancel(monkeypatch, "", {}, error="Unable to contact slurm controller")
 
 
 @pytest.mark.parametrize(
