@@ -34,7 +34,9 @@ class Account(NamedTuple):
     groups: tuple[str, ...]
 
 
-def name_of(login: str, domains: Collection[str] = ()) -> str:
+def name_of(
+    login: str, domains: Collection[str] = (), look: Callable[[str], pwd.struct_passwd] = pwd.getpwnam
+) -> str:
     """The name of the account that a login is for. Raises Refused.
 
     :param login: as it was typed, or as a provider of logins tells it.
@@ -45,7 +47,16 @@ def name_of(login: str, domains: Collection[str] = ()) -> str:
         raise _refused(login, "it is of another domain")
     if not NAME.fullmatch(name):
         raise _refused(login, "an account has lower case letters, digits, '.', '_' and '-', 32 at most")
-    return name
+    # `find` says of an account with capitals what is wrong with it.
+    given = login.strip().partition("@")[0]
+    return given if given != name and _is_there(given, look) and not _is_there(name, look) else name
+
+
+def _is_there(name: str, look: Callable[[str], pwd.struct_passwd]) -> bool:
+    try:
+        return look(name).pw_name == name
+    except (KeyError, ValueError):
+        return False
 
 
 def find(
@@ -61,12 +72,17 @@ def find(
     :param allowed_groups: the person is in one of them; none for everybody who has an account.
     """
     if not NAME.fullmatch(name):
-        raise _refused(name, "it is no name of an account")
+        raise _capitals(name) if NAME.fullmatch(name.lower()) else _refused(name, "it is no name of an account")
     try:
         row = look(name)
     except KeyError:
+        for other in (name.upper(), name.capitalize()):
+            if other != name and _is_there(other, look):
+                raise _capitals(other) from None
         raise _refused(name, "there is no such account on this host") from None
     # A directory of users may know a person by further names.
+    if row.pw_name.lower() == name != row.pw_name:
+        raise _capitals(row.pw_name)
     if row.pw_name != name:
         raise _refused(name, f"the account is called {one_line(row.pw_name, 40)}")
     if row.pw_uid < least_uid or row.pw_uid == NOBODY:
@@ -89,7 +105,13 @@ def _group(gid: int, look: Callable[[int], grp.struct_group]) -> str:
         return ""
 
 
-def _refused(login: str, why: str) -> Refused:
-    return Refused(
-        f"{one_line(repr(login), 80)} cannot have sessions: {why}", NO_ACCOUNT, code="no_account", subject="login"
+def _capitals(name: str) -> Refused:
+    return _refused(
+        name,
+        "there is such an account, and its name has capital letters",
+        "ask the operators for an account whose name has lower case letters alone: sessions, jobs and images need that",
     )
+
+
+def _refused(login: str, why: str, remedy: str = NO_ACCOUNT) -> Refused:
+    return Refused(f"{one_line(repr(login), 80)} cannot have sessions: {why}", remedy, code="no_account", subject="login")

@@ -72,7 +72,7 @@ class Orders(Protocol):
         """
 
     def cancel(self, user: str, job: Job) -> None:
-        """End a session of a user; no other job. One that is gone is no fault."""
+        """End a session of a user; no other job. One that is gone is no fault, and nor is an account that is gone."""
 
 
 def asked(path: str) -> Callable[[], Mapping[str, Any]]:

@@ -60,13 +60,10 @@ class Request:
 
 
 def limits_of(groups: Iterable[str], by_group: Mapping[str, Mapping[str, int]], default: Limits) -> Limits:
-    """The limits for a user of these groups: of each, the most that one of them gives."""
+    """The limits for a user of these groups: of each, the most that one of them gives. That may be nothing."""
     own = [by_group[group] for group in groups if group in by_group]
-    best = {
-        field.name: max((int(row[field.name]) for row in own if field.name in row), default=0)
-        for field in fields(Limits)
-    }
-    return replace(default, **{name: value for name, value in best.items() if value})
+    given = {field.name: [int(row[field.name]) for row in own if field.name in row] for field in fields(Limits)}
+    return replace(default, **{name: max(values) for name, values in given.items() if values})
 
 
 def is_own_image(image: str, place: str) -> bool:

@@ -87,11 +87,13 @@ REQUEST = object_of(
         "environment": text(at_most=form.VALUE_AT_MOST),
     }
 )
+# Of whoever is closed or gone, too: it is ended what is theirs, and nothing is done as them.
+ENDING = object_of({"do": one_of(CANCEL), "user": text(r"[^\0\n]*", 100), "job": _job})
 ORDER = object_of(
-    {"do": one_of(SUBMIT, CANCEL, OUTPUT, KEYS, SAVE, HOME, HOURS), "user": text(accounts.NAME.pattern)},
+    {"do": one_of(SUBMIT, OUTPUT, KEYS, SAVE, HOME, HOURS), "user": text(accounts.NAME.pattern)},
     {
         "server": text(f"(?:{form.SERVER.pattern})?"),
-        "job": _job,
+        "job": NUMBER,
         "target": text(r"[^\0\n]*"),
         "environment": text(form.OWN.pattern),
         "request": REQUEST,
@@ -123,12 +125,13 @@ def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen
     told = json_object(given, BYTES_AT_MOST)
     if told == {"do": LOOK}:
         return orders.look()
+    if told.get("do") == CANCEL:
+        ending = ENDING(told, "order")
+        orders.cancel(ending["user"], ending["job"])
+        return {"cancelled": ending["job"]}
     order = ORDER(told, "order")
     account = accounts.find(order["user"], known.allowed_groups, known.least_uid)
     submitter = Submitter(run)
-    if order["do"] == CANCEL:
-        orders.cancel(account.name, _needed(order, "job"))
-        return {"cancelled": order["job"]}
     if order["do"] == KEYS:
         return _keys(account.name, submitter, run)
     if order["do"] == HOME:
@@ -196,8 +199,7 @@ def _save(
     if not directory and (not form.is_own_image(target, place) or "@" in target):
         remedy = f"give a name of lower case letters and digits, and a tag, such as {place}lectures:v1"
         raise Refused(f"the image is {one_line(repr(target), 200)}", remedy, code="no_image", subject="target")
-    found = session.read(run).get(number)
-    if found is None or (found.user, found.state) != (account.name, session.RUNS):
+    if (number, account.name) not in {(one.job, one.user) for one in session.running(run)}:
         raise Refused(f"job {number} is no session of {account.name} that runs", "start it again", code="no_session")
     step = ["/usr/bin/srun", "--quiet", f"--jobid={number}", "--overlap", "--ntasks=1", "--mem=0", "--cpu-bind=none"]
     if directory:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -52,6 +54,8 @@ PEM = re.compile(r"[A-Za-z0-9+/=\n -]{0,65536}", re.ASCII)
 QUIET = ("--LabApp.news_url=None", "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate")
 
 WAITS, RUNS, ENDED = "waits", "runs", "ended"
+# Anybody's jobs may have that name. What is learned of each user's is bounded, so that nobody's hide another's.
+OF_A_USER_AT_MOST, AT_MOST = 50, 2000
 # By what the scheduler knows a session: a number of Slurm, or the id of an app of Marathon.
 Job = Union[int, str]
 
@@ -68,6 +72,7 @@ class Session:
     :ivar server: its name; empty for the first session of its user.
     :ivar port: where its server listens, where the scheduler has chosen that.
     :ivar address: where its node is reached, where the scheduler tells it with the session.
+    :ivar lives: whether the scheduler would go on with it though it has ended, and it is to be cancelled.
     """
 
     job: Job
@@ -81,6 +86,7 @@ class Session:
     server: str = ""
     port: int = 0
     address: str = ""
+    lives: bool = False
 
 
 # --- what is submitted -----------------------------------------------------------------------------------------------
@@ -125,6 +131,7 @@ def job(
         partition=settings.partition,
         account=settings.account,
         qos=settings.qos,
+        once=True,
     )
 
 
@@ -277,20 +284,71 @@ def _refused(subject: str, value: str, remedy: str) -> Refused:
 
 
 def read(run: Run = host_run.run, timeout_s: float = 5.0) -> dict[Job, Session]:
-    """All sessions that slurmctld remembers, by the number of their job: one question for everybody's.
+    """The sessions that slurmctld remembers, by the number of their job: of each user the latest, up to a limit.
+
+    What squeue tells of one job has 9 kB, so that it is asked for a line of each first.
 
     :raises CallFailed: slurmctld does not answer.
     """
-    argv = ["/usr/bin/squeue", "--json", "--all", "--states=all", f"--name={JOB}"]
-    status, out, error = run(argv, None, timeout_s)
-    if status:
-        raise CallFailed(f"squeue: {one_line(error or out, 300)}", "see `scontrol ping` on the host of the portal")
-    try:
-        rows = [row for row in json.loads(out)["jobs"] if row.get("name") == JOB]
-    except MISSHAPEN as why:
-        raise CallFailed(f"squeue's answer cannot be read: {type(why).__name__}") from why
+    told = _lines("--states=all", "%A %U", run, timeout_s)
+    pairs = (line.split() for line in told)
+    owners = {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2 and pair[0].isdigit()}
+    has: Counter[str] = Counter()
+    wanted = []
+    for number in sorted(owners, reverse=True):
+        has[owners[number]] += 1
+        if has[owners[number]] <= OF_A_USER_AT_MOST:
+            wanted.append(number)
+    rows = _rows(wanted[:AT_MOST], run, timeout_s)
     found = [one for one in map(_readable, rows) if one is not None]
     return {one.job: one for one in found}
+
+
+def _rows(numbers: Sequence[int], run: Run, timeout_s: float) -> list[Mapping[str, Any]]:
+    if not numbers:
+        return []
+    argv = ["/usr/bin/squeue", "--json", "--all", "--states=all", f"--jobs={','.join(map(str, numbers))}"]
+    status, out, error = run(argv, None, timeout_s)
+    # All of them may have gone meanwhile.
+    if status and "Invalid job id" not in error:
+        raise _no_answer(error or out)
+    asked = set(numbers)
+    try:
+        rows = [row for row in json.loads(out)["jobs"] if isinstance(row, dict)] if not status else []
+        # 22.05 tells of all jobs, whatever it is asked for.
+        return [row for row in rows if row.get("name") == JOB and queue.number(row, "job_id") in asked]
+    except MISSHAPEN as why:
+        raise CallFailed(f"squeue's answer cannot be read: {type(why).__name__}") from why
+
+
+def _lines(states: str, fields: str, run: Run, timeout_s: float) -> list[str]:
+    """A line of each job with the name of sessions, as squeue prints it.
+
+    A user's text may have a newline in it, so that each line begins with a word that nobody can know before.
+    """
+    mark = secrets.token_hex(8)
+    argv = ["/usr/bin/squeue", "--noheader", "--all", states, f"--name={JOB}", f"--format={mark} {fields}"]
+    status, out, error = run(argv, None, timeout_s)
+    if status:
+        raise _no_answer(error or out)
+    return [line.partition(" ")[2].rstrip() for line in out.split("\n") if line.startswith(f"{mark} ")]
+
+
+def _no_answer(said: str) -> CallFailed:
+    return CallFailed(f"squeue: {one_line(said, 300)}", "see `scontrol ping` on the host of the portal")
+
+
+def running(run: Run = host_run.run, timeout_s: float = 5.0) -> list[Session]:
+    """The sessions that run, of everybody; without what is of no use to who connects to them. Takes a line of each.
+
+    :raises CallFailed: slurmctld does not answer.
+    """
+    found = []
+    for line in _lines("--states=RUNNING", "%A %u %T %B %Z", run, timeout_s):
+        number, user, state, node, *directory = line.split(" ", 4)
+        if number.isdigit() and state == "RUNNING" and _HOST.fullmatch(node):
+            found.append(Session(int(number), user, RUNS, node=node, server=_server("".join(directory))))
+    return found
 
 
 def _readable(row: Mapping[str, Any]) -> Session | None:
@@ -304,18 +362,20 @@ def session(row: Mapping[str, Any]) -> Session:
     """A session from its part of the answer."""
     one = queue.job(row)
     words = set(one.words)
+    if words & QUEUED_AGAIN or (queue.number(row, "restart_cnt") and not words & submission.ENDED):
+        return Session(one.number, one.user, ENDED, ended=_queued_again(one.number), lives=True)
     if words & submission.ENDED:
         return Session(one.number, one.user, ENDED, ended=ended(row))
     if one.waits or "CONFIGURING" in words:
         why = diagnosis.waits_for(one) if one.waits else "its node is being prepared"
         return Session(one.number, one.user, WAITS, why, _expected(row))
     node = next(iter(submission.hosts([row])), "")
-    return Session(one.number, one.user, RUNS, node=node, ends=one.ends, server=_server(row))
-
-
-def _server(row: Mapping[str, Any]) -> str:
-    """Each has a directory with its name."""
     directory = str(row.get("current_working_directory") or "")
+    return Session(one.number, one.user, RUNS, node=node, ends=one.ends, server=_server(directory))
+
+
+def _server(directory: str) -> str:
+    """Each has a directory with its name."""
     found = re.fullmatch(rf"{JOB}-({form.SERVER.pattern})", directory.rpartition("/")[2])
     return found[1] if found else ""
 
@@ -326,6 +386,22 @@ def _expected(row: Mapping[str, Any]) -> float | None:
         return None
     at = queue.number(row, "start_time")
     return float(at) if 0 < at < 1 << 32 else None
+
+
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,252}", re.ASCII)
+# A job has these words between its end and its new start.
+QUEUED_AGAIN = {"REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"}
+
+
+def _queued_again(number: int) -> Problem:
+    """A session is what somebody has a page of: its job begins anew somewhere else, with nobody in it."""
+    return Problem(
+        "node_failed",
+        f"job {number}",
+        "its node failed, or somebody has queued it again, which ends a session",
+        "restart_cnt",
+        "start it again: it gets another node. What you saved is in your home",
+    )
 
 
 # Slurm's word for how a job ended -> our code, the cause, and what to do.

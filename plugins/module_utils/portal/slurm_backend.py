@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import pwd
+import re
 from collections.abc import Mapping
 from typing import Any, Callable
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
 from ansible_collections.baremetal.gpu.plugins.module_utils.leases import slurm as slurm_leases
@@ -96,7 +98,32 @@ class SlurmOrders:
         return Submitter(self._run).submit(wanted, submission.script(wanted))
 
     def cancel(self, user: str, job: Job) -> None:
-        argv = ["/usr/bin/scancel", f"--user={user}", f"--jobname={session.JOB}", str(job)]
+        """Whose it is goes by the number of the account, which may be gone or closed: scancel would not know its name."""
+        argv = ["/usr/bin/squeue", "--noheader", "--all", "--states=all", f"--jobs={job}", "--format=%U %j"]
         status, out, error = self._run(argv, None, 20.0)
+        if status and "Invalid job id" in error:
+            return
+        if status:
+            raise _no_answer("squeue", error or out)
+        told = set(out.splitlines())
+        if not told:
+            return
+        # A name may have anything in it, and an array has a line of each task.
+        row = re.fullmatch(rf"([0-9]{{1,10}}) {session.JOB}", next(iter(told)))
+        if len(told) > 1 or row is None or _owner(int(row[1])) not in ("", user):
+            raise Refused(f"{job} is no session of {one_line(user, 100)}", code="not_yours", subject=str(job))
+        status, out, error = self._run(["/usr/bin/scancel", str(job)], None, 20.0)
         if status and "Invalid job id" not in error:
-            raise CallFailed(f"scancel: {one_line(error or out, 300)}", "see `scontrol ping` on the host of the portal")
+            raise _no_answer("scancel", error or out)
+
+
+def _owner(uid: int) -> str:
+    """The name of an account; empty where nobody has the number any more."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return ""
+
+
+def _no_answer(program: str, said: str) -> CallFailed:
+    return CallFailed(f"{program}: {one_line(said, 300)}", "see `scontrol ping` on the host of the portal")

@@ -28,6 +28,7 @@ TARGET = re.compile(r"([a-z0-9_.-]{1,32})/([a-z0-9-]{0,30})/([A-Za-z0-9.:_-]{1,2
 # Makes the key where it is not there, never in the place of another one, and prints what is public of it.
 MAKE_KEY = """
 mkdir -p -- "${key%/*}" || exit 1
+if test -e "$key" && ! test -f "$key"; then echo "$key is no file" >&2; exit 1; fi
 if ! test -s "$key"; then
 ssh-keygen -q -t ed25519 -N '' -C '' -f "$key.$$" </dev/null && mv -n -- "$key.$$" "$key"
 rm -f -- "$key.$$" "$key.$$.pub"
@@ -88,9 +89,12 @@ def keys(text: str) -> set[str]:
     return {one for one in found if KEY.fullmatch(one)}
 
 
-def authorized(key: str, targets: list[Target]) -> str:
-    """The line of authorized keys that lets a key reach these sessions and nothing else."""
-    return f'restrict,command="{PROGRAM} connect {" ".join(map(str, targets))}" {key}'
+def authorized(key: str) -> str:
+    """The line of authorized keys that lets a key reach the sessions of whoever has it, and nothing else.
+
+    Which those are is asked anew, for the user whom the connection names: whoever else has the key is not asked about.
+    """
+    return f'restrict,command="{PROGRAM} connect {key}" {key}'
 
 
 # --- what a user configures ------------------------------------------------------------------------------------------

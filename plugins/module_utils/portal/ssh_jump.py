@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The program of the SSH jump, which runs as an account without rights.
 
-portal-jump keys TYPE KEY      sshd asks it: prints the line by which a key reaches the sessions of its owner
-portal-jump connect TARGET…    in that line: connects to the one that $SSH_ORIGINAL_COMMAND names, as USER HOST
+portal-jump keys TYPE KEY       sshd asks it: prints the line by which a key reaches the sessions of its owner
+portal-jump connect TYPE KEY    in that line: connects to the one that $SSH_ORIGINAL_COMMAND names, as USER HOST
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import sys
 import syslog
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import MISSHAPEN
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import ssh
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, ssh
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.ssh import Target
 
 SOCKET = "/run/baremetal-gpu-portal-keys.sock"
@@ -30,18 +31,28 @@ CHUNK = 256 << 10
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
-def reached_by(key: str, path: str = SOCKET) -> list[Target]:
-    """The sessions that a key reaches. Raises OSError, ValueError."""
+def _asked(question: dict[str, str], path: str) -> Any:
+    """Raises OSError, ValueError."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.settimeout(ASK_S)
         asked.connect(path)
-        asked.sendall(json.dumps({"key": key}).encode())
+        asked.sendall(json.dumps(question).encode())
         asked.shutdown(socket.SHUT_WR)
         with asked.makefile("rb") as answer:
             told = json.loads(answer.read(ANSWER_AT_MOST))
-    if "targets" not in told:
+    if not isinstance(told, dict) or "problem" in told:
         raise ValueError(one_line(told, 300))
-    return [ssh.target(one) for one in told["targets"]]
+    return told
+
+
+def is_known(key: str, path: str = SOCKET) -> bool:
+    """Whether anybody has it who has a session. Raises OSError, ValueError, KeyError."""
+    return bool(_asked({"key": key}, path)["known"])
+
+
+def reached_by(key: str, user: str, path: str = SOCKET) -> list[Target]:
+    """The sessions of a user, where that has the key. Raises OSError, ValueError, KeyError."""
+    return [ssh.target(one) for one in _asked({"key": key, "user": user}, path)["targets"]]
 
 
 def chosen(wanted: str, targets: Sequence[Target]) -> Target | None:
@@ -50,7 +61,8 @@ def chosen(wanted: str, targets: Sequence[Target]) -> Target | None:
     if len(words) != 2:
         return None
     server = words[1].partition(".")[0] if "." in words[1] else ""
-    return next((one for one in targets if (one.user, one.server) == (words[0], server)), None)
+    # The latest, where a job of the user's own has the name, too.
+    return next((one for one in reversed(targets) if (one.user, one.server) == (words[0], server)), None)
 
 
 def connect(target: Target) -> None:
@@ -78,12 +90,16 @@ def _send(session: socket.socket) -> None:
         return
 
 
-def _connected(words: Sequence[str], wanted: str) -> int:
-    targets = [ssh.target(word) for word in words]
+def _connected(key: str, wanted: str, path: str) -> int:
+    user = wanted.split()[0] if wanted.split() else ""
+    try:
+        targets = reached_by(key, user, path) if accounts.NAME.fullmatch(user) and ssh.KEY.fullmatch(key) else []
+    except (OSError, *MISSHAPEN) as why:
+        return _cannot_ask(why)
     target = chosen(wanted, targets)
     if target is None:
         names = ", ".join(f"{one.server}.portal" if one.server else "portal" for one in targets)
-        sys.stderr.write(f"There is no such session. Those that run: {names}.\n")
+        sys.stderr.write(f"There is no such session.{f' Those that run: {names}.' if names else ''}\n")
         return 1
     syslog.syslog(f"{target.user} connects to {target}")
     try:
@@ -94,19 +110,23 @@ def _connected(words: Sequence[str], wanted: str) -> int:
     return 0
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def _cannot_ask(why: BaseException) -> int:
+    syslog.syslog(syslog.LOG_ERR, f"whose key it is cannot be asked: {one_line(why, 300)}")
+    sys.stderr.write("Whose key it is cannot be asked at present. To do: try again in a minute, or tell the operators.\n")
+    return 1
+
+
+def main(words: Sequence[str] | None = None, path: str = SOCKET) -> int:
     given = sys.argv[1:] if words is None else list(words)
-    if given[:1] == ["connect"]:
-        return _connected(given[1:], os.environ.get("SSH_ORIGINAL_COMMAND", ""))
-    if len(given) != 3 or given[0] != "keys":
+    if len(given) != 3 or given[0] not in ("keys", "connect"):
         sys.stderr.write(f"{__doc__}\n")
         return 2
     key = " ".join(given[1:])
+    if given[0] == "connect":
+        return _connected(key, os.environ.get("SSH_ORIGINAL_COMMAND", ""), path)
     try:
-        targets = reached_by(key) if ssh.KEY.fullmatch(key) else []
+        if ssh.KEY.fullmatch(key) and is_known(key, path):
+            print(ssh.authorized(key))
     except (OSError, *MISSHAPEN) as why:
-        syslog.syslog(syslog.LOG_ERR, f"whose key it is cannot be asked: {one_line(why, 300)}")
-        return 1
-    if targets:
-        print(ssh.authorized(key, targets))
+        return _cannot_ask(why)
     return 0

@@ -4,8 +4,9 @@
 """The program that tells the SSH jump which sessions a key reaches: those of users who have it in their home.
 
 systemd starts it as root for each question, at a socket that the jump's account alone can open. It reads each user's
-file as that user, and only of users with a session that runs. It takes {"key": "ssh-ed25519 …"} and prints
-{"targets": ["alice//192.0.2.7:25012"]}, or {"problem": {…}}.
+file as that user, and only of users with a session that runs. It takes {"key": "ssh-ed25519 …", "user": "alice"} and
+prints {"targets": ["alice//192.0.2.7/25012"]}, or {"problem": {…}}. Without a user it prints {"known": true} where
+anybody has the key: it says nothing of whose it is, because anybody can have the public key of somebody else.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json import json_object, object_of, text
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, session, settings, ssh
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.session import Session
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.ssh import Target
 
 BYTES_AT_MOST = 16 << 10
-QUESTION = object_of({"key": text(ssh.KEY.pattern, 8200)})
+QUESTION = object_of({"key": text(ssh.KEY.pattern, 8200)}, {"user": text(accounts.NAME.pattern)})
 # No more than a pipe takes, so that nobody's file keeps the others waiting.
 FILE_AT_MOST = 64 << 10
 AT_ONCE = 64
 READ_S = 3.0
 # Somebody's own jobs may have the name of sessions, too.
 TARGETS_AT_MOST = 50
+Read = Callable[[Sequence[Account]], Iterable["tuple[str, set[str]]"]]
 
 
 def authorized_keys(people: Sequence[Account], timeout_s: float = READ_S) -> Iterator[tuple[str, set[str]]]:
@@ -55,8 +58,10 @@ def authorized_keys(people: Sequence[Account], timeout_s: float = READ_S) -> Ite
 
 
 def _reader(one: Account) -> subprocess.Popen[bytes]:
+    # A named pipe in the place of the file keeps nobody waiting.
+    words = ["/usr/bin/dd", f"if={one.home}/{ssh.AUTHORIZED_KEYS}", f"bs={FILE_AT_MOST}", "count=1"]
     return subprocess.Popen(
-        ["/usr/bin/head", "-c", str(FILE_AT_MOST), "--", f"{one.home}/{ssh.AUTHORIZED_KEYS}"],
+        [*words, "iflag=nonblock,fullblock", "status=none"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -68,21 +73,28 @@ def _reader(one: Account) -> subprocess.Popen[bytes]:
     )
 
 
-def targets(
-    given: bytes,
-    known: Settings,
-    run: Run = host_run.run,
-    read: Callable[[Sequence[Account]], Iterable[tuple[str, set[str]]]] = authorized_keys,
+def answer(given: bytes, known: Settings, run: Run = host_run.run, read: Read = authorized_keys) -> dict[str, Any]:
+    """What a question is answered. Raises Refused, Malformed."""
+    question = QUESTION(json_object(given, BYTES_AT_MOST), "question")
+    running = session.running(run) if known.ssh_ports else []
+    if "user" not in question:
+        found = (_account(name, known) for name in sorted({one.user for one in running}))
+        has = [name for name, keys in read([one for one in found if one]) if question["key"] in keys]
+        return {"known": bool(has)}
+    own = [one for one in running if one.user == question["user"]]
+    return {"targets": [str(one) for one in _targets(own, question, known, run, read)]}
+
+
+def _targets(
+    running: Sequence[Session], question: Mapping[str, str], known: Settings, run: Run, read: Read
 ) -> list[Target]:
-    """The sessions that a key reaches. Raises Refused, Malformed."""
-    key = QUESTION(json_object(given, BYTES_AT_MOST), "question")["key"]
-    if known.ssh_ports is None:
+    """The sessions of one user, where that has the key."""
+    account = _account(question["user"], known) if running else None
+    if account is None or known.ssh_ports is None or question["key"] not in dict(read([account])).get(account.name, ()):
         return []
-    running = [one for one in session.read(run).values() if one.state == session.RUNS and one.node]
-    found = (_account(name, known) for name in sorted({one.user for one in running}))
-    has = {name for name, keys in read([one for one in found if one]) if key in keys}
-    own = [one for one in running if one.user in has][:TARGETS_AT_MOST]
-    addresses = {node: session.address(node, run) for node in {one.node for one in own}}
+    # The latest, of a user who has more.
+    own = sorted(running, key=lambda one: int(one.job))[-TARGETS_AT_MOST:]
+    addresses = {node: session.address(node, run) for node in sorted({one.node for one in own})}
     return [Target(one.user, one.server, addresses[one.node], ssh.port(int(one.job), known.ssh_ports)) for one in own]
 
 
@@ -98,13 +110,11 @@ def main(words: Sequence[str] | None = None, path: str = settings.PATH) -> int:
     if sys.argv[1:] if words is None else words:
         sys.stderr.write(f"{__doc__}\n")
         return 2
-    answer: Mapping[str, Any]
     try:
-        found = targets(sys.stdin.buffer.read(BYTES_AT_MOST + 1), settings.read(path))
-        answer = {"targets": [str(one) for one in found]}
+        told = answer(sys.stdin.buffer.read(BYTES_AT_MOST + 1), settings.read(path))
     except (Refused, Malformed) as why:
         problem = why if isinstance(why, Refused) else Refused(str(why), code="malformed")
-        answer = {"problem": problem.problem.as_dict()}
+        told = {"problem": problem.problem.as_dict()}
         sys.stderr.write(f"{problem}\n")
-    sys.stdout.write(json.dumps(answer) + "\n")
-    return 1 if "problem" in answer else 0
+    sys.stdout.write(json.dumps(told) + "\n")
+    return 1 if "problem" in told else 0

@@ -98,6 +98,7 @@ class Wanted:
     :ivar processes: how many srun starts on a node.
     :ivar resumable: its command continues where it was. SIGUSR1 tells it to save its state and to end, and the exit
         status of RequeueExit that it is to be queued again.
+    :ivar once: it is never queued again, whatever becomes of its node.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Wanted:
     least_nodes: int = 0
     processes: int = 1
     resumable: bool = False
+    once: bool = False
 
     @property
     def parts(self) -> list[str]:
@@ -195,6 +197,7 @@ def _header(job: Wanted) -> list[str]:
         *([f"--nodes={job.least_nodes or job.nodes}-{job.nodes}"] if job.nodes > 1 or job.processes > 1 else []),
         *([f"--ntasks-per-node={job.processes}"] if job.nodes > 1 or job.processes > 1 else []),
         *(["--requeue", f"--signal=B:USR1@{SAVE_S}"] if job.resumable else []),
+        *(["--no-requeue"] if job.once else []),
         *(f"--{key}={getattr(job, key)}" for key in WORDS if getattr(job, key)),
     ]
 

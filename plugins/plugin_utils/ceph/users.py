@@ -43,7 +43,10 @@ def homes(
             if current:
                 uid = current[0] if uid is None else uid
                 gid = current[1] if gid is None else gid
-        home = {"name": name, "state": state, "size": user.get("size") or size, "confirm": user.get("confirm", "")}
+        own = user.get("size")
+        # Of 0 there is no quota.
+        home = {"name": name, "state": state, "size": size if own in (None, "") else own}
+        home["confirm"] = user.get("confirm", "")
         rows.append({**home, **({"uid": uid, "gid": gid} if uid is not None else {})})
     return rows, problems
 

@@ -145,7 +145,7 @@ def _wrong_users(params: Mapping[str, Any]) -> Iterator[Problem]:
         if row.get("hash") and not _HASH.fullmatch(str(row["hash"])):
             remedy = f"give what 'htpasswd -nB {name}' prints after the colon, or no hash"
             yield wrong("registry_users", f"the hash of {name} is none of bcrypt with a cost of 4 to 10", "", remedy)
-        if row.get("quota") and not size(str(row["quota"])):
+        if row.get("quota") not in (None, "") and not size(str(row["quota"])):
             yield wrong("registry_users", f"the quota of {name} is no size", row["quota"], "give one such as 50G")
     for space in params["public"]:
         if not site.is_space(str(space)):

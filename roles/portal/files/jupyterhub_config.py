@@ -367,16 +367,16 @@ class SessionSpawner(Spawner):
         """None while it waits or runs, and while the scheduler does not answer: then it goes on as it is."""
         if not self.job:
             return 0
-        one = await self._session()
+        one, lives = await self._session(), BACKEND.keeps_ended
         if isinstance(one, session.Session):
             if one.state != session.ENDED:
                 return None
-            one = one.ended
+            one, lives = one.ended, lives or one.lives
         if one is None:
             return None
         self._note(one)
         self.log.warning("The session %s of %s has ended: %s", self.job, self._log_name, one)
-        if BACKEND.keeps_ended and one is not session.FORGOTTEN:
+        if lives and one is not session.FORGOTTEN:
             try:
                 await order("cancel", self.user.name, job=self.job)
             except Refused as why:

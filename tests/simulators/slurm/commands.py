@@ -9,7 +9,8 @@ as the real commands refuse it. Jobs are real processes of their users. There is
 has room and notes what has ended, where its caller may; root may for everybody.
 
 State is in $STAND_IN_SLURM, /run/stand-in-slurm by default, a directory that everybody may write to: nodes.json, and a
-directory for each job. What a test wants to happen it writes there: `fate` of a job is a state in which it then ends.
+directory for each job. What a test wants to happen it writes there: `fate` of a job is a state in which it then ends, or
+REQUEUE, with which it begins anew.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def uid():
 
 
 def mine(job):
-    return uid() in (0, pwd.getpwnam(job["user"]).pw_uid)
+    return uid() in (0, job["uid"])
 
 
 def uses(job):
@@ -126,6 +127,18 @@ def end(job, state, kill=True):
             os.killpg(job["pid"], signal.SIGKILL)
 
 
+def requeue(job):
+    """As slurmctld does where a node fails, or somebody asks for it: the job waits for another start."""
+    end(job, "PENDING")
+    for name in ("fate", "status"):
+        with contextlib.suppress(OSError):
+            os.unlink(path(job["id"], name))
+    job.update(restarts=job["restarts"] + 1, node="", positions=[], pid=None)
+    job.pop("started", None)
+    job.pop("ended", None)
+    write(job, job["id"], "job")
+
+
 def tick():
     """What slurmctld would do by now, as far as the caller may."""
     nodes = read("nodes.json")
@@ -133,7 +146,9 @@ def tick():
         if not mine(job) or job["state"] in ENDED:
             continue
         fate, status = text_of(job, "fate"), text_of(job, "status")
-        if fate:
+        if fate == "REQUEUE":
+            requeue(job)
+        elif fate:
             end(job, fate)
         elif job["state"] == "RUNNING" and time.time() > job["started"] + 60 * job["minutes"]:
             end(job, "TIMEOUT")
@@ -159,6 +174,9 @@ def tick():
 
 
 def start(job, node, there):
+    if known_uid(job["user"]) is None:
+        # slurmd starts no job of an account that is gone.
+        return
     person = pwd.getpwnam(job["user"])
     job.update(node=node["name"], positions=there["positions"][: job["gpus"]], started=time.time(), state="RUNNING")
     environment = {**job["environment"], "SLURM_JOB_ID": str(job["id"]), "SLURMD_NODENAME": node["name"]}
@@ -192,6 +210,9 @@ def sbatch(words):
         fail("This does not look like a batch script.  The first line must start with #! followed by the path.")
     given = {}
     for line in script.splitlines():
+        if line == "#SBATCH --no-requeue":
+            given["no-requeue"] = True
+            continue
         row = re.fullmatch(r"#SBATCH --([a-z-]+)=(.*)", line)
         if line.startswith("#SBATCH") and (row is None or row[1] not in OPTIONS):
             fail(f"unrecognized option '{line}'")
@@ -212,6 +233,9 @@ def sbatch(words):
     job = {
         "id": number,
         "user": user,
+        "uid": uid(),
+        "restarts": 0,
+        "requeue": "no-requeue" not in given,
         "name": given.get("job-name", "sbatch"),
         "state": "PENDING",
         "reason": "None",
@@ -263,7 +287,11 @@ def answer(job):
         "array_task_id": {"set": False, "infinite": False, "number": 0},
         "array_task_string": "",
         "name": job["name"],
-        "user_name": job["user"],
+        # That of an account which is gone is not known to Slurm either.
+        "user_name": job["user"] if known_uid(job["user"]) is not None else None,
+        "user_id": job.get("uid"),
+        "restart_cnt": job.get("restarts", 0),
+        "current_working_directory": job["chdir"],
         "account": "all",
         "partition": "all",
         "qos": "normal",
@@ -288,16 +316,38 @@ def answer(job):
     }
 
 
+def formatted(job, form):
+    person = known_uid(job["user"])
+    told = {
+        "%A": job["id"],
+        "%U": job.get("uid", person),
+        "%u": job["user"] if person is not None else job.get("uid"),
+        "%T": job["state"],
+        "%B": job["node"] or "n/a",
+        "%Z": job["chdir"],
+        "%j": job["name"],
+    }
+    return re.sub("%[A-Za-z]", lambda found: str(told[found[0]]), form)
+
+
+def known_uid(name):
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
 def squeue(words):
-    known = {"--json", "--all", "--noheader", "--format=%A"}
+    known = {"--json", "--all", "--noheader"}
     picked = {}
     for word in words:
         name, equals, value = word.partition("=")
         if word in known:
             continue
-        if not equals or name not in ("--states", "--name", "--user", "--jobs"):
+        if not equals or name not in ("--states", "--name", "--user", "--jobs", "--format"):
             fail(f"unrecognized option '{word}'")
         picked[name] = value.split(",")
+    form = ",".join(picked.pop("--format", []))
     found = jobs()
     states = picked.get("--states", ["PENDING", "RUNNING", "COMPLETING"])
     found = [job for job in found if states == ["all"] or job["state"] in states]
@@ -306,8 +356,8 @@ def squeue(words):
             found = [job for job in found if str(job[field]) in picked[option]]
     if "--json" in words:
         print(json.dumps({"jobs": [answer(job) for job in found]}))
-    elif "--format=%A" in words:
-        print("".join(f"{job['id']}\n" for job in found), end="")
+    elif form:
+        print("".join(f"{formatted(job, form)}\n" for job in found), end="")
     else:
         fail("this stand-in prints no table")
 
@@ -325,6 +375,8 @@ def scancel(words):
             fail(f"unrecognized option '{word}'")
     if not numbers:
         fail("No job identification provided")
+    if "--user" in picked and known_uid(picked["--user"]) is None:
+        fail(f"Invalid user name: {picked['--user']}")
     for number in numbers:
         job = next((one for one in jobs() if one["id"] == number), None)
         if job is None or job["state"] in ENDED:

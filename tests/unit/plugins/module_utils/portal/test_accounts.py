@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import grp
 import pwd
+from collections.abc import Callable
 
 import pytest
 
@@ -117,3 +118,36 @@ def test_only_who_is_in_an_allowed_group_has_sessions() -> None:
     assert find(found=row(), allowed=("lab", "staff")).name == "alice"
     with pytest.raises(Refused, match="none of the groups staff, students"):
         find(found=row(), allowed=("students", "staff"))
+
+
+def directory(*names: str, ignores_case: bool = False) -> Callable[[str], pwd.struct_passwd]:
+    def look(asked: str) -> pwd.struct_passwd:
+        for name in names:
+            if asked == name or (ignores_case and asked.lower() == name.lower()):
+                return row(name)
+        raise KeyError(asked)
+
+    return look
+
+
+@pytest.mark.parametrize(
+    ("login", "look"),
+    [
+        ("JDoe", directory("JDoe")),
+        ("JDoe@example.org", directory("JDoe")),
+        ("JDOE", directory("JDOE")),
+        ("jdoe", directory("JDOE")),
+        ("jdoe", directory("Jdoe")),
+        ("jdoe", directory("JDoe", ignores_case=True)),
+        ("JDOE", directory("JDoe", ignores_case=True)),
+    ],
+)
+def test_an_account_in_capitals_is_told_so(login: str, look: Callable[[str], pwd.struct_passwd]) -> None:
+    with pytest.raises(Refused, match="there is such an account, and its name has capital letters. To do: ask") as told:
+        accounts.find(accounts.name_of(login, ["example.org"], look), look=look)
+    assert told.value.problem.code == "no_account"
+
+
+def test_capitals_of_a_login_do_no_harm_where_the_account_has_none() -> None:
+    for look in (directory("jdoe"), directory("jdoe", "JDoe"), directory("jdoe", ignores_case=True)):
+        assert accounts.name_of("JDoe", (), look) == "jdoe"

@@ -141,6 +141,15 @@ def test_a_group_may_have_less_than_others() -> None:
     assert form.limits_of(["course"], {"course": {"gpus": 1}}, LIMITS).gpus == 1
 
 
+def test_a_group_may_have_no_gpus_at_all() -> None:
+    limits = form.limits_of(["course"], {"course": {"gpus": 0, "hours": 4}, "lab": {"gpus": 8}}, LIMITS)
+    assert (limits.gpus, limits.hours, limits.cpus) == (0, 4, LIMITS.cpus)
+    _request, (problem,) = form.parse({**GOOD, "gpus": ["1"], "hours": ["4"]}, limits, MODELS, ENVIRONMENTS)
+    assert (problem.subject, problem.remedy) == ("gpus", "give a whole number from 0 to 0")
+    # Who is in another group, too, has what that gives.
+    assert form.limits_of(["course", "lab"], {"course": {"gpus": 0}, "lab": {"gpus": 8}}, LIMITS).gpus == 8
+
+
 def test_the_form_begins_with_what_was_asked_for_last() -> None:
     last = parse()[0].as_dict()
     assert form.remembered(last, LIMITS, MODELS, ENVIRONMENTS) == parse()[0]

@@ -17,7 +17,14 @@ import pytest
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.bounded_json import Malformed
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, backup, helper, session
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (
+    accounts,
+    backup,
+    helper,
+    session,
+    slurm_backend,
+)
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits, Request
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
@@ -298,20 +305,94 @@ def test_a_session_that_waits_says_why_and_when() -> None:
     assert (found.state, found.why, found.expected) == (session.WAITS, "no node has enough free resources", 5000.0)
 
 
-def test_one_question_tells_of_all_sessions_and_leaves_other_jobs_out() -> None:
-    asked = []
+class Slurmctld:
+    """Answers squeue: a line of each job first, and JSON of those that it is then asked for.
 
-    def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
-        asked.append(argv)
-        # 22.05 lists everybody's, whatever it is asked.
-        return 0, json.dumps({"jobs": [row(job_id=1), row(job_id=2, name="train"), {"name": session.JOB}, 7]}), ""
+    :param everything: whether JSON has all jobs whatever it is asked for, as that of 22.05.
+    """
 
-    with pytest.raises(CallFailed):
-        session.read(lambda argv, stdin, timeout: (0, "no JSON", ""))
-    assert 1 in session.read(lambda *given: (0, json.dumps({"jobs": [row(job_id=1), row(job_id=2, name="train")]}), ""))
-    assert len(asked) == 0
+    def __init__(self, rows: list[Any], owners: dict[int, int] | None = None, everything: bool = False) -> None:
+        self.rows, self.owners, self.everything = rows, owners or {}, everything
+        self.asked: list[int] = []
+
+    def __call__(self, argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        options = dict(word.partition("=")[::2] for word in argv)
+        known = {one["job_id"]: one for one in self.rows if isinstance(one, dict) and one.get("name") == session.JOB}
+        if "--json" in argv:
+            self.asked = [int(word) for word in options["--jobs"].split(",")]
+            wanted = self.rows if self.everything else [known[one] for one in self.asked]
+            return 0, json.dumps({"jobs": wanted}), ""
+        mark, _fields = options["--format"].split(" ", 1)
+        return 0, "".join(f"{mark} {one} {self.owners.get(one, 2000)}\n" for one in known), ""
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_two_questions_tell_of_all_sessions_and_leave_other_jobs_out(everything: bool) -> None:
+    unreadable = {"name": session.JOB, "job_id": 3, "job_resources": 7}
+    slurmctld = Slurmctld([row(job_id=1), row(job_id=2, name="train"), unreadable, 7], everything=everything)
+    assert list(session.read(slurmctld)) == [1]
+    assert slurmctld.asked == [3, 1]
+    assert session.read(Slurmctld([])) == {}
+
+
+def test_a_scheduler_that_does_not_answer_is_told() -> None:
     with pytest.raises(CallFailed, match="squeue"):
         session.read(lambda argv, stdin, timeout: (1, "", "Unable to contact slurm controller"))
+
+    def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        return (0, "no JSON", "") if "--json" in argv else Slurmctld([row(job_id=1)])(argv, stdin, timeout)
+
+    with pytest.raises(CallFailed, match="cannot be read"):
+        session.read(run)
+
+
+def test_sessions_that_are_gone_between_the_questions_are_no_fault() -> None:
+    def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        if "--json" in argv:
+            return 1, "", "slurm_load_jobs error: Invalid job id specified"
+        return Slurmctld([row(job_id=1)])(argv, stdin, timeout)
+
+    assert session.read(run) == {}
+
+
+def test_a_user_s_jobs_with_the_name_of_sessions_hide_nobody_s() -> None:
+    rows = [row(job_id=number, user_name="mallory") for number in range(10, 400)]
+    slurmctld = Slurmctld([row(job_id=1), *rows], dict.fromkeys(range(10, 400), 3000))
+    found = session.read(slurmctld)
+    assert (len(found), 1 in found, 399 in found) == (51, True, True)
+
+
+# --- a job that is queued again --------------------------------------------------------------------------------------
+
+
+def test_a_session_s_job_is_not_queued_again() -> None:
+    assert "#SBATCH --no-requeue\n" in submission.script(job())
+    assert "requeue" not in submission.script(replace(job(), once=False))
+
+
+@pytest.mark.parametrize(
+    ("changed", "lives"),
+    [
+        ({"job_state": ["RUNNING"], "restart_cnt": 1}, True),
+        ({"job_state": ["PENDING"], "restart_cnt": 1}, True),
+        ({"job_state": ["PENDING", "REQUEUED"]}, True),
+        ({"job_state": ["PENDING", "REQUEUE_HOLD"]}, True),
+        ({"job_state": ["NODE_FAIL", "REQUEUED"]}, True),
+        ({"job_state": "RUNNING", "restart_cnt": 2}, True),
+        ({"job_state": ["CANCELLED"], "restart_cnt": 1}, False),
+    ],
+)
+def test_a_job_that_was_queued_again_is_no_session_any_more(changed: dict[str, Any], lives: bool) -> None:
+    found = session.session(row(**changed))
+    assert (found.state, found.lives) == (session.ENDED, lives)
+    assert found.ended
+    if lives:
+        assert "queued it again, which ends a session" in found.ended.cause
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "COMPLETED"])
+def test_a_job_in_its_first_life_is_the_session(state: str) -> None:
+    assert not session.session(row(job_state=[state], restart_cnt=0)).lives
 
 
 def test_an_address_is_what_slurmctld_has() -> None:
@@ -352,9 +433,67 @@ def test_an_order_to_submit_is_a_job_of_the_user_and_no_secret_is_on_a_command_l
     assert "s3cret" not in str([words for words, _stdin in calls])
 
 
-def test_an_order_to_cancel_is_for_a_session_of_that_user_alone(calls: Any) -> None:
-    assert do(calls, do="cancel", user="alice", job=7) == {"cancelled": 7}
-    assert calls == [(["/usr/bin/scancel", "--user=alice", "--jobname=portal-session", "7"], None)]
+def cancel(
+    monkeypatch: pytest.MonkeyPatch, told: str, people: dict[int, str], user: str = "alice", error: str = ""
+) -> list[list[str]]:
+    """The calls of scancel that come of an order, with what squeue tells of the job and with these accounts."""
+
+    def closed(name: str, groups: Any, least: int) -> Account:
+        raise Refused(f"{name} is closed, or gone")
+
+    def getpwuid(uid: int) -> pwd.struct_passwd:
+        return pwd.struct_passwd((people[uid], "x", uid, uid, "", "/home/x", "/usr/sbin/nologin"))
+
+    calls = []
+
+    def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        if argv[0] == "/usr/bin/squeue":
+            assert "--jobs=7" in argv
+            assert "--format=%U %j" in argv
+            return (1 if error else 0), told, error
+        calls.append(argv)
+        return 0, "", ""
+
+    monkeypatch.setattr(accounts, "find", closed)
+    monkeypatch.setattr(slurm_backend.pwd, "getpwuid", getpwuid)
+    order = {"do": "cancel", "user": user, "job": 7}
+    assert helper.do(json.dumps(order).encode(), SETTINGS, run) == {"cancelled": 7}
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("people", "user"),
+    [({2000: "alice"}, "alice"), ({}, "alice"), ({}, ""), ({}, "2000"), ({2000: "JDoe"}, "JDoe")],
+)
+def test_a_session_ends_also_where_its_account_is_closed_or_gone(
+    monkeypatch: pytest.MonkeyPatch, people: dict[int, str], user: str
+) -> None:
+    assert cancel(monkeypatch, "2000 portal-session\n", people, user) == [["/usr/bin/scancel", "7"]]
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "2001 portal-session\n",
+        "2000 train\n",
+        "2000 portal-session2\n",
+        "2000 x\n2000 portal-session\n",
+        "2000 portal-session\n2001 portal-session\n",
+        "2000 portal-session x\n",
+    ],
+)
+def test_nothing_else_is_ended(monkeypatch: pytest.MonkeyPatch, told: str) -> None:
+    with pytest.raises(Refused, match="7 is no session of alice"):
+        cancel(monkeypatch, told, {2000: "alice", 2001: "bob"})
+
+
+def test_a_session_that_is_gone_is_no_fault_and_one_that_cannot_be_asked_about_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for told, error in (("", ""), ("", "slurm_load_jobs error: Invalid job id specified")):
+        assert cancel(monkeypatch, told, {}, error=error) == []
+    with pytest.raises(CallFailed, match="Unable to contact"):
+        cancel(monkeypatch, "", {}, error="Unable to contact slurm controller")
 
 
 @pytest.mark.parametrize(
@@ -378,6 +517,16 @@ def test_other_orders_do_nothing(calls: Any, order: dict[str, Any]) -> None:
     assert calls == []
 
 
+def runs(job_id: int = 7, user_name: str = "alice", job_state: str = "RUNNING") -> Run:
+    """What squeue tells of a session that runs."""
+
+    def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
+        mark = next(word for word in argv if word.startswith("--format=")).partition("=")[2].split()[0]
+        return 0, f"{mark} {job_id} {user_name} {job_state} gpu1 /home/alice/gpuops-jobs/portal-session-train\n", ""
+
+    return run
+
+
 def save(target: str, output: str, status: int = 0, **found: Any) -> tuple[dict[str, Any], list[str]]:
     """What comes of an order to save, and the command that does it."""
     argv: list[str] = []
@@ -388,9 +537,8 @@ def save(target: str, output: str, status: int = 0, **found: Any) -> tuple[dict[
             hear(f"{line}\n")
         return status
 
-    answer = json.dumps({"jobs": [row(**{"job_id": 7, "user_name": "alice", "job_state": ["RUNNING"], **found})]})
     order = {"do": "save", "user": "alice", "server": "train", "job": 7, "target": target}
-    done = helper.do(json.dumps(order).encode(), WITH_IMAGES, lambda *given: (0, answer, ""), listening)
+    done = helper.do(json.dumps(order).encode(), WITH_IMAGES, runs(**found), listening)
     return done, argv
 
 
@@ -428,7 +576,7 @@ def test_an_image_of_another_name_is_not_saved(calls: Any, target: str) -> None:
         save(target, "")
 
 
-@pytest.mark.parametrize("found", [{"user_name": "bob"}, {"job_state": ["CANCELLED"]}, {"job_id": 8}])
+@pytest.mark.parametrize("found", [{"user_name": "bob"}, {"job_state": "CONFIGURING"}, {"job_id": 8}])
 def test_only_a_session_of_the_user_that_runs_is_saved(calls: Any, found: dict[str, Any]) -> None:
     with pytest.raises(Refused, match="job 7 is no session of alice that runs"):
         save("reg1:5000/alice/lectures:v1", "", **found)
@@ -444,9 +592,8 @@ def lock(output: str, status: int = 0, target: str = "~/environments/torch.lock"
             hear(f"{line}\n")
         return status
 
-    answer = json.dumps({"jobs": [row(job_id=7, user_name="alice", job_state=["RUNNING"])]})
     order = {"do": "save", "user": "alice", "job": 7, "target": target, "environment": "~/envs/torch"}
-    return helper.do(json.dumps(order).encode(), SETTINGS, lambda *given: (0, answer, ""), listening), argv
+    return helper.do(json.dumps(order).encode(), SETTINGS, runs(), listening), argv
 
 
 def test_an_environment_of_the_home_becomes_a_lock_in_the_job_with_the_rights_of_its_user(calls: Any) -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import os
@@ -12,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts impo
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings import Settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.ssh import Target
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import submission
-from tests.unit.plugins.slurm_answers import JOBS
 
 KEYS = {name: f"ssh-ed25519 {'AAAAC3NzaC1lZDI1NTE5' + name * 8:A<68}" for name in ("alice", "bob", "both")}
 ALICE, BOB = Target("alice", "", "192.0.2.7", 25012), Target("alice", "train", "192.0.2.8", 25013)
@@ -129,6 +128,25 @@ def test_the_key_of_sessions_is_made_once_and_never_replaced(tmp_path: Path) -> 
     assert key.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_named_pipe_in_the_place_of_the_key_keeps_nobody_waiting(tmp_path: Path, is_link: bool) -> None:
+    key = tmp_path / ssh.HOST_KEY
+    key.parent.mkdir(parents=True)
+    os.mkfifo(tmp_path / "pipe" if is_link else key)
+    if is_link:
+        key.symlink_to(tmp_path / "pipe")
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'key="$HOME/{ssh.HOST_KEY}"\n{ssh.MAKE_KEY}'],
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "is no file" in done.stderr
+
+
 # --- keys ------------------------------------------------------------------------------------------------------------
 
 
@@ -160,18 +178,16 @@ def test_a_target_is_read_as_it_is_written() -> None:
         assert ssh.target(str(one)) == one
 
 
-def test_the_line_for_a_key_gives_its_sessions_and_nothing_else() -> None:
-    assert ssh.authorized(KEYS["alice"], [ALICE, BOB]) == (
-        'restrict,command="/usr/libexec/baremetal-gpu/portal-jump connect alice//192.0.2.7/25012 '
-        f'alice/train/192.0.2.8/25013" {KEYS["alice"]}'
+def test_the_line_for_a_key_gives_one_program_and_nothing_else() -> None:
+    assert ssh.authorized(KEYS["alice"]) == (
+        f'restrict,command="/usr/libexec/baremetal-gpu/portal-jump connect {KEYS["alice"]}" {KEYS["alice"]}'
     )
 
 
-def row(number: int, user: str, server: str = "", **changed: Any) -> dict[str, Any]:
-    found = copy.deepcopy(next(one for one in JOBS if "RUNNING" in one["job_state"]))
-    directory = f"/home/{user}/gpuops-jobs/portal-session{f'-{server}' if server else ''}"
-    own = {"job_id": number, "user_name": user, "current_working_directory": directory}
-    return {**found, "name": session.JOB, "batch_host": "gpu1", **own, **changed}
+def line(number: int, user: str, server: str = "", state: str = "RUNNING", node: str = "gpu1", home: str = "") -> str:
+    """What squeue prints of a job."""
+    directory = f"{home or f'/home/{user}'}/gpuops-jobs/portal-session{f'-{server}' if server else ''}"
+    return f"{number} {user} {state} {node} {directory}"
 
 
 @pytest.fixture
@@ -187,43 +203,94 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return []
 
 
-def reached(asked: list[str], key: str, rows: list[dict[str, Any]], known: Settings = SITE) -> list[str]:
+def answer(asked: list[str], key: str, lines: list[str], user: str = "", known: Settings = SITE) -> dict[str, Any]:
     def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
         if argv[0].endswith("squeue"):
-            return 0, json.dumps({"jobs": rows}), ""
+            assert "--name=portal-session" in argv
+            (form,) = [word.partition("=")[2] for word in argv if word.startswith("--format=")]
+            mark, _fields = form.split(" ", 1)
+            return 0, "".join(f"{mark} {one}\n" for one in lines), ""
         return 0, f"NodeName={argv[-1]} NodeAddr=192.0.2.7 NodeHostName={argv[-1]} ", ""
 
     def read(people: Any) -> list[tuple[str, set[str]]]:
         asked.extend(one.name for one in people)
+        # Anybody can have the public key of anybody.
         return [(one.name, {KEYS.get(one.name, ""), KEYS["both"]}) for one in people]
 
-    return [str(one) for one in ssh_keys.targets(json.dumps({"key": key}).encode(), known, run, read)]
+    question = {"key": key, **({"user": user} if user else {})}
+    return ssh_keys.answer(json.dumps(question).encode(), known, run, read)
+
+
+LINES = [
+    line(12, "alice"),
+    line(13, "alice", "train"),
+    line(14, "bob"),
+    line(15, "alice", "waits", "CONFIGURING"),
+    line(17, "gone"),
+]
 
 
 def test_a_key_reaches_the_sessions_that_run_of_whoever_has_it_at_home(asked: list[str]) -> None:
-    rows = [
-        row(12, "alice"),
-        row(13, "alice", "train"),
-        row(14, "bob"),
-        row(15, "alice", "waits", job_state=["PENDING"]),
-        row(16, "alice", "over", job_state=["COMPLETED"]),
-        row(17, "gone"),
-    ]
-    assert reached(asked, KEYS["alice"], rows) == ["alice//192.0.2.7/25012", "alice/train/192.0.2.7/25013"]
+    found = answer(asked, KEYS["alice"], LINES, "alice")
+    assert found == {"targets": ["alice//192.0.2.7/25012", "alice/train/192.0.2.7/25013"]}
+    assert asked == ["alice"]
+    assert answer(asked, KEYS["bob"], LINES, "bob") == {"targets": ["bob//192.0.2.7/25014"]}
+    assert answer(asked, KEYS["alice"], LINES, "bob") == {"targets": []}
+    assert answer(asked, KEYS["both"], LINES, "gone") == {"targets": []}
+
+
+def test_a_key_is_known_where_somebody_has_it_whose_session_runs(asked: list[str]) -> None:
+    assert answer(asked, KEYS["alice"], LINES) == {"known": True}
     assert asked == ["alice", "bob"]
-    assert reached(asked, KEYS["bob"], rows) == ["bob//192.0.2.7/25014"]
-    assert len(reached(asked, KEYS["both"], rows)) == 3
-    assert reached(asked, KEYS["bob"], rows[:2]) == []
+    assert answer(asked, KEYS["bob"], LINES[:2]) == {"known": False}
+
+
+def test_jobs_of_others_with_the_name_of_sessions_and_the_key_shut_nobody_out(asked: list[str]) -> None:
+    jobs = [line(number, f"a{number % 7}", f"s{number}") for number in range(100, 400)]
+    lines = [*jobs, *(line(number, "alice") for number in range(500, 700)), line(900, "bob")]
+    assert answer(asked, KEYS["both"], lines, "bob") == {"targets": ["bob//192.0.2.7/25900"]}
+    assert asked == ["bob"]
+    # Nor does a flood of the user's own hide the latest one.
+    own = answer(asked, KEYS["both"], lines, "alice")["targets"]
+    assert (len(own), own[-1]) == (50, "alice//192.0.2.7/25699")
+
+
+def test_what_a_user_writes_into_a_directory_s_name_is_no_session_of_another(asked: list[str]) -> None:
+    forged = line(12, "mallory", home="/tmp/x\n13 bob RUNNING gpu1 /home/bob")
+    assert answer(asked, KEYS["both"], [forged], "bob") == {"targets": []}
+    assert answer(asked, KEYS["both"], [line(14, "bob", home="/tmp/a b")], "bob")["targets"] == ["bob//192.0.2.7/25014"]
+
+
+def test_the_sessions_of_everybody_fit_into_the_memory_of_the_program(asked: list[str]) -> None:
+    """Of 10,000 jobs, each of which squeue tells in 9 kB of JSON."""
+    lines = [line(number, f"u{number % 50}", f"s{number}") for number in range(10_000)]
+    tracemalloc.start()
+    try:
+        assert answer(asked, KEYS["both"], lines) == {"known": True}
+        assert len(answer(asked, KEYS["both"], lines, "u7")["targets"]) == 50
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_without_ssh_no_key_reaches_anything(asked: list[str]) -> None:
-    assert reached(asked, KEYS["alice"], [row(12, "alice")], Settings()) == []
+    assert answer(asked, KEYS["alice"], LINES, known=Settings()) == {"known": False}
+    assert answer(asked, KEYS["alice"], LINES, "alice", Settings()) == {"targets": []}
 
 
-@pytest.mark.parametrize("given", [b"", b"[]", b'{"key": "ssh-ed25519 x"}', b'{"key": "' + b"A" * 30000 + b'"}'])
+@pytest.mark.parametrize(
+    "given",
+    [
+        b"",
+        b"[]",
+        b'{"key": "ssh-ed25519 x"}',
+        b'{"key": "' + b"A" * 30000 + b'"}',
+        json.dumps({"key": KEYS["alice"], "user": "../x"}).encode(),
+    ],
+)
 def test_a_question_that_is_none_is_refused(given: bytes) -> None:
     with pytest.raises(Malformed):
-        ssh_keys.targets(given, SITE, lambda *words: (0, "", ""), lambda people: [])
+        ssh_keys.answer(given, SITE, lambda *words: (0, "", ""), lambda people: [])
 
 
 def test_a_file_is_read_by_a_process_of_its_user_and_one_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
@@ -245,7 +312,9 @@ def test_a_file_is_read_by_a_process_of_its_user_and_one_that_hangs_keeps_nobody
             # One that root alone may read is nobody's.
             file.chmod(0o600 if name == "secret" else 0o644)
         people.append(Account(name, nobody.pw_uid, nobody.pw_gid, str(tmp_path / name), "/bin/sh", ()))
-    assert dict(ssh_keys.authorized_keys(people, 2.0)) == {"secret": set(), "alice": {KEYS["alice"]}}
+    # Who hangs is left out.
+    found = dict(ssh_keys.authorized_keys(people, 30.0))
+    assert found == {"hangs": set(), "secret": set(), "alice": {KEYS["alice"]}}
 
 
 def test_what_goes_wrong_is_told_to_the_jump_and_to_the_log(
@@ -323,12 +392,43 @@ def test_the_jump_takes_the_session_that_is_named(wanted: str, found: Target | N
     assert ssh_jump.chosen(wanted, [ALICE, BOB]) == found
 
 
+def connect(path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, *targets: Target) -> int:
+    """What the jump does where the program of root knows these."""
+    answering(path, json.dumps({"targets": [str(one) for one in targets]}).encode())
+    monkeypatch.setenv("SSH_ORIGINAL_COMMAND", wanted)
+    return ssh_jump.main(["connect", *KEYS["alice"].split()], str(path))
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        ([ALICE, BOB], "There is no such session. Those that run: portal, train.portal.\n"),
+        ([], "There is no such session.\n"),
+    ],
+)
 def test_a_session_that_is_not_there_is_told_with_those_that_are(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    targets: list[Target],
+    told: str,
 ) -> None:
-    monkeypatch.setenv("SSH_ORIGINAL_COMMAND", "bob portal")
-    assert ssh_jump.main(["connect", str(ALICE), str(BOB)]) == 1
-    assert capsys.readouterr().err == "There is no such session. Those that run: portal, train.portal.\n"
+    assert connect(tmp_path / "a", monkeypatch, "alice other.portal", *targets) == 1
+    assert capsys.readouterr().err == told
+
+
+@pytest.mark.parametrize("wanted", ["", "../x portal", "alice"])
+def test_who_names_no_user_reaches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], wanted: str
+) -> None:
+    assert connect(tmp_path / "a", monkeypatch, wanted) == 1
+    assert "There is no such session" in capsys.readouterr().err
+
+
+def test_one_who_cannot_be_asked_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("SSH_ORIGINAL_COMMAND", "alice portal")
+    assert ssh_jump.main(["connect", *KEYS["alice"].split()], "/nowhere") == 1
+    assert "To do: try again" in capsys.readouterr().err
 
 
 def test_words_of_others_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -354,17 +454,26 @@ def answering(path: Path, answer: bytes) -> None:
 
 def test_what_is_asked_and_answered_becomes_targets(tmp_path: Path) -> None:
     answering(tmp_path / "a", json.dumps({"targets": [str(ALICE)]}).encode())
-    assert ssh_jump.reached_by(KEYS["alice"], str(tmp_path / "a")) == [ALICE]
-    for name, answer in (("b", b'{"problem": {}}'), ("c", b'{"targets": ["$(id)"]}'), ("d", b"")):
+    assert ssh_jump.reached_by(KEYS["alice"], "alice", str(tmp_path / "a")) == [ALICE]
+    for name, answer in (("b", b'{"problem": {}}'), ("c", b'{"targets": ["$(id)"]}'), ("d", b""), ("e", b"[]")):
         answering(tmp_path / name, answer)
         # That of JSON, or of a target.
         with pytest.raises(ValueError):  # noqa: PT011
-            ssh_jump.reached_by(KEYS["alice"], str(tmp_path / name))
+            ssh_jump.reached_by(KEYS["alice"], "alice", str(tmp_path / name))
     with pytest.raises(FileNotFoundError):
-        ssh_jump.reached_by(KEYS["alice"], str(tmp_path / "none"))
+        ssh_jump.reached_by(KEYS["alice"], "alice", str(tmp_path / "none"))
 
 
-def test_bytes_go_both_ways_until_one_end_is_closed() -> None:
+@pytest.mark.parametrize(("known", "lines"), [(True, 1), (False, 0)])
+def test_a_key_has_a_line_where_somebody_has_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], known: bool, lines: int
+) -> None:
+    answering(tmp_path / "a", json.dumps({"known": known}).encode())
+    assert ssh_jump.main(["keys", *KEYS["alice"].split()], str(tmp_path / "a")) == 0
+    assert capsys.readouterr().out.splitlines() == [ssh.authorized(KEYS["alice"])] * lines
+
+
+def test_bytes_go_both_ways_until_one_end_is_closed(tmp_path: Path) -> None:
     """As sshd runs it: an echo that tells when the other side has said all."""
     server = socket.create_server(("127.0.0.1", 0))
 
@@ -376,12 +485,14 @@ def test_bytes_go_both_ways_until_one_end_is_closed() -> None:
 
     threading.Thread(target=serve, daemon=True).start()
     target = Target("alice", "", "127.0.0.1", server.getsockname()[1])
+    answering(tmp_path / "a", json.dumps({"targets": [str(target)]}).encode())
     sent = os.urandom(3 << 20)
+    words = ["connect", *KEYS["alice"].split()]
     done = subprocess.run(
         [
             sys.executable,
             "-c",
-            f"from {ssh_jump.__name__} import main; raise SystemExit(main(['connect', '{target}']))",
+            f"from {ssh_jump.__name__} import main; raise SystemExit(main({words!r}, {str(tmp_path / 'a')!r}))",
         ],
         env={**os.environ, "SSH_ORIGINAL_COMMAND": "alice portal", "PYTHONPATH": os.pathsep.join(sys.path)},
         input=sent,
@@ -394,10 +505,9 @@ def test_bytes_go_both_ways_until_one_end_is_closed() -> None:
 
 
 def test_a_session_that_does_not_listen_is_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    monkeypatch.setenv("SSH_ORIGINAL_COMMAND", "alice portal")
-    assert ssh_jump.main(["connect", f"alice//127.0.0.1/{port}"]) == 1
+    assert connect(tmp_path / "a", monkeypatch, "alice portal", Target("alice", "", "127.0.0.1", port)) == 1
     assert "The session cannot be reached" in capsys.readouterr().err

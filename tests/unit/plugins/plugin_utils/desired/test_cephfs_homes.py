@@ -30,6 +30,12 @@ def test_users_are_listed_or_members_of_groups():
     ]
 
 
+def test_a_size_of_nothing_is_no_quota_and_not_the_size_of_others():
+    for size in (0, "0"):
+        (home,), _problems = ceph_users.homes([{"name": "alice", "size": size}], PASSWD, [], "50G")
+        assert home["size"] == size
+
+
 def test_numbers_may_be_listed_for_who_is_unknown_and_must_agree_otherwise():
     assert ceph_users.homes([{"name": "new", "uid": 7, "gid": 8}], PASSWD, [], "1G")[0][0]["uid"] == 7
     _homes, problems = ceph_users.homes([{"name": "alice", "uid": 9}, {"name": "ghost"}], PASSWD, [], "1G")

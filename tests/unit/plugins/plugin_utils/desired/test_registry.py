@@ -84,6 +84,8 @@ def only_problem(plan: Plan) -> Any:
         ({"users": [{"name": "alice", "hash": "$2y$15$" + "a" * 53}]}, "registry_users", "bcrypt"),
         ({"users": [{"name": "alice", "hash": HASH + "\nbob:x"}]}, "registry_users", "bcrypt"),
         ({"users": [{"name": "alice", "quota": "much"}]}, "registry_users", "no size"),
+        # It would be the quota of the site, or none at all.
+        ({"users": [{"name": "alice", "quota": 0}]}, "registry_users", "no size"),
         ({"users": [{"name": "alice", "password": "secret"}]}, "registry_users", "password"),
         ({"public": ["a b"]}, "registry_public", "a b"),
         ({"public": [".*"]}, "registry_public", ".*"),
