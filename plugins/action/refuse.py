@@ -30,6 +30,7 @@ class ActionModule(ActionBase):
         _validation, arguments = self.validate_argument_spec(
             argument_spec={
                 "problems": {"type": "list", "elements": "dict", "required": True, "options": FIELDS},
+                "warnings": {"type": "list", "elements": "str", "default": []},
                 "note": {"type": "str", "default": ""},
             }
         )
@@ -39,6 +40,8 @@ class ActionModule(ActionBase):
             for row in arguments["problems"]
         ]
         result["changed"] = False
+        if arguments["warnings"]:
+            result["warnings"] = [f"{host}: {warning}" for warning in arguments["warnings"]]
         if problems:
             result.update(failed=True, **failure(host, problems, arguments["note"]))
         return result

@@ -39,6 +39,11 @@ options:
         description: What to do about it.
         type: str
         default: ''
+  warnings:
+    description: What is worth a warning and keeps nothing from going on.
+    type: list
+    elements: str
+    default: []
   note:
     description: A sentence about all problems, such as what was or was not changed.
     type: str

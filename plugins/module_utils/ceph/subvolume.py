@@ -45,9 +45,14 @@ class Found:
     snapshots: list[str] = field(default_factory=list)
 
 
+def is_name(name: str) -> bool:
+    """Whether it is a plain directory name."""
+    return bool(re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*", name))
+
+
 def check_name(name: str) -> None:
     """:raises Refused: for a name that is not a plain directory name."""
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*", name):
+    if not is_name(name):
         raise Refused(f"{name!r} cannot name a subvolume", "use letters, digits and . _ - @, not first a dot or dash")
 
 

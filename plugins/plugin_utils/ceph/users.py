@@ -8,13 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.subvolume import is_name
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 
 
 def members(groups: Sequence[str]) -> list[str]:
-    """Names in lines of 'getent group' (name:password:number:members), each once, in order."""
-    listed = [name for line in groups for name in line.rstrip().rpartition(":")[2].split(",") if name]
-    return list(dict.fromkeys(listed))
+    """Names in lines of 'getent group' (name:password:number:members) that can have a home, each once, in order."""
+    return [name for name in _listed(groups) if is_name(name)]
+
+
+def left_out(groups: Sequence[str]) -> list[str]:
+    """What to say of members of groups whose name cannot be that of a home: a directory may have any names."""
+    return [
+        f"{name!r} of a group of cephfs_homes_groups gets no home: a name has letters, digits and . _ - @. "
+        "To do: give the account another name, or leave it out of the group"
+        for name in _listed(groups)
+        if not is_name(name)
+    ]
+
+
+def _listed(groups: Sequence[str]) -> list[str]:
+    names = (name.strip() for line in groups for name in line.rpartition(":")[2].split(","))
+    return [name for name in dict.fromkeys(names) if name]
 
 
 def homes(
@@ -26,7 +41,10 @@ def homes(
     """
     known = {fields[0]: (int(fields[2]), int(fields[3])) for fields in (line.split(":") for line in passwd)}
     named = {user["name"] for user in users}
-    everybody = [*users, *({"name": name} for name in members(groups) if name not in named)]
+    # A directory may list JDoe as a member of whom the host says jdoe.
+    spelled = {name.casefold(): name for name in known}
+    listed = dict.fromkeys(name if name in known else spelled.get(name.casefold(), name) for name in members(groups))
+    everybody = [*users, *({"name": name} for name in listed if name not in named)]
     rows: list[dict[str, Any]] = []
     problems: list[Problem] = []
     for user in everybody:

@@ -29,8 +29,8 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param peers: clients (how many hosts mount), and what the host with the key of client.admin has answered, each null
         before: homes (answer of ceph_homes), home_secrets, shares (answers of ceph_subvolume), share_secrets, scratch
         (answer of ceph_subvolume) and scratch_secret; secrets as slurp reads them.
-    :returns: with the parts names (whom to look up), homes (for ceph_homes), scratch_size (the quota of the proof's
-        directory), and client: mounts and scratch for the role cephfs_client.
+    :returns: with the parts names (whom to look up), homes (for ceph_homes), remarks (what to warn of),
+        scratch_size (the quota of the proof's directory), and client: mounts and scratch for the role cephfs_client.
     """
     lines = facts["group"]
     homes, problems = ceph_users.homes(params["users"], facts["passwd"] or (), lines, params["size"])
@@ -40,6 +40,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     parts: dict[str, Any] = {
         "names": list(dict.fromkeys([*(user["name"] for user in params["users"]), *ceph_users.members(lines)])),
         "homes": homes,
+        "remarks": ceph_users.left_out(lines),
         # Every host writes 4 MiB, and then one of them on until the quota refuses.
         "scratch_size": f"{16 + 4 * int(peers['clients'])}M",
         "client": {"mounts": _mounts(params, homes, peers) if peers["homes"] else [], "scratch": _scratch(peers)},

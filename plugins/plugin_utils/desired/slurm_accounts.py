@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
-from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import wanted
+from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import limits, wanted
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Plan, built_in
 
 # What is needed of a row for jobs to be accepted where associations are enforced.
@@ -26,7 +26,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     :param peers: slurm_conf, the text of the file.
     :return: Parts: `accounting`, whether there is any; with it `cluster`, its name; `rows`, for the module
         slurm_accounts; `first`, of these what is needed before associations are enforced, empty where they are not;
-        `unenforced`, whether there are limits that Slurm is not told to hold to.
+        `unenforced`, whether there are limits that Slurm is not told to hold to; `remarks`, what to warn of.
     """
     params, facts = built_in(params), built_in(facts)
     settings = _settings(str(peers.get("slurm_conf") or ""))
@@ -46,6 +46,7 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         "rows": rows,
         "first": _first(rows) if enforced else {},
         "accounting": True,
+        "remarks": list(_left_out(params, facts["group"])),
         "unenforced": goal.has_limits() and not enforced & {"limits", "safe", "all"},
     }
     known = {line.partition(":")[0] for line in facts["group"]}
@@ -92,8 +93,9 @@ def _of_homes(params: Mapping[str, Any], groups: Sequence[str]) -> dict[str, dic
     accounts: dict[str, list[str]] = {}
     for line in groups:
         group, _colon, members = line.strip().partition(":")
-        for name in members.rpartition(":")[2].split(","):
-            if name:
+        for name in map(str.strip, members.rpartition(":")[2].split(",")):
+            # A directory may have names that Slurm cannot have.
+            if limits.NAME.fullmatch(name):
                 accounts.setdefault(name, []).append(group.lower())
     found = {str(row.get("name")): row.get("state", "present") for row in params["homes_users"]}
     found = {**dict.fromkeys(accounts, "present"), **found}
@@ -104,6 +106,17 @@ def _of_homes(params: Mapping[str, Any], groups: Sequence[str]) -> dict[str, dic
         else {"state": "absent"}
         for name, state in found.items()
     }
+
+
+def _left_out(params: Mapping[str, Any], groups: Sequence[str]) -> Iterator[str]:
+    listed = {str(row.get("name")) for row in (*params["users"], *params["homes_users"])}
+    names = (name.strip() for line in groups for name in line.rpartition(":")[2].split(","))
+    for name in dict.fromkeys(names):
+        if name and name not in listed and not limits.NAME.fullmatch(name):
+            yield (
+                f"{name!r} of a group of slurm_accounts_homes_groups is no user of Slurm: it takes small letters, "
+                "digits and _ . - @. To do: give the account another name, or leave it out of the group"
+            )
 
 
 def _accounts_of(params: Mapping[str, Any], users: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

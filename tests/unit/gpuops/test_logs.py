@@ -253,6 +253,26 @@ def test_as_many_entries_as_may_be_asked_for_are_shown(site: Bench) -> None:
     assert len(done.stdout.splitlines()) == 5000
 
 
+def test_long_messages_are_cut_and_not_left_out(site: Bench) -> None:
+    # As journalctl prints fields of more than 4096 bytes only with --all, and bytes that are no text as numbers.
+    rows = [
+        entry("first words " + "x" * 100_000, 3),
+        entry([*b"no text \xff", *b"y" * 9000], 2),
+        entry("\u00e9" * 4096, 1),
+        entry("short", 0),
+    ]
+    done, asked = called(site, rows, "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "--all" in asked
+    short, whole, no_text, long = (json.loads(line)["message"] for line in done.stdout.splitlines())
+    assert (short, whole) == ("short", "\u00e9" * 4096)
+    assert long.startswith("first words xxx")
+    assert no_text.startswith("no text \ufffdyyy")
+    for message in (long, no_text):
+        assert message.endswith(" …")
+        assert len(message) == 4096
+
+
 def test_nothing_found_is_said(site: Bench) -> None:
     done, _asked = called(site, [], "--kernel")
     assert (done.returncode, done.stdout) == (0, "")

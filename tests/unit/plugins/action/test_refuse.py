@@ -19,6 +19,7 @@ PLAY = """
     - name: Pass where nothing is in the way
       baremetal.gpu.refuse:
         problems: []
+        warnings: [JDoe is left out]
     - name: Refuse
       baremetal.gpu.refuse:
         problems:
@@ -42,6 +43,7 @@ def test_the_result_has_text_for_people_and_the_problems_for_programs(tmp_path: 
     done = try_run([BIN / "ansible-playbook", "-i", tmp_path / "hosts", tmp_path / "play.yml"])
     assert done.returncode == 2, done.stdout + done.stderr
     assert "gpu1: the end" in done.stdout
+    assert "[WARNING]: gpu1: JDoe is left out" in done.stdout + done.stderr
     assert re.search("ok=3 +changed=0 +unreachable=0 +failed=1", done.stdout), done.stdout
     refused = json.loads(b64decode(done.stdout.partition("RESULT")[2].partition("END")[0]))
     assert refused["failed"]

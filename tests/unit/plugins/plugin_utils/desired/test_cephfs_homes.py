@@ -44,6 +44,19 @@ def test_numbers_may_be_listed_for_who_is_unknown_and_must_agree_otherwise():
     assert "getent passwd ghost" in problems[1].remedy
 
 
+def test_members_of_a_directory_group_who_cannot_have_a_home_keep_nobody_from_one():
+    groups = ["physics:*:2000:alice,john doe,CORP\\jane,JDoe"]
+    passwd = ["alice:x:3001:2000::/home/alice:/bin/sh", "jdoe:x:3002:2000::/home/jdoe:/bin/sh"]
+    assert ceph_users.members(groups) == ["alice", "JDoe"]
+    rows, problems = ceph_users.homes([], passwd, groups, "50G")
+    assert problems == []
+    assert [(row["name"], row["uid"]) for row in rows] == [("alice", 3001), ("jdoe", 3002)]
+    assert [remark.partition(" of a group")[0] for remark in ceph_users.left_out(groups)] == [
+        "'john doe'",
+        r"'CORP\\jane'",
+    ]
+
+
 def test_who_has_left_need_not_be_known():
     (home,), problems = ceph_users.homes([{"name": "gone", "state": "archived"}], PASSWD, [], "1G")
     assert problems == []

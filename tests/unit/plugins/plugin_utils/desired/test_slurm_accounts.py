@@ -51,6 +51,16 @@ def test_whoever_has_a_home_has_the_account_of_the_group_or_the_default_one() ->
     assert [row["name"] for row in told["rows"]["accounts"]] == ["physics", "default"]
 
 
+def test_members_of_a_directory_group_whom_slurm_cannot_have_are_left_out_and_named() -> None:
+    members = ("JDoe", "CORP\\jane", "john doe", "-x", "a" * 80)
+    told = plan(homes_groups=["physics"], group=(f"physics:*:2000:bob,{','.join(members)},carol ",))
+    assert told["problems"] == []
+    assert accounts(told) == {"bob": ["physics"], "carol": ["physics"], "root": ["root"], "slurm": ["root"]}
+    assert [remark.partition(" of a group")[0] for remark in told["remarks"]] == [repr(name) for name in members]
+    # Whom the operator lists is another matter.
+    assert codes(plan(users=[{"name": "JDoe"}])) == ["bad_name"]
+
+
 def test_an_entry_of_the_list_wins_over_the_home() -> None:
     told = plan(
         homes_users=[{"name": "alice"}, {"name": "bob", "state": "archived"}, {"name": "carol", "state": "absent"}],
