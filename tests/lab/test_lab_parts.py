@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.machines import aptcache, changes, inventory, mirrors, needs, network, state
+from tests.lab.machines import aptcache, changes, inventory, machine, mirrors, needs, network, state
 from tests.lab.machines.system import LabError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -111,6 +111,7 @@ def test_name_servers_on_the_loopback_are_of_no_use_behind_a_bridge(tmp_path: Pa
         ("x1:sid:no-gpu", "suite 'sid' is not one of trixie, bookworm"),
         ("X!:trixie:no-gpu", "machine name 'X!'"),
         ("x1:trixie:../etc", "scenario '../etc' is not a name"),
+        ("x1:trixie:no-gpu:cgroup-v2", "'cgroup-v2' behind the scenario is not cgroup-v1"),
     ],
 )
 def test_machines_that_cannot_be_are_refused(text: str, complaint: str) -> None:
@@ -168,6 +169,23 @@ def test_addresses_are_given_once_and_kept(lab: state.Lab) -> None:
     assert again.add(state.parse_machine("x1:trixie:no-gpu")).address == "10.200.1.11"
     with pytest.raises(LabError, match="gpu1 exists as trixie"):
         again.add(state.parse_machine("gpu1:bookworm:no-gpu"))
+
+
+@pytest.mark.parametrize(("more", "hierarchy"), [("", None), (":cgroup-v1", "0")])
+def test_a_machine_has_cgroups_of_version_1_alone_where_that_is_asked_for(
+    lab: state.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: str, hierarchy: str | None
+) -> None:
+    """A real Mesos agent ends where it finds both versions."""
+    monkeypatch.setattr(machine.images, "compiler_cache", lambda: tmp_path)
+    spec = lab.add(state.parse_machine(f"x1:trixie:no-gpu{more}"))
+    one = machine.Machine(lab, spec)
+    one.directory.mkdir(parents=True)
+    one._write_command()
+    told = json.loads((one.directory / "run.json").read_text())
+    assert told["env"].get("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY") == hierarchy
+    # It stays so when the lab is read again.
+    lab.save()
+    assert state.Lab("parts").machines["x1"].cgroup_v1 is bool(more)
 
 
 def test_inventory(lab: state.Lab) -> None:

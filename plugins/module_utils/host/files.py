@@ -410,7 +410,7 @@ def remove(path: str) -> None:
 def make_directories(path: str, mode: int = 0o755, uid: int = KEEP, gid: int = KEEP) -> bool:
     """Make a directory with this mode and owner; whether it was missing.
 
-    Those above it that are missing become the caller's own with 0755: whose parent is somebody's can be swapped by them.
+    Those above it that are missing become the caller's own with 0755: who has the parent can swap what is in it.
     """
     path = os.path.abspath(path)
     try:

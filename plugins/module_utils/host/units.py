@@ -14,7 +14,6 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import R
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.files import read_text
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.run import Run
 
-
 # waitid(2): a process that ended by itself, and not by a signal.
 CLD_EXITED = "1"
 # What Mesos, Marathon and ZooKeeper log of every look at them.

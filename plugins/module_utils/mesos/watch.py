@@ -206,11 +206,9 @@ class Cluster:
         if self.program == "marathon" and len(leaders) == 1 and self.masters.urls:
             why = self._framework(leaders[0]["url"])
             problems += [f"{leaders[0]['name']} ({leaders[0]['url']}): {why}"] if why else []
-        if not problems:
-            why = self._unit()
-        else:
-            # That nobody listens does not tell why.
-            why = self.ended() if self.ended is not None else ""
+        # That nobody listens does not tell why.
+        look = self.ended if problems else self._unit
+        why = look() if look is not None else ""
         problems += [why] if why else []
         if len(leaders) != 1 and not problems:
             told = ", ".join(row["name"] for row in leaders) or "none"

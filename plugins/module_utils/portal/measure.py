@@ -160,7 +160,9 @@ def failed_gpus(environment: Mapping[str, str], root: str = "/") -> list[dict[st
     except (KeyError, slurm_gpus.Unclear):
         return []
     judged, _why = slurm_gpus.judged(minors, root)
-    return [{"gpu": one.name, "code": reason.code} for one in judged for reason in one.reasons][: samples.FAILED_AT_MOST]
+    return [{"gpu": one.name, "code": reason.code} for one in judged for reason in one.reasons][
+        : samples.FAILED_AT_MOST
+    ]
 
 
 # --- its server ------------------------------------------------------------------------------------------------------

@@ -43,7 +43,11 @@ SHAPE = object_of(
         "traffic": or_null(number(0, 1e12)),
     },
     # Nothing of it is a sentence: what users read is made here.
-    {"failed": list_of(object_of({"gpu": text(r"[A-Za-z0-9/_.-]{1,60}"), "code": text(r"[A-Za-z0-9_.-]{1,60}")}), FAILED_AT_MOST)},
+    {
+        "failed": list_of(
+            object_of({"gpu": text(r"[A-Za-z0-9/_.-]{1,60}"), "code": text(r"[A-Za-z0-9_.-]{1,60}")}), FAILED_AT_MOST
+        )
+    },
 )
 
 

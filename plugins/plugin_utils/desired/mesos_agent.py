@@ -104,7 +104,12 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
         command=mesos_common.escaped(command),
     )
     check = mesos_common.owned(CHECK, "0644", content=mesos_common.text_of("mesos_agent", "agent_gpus.py"))
-    files = [*_above(params["work_dir"]), *([check] if gpus else []), *planned["files"], mesos_common.owned(UNIT_PATH, "0644", content=unit)]
+    files = [
+        *_above(params["work_dir"]),
+        *([check] if gpus else []),
+        *planned["files"],
+        mesos_common.owned(UNIT_PATH, "0644", content=unit),
+    ]
     old_agents = mesos_common.OLD_AGENTS.get(common.params["flavour"], [])
     return Plan(common.present(UNIT, [source], files, old_agents), parts=parts)
 

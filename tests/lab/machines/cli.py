@@ -42,7 +42,10 @@ def command(function: Callable[P, None]) -> Callable[P, None]:
 def up(
     machine: Annotated[
         list[str] | None,
-        typer.Option("--machine", help="A machine of the lab or a standard one, or NAME:SUITE:SCENARIO. Repeatable."),
+        typer.Option(
+            "--machine",
+            help="A machine of the lab or a standard one, or NAME:SUITE:SCENARIO[:cgroup-v1]. Repeatable.",
+        ),
     ] = None,
 ) -> None:
     """Make and boot machines: the three standard ones, or those named. Twice is as good as once."""

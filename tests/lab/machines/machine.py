@@ -256,6 +256,9 @@ class Machine:
             # Debian 13's systemd boots on such a host only when told so; Debian 12's does not know the word.
             argv.append("--setenv=SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1")
         env = {"PATH": SYSTEM_PATH, "LC_ALL": "C.UTF-8", "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "yes"}
+        if self.spec.cgroup_v1:
+            # Otherwise it has what its host has: on many both versions, at which a real Mesos agent ends.
+            env["SYSTEMD_NSPAWN_UNIFIED_HIERARCHY"] = "0"
         write_atomically(
             self.directory / "run.json", json.dumps({"name": self.unit_name, "argv": argv, "env": env}, indent=2) + "\n"
         )

@@ -37,8 +37,11 @@ class MachineSpec:
     image: str = ""
     egress: str = "open"
     disks: list[str] = field(default_factory=list)
+    # Whether it sees the cgroups of version 1 alone, which a real Mesos agent needs on a host that has both.
+    cgroup_v1: bool = False
 
 
+CGROUP_V1 = "cgroup-v1"
 STANDARD_MACHINES = (
     MachineSpec("gpu1", "trixie", "a100-sxm4-40gb-x2", ["gpu_nodes"]),
     MachineSpec("gpu2", "bookworm", "k20c-x1", ["gpu_nodes"]),
@@ -160,7 +163,7 @@ class Lab:
 
 
 def parse_machine(text: str) -> MachineSpec:
-    """NAME of a standard machine, or NAME:SUITE:SCENARIO."""
+    """NAME of a standard machine, or NAME:SUITE:SCENARIO; with :cgroup-v1 behind it one with cgroups of version 1."""
     name, _, rest = text.partition(":")
     standard = {spec.name: spec for spec in STANDARD_MACHINES}
     if not rest:
@@ -169,7 +172,10 @@ def parse_machine(text: str) -> MachineSpec:
                 f"machine {name!r} is not one of {', '.join(standard)}; write NAME:SUITE:SCENARIO for another one"
             )
         return MachineSpec(**asdict(standard[name]))
-    suite, _, scenario = rest.partition(":")
+    suite, _, rest = rest.partition(":")
+    scenario, colon, more = rest.partition(":")
+    if colon and more != CGROUP_V1:
+        raise LabError(f"machine {name}: {more!r} behind the scenario is not {CGROUP_V1}")
     if not re.fullmatch(r"[a-z][a-z0-9]{0,14}", name):
         raise LabError(f"machine name {name!r}: use a lower-case letter and up to 14 letters or digits")
     if suite not in SUITES:
@@ -177,7 +183,7 @@ def parse_machine(text: str) -> MachineSpec:
     if not re.fullmatch(r"[A-Za-z0-9_.-]+", scenario):
         raise LabError(f"machine {name}: scenario {scenario!r} is not a name")
     groups = ["cpu_nodes"] if scenario == "no-gpu" else ["gpu_nodes"]
-    return MachineSpec(name, suite, scenario, groups)
+    return MachineSpec(name, suite, scenario, groups, cgroup_v1=bool(colon))
 
 
 def all_labs() -> Iterable[Lab]:

@@ -1,8 +1,8 @@
 # Copyright (c) 2026 baremetal.gpu contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""libmesos, which the real programs are linked with, and so are these of an archive: the loader of the host finds it, or
-ends them.
+"""libmesos, which the real programs are linked with, and so are these of an archive: the loader of the host finds it,
+or ends them.
 
 An archive has it in lib/, with a library beside it that it needs and no host has. Whether programs and executors find
 both is up to the loader: to ld.so.conf.d, or to a variable that reaches them. Those of an archive that was packed with
@@ -46,8 +46,8 @@ def elf(place: Path, rpath: bool) -> dict[str, bytes]:
     :param rpath: whether each finds the others by itself, in bin, sbin, lib and libexec/mesos of one prefix.
     """
     # Nothing of a C library, and none of its calls in the place of a loop.
-    words = ["-nostdlib", "-ffreestanding", "-fPIC", "-O1", "-fno-stack-protector", "-fno-tree-loop-distribute-patterns"]
-    words += ["-Wl,--build-id=none", "-Wl,-z,noexecstack"]
+    words = ["-nostdlib", "-ffreestanding", "-fPIC", "-O1", "-fno-stack-protector"]
+    words += ["-fno-tree-loop-distribute-patterns", "-Wl,--build-id=none", "-Wl,-z,noexecstack"]
     words += ["-Wl,-rpath,$ORIGIN:$ORIGIN/../lib:$ORIGIN/../../lib"] if rpath else []
 
     def compiled(name: str, source: str | Path, *more: str) -> bytes:

@@ -188,9 +188,8 @@ class Operator(Members):
         return int(told.get("duration", {}).get("nanoseconds", 0))
 
     def schedule_told(self) -> dict[str, Any]:
-        # Who may not see it sees an empty one. As everywhere in what was a protobuf, an empty list is none.
-        may = self.may(self.principal, "get_maintenance_schedules")
-        return {name: rows for name, rows in self.registry["schedule"].items() if rows} if may else {}
+        # Who may not see it sees an empty one.
+        return dict(self.registry["schedule"]) if self.may(self.principal, "get_maintenance_schedules") else {}
 
     def maintenance_status(self) -> dict[str, Any]:
         down = self.registry["down"]
@@ -200,6 +199,7 @@ class Operator(Members):
         if not self.may(self.principal, "get_maintenance_statuses"):
             return {}
         told = {"draining_machines": [{"id": row} for row in draining], "down_machines": list(down)}
+        # What is empty is left out.
         return {name: rows for name, rows in told.items() if rows}
 
     def machines(self, way: str, rows: list[dict[str, str]]) -> str:

@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import run as host_run
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos import libraries as mesos_libraries
 from ansible_collections.baremetal.gpu.plugins.module_utils.mesos.libraries import Needs
+from tests.unit.simulators.mesos_daemons import packed
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
@@ -101,6 +102,28 @@ def test_what_is_shown_stays_shown_at_every_later_call(archive: Archive) -> None
         assert archive.is_shown()
         assert sorted(mesos_libraries.links(str(archive.home))) == ["libbundled.so.7", "libmesos.so.0"]
         assert archive.runs("libexec/mesos/mesos-executor", archive.shown)
+
+
+class StandIn(Archive):
+    """The stand-ins as the roles unpack them."""
+
+    def __init__(self, base: Path) -> None:
+        self.home, self.shown, self.config = base / "mesos", base / "opt/lib", base / "zz.conf"
+        self.shown.parent.mkdir()
+        self.calls = []
+        subprocess.run(["tar", "-xzf", packed(base, "--bin")["mesos"]["path"], "-C", base], check=True)
+
+
+def test_the_programs_of_an_archive_start_after_the_roles_of_master_and_agent_and_after_a_second_run(
+    tmp_path: Path,
+) -> None:
+    one = StandIn(tmp_path)
+    assert not one.runs("libexec/mesos/mesos-executor")
+    for turn in ("the master", "the agent", "the second run"):
+        changes = not one.is_shown()
+        assert changes is (turn == "the master")
+        one.show()
+        assert one.runs("libexec/mesos/mesos-executor", one.shown), turn
 
 
 def test_a_link_to_an_archive_that_is_gone_is_mended(archive: Archive, tmp_path: Path) -> None:

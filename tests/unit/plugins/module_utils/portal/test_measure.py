@@ -182,7 +182,12 @@ def test_a_gpu_that_is_out_of_order_is_not_asked_for_its_use(machine: Machine) -
 
 @pytest.mark.parametrize(
     ("environment", "age_s"),
-    [({**ON_NODE, "SLURM_JOB_GPUS": "0"}, 0.0), ({}, 0.0), (ON_NODE, 1000.0), ({**ON_NODE, "SLURM_JOB_GPUS": "x"}, 0.0)],
+    [
+        ({**ON_NODE, "SLURM_JOB_GPUS": "0"}, 0.0),
+        ({}, 0.0),
+        (ON_NODE, 1000.0),
+        ({**ON_NODE, "SLURM_JOB_GPUS": "x"}, 0.0),
+    ],
     ids=["another GPU", "no job of Slurm", "an old verdict", "no list of GPUs"],
 )
 def test_what_is_not_known_to_be_its_own_is_not_told(

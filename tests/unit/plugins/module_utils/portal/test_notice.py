@@ -36,9 +36,7 @@ def test_of_gpus_that_are_out_of_order_their_names_and_codes_are_told_and_what_t
     assert "stop the session and start it again" in row["text"]
     assert row["failed"] == [{"gpu": "GPU-1", "codes": ["gpu_lost", "xid_79"]}]
     both = notice.broken("alice", "second", {("GPU-1", "xid_79"), ("GPU-2", "xid_48")}, URL)
-    assert both["text"].startswith(
-        "2 GPUs of your session second are out of order: GPU-1 (xid_79), GPU-2 (xid_48). "
-    )
+    assert both["text"].startswith("2 GPUs of your session second are out of order: GPU-1 (xid_79), GPU-2 (xid_48). ")
 
 
 def test_the_levels_of_a_warning_are_those_of_the_decision() -> None:
