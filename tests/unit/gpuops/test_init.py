@@ -245,6 +245,24 @@ def test_hosts_are_asked_and_one_that_is_not_reached_does_not_keep_the_site_from
     assert content["gpu_unknown"]["hosts"] == ["dead"]
 
 
+@pytest.mark.parametrize(("config", "accepts"), [("", False), ("host_key_checking = false", True)])
+def test_whether_a_host_key_is_accepted_is_for_the_settings_of_ssh_and_ansible(bench, make, config, accepts):
+    """A stand-in for ssh notes its options; that of accepting any key comes only where ansible.cfg has it."""
+    called = bench.path / "called"
+    program = bench.path / "ssh"
+    program.write_text(f"#!/bin/sh\necho \"$@\" >> {called}\necho 'Host key verification failed.' >&2\nexit 255\n")
+    program.chmod(0o755)
+    with (bench.path / "ansible.cfg").open("a") as file:
+        file.write(f"{config}\n")
+    variables = {"ansible_ssh_executable": str(program)}
+    content = {"hosts": {"gpu1": {"role": "gpu", "address": "192.0.2.31", "variables": variables}}}
+    (bench.path / "answers.yml").write_text(yaml.safe_dump(content))
+    done = make("--answers", "answers.yml")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert ("StrictHostKeyChecking=no" in called.read_text()) is accepts
+    assert "remedy: compare the host's key at its console" in done.stdout
+
+
 def disk(**more):
     base = {"partitions": {}, "holders": [], "links": {"ids": [], "uuids": [], "labels": []}, "removable": "0"}
     return {**base, "sectors": 100, "size": "1.00 TB", "model": "DISK", **more}
