@@ -221,6 +221,31 @@ def test_options_and_answers_together_make_hosts_with_several_roles(bench, make)
     assert (variables["ceph_mds_pool_size"], variables["ceph_mds_failure_domain"]) == (2, "osd")
 
 
+@pytest.mark.parametrize("way", ["answers", "options"])
+def test_a_controller_with_disks_gets_no_engine_however_its_roles_are_given(bench, make, way):
+    (bench.path / "answers.yml").write_text("hosts: {head: {roles: [controller, storage]}, gpu1: {role: gpu}}\n")
+    words = {"answers": ["--answers", "answers.yml"]}
+    words["options"] = ["--controller", "head", "--storage", "head", "--gpu", "gpu1"]
+    done = make(*words[way], "--offline")
+    assert done.returncode == 0, done.stderr
+    content = listed(bench)
+    engines = {name: row["container_runtime_engine"] for name, row in content["_meta"]["hostvars"].items()}
+    assert engines == {"head": "none", "gpu1": "docker"}
+    assert (bench.path / "site/inventory/group_vars/controllers.yml").exists()
+    assert content["prometheus_servers"]["hosts"] == content["ceph_mons"]["hosts"] == ["head"]
+
+
+def test_only_hosts_for_jobs_get_an_engine_also_where_groups_have_both_kinds(bench, make):
+    hosts = {"ctl1": "[controller]", "ctl2": "[controller, gpu]", "stor1": "[storage]", "stor2": "[storage, cpu]"}
+    rows = ", ".join(f"{name}: {{roles: {roles}}}" for name, roles in hosts.items())
+    (bench.path / "answers.yml").write_text(f"hosts: {{{rows}}}\n")
+    done = make("--answers", "answers.yml", "--offline")
+    assert done.returncode == 0, done.stderr
+    variables = listed(bench)["_meta"]["hostvars"]
+    engines = {name: row["container_runtime_engine"] for name, row in variables.items()}
+    assert engines == {"ctl1": "none", "ctl2": "docker", "stor1": "none", "stor2": "docker"}
+
+
 def test_hosts_are_asked_and_one_that_is_not_reached_does_not_keep_the_site_from_being_made(bench, make):
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     content = {
