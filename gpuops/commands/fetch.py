@@ -40,6 +40,7 @@ def manifest(
     """
     try:
         site = find(inventory)
+        site.refuse_inside(output)
         wanted = [recipe.published(images, name) for name in image or []]
         words = [part for word in extra_vars or [] for part in ("-e", word)]
         found = manifests.from_inventory(site.inventory, extra_vars or [], redactor(site, words).document)

@@ -8,6 +8,7 @@ driver branch that suits the GPUs, the headers of the kernels that are there, th
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import tempfile
@@ -23,12 +24,11 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.system.repositories 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import image_catalogue, untrusted_document
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.untrusted_document import mapping, rows, texts
-from gpuops.run import events
+from gpuops.run import events, playbooks
 from gpuops.run.environment import as_if_called_here
 
 SCHEMA = 1
 DRIFT_MODULE = "host_drift_info"
-SITE = Path(__file__).resolve().parents[2] / "playbooks" / "site.yml"
 
 
 # What a manifest may have in it, whoever has written it: it comes from the answers of hosts, and apt runs as root on
@@ -231,13 +231,15 @@ def from_inventory(
         take(event)
         return False
 
-    # An air-gapped host is expected to reach nothing yet: that is what the mirror is for.
-    words = ["--check", "-e", "gpu_preflight_check_network=false"]
+    # An air-gapped host is expected to reach nothing yet: that is what the mirror is for. Nor are there wheels yet.
+    words = ["--check", "-e", "gpu_preflight_check_network=false", "-e", "portal_wheelhouse="]
     words += [part for word in extra_vars for part in ("-e", word)]
     with tempfile.TemporaryDirectory(prefix="gpuops-manifest-") as private:
         runner = ansible_runner.run(
             private_data_dir=private,
-            playbook=str(SITE),
+            playbook=playbooks.SITE,
+            # Words of the command line, such as -e @file, mean what they mean here.
+            project_dir=os.getcwd(),
             inventory=str(inventory.resolve()),
             cmdline=shlex.join(words),
             event_handler=handle,

@@ -61,6 +61,11 @@ class Host:
     disks: list[str] | None = None
     variables: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def runs_containers(self) -> bool:
+        """Whether jobs run there; what controls and what stores needs no engine."""
+        return GPU in self.roles or CPU in self.roles
+
 
 @dataclass
 class Answers:

@@ -19,7 +19,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.ceph import conf as 
 from ansible_collections.baremetal.gpu.plugins.module_utils.host import untrusted_text
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.fleet import file as fleet_file
 from gpuops.init import discover
-from gpuops.init.answers import CONTROLLER, CPU, GPU, STORAGE, Answers, is_device
+from gpuops.init.answers import CONTROLLER, CPU, GPU, STORAGE, Answers, Host, is_device
 from gpuops.inventory import snapshot
 
 INVENTORY = "inventory"
@@ -240,11 +240,15 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
             name = f"{variables}/{group.name}.yml"
             files[name] = made("model.yml", group=group)
             meant[name] = {"gpu_verify_expected": group.count} if group.count else None
-    if answers.of(CONTROLLER) and all(host.roles == (CONTROLLER,) for host in answers.of(CONTROLLER)):
+    if answers.of(CONTROLLER) and not any(host.runs_containers for host in answers.of(CONTROLLER)):
         files[f"{variables}/controllers.yml"] = made("engineless.yml", about="The controllers run no containers.")
     if answers.watcher:
         name = f"{variables}/prometheus_servers.yml"
         files[name], meant[name] = made("prometheus_servers.yml"), {"alertmanager_receivers": []}
+    for host in _apart(answers):
+        name = f"{INVENTORY}/host_vars/{host.name}.yml"
+        files[name] = made("engineless.yml", about="This host runs no containers, unlike others of its groups.")
+        meant[name] = {"container_runtime_engine": "none"}
     if answers.of(STORAGE):
         for name, (text, content) in _storage(answers, found, made, variables).items():
             files[name], meant[name] = text, content
@@ -255,6 +259,12 @@ def render(answers: Answers, found: Mapping[str, discover.Found]) -> dict[str, s
         files[PASSWORD] = f"{password}\n"
         files[VAULT] = encrypted(vault, password)
     return files
+
+
+def _apart(answers: Answers) -> list[Host]:
+    """The hosts that run no containers, while others of each of their groups do."""
+    without = {role for role in (CONTROLLER, STORAGE) if not any(host.runs_containers for host in answers.of(role))}
+    return [host for host in answers.hosts if not host.runs_containers and not without.intersection(host.roles)]
 
 
 def _hosts(answers: Answers) -> list[dict[str, Any]]:
@@ -295,12 +305,13 @@ def _storage(
     answers: Answers, found: Mapping[str, discover.Found], made: Any, variables: str
 ) -> dict[str, tuple[str, Any]]:
     """The files of the storage, each with what it is to hold. Raises Unwritable."""
-    hosts = answers.of(STORAGE)
+    hosts, apart = answers.of(STORAGE), [host.name for host in _apart(answers)]
+    engineless = not any(host.runs_containers for host in hosts)
     network: str = answers.public_network or FromHost(discover.common_network(answers, found))
     size = min(3, len(hosts)) if len(hosts) > 1 else 2
     text = made(
         "storage_nodes.yml",
-        storage_only=all(host.roles == (STORAGE,) for host in hosts),
+        engineless=engineless,
         network=network or "",
         network_found=bool(network) and not answers.public_network,
         size=size,
@@ -311,7 +322,7 @@ def _storage(
         *("ceph_common_fsid", "ceph_common_keys", "ceph_common_options", "ceph_osd_method", "ceph_osd_wipe"),
         *("ceph_mds_pool_size", "ceph_mds_pool_min_size", "ceph_mds_failure_domain"),
         *(["ceph_mgr_modules"] if answers.watcher else []),
-        *(["container_runtime_engine"] if all(host.roles == (STORAGE,) for host in hosts) else []),
+        *(["container_runtime_engine"] if engineless else []),
     ]
     meant = {
         **dict.fromkeys(names, ANY),
@@ -337,8 +348,9 @@ def _storage(
                 )
         free = [FromHost(disk.path) for disk in proposed]
         chosen: list[str] = list(host.disks or (free if answers.use_free_disks else []))
-        text = made("disks.yml", chosen=chosen, proposed=proposed)
-        files[f"{INVENTORY}/host_vars/{host.name}.yml"] = text, {"ceph_osd_devices": chosen}
+        text = made("disks.yml", chosen=chosen, proposed=proposed, engineless=host.name in apart)
+        engine = {"container_runtime_engine": "none"} if host.name in apart else {}
+        files[f"{INVENTORY}/host_vars/{host.name}.yml"] = text, {"ceph_osd_devices": chosen, **engine}
     return files
 
 

@@ -141,6 +141,8 @@ def run(
         runner = ansible_runner.run(
             private_data_dir=str(private),
             playbook=playbook,
+            # Words of the command line, such as -e @file, mean what they mean here.
+            project_dir=os.getcwd(),
             inventory=str(site.inventory),
             limit=limit or None,
             tags=tags or None,

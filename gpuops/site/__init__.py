@@ -85,14 +85,14 @@ def config_file() -> Path | None:
     return path.resolve() if path.is_file() else None
 
 
-def settings(config: Path | None) -> dict[str, str]:
-    """The section [defaults] of an ansible.cfg; empty where there is none or it cannot be read."""
+def settings(config: Path | None, section: str = "defaults") -> dict[str, str]:
+    """A section of an ansible.cfg; empty where there is none or it cannot be read."""
     parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=(";",))
     try:
         parser.read([config] if config else [])
     except (configparser.Error, OSError, UnicodeDecodeError):
         return {}
-    return dict(parser["defaults"]) if parser.has_section("defaults") else {}
+    return dict(parser[section]) if parser.has_section(section) else {}
 
 
 def secrets(site: Site, words: Sequence[str] = (), typed: Iterable[str] = (), playbook: str = "") -> set[str]:

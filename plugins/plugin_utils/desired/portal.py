@@ -235,14 +235,18 @@ def _of_slurm_alone(params: Mapping[str, Any], scheduler: str) -> Iterator[Probl
 
 def _missing_wheels(params: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> Iterator[Problem]:
     directory = str(params["wheelhouse"])
-    if params["check"] and not os.path.isdir(directory):
-        # The manifest of an air-gapped site is made before the wheels are fetched.
+    if params["check"] and not directory:
+        # The manifest is made before the wheels are fetched.
         return
-    missing = [row["file"] for row in rows if not os.path.isfile(os.path.join(directory, row["file"]))]
+    missing = [row["file"] for row in rows if not (directory and os.path.isfile(os.path.join(directory, row["file"])))]
     if missing:
         shown = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
-        cause = f"{directory} on the controller lacks {len(missing)} of {len(rows)} wheels"
-        yield Problem("no_wheels", "portal_wheelhouse", cause, shown, "fill it as docs/portal.md describes")
+        cause = f"{directory or 'the empty path'} on the controller lacks {len(missing)} of {len(rows)} wheels"
+        remedy = (
+            "run `gpuops manifest` and `gpuops fetch manifest.json mirror --archive URI` (URI: an archive of Debian), "
+            "and copy the files of mirror/wheels into that directory"
+        )
+        yield Problem("no_wheels", "portal_wheelhouse", cause, shown, remedy)
 
 
 def _wrong_settings(params: Mapping[str, Any]) -> Iterator[Problem]:

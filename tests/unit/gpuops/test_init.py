@@ -221,6 +221,31 @@ def test_options_and_answers_together_make_hosts_with_several_roles(bench, make)
     assert (variables["ceph_mds_pool_size"], variables["ceph_mds_failure_domain"]) == (2, "osd")
 
 
+@pytest.mark.parametrize("way", ["answers", "options"])
+def test_a_controller_with_disks_gets_no_engine_however_its_roles_are_given(bench, make, way):
+    (bench.path / "answers.yml").write_text("hosts: {head: {roles: [controller, storage]}, gpu1: {role: gpu}}\n")
+    words = {"answers": ["--answers", "answers.yml"]}
+    words["options"] = ["--controller", "head", "--storage", "head", "--gpu", "gpu1"]
+    done = make(*words[way], "--offline")
+    assert done.returncode == 0, done.stderr
+    content = listed(bench)
+    engines = {name: row["container_runtime_engine"] for name, row in content["_meta"]["hostvars"].items()}
+    assert engines == {"head": "none", "gpu1": "docker"}
+    assert (bench.path / "site/inventory/group_vars/controllers.yml").exists()
+    assert content["prometheus_servers"]["hosts"] == content["ceph_mons"]["hosts"] == ["head"]
+
+
+def test_only_hosts_for_jobs_get_an_engine_also_where_groups_have_both_kinds(bench, make):
+    hosts = {"ctl1": "[controller]", "ctl2": "[controller, gpu]", "stor1": "[storage]", "stor2": "[storage, cpu]"}
+    rows = ", ".join(f"{name}: {{roles: {roles}}}" for name, roles in hosts.items())
+    (bench.path / "answers.yml").write_text(f"hosts: {{{rows}}}\n")
+    done = make("--answers", "answers.yml", "--offline")
+    assert done.returncode == 0, done.stderr
+    variables = listed(bench)["_meta"]["hostvars"]
+    engines = {name: row["container_runtime_engine"] for name, row in variables.items()}
+    assert engines == {"ctl1": "none", "ctl2": "docker", "stor1": "none", "stor2": "docker"}
+
+
 def test_hosts_are_asked_and_one_that_is_not_reached_does_not_keep_the_site_from_being_made(bench, make):
     here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     content = {
@@ -243,6 +268,24 @@ def test_hosts_are_asked_and_one_that_is_not_reached_does_not_keep_the_site_from
     assert set(content["_meta"]["hostvars"]) == {"gpu1", "stor1", "dead"}
     # What was seen is in the groups at once.
     assert content["gpu_unknown"]["hosts"] == ["dead"]
+
+
+@pytest.mark.parametrize(("config", "accepts"), [("", False), ("host_key_checking = false", True)])
+def test_whether_a_host_key_is_accepted_is_for_the_settings_of_ssh_and_ansible(bench, make, config, accepts):
+    """A stand-in for ssh notes its options; that of accepting any key comes only where ansible.cfg has it."""
+    called = bench.path / "called"
+    program = bench.path / "ssh"
+    program.write_text(f"#!/bin/sh\necho \"$@\" >> {called}\necho 'Host key verification failed.' >&2\nexit 255\n")
+    program.chmod(0o755)
+    with (bench.path / "ansible.cfg").open("a") as file:
+        file.write(f"{config}\n")
+    variables = {"ansible_ssh_executable": str(program)}
+    content = {"hosts": {"gpu1": {"role": "gpu", "address": "192.0.2.31", "variables": variables}}}
+    (bench.path / "answers.yml").write_text(yaml.safe_dump(content))
+    done = make("--answers", "answers.yml")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert ("StrictHostKeyChecking=no" in called.read_text()) is accepts
+    assert "remedy: compare the host's key at its console" in done.stdout
 
 
 def disk(**more):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuops.cli import COMMANDS
 from tests.unit.project.test_quickstart import commands
 from tests.unit.project.tree import clone, development_files, tracked_files
 from tests.unit.project.user import User
@@ -137,3 +138,56 @@ def test_the_installed_command_prints_its_schema_and_makes_a_site(command_user):
     command_user.types(f"{line} --offline")
     listed = command_user.run("ansible-inventory", "--list", cwd=command_user.home / "mysite")
     assert "cpu1" in json.loads(listed)["_meta"]["hostvars"]
+
+
+# Every command as one types it, and words of its own answer: {inventory} is of this machine alone, {file} is any.
+ANSWERS = {
+    "init": ("init made --gpu gpu1=192.0.2.1 --offline", "inventory/hosts.yml"),
+    "plan": ("plan -i {inventory}", "nothing was changed. 0 of 1 hosts would change"),
+    "up": ("up -i {inventory} --tags preflight", "1 done (nothing changed)"),
+    "status": ("status -i {inventory}", "the site is ok"),
+    "jobs": ("jobs -i {inventory}", "has no scheduler"),
+    "usage": ("usage -i {inventory} --since 2026-11-01", "has no hosts in the group slurm_controllers"),
+    "logs": ("logs -i {inventory}", "has no log host"),
+    "doctor": ("doctor -i {inventory} node1", "node1"),
+    "report": ("report -i {inventory}", "report.html"),
+    "accept": ("accept -i {inventory} --stages node", "acceptance.html"),
+    "lemons": ("lemons -i {inventory}", "WHAT FAILED MOST"),
+    "manifest": ("manifest -i {inventory}", "1 hosts, 0 files by URL, 0 wheels: manifest.json"),
+    "fetch": ("fetch {file} mirror --archive http://192.0.2.1/debian", "is not a manifest"),
+    "image": ("image list -i {inventory}", "so there is no place for image_catalogue.yml"),
+    "inventory": ("inventory -i {inventory}", "1 hosts looked at"),
+    "probe": ("probe --report {file}", "gpuops probe: "),
+    "place": ("place --facts {file}", "gpuops place: "),
+    "drain": ("drain -i {inventory} node1", "no host is in the group mesos_masters"),
+    "restore": ("restore -i {inventory} node1", "no host is in the group mesos_masters"),
+    "reconcile": ("reconcile", "baremetal-gpu-reconciler"),
+    "clear": ("clear node1", "baremetal-gpu-reconciler"),
+}
+
+
+def test_every_command_has_an_answer_here():
+    assert set(ANSWERS) == set(COMMANDS)
+
+
+@pytest.fixture(scope="module")
+def empty(command_user, tmp_path_factory):
+    """An empty directory, and files that lie elsewhere."""
+    apart = tmp_path_factory.mktemp("apart")
+    host = {"ansible_connection": "local", "ansible_become": False, "ansible_python_interpreter": "/usr/bin/python3"}
+    inventory = apart / "one.json"
+    # A machine of tests may have no clock of its own.
+    content = {"hosts": {"node1": host}, "vars": {"gpu_preflight_refuse": []}}
+    inventory.write_text(json.dumps({"gpu_cluster": content}))
+    (apart / "file").write_text("[]")
+    return tmp_path_factory.mktemp("empty"), {"inventory": str(inventory), "file": str(apart / "file")}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_installed_command_comes_to_its_answer_in_an_empty_directory(command_user, empty, name):
+    where, places = empty
+    line, answer = ANSWERS[name]
+    said = command_user.types(f"gpuops {line.format(**places)} 2>&1 || true", cwd=where, COLUMNS="200")
+    assert answer in said, said
+    assert "could not be found" not in said
+    assert "was not foreseen" not in said

@@ -13,7 +13,7 @@ import yaml
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, marathon_backend, session, settings
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
-from tests.unit.project.tree import ROOT
+from tests.unit.project.tree import BIN, ROOT, try_run
 
 CERTIFICATES = {
     "authority": {"path": "/site/ca.pem", "sha256": "a" * 64},
@@ -33,7 +33,7 @@ def params(tmp_path: Path, **changed: Any) -> dict[str, Any]:
     own = {name.removeprefix("portal_"): value for name, value in given.items()}
     return {
         **own,
-        "wheelhouse": str(tmp_path / "wheels"),
+        "wheelhouse": "",
         "kind": "hub",
         "check": True,
         "certificates": CERTIFICATES,
@@ -95,15 +95,37 @@ def test_another_python_is_refused_with_those_that_are_known(tmp_path: Path) -> 
     assert found["install"] == {}
 
 
-def test_wheels_that_the_controller_lacks_are_named_before_anything_is_changed(tmp_path: Path) -> None:
-    found = plan(tmp_path, check=False)
-    (problem,) = found["problems"]
+@pytest.mark.parametrize("check", [False, True])
+def test_wheels_that_the_controller_lacks_are_named_before_anything_is_changed(tmp_path: Path, check: bool) -> None:
+    wheelhouse = str(tmp_path / "wheels")
+    (problem,) = plan(tmp_path, check=check, wheelhouse=wheelhouse)["problems"]
     assert problem["code"] == "no_wheels"
     assert "61 of 61" in problem["cause"]
+    assert f"{wheelhouse} on the controller" in problem["cause"]
+    assert "gpuops fetch manifest.json mirror" in problem["remedy"]
     (tmp_path / "wheels").mkdir()
     for row in portal.wheels("3.13", "hub")[1:]:
         (tmp_path / "wheels" / row["file"]).touch()
-    assert "lacks 1 of 61" in causes(plan(tmp_path))
+    assert "lacks 1 of 61" in causes(plan(tmp_path, wheelhouse=wheelhouse))
+
+
+def test_without_a_place_for_wheels_only_check_mode_goes_on_as_the_manifest_needs_it(tmp_path: Path) -> None:
+    assert "no_wheels" in [row["code"] for row in plan(tmp_path, check=False)["problems"]]
+    found = plan(tmp_path, check=True)
+    assert not found["problems"]
+    assert any(row.get("source", "").endswith(".whl") for row in found["install"]["files"])
+
+
+def test_ansible_does_not_read_the_default_place_of_the_wheels_as_inventory(tmp_path: Path) -> None:
+    default = yaml.safe_load((ROOT / "roles" / "portal" / "defaults" / "main.yml").read_text())["portal_wheelhouse"]
+    inventory = tmp_path / "inventory"
+    place = Path(default.replace("{{ inventory_dir }}", str(inventory)))
+    place.mkdir(parents=True)
+    (place / "jupyterhub-5.3.0-py3-none-any.whl").write_bytes(b"PK\x03\x04")
+    (inventory / "hosts.yml").write_text("all: {hosts: {node1: }}\n")
+    done = try_run([BIN / "ansible-inventory", "-i", inventory, "--list"], ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED="1")
+    assert done.returncode == 0, done.stderr
+    assert "node1" in done.stdout
 
 
 @pytest.mark.parametrize(
