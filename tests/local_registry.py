@@ -45,6 +45,7 @@ PARAMS: dict[str, Any] = {
     "name": "",
     "names": [],
     "operator": "operator",
+    "homes_users": [],
     "users": [{"name": "alice"}, {"name": "bob"}, {"name": "carol", "hash": CAROLS_HASH}],
     "public": ["open"],
     "quota": "",

@@ -130,7 +130,7 @@ def do(given: bytes, known: Settings, run: Run = host_run.run, listening: Listen
         orders.cancel(ending["user"], ending["job"])
         return {"cancelled": ending["job"]}
     order = ORDER(told, "order")
-    account = accounts.find(order["user"], known.allowed_groups, known.least_uid)
+    account = known.person(order["user"])
     submitter = Submitter(run)
     if order["do"] == KEYS:
         return _keys(account.name, submitter, run)

@@ -21,7 +21,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_json 
     text,
     whole,
 )
-from ansible_collections.baremetal.gpu.plugins.module_utils.portal import form
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal import accounts, form
+from ansible_collections.baremetal.gpu.plugins.module_utils.portal.accounts import Account
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal.form import Limits
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
 
@@ -49,7 +50,7 @@ SHAPE = object_of(
         "session_port_first": whole(1024, 65535),
         "session_port_last": whole(1024, 65535),
     },
-    {"ssh": flag, "registry": text(r"[a-z0-9.:-]{0,262}"), "scheduler": one_of(*SCHEDULERS)},
+    {"closed": list_of(text()), "ssh": flag, "registry": text(r"[a-z0-9.:-]{0,262}"), "scheduler": one_of(*SCHEDULERS)},
     keep=True,
 )
 
@@ -64,6 +65,7 @@ class Settings:
     :ivar ports: where JupyterLab of a session may listen.
     :ivar ssh_ports: where its sshd may; None without SSH.
     :ivar hub: what only the hub reads.
+    :ivar closed: whoever has left the site, whatever the host knows of their accounts.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -82,6 +84,14 @@ class Settings:
     ssh_ports: tuple[int, int] | None = None
     hub: Mapping[str, Any] = field(default_factory=dict)
     scheduler: str = SLURM
+    closed: frozenset[str] = frozenset()
+
+    def person(self, name: str) -> Account:
+        """The account of a person who may have sessions. Raises Refused."""
+        if name in self.closed:
+            cause = f"{name} cannot have sessions: the home was archived or removed, as of who has left"
+            raise Refused(cause, "ask the operators to bring it back", code="closed_account", subject="login")
+        return accounts.find(name, self.allowed_groups, self.least_uid)
 
     @property
     def names(self) -> list[str]:
@@ -134,4 +144,5 @@ def parse(data: bytes | str) -> Settings:
         (middle + 1, last) if row.get("ssh") else None,
         row.get("hub") or {},
         row.get("scheduler", SLURM),
+        frozenset(row.get("closed", ())),
     )

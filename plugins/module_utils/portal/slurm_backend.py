@@ -98,7 +98,7 @@ class SlurmOrders:
         return Submitter(self._run).submit(wanted, submission.script(wanted))
 
     def cancel(self, user: str, job: Job) -> None:
-        """Whose it is goes by the number of the account, which may be gone or closed: scancel would not know its name."""
+        """Whose it is goes by the number of the account, whose name scancel would not know once it is gone."""
         argv = ["/usr/bin/squeue", "--noheader", "--all", "--states=all", f"--jobs={job}", "--format=%U %j"]
         status, out, error = self._run(argv, None, 20.0)
         if status and "Invalid job id" in error:

@@ -100,7 +100,7 @@ def _targets(
 
 def _account(name: str, known: Settings) -> Account | None:
     try:
-        return accounts.find(name, known.allowed_groups, known.least_uid)
+        return known.person(name)
     except Refused:
         # Who has lost the account, or the group, since the session began.
         return None

@@ -69,5 +69,10 @@ def homes(
     return rows, problems
 
 
+def have_left(users: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of the site's one list of users, whose homes were archived or removed: they have nothing else either."""
+    return sorted({str(row.get("name")) for row in users if row.get("state", "present") != "present"})
+
+
 def _problem(name: str, cause: str, evidence: str) -> Problem:
     return Problem("unknown_user", name, cause, evidence, f"see 'getent passwd {name}' there, or give uid and gid")

@@ -37,6 +37,7 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal.settings impo
 from ansible_collections.baremetal.gpu.plugins.module_utils.slurm import images
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files, image_catalogue, portal_ssh
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import have_left
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import ROLES, render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.mesos.draft import HTTP
@@ -53,7 +54,7 @@ ETC = "/etc/baremetal-gpu/portal"
 TLS = f"{ETC}/tls"
 SETTINGS, CONFIG, TOKEN, MADE_OF = (f"{ETC}/{name}" for name in ("settings.json", "config.py", "proxy.env", "made-of"))
 # The configuration loads them from beside itself.
-HUB_PARTS = ("hub_environments.py", "hub_own.py", "hub_watch.py")
+HUB_PARTS = ("hub_environments.py", "hub_own.py", "hub_people.py", "hub_places.py", "hub_watch.py")
 SHARE = "/usr/share/baremetal-gpu/portal"
 # Marathon's login, which is root's, and the authority of masters that speak nothing but TLS.
 MARATHON_FILE, MASTERS_AUTHORITY = marathon_backend.PATH, f"{ETC}/masters-ca.pem"
@@ -510,6 +511,7 @@ def settings(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Document:
         "registry": _registry(params),
         **{name: params[name] for name in ("scheduler", "partition", "account", "qos")},
         **{name: list(params[name]) for name in ("allowed_groups", "admin_groups", "domains")},
+        "closed": have_left(params["homes_users"]),
         **{name: params[name] for name in ("least_uid", "session_port_first", "session_port_last", "ssh")},
         "hub": {
             "login": {"kind": params["login"], "pam_service": PAM_SERVICE, "options": dict(params["login_options"])},

@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils import certificate_files
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.bundle import bundle
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.users import have_left
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.plan import Document, Plan
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired.templates import render
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.monitoring import textfile
@@ -94,6 +95,9 @@ def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[
     problems = tuple(_problems(params, peers))
     if problems:
         return Plan(problems=problems, parts=nothing)
+    # The images of whoever has left stay.
+    gone = have_left(params["homes_users"])
+    params = {**params, "users": [row for row in params["users"] if row["name"] not in gone]}
     parts = {
         "certificates": [_wanted(params, peers["host"])],
         "users": _generated(params),

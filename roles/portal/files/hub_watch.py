@@ -193,7 +193,12 @@ class Watch:
         for spawner in self._spawners():
             if spawner.ready:
                 states["run"] += 1
-                unmeasured[(await self.of(spawner)).unmeasured(now)] += 1
+                try:
+                    unmeasured[(await self.of(spawner)).unmeasured(now)] += 1
+                except Exception:
+                    # Of one session nobody may know; of the others it is told.
+                    app_log.exception("Looking at the session of %s", spawner.user.name)
+                    unmeasured[samples.UNKNOWN] += 1
             elif spawner.pending == "spawn":
                 states["wait"] += 1
         return {

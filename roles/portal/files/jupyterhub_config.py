@@ -22,6 +22,7 @@ from pathlib import Path
 
 import pamela
 from jupyterhub import orm
+from jupyterhub.apihandlers.users import UserServerAPIHandler
 from jupyterhub.app import JupyterHub
 from jupyterhub.auth import PAMAuthenticator
 from jupyterhub.handlers import BaseHandler
@@ -47,7 +48,7 @@ def loaded(name, path):
 loaded("baremetal_gpu_portal", LIBRARY)
 
 # They are there only now.
-from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Refused  # noqa: E402
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import CallFailed, Problem, Refused  # noqa: E402
 
 # As above.
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.untrusted_text import one_line  # noqa: E402
@@ -71,6 +72,8 @@ from ansible_collections.baremetal.gpu.plugins.module_utils.portal import (  # n
 hub_watch = loaded("baremetal_gpu_hub_watch", Path(__file__).with_name("hub_watch.py"))
 hub_environments = loaded("baremetal_gpu_hub_environments", Path(__file__).with_name("hub_environments.py"))
 hub_own = loaded("baremetal_gpu_hub_own", Path(__file__).with_name("hub_own.py"))
+hub_people = loaded("baremetal_gpu_hub_people", Path(__file__).with_name("hub_people.py"))
+hub_places = loaded("baremetal_gpu_hub_places", Path(__file__).with_name("hub_places.py"))
 
 # JupyterHub puts it there.
 c = get_config()  # noqa: F821
@@ -81,7 +84,7 @@ ORDER_S, ANSWER_AT_MOST = 60, 1 << 20
 FRESH_S = 5
 # A scheduler that begins anew may not know for a moment what runs.
 TAKEN_S = 30
-SWEEP_S = 60
+SWEEP_S = float(os.environ.get("PORTAL_SWEEP_S", "60"))
 POLL_S = 1
 # What PAM answers.
 PERMISSION_DENIED, ACCOUNT_EXPIRED = 6, 13
@@ -108,7 +111,7 @@ class Shared:
 SCHEDULER = Shared()
 
 
-async def order(do, user, tell=None, limit_s=ORDER_S, **more):
+async def _order(do, user, tell=None, limit_s=ORDER_S, **more):
     """What the program that works as root does for a user; `tell` is told of its progress. Raises Refused."""
     answer = None
     try:
@@ -135,8 +138,12 @@ async def order(do, user, tell=None, limit_s=ORDER_S, **more):
     return answer
 
 
+PLACES = hub_places.Places(_order)
+order = PLACES.order
+
+
 def account_of(name):
-    return accounts.find(name, KNOWN.allowed_groups, KNOWN.least_uid)
+    return KNOWN.person(name)
 
 
 def spawners():
@@ -159,6 +166,12 @@ ENVIRONMENTS = hub_environments.Environments(KNOWN, order)
 OWN = hub_own.Own(order, SCHEDULER.look, KNOWN.scheduler == settings.SLURM)
 
 
+# Open accounts are asked for by a function of below.
+PEOPLE = hub_people.People(
+    lambda name: open_account(name), order, SCHEDULER.look, spawners, f"{STATE}/uids.json", SWEEP_S
+)
+
+
 class NotStarted(SpawnException):
     """Why a session does not start. Its text is on every page that tells of that."""
 
@@ -175,6 +188,8 @@ class SessionSpawner(Spawner):
     submitted = Float(0.0)
     at_port = Integer(0)
     ended = Dict()
+    # Why its job goes on though the hub has given it up.
+    unstopped = ""
     _submission = None
     _waits_since = 0.0
 
@@ -279,7 +294,7 @@ class SessionSpawner(Spawner):
         return url
 
     async def _start(self):
-        self.ended = {}
+        self.ended, self.unstopped = {}, ""
         self.ip, self.port = "0.0.0.0", 0 if BACKEND.gives_port else self._free_port()
         self.at_port = self.port
         self._submission = asyncio.ensure_future(self._submit())
@@ -293,7 +308,7 @@ class SessionSpawner(Spawner):
     async def _submit(self):
         # Who starts it by the API has a token, which outlives what the account was, and gives options that no form has
         # looked at.
-        await asyncio.to_thread(open_account, self.user.name)
+        PEOPLE.must_be_same(await asyncio.to_thread(open_account, self.user.name))
         request = await self._parsed(self.user_options)
         answer = await order(
             "submit",
@@ -399,7 +414,16 @@ class SessionSpawner(Spawner):
             await asyncio.wait([self._submission])
         if not self.job:
             return
-        await order("cancel", self.user.name, job=self.job)
+        try:
+            await order("cancel", self.user.name, job=self.job)
+        except Refused as why:
+            # JupyterHub takes it for stopped whatever becomes of this; the sweep ends it later.
+            self.unstopped = f"job {self.job} of {self.user.name} goes on: {why}. The portal tries again every minute"
+            self._note(
+                Problem("not_stopped", "", f"it could not be ended: {why.problem.cause}", "", why.problem.remedy)
+            )
+            self.log.error("%s", self.unstopped)
+            raise
         end = time.monotonic() + 45
         while not now and time.monotonic() < end:
             one = await self._session()
@@ -479,7 +503,12 @@ def mapped(base):
             except Refused as why:
                 self.log.warning("Login refused: %s", why)
                 raise refusal(403, str(why)) from None
-            return {**model, "name": account.name, "admin": bool(set(account.groups) & set(KNOWN.admin_groups))}
+            try:
+                await PEOPLE.admit(account)
+            except Refused as why:
+                self.log.warning("Login refused: %s", why)
+                raise refusal(403, str(why)) from None
+            return {**model, "name": account.name, **rights(account)}
 
         async def refresh_user(self, user, handler=None):
             """Who has lost the account, or the group, is logged out within minutes."""
@@ -488,12 +517,51 @@ def mapped(base):
                 handler._token_authenticated = False
             try:
                 account = await asyncio.to_thread(open_account, user.name)
+                PEOPLE.must_be_same(account)
             except Refused as why:
                 self.log.warning("Logged out: %s", why)
                 return False
-            return {"name": account.name, "admin": bool(set(account.groups) & set(KNOWN.admin_groups))}
+            return {"name": account.name, **rights(account)}
+
+        def get_handlers(self, app):
+            """Those of a login come before those of the hub."""
+            own = [(rf"/api/users/([^/]+)/server{rest}", StopHandler) for rest in ("", "s/([^/]*)")]
+            return [*own, *super().get_handlers(app)]
 
     return Mapped
+
+
+# Who is in a group of administrators sees everybody's sessions and ends them. JupyterHub's own administrators can be
+# anybody, by tokens and servers of others.
+OPERATOR = {
+    "name": "operator",
+    "description": "See and stop everybody's sessions",
+    "scopes": [
+        "admin-ui",
+        "list:users",
+        "read:users:name",
+        "read:users:activity",
+        "read:servers",
+        "delete:servers",
+    ],
+}
+
+
+def rights(account):
+    """What JupyterHub is told of a user beside the name."""
+    is_operator = bool(set(account.groups) & set(KNOWN.admin_groups))
+    return {"admin": False, "roles": [{"name": "user"}, *([dict(OPERATOR)] if is_operator else [])]}
+
+
+class StopHandler(UserServerAPIHandler):
+    """JupyterHub's own, which says that it has stopped a server whatever came of that."""
+
+    async def delete(self, user_name, server_name=""):
+        user = self.find_user(user_name)
+        spawner = user.spawners.get(server_name) if user else None
+        await super().delete(user_name, server_name)
+        if spawner is not None and spawner.unstopped:
+            raise web.HTTPError(503, "%s", spawner.unstopped)
 
 
 def of_directory():
@@ -651,11 +719,15 @@ async def sweep():
             here = {
                 number: one.user
                 for number, one in look.sessions.items()
-                if (BACKEND.keeps_ended or one.state != session.ENDED) and number not in known
+                if (BACKEND.keeps_ended or one.lives or one.state != session.ENDED) and number not in known
             }
             for number in suspects & here.keys():
                 hub.log.warning("Ending job %s of %s, which no server of the hub is", number, here[number])
-                await order("cancel", here[number], job=number)
+                try:
+                    await order("cancel", here[number], job=number)
+                except Refused as why:
+                    # It is tried again, and must not keep others from their end.
+                    hub.log.error("Job %s of %s does not end: %s", number, here[number], why)
             suspects = set(here)
         except Exception as why:
             hub.log.exception("Looking for sessions that nobody knows")
@@ -670,6 +742,10 @@ c.JupyterHub.authenticator_class = mapped(authenticator())
 c.Authenticator.allow_all = True
 c.Authenticator.auth_refresh_age = 300
 c.Authenticator.refresh_pre_spawn = True
+# A token of a closed account is none.
+c.Authenticator.auth_refresh_strict = True
+c.Authenticator.manage_roles = True
+c.JupyterHub.token_expires_in_max_seconds = hub_people.TOKEN_S
 OPTIONS = dict(HUB["login"].get("options", {}))
 if HUB["login"]["kind"] == "ldap":
     # Its class would believe every certificate.
@@ -715,7 +791,7 @@ c.Spawner.http_timeout = 180
 c.Spawner.poll_interval = 5
 
 try:
-    TASKS = [asyncio.get_running_loop().create_task(work()) for work in (sweep, WATCH.tell_on)]
+    TASKS = [asyncio.get_running_loop().create_task(work()) for work in (sweep, PEOPLE.look_after, WATCH.tell_on)]
 except RuntimeError:
     # Of the commands that only read the configuration.
     TASKS = []

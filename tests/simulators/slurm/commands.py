@@ -9,8 +9,8 @@ as the real commands refuse it. Jobs are real processes of their users. There is
 has room and notes what has ended, where its caller may; root may for everybody.
 
 State is in $STAND_IN_SLURM, /run/stand-in-slurm by default, a directory that everybody may write to: nodes.json, and a
-directory for each job. What a test wants to happen it writes there: `fate` of a job is a state in which it then ends, or
-REQUEUE, with which it begins anew.
+directory for each job. What a test wants to happen it writes there: `fate` of a job is a state in which it then ends,
+or REQUEUE, with which it begins anew.
 """
 
 from __future__ import annotations

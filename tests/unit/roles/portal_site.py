@@ -94,6 +94,7 @@ class Portal:
     :param nodes: what the stand-in has.
     :param people: the accounts of people, by name; those of the group `lab` may have sessions.
     :param hub: settings of the hub that differ, and `idle` those for when sessions end because nobody uses them.
+    :param sweep_s: how often the hub looks for sessions that nobody knows, and for accounts that are closed.
     :param mounts: further commands of the shell in the mount namespace of each of its programs.
     """
 
@@ -105,8 +106,10 @@ class Portal:
         idle: Mapping[str, Any] | None = None,
         hub: Mapping[str, Any] | None = None,
         mounts: str = "",
+        sweep_s: float = 60,
         **settings: Any,
     ) -> None:
+        self.sweep_s = sweep_s
         self.environment, self.proxy_program = found_programs()
         self.base, self.slurm, self.people = base, base / "slurm", people
         base.chmod(0o755)
@@ -303,6 +306,7 @@ class Portal:
             PORTAL_SOCKET=str(self.base / "session.sock"),
             PORTAL_PAGE=str(FILES / "now.html"),
             PORTAL_TEMPLATES=str(FILES / "templates"),
+            PORTAL_SWEEP_S=str(self.sweep_s),
         )
 
     def kill(self, name: str) -> None:
@@ -341,6 +345,14 @@ class Portal:
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def change(self, name: str, is_it: Callable[[list[str]], bool], row: Callable[[list[str]], list[str]]) -> None:
+        """Change rows of a file of /etc. An empty row goes."""
+        path = self.base / "etc" / name
+        rows = [line.split(":") for line in path.read_text().splitlines()]
+        found = [row(one) if is_it(one) else one for one in rows]
+        # Not another file: programs have this one mounted.
+        path.write_text("".join(":".join(one) + "\n" for one in found if one))
 
     # What the scheduler is, and what happens to it.
 

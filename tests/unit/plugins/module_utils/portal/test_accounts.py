@@ -143,7 +143,9 @@ def directory(*names: str, ignores_case: bool = False) -> Callable[[str], pwd.st
     ],
 )
 def test_an_account_in_capitals_is_told_so(login: str, look: Callable[[str], pwd.struct_passwd]) -> None:
-    with pytest.raises(Refused, match="there is such an account, and its name has capital letters. To do: ask") as told:
+    with pytest.raises(
+        Refused, match=r"there is such an account, and its name has capital letters\. To do: ask"
+    ) as told:
         accounts.find(accounts.name_of(login, ["example.org"], look), look=look)
     assert told.value.problem.code == "no_account"
 

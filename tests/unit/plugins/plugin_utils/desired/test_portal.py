@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Refused
 from ansible_collections.baremetal.gpu.plugins.module_utils.portal import idle, marathon_backend, session, settings
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.desired import portal
 from tests.unit.project.tree import BIN, ROOT, try_run
@@ -34,6 +35,7 @@ def params(tmp_path: Path, **changed: Any) -> dict[str, Any]:
     return {
         **own,
         "wheelhouse": "",
+        "homes_users": [],
         "kind": "hub",
         "check": True,
         "certificates": CERTIFICATES,
@@ -557,3 +559,14 @@ def test_another_part_of_the_hub_restarts_it(tmp_path: Path) -> None:
     units = {row["name"]: row for row in plan(tmp_path)["service"]["units"]}
     for name in portal.HUB_PARTS:
         assert f"/etc/baremetal-gpu/portal/{name}" in units["baremetal-gpu-portal.service"]["restart_on"]
+
+
+def test_whoever_has_left_the_site_is_closed_for_the_portal(tmp_path: Path) -> None:
+    users = [{"name": "alice"}, {"name": "bob", "state": "present"}, {"name": "carol", "state": "archived"}]
+    users.append({"name": "dave", "state": "absent", "confirm": "dave"})
+    given = portal.settings(params(tmp_path, homes_users=users), {"host": "login1", "address": "192.0.2.5"})
+    known = settings.parse(json.dumps(given))
+    assert known.closed == {"carol", "dave"}
+    with pytest.raises(Refused, match="carol cannot have sessions: the home was archived or removed") as refused:
+        known.person("carol")
+    assert refused.value.problem.code == "closed_account"

@@ -167,6 +167,19 @@ def test_a_password_is_made_for_whom_no_hash_is_given() -> None:
     assert files(plan)[registry.HTPASSWD]["content"] == f"alice:y\nbob:{HASH}\noperator:x\n"
 
 
+def test_whoever_s_home_is_archived_has_no_password_and_no_quota() -> None:
+    users = [{"name": "alice", "quota": "1T"}, {"name": "bob", "hash": HASH}, {"name": "carol"}]
+    homes = [{"name": "alice", "state": "archived"}, {"name": "bob", "state": "absent"}, {"name": "carol"}]
+    hashes = {"operator": "x", "alice": "y", "carol": "z"}
+    plan = host(users=users, homes_users=homes, hashes={name: hashes[name] for name in ("operator", "carol")})
+    assert plan.parts["users"] == ["operator", "carol"]
+    assert files(plan)[registry.HTPASSWD]["content"] == "carol:z\noperator:x\n"
+    assert json.loads(files(plan)[registry.LIMITS]["content"])["quotas"] == {}
+    # Whoever comes back has it again.
+    back = host(users=users, homes_users=[{"name": "alice", "state": "present"}], hashes=hashes)
+    assert "alice:y\n" in files(back)[registry.HTPASSWD]["content"]
+
+
 def test_users_and_quotas_restart_nothing() -> None:
     kinds = ("restart_on", "reload_on")
     watched = {path for unit in units(host()).values() for kind in kinds for path in unit.get(kind, [])}
