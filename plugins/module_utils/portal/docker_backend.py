@@ -157,7 +157,8 @@ class DockerOrders:
         return name
 
     def cancel(self, user: str, job: Job) -> None:
-        there = next((one for one in self._sessions() if one["name"] == job), None)
+        # Another that cannot be read must not keep this one from its end.
+        there = next((one for one in self._sessions(only=str(job)) if one["name"] == job), None)
         if there is None:
             return
         if there["user"] != user:
@@ -196,7 +197,7 @@ class DockerOrders:
         finally:
             os.close(descriptor)
 
-    def _sessions(self) -> list[dict[str, Any]]:
+    def _sessions(self, only: str = "") -> list[dict[str, Any]]:
         found = self._docker(["ps", "--all", "--no-trunc", "--quiet", f"--filter=label={USER}"]).split()
         if not found:
             return []
@@ -205,7 +206,8 @@ class DockerOrders:
         try:
             given = [json_object(line, ANSWER_AT_MOST) for line in told.splitlines() if line.strip()]
             # An image may bring the labels, and no name.
-            ours = [row for row in given if NAME.fullmatch(_NAMED(row, "it")["Name"].lstrip("/"))]
+            names = [(row, _NAMED(row, "it")["Name"].lstrip("/")) for row in given]
+            ours = [row for row, name in names if NAME.fullmatch(name) and only in ("", name)]
             return [_row(_CONTAINER(row, "it")) for row in ours]
         except Malformed as why:
             # To go on without one would give its GPUs to somebody else.

@@ -262,7 +262,7 @@ def document(told: Mapping[str, Any]) -> Found:
     hosts = {row["id"]: one_line(row["hostname"], 100) for row in told["agents"]}
     leases = [_lease(one, known.get(one.job)) for one in mesos_leases.leases(told["tasks"], hosts)]
     apps = {app["id"]: app for app in told["apps"]}
-    waiting = [_waits(row, apps[row["app"]]) for row in told["queue"] if row["app"] in apps]
+    waiting = _readable(lambda row: _waits(row, apps[row["app"]]), [row for row in told["queue"] if row["app"] in apps])
     return {
         "nodes": sorted(_readable(_node, told["agents"]), key=lambda node: str(node["name"])),
         "jobs": [*map(_runs, leases), *waiting],
@@ -367,7 +367,8 @@ def sessions(told: Mapping[str, Any], now: float) -> dict[Job, Session]:
     """The sessions of everybody, by the id of their app."""
     queue = {row["app"]: row for row in told["queue"]}
     addresses = {row["id"]: one_line(row["ip"], 100) for row in told["agents"]}
-    found = (_session(app, queue.get(app["id"]), addresses, now) for app in told["apps"] if SESSION in app["labels"])
+    apps = [app for app in told["apps"] if SESSION in app["labels"]]
+    found = _readable(lambda app: _session(app, queue.get(app["id"]), addresses, now), apps)
     return {one.job: one for one in found}
 
 

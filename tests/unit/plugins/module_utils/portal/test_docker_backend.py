@@ -450,6 +450,15 @@ def test_a_user_ends_sessions_of_that_user_alone(site: Site) -> None:
     site.do(do="cancel", user="alice", job=name)
 
 
+def test_a_session_that_cannot_be_read_keeps_no_other_from_its_end(site: Site) -> None:
+    name, odd = site.starts(), site.starts("bob")
+    site.docker.containers[odd]["Config"]["Labels"][docker_backend.GPUS] = "some"
+    site.do(do="cancel", user="alice", job=name)
+    assert list(site.docker.containers) == [odd]
+    with pytest.raises(CallFailed, match="cannot be read"):
+        site.do(do="cancel", user="bob", job=odd)
+
+
 @pytest.mark.parametrize("user", ["alice", "a_b", "_x", "a.b-", "x" * 32])
 @pytest.mark.parametrize("server", ["", "train", "a" * 30])
 def test_the_name_of_every_session_is_one_of_ours(site: Site, user: str, server: str) -> None:

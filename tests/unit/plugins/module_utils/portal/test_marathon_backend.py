@@ -113,6 +113,12 @@ def test_what_cannot_be_read_is_a_scheduler_that_does_not_answer() -> None:
         backend.look()
 
 
+def test_an_app_that_cannot_be_read_hides_no_other() -> None:
+    odd = app("/portal/bob-1", "bob")
+    odd["tasks"][0]["ports"] = ["some"]
+    assert list(marathon_backend.sessions(told(app(), odd), START)) == ["/portal/alice-1"]
+
+
 def test_an_app_that_is_no_session_is_none() -> None:
     assert marathon_backend.sessions(told(app(labels={})), START) == {}
 
