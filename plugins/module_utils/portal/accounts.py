@@ -88,7 +88,7 @@ def find(
     if not row.pw_dir.startswith("/") or row.pw_dir == "/":
         raise _refused(name, "it has no home")
     if row.pw_shell.rpartition("/")[2] in NO_SHELLS:
-        raise _refused(name, "it is closed: its shell lets nobody log in")
+        raise _refused(name, "it is closed: its shell lets nobody log in", code="closed_account")
     names = [one for one in (_group(gid, group) for gid in groups_of(name, row.pw_gid)) if one]
     if allowed_groups and not set(allowed_groups) & set(names):
         raise _refused(name, f"it is in none of the groups {', '.join(sorted(allowed_groups))}")
@@ -111,7 +111,5 @@ def _capitals(name: str) -> Refused:
     )
 
 
-def _refused(login: str, why: str, remedy: str = NO_ACCOUNT) -> Refused:
-    return Refused(
-        f"{one_line(repr(login), 80)} cannot have sessions: {why}", remedy, code="no_account", subject="login"
-    )
+def _refused(login: str, why: str, remedy: str = NO_ACCOUNT, code: str = "no_account") -> Refused:
+    return Refused(f"{one_line(repr(login), 80)} cannot have sessions: {why}", remedy, code=code, subject="login")

@@ -717,6 +717,7 @@ async def sweep():
             known = {(row.state or {}).get("job") for row in hub.db.query(orm.Spawner)}
             known |= {spawner.job for spawner in spawners()}
             here = {
+                # Empty where the account is gone.
                 number: one.user
                 for number, one in look.sessions.items()
                 if (BACKEND.keeps_ended or one.lives or one.state != session.ENDED) and number not in known
