@@ -358,8 +358,8 @@ class SessionSpawner(Spawner):
         return NotStarted(f"{problem}{said}", reason=problem.code)
 
     def _note(self, problem):
-        # The scheduler only knows that it was cancelled, and then nothing any more.
-        if self.ended.get("code") == "idle" or (self.ended and problem is session.FORGOTTEN):
+        # Of what the portal has ended the scheduler only knows that it was cancelled, and then nothing any more.
+        if self.ended:
             return
         self.ended = {"at": time.time(), "code": problem.code, "cause": problem.cause, "remedy": problem.remedy}
 

@@ -522,7 +522,7 @@ def runs(job_id: int = 7, user_name: str = "alice", job_state: str = "RUNNING") 
 
     def run(argv: list[str], stdin: str | None, timeout: float) -> tuple[int, str, str]:
         mark = next(word for word in argv if word.startswith("--format=")).partition("=")[2].split()[0]
-        return 0, f"{mark} {job_id} {user_name} {job_state} gpu1 /home/alice/gpuops-jobs/portal-session-train\n", ""
+        return 0, f"{mark} {job_id} {user_name} {job_state} gpu1 {ALICE.home}/gpuops-jobs/portal-session-train\n", ""
 
     return run
 
