@@ -152,7 +152,7 @@ def problems(job: Wanted) -> list[Problem]:
 
     for key, value, pattern, form in (
         ("name", job.name, NAME, "letters, digits, '.', '_' and '-', 63 characters at most"),
-        ("user", job.user, ACCOUNT, "the name of an account"),
+        ("user", job.user, ACCOUNT, "the name of an account, which has lower case letters"),
         ("directory", job.directory, DIRECTORY, "a path below / of letters, digits and . _ + @ = -"),
     ):
         if not pattern.fullmatch(value):

@@ -80,7 +80,8 @@ class Watch:
             try:
                 groups = await asyncio.to_thread(self._groups_of, spawner.user.name)
             except Refused:
-                groups = ()
+                # Which policy it has is not known: it is stopped by none, and asked about again.
+                return samples.Watched(None, time.time())
             known = samples.Watched(idle.policy_of(groups, self._by_group, self._default), time.time())
             # What it was to end for, where that did not happen.
             if spawner.ended.get("code") == "idle":
