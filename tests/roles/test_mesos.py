@@ -108,6 +108,8 @@ def test_programs_find_their_libraries_by_the_loader_and_have_the_plugin_of_sasl
         assert ssh(name, "readlink /opt/mesos/lib").endswith("/baremetal-gpu-lib\n")
         assert "=> /opt/mesos/lib/libmesos.so.0\n" in ssh(name, "sudo ldconfig -p | grep libmesos.so.0")
         assert ssh(name, "ls /usr/lib/*/sasl2/libcrammd5.so").strip()
+        # The master's user could otherwise put another directory in the place of the agent's.
+        assert ssh(name, "stat -c '%U:%G %a' /var/lib/mesos") == "root:root 755\n"
 
 
 def test_a_run_with_an_agent_that_no_master_takes_is_not_green(site: Site) -> None:
@@ -118,6 +120,7 @@ def test_a_run_with_an_agent_that_no_master_takes_is_not_green(site: Site) -> No
     until(lambda: BARE not in site.agents())
     play = site.run("--tags mesos_agent", limit=BARE, mesos_agent_ready_timeout=15)
     assert "the agent does not do its work" in " ".join(play.failures[BARE])
+    assert f"ended by itself with 0 and kept its id {agent}" in " ".join(play.failures[BARE])
     ssh(BARE, "sudo rm /var/lib/mesos/agent/meta/slaves/latest")
     play = site.run("--tags mesos_agent", limit=BARE)
     assert play.rc == 0, play.tail()
