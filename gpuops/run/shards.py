@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import NAMES, STAGES
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import NAMES, STAGES, Stage, behind, does_without
 from gpuops.run import events
 from gpuops.run.playbooks import PREFLIGHT, SITE, STORAGE_PREFLIGHT
 
@@ -38,12 +38,16 @@ class Leg:
 
     :ivar options: further ones for ansible-playbook.
     :ivar divided: whether its hosts are divided among processes.
+    :ivar hosts: those that it is for alone; empty for all.
+    :ivar out: those that it is not for; None for all that are out.
     """
 
     playbook: str
     tags: str = ""
     options: tuple[str, ...] = ()
     divided: bool = False
+    hosts: tuple[str, ...] = ()
+    out: tuple[str, ...] | None = None
 
 
 def legs(playbook: str, tags: str, count: int) -> list[Leg]:
@@ -70,6 +74,58 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     elif not named:
         found.append(Leg(playbook, options=("--skip-tags", ",".join(DIVISIBLE_TAGS))))
     return found
+
+
+def _is_wanted(stage: Stage, tags: str) -> bool:
+    named = [name.strip() for name in tags.split(",") if name.strip()]
+    return not named or any(tag in named for tag in stage.tags)
+
+
+def rest(run: progress.Run, failed: str, tags: str) -> list[Leg]:
+    """The stages of the site that go on where Ansible has ended a leg, since all hosts of a play failed.
+
+    :param failed: the stage in which they did.
+    :param tags: those of the leg.
+    """
+    if failed == "storage" and not {"driver", "containers"}.intersection(run.stage_seconds):
+        # In its preflight, before anything was changed anywhere.
+        candidates = tuple(stage for stage in STAGES if stage.name not in ("preflight", failed))
+    else:
+        candidates = behind(failed)
+    # Where no host waits for another, only those that failed lack the stage.
+    apart = failed != "preflight" and any(stage.name == failed and stage.independent for stage in STAGES)
+    found: dict[tuple[str, ...], list[str]] = {}
+    for stage in candidates:
+        out = tuple(name for name, host in run.hosts.items() if not can_do(host, stage))
+        if (
+            _is_wanted(stage, tags)
+            and (apart or stage.independent or does_without(stage, failed))
+            and len(out) < len(run.hosts)
+        ):
+            found.setdefault(out, []).append(stage.tag)
+    return [Leg(SITE, ",".join(dict.fromkeys(names)), out=out) for out, names in found.items()]
+
+
+def missed(run: progress.Run, tags: str) -> list[Leg]:
+    """What hosts that failed can go through all the same, of the stages that others have come to."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for stage in STAGES:
+        hosts = tuple(
+            name
+            for name, host in run.hosts.items()
+            if host.out and can_do(host, stage) and stage.name not in host.cells
+        )
+        if hosts and stage.name in run.stage_seconds and _is_wanted(stage, tags):
+            found.setdefault(hosts, []).append(stage.tag)
+    return [Leg(SITE, ",".join(dict.fromkeys(names)), hosts=hosts) for hosts, names in found.items()]
+
+
+def can_do(host: progress.Host, stage: Stage) -> bool:
+    """Whether a host goes through a stage after what has happened to it."""
+    failure = host.failure
+    if failure is None or not host.out:
+        return True
+    return failure.kind == progress.FAILED and stage in behind(failure.stage) and does_without(stage, failure.stage)
 
 
 def lister(playbook: str) -> str:
@@ -131,6 +187,28 @@ class Listing:
 
     def take(self, event: events.Event) -> None:
         self._hosts.update(self._LINE.findall(event.output))
+
+
+class Plays(Listing):
+    """Takes the same events; ``plays`` has the tags and the hosts of each play, in order."""
+
+    _PLAY = re.compile(r"^  play #\d+ .*\tTAGS: \[([^\]]*)\]$", re.MULTILINE)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._output = ""
+
+    @property
+    def plays(self) -> list[tuple[set[str], list[str]]]:
+        parts = self._PLAY.split(self._output)
+        return [
+            ({tag for tag in tags.split(",") if tag}, self._LINE.findall(listed))
+            for tags, listed in zip(parts[1::2], parts[2::2], strict=True)
+        ]
+
+    def take(self, event: events.Event) -> None:
+        super().take(event)
+        self._output += f"{event.output}\n"
 
 
 class Whole(progress.Run):
