@@ -39,10 +39,13 @@ class Broken:
     def hosts_left(self, plays: Sequence[tuple[set[str], list[str]]]) -> set[str]:
         """The hosts of the plays that were left; plays are with their tags and hosts."""
         wanted = set(filter(None, self.leg.tags.split(",")))
+        # Of the plays for single nodes, only the tasks have tags.
+        of_nodes = set(shards.DIVISIBLE_TAGS) if self.leg.playbook == playbooks.SITE else set()
         return {
             host
             for tags, hosts in plays[self.begun :]
-            if not tags & self.gone_on and (not tags or not wanted or tags & wanted)
+            if not (tags or of_nodes) & self.gone_on
+            and (not wanted or not (tags or of_nodes) or (tags or of_nodes) & wanted)
             for host in hosts
         }
 

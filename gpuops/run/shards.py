@@ -19,7 +19,7 @@ from typing import Any
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import NAMES, STAGES, Stage, behind, does_without
 from gpuops.run import events
-from gpuops.run.playbooks import PREFLIGHT, SITE, STORAGE_PREFLIGHT
+from gpuops.run.playbooks import PORTAL_PREFLIGHT, PREFLIGHT, SITE, STORAGE_PREFLIGHT
 
 # What one process and its workers keep busy, and how many hosts are worth the start of another one.
 CORES, FEWEST_HOSTS = 4, 50
@@ -59,14 +59,15 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     named = [name.strip() for name in tags.split(",") if name.strip()]
     apart = [name for name in named if name in DIVISIBLE_TAGS] if named else DIVISIBLE_TAGS
     together = [name for name in named if name not in DIVISIBLE_TAGS]
-    # Both preflights come before anything is changed anywhere, as in the site's playbook. The hosts of the first are
+    # All checks come before anything is changed anywhere, as in the site's playbook. The hosts of the first are
     # those that have something to do under DIVISIBLE_TAGS.
     found = []
     if any(name in TAGS_AFTER_PREFLIGHT for name in apart):
         # What it finds out about a host lasts as long as its process, so that the next leg has it again.
         found.append(Leg(PREFLIGHT, divided=True))
-    if apart and (not named or "storage" in together):
-        found.append(Leg(STORAGE_PREFLIGHT))
+    for tag, checks in (("storage", STORAGE_PREFLIGHT), ("portal", PORTAL_PREFLIGHT)):
+        if apart and (not named or tag in together):
+            found.append(Leg(checks))
     if apart:
         found.append(Leg(playbook, ",".join(apart), divided=True))
     if together:
@@ -87,16 +88,15 @@ def rest(run: progress.Run, failed: str, tags: str) -> list[Leg]:
     :param failed: the stage in which they did.
     :param tags: those of the leg.
     """
-    if failed == "storage" and not {"driver", "containers"}.intersection(run.stage_seconds):
-        # In its preflight, before anything was changed anywhere.
-        candidates = tuple(stage for stage in STAGES if stage.name not in ("preflight", failed))
-    else:
-        candidates = behind(failed)
+    candidates = behind(failed)
+    if failed in NAMES[1:] and not {"driver", "containers"}.intersection(run.stage_seconds):
+        # In a check before anything was changed anywhere.
+        candidates = tuple(stage for stage in STAGES[1:] if stage.name != failed)
     # Where no host waits for another, only those that failed lack the stage.
     apart = failed != "preflight" and any(stage.name == failed and stage.independent for stage in STAGES)
     found: dict[tuple[str, ...], list[str]] = {}
     for stage in candidates:
-        out = tuple(name for name, host in run.hosts.items() if not can_do(host, stage))
+        out = tuple(name for name, host in run.hosts.items() if not _can_do(host, stage))
         if (
             _is_wanted(stage, tags)
             and (apart or stage.independent or does_without(stage, failed))
@@ -113,19 +113,23 @@ def missed(run: progress.Run, tags: str) -> list[Leg]:
         hosts = tuple(
             name
             for name, host in run.hosts.items()
-            if host.out and can_do(host, stage) and stage.name not in host.cells
+            if host.failure is not None
+            and host.out
+            and stage in behind(host.failure.stage)
+            and _can_do(host, stage)
+            and stage.name not in host.cells
         )
         if hosts and stage.name in run.stage_seconds and _is_wanted(stage, tags):
             found.setdefault(hosts, []).append(stage.tag)
     return [Leg(SITE, ",".join(dict.fromkeys(names)), hosts=hosts) for hosts, names in found.items()]
 
 
-def can_do(host: progress.Host, stage: Stage) -> bool:
+def _can_do(host: progress.Host, stage: Stage) -> bool:
     """Whether a host goes through a stage after what has happened to it."""
     failure = host.failure
     if failure is None or not host.out:
         return True
-    return failure.kind == progress.FAILED and stage in behind(failure.stage) and does_without(stage, failure.stage)
+    return failure.kind == progress.FAILED and failure.stage in NAMES and does_without(stage, failure.stage)
 
 
 def lister(playbook: str) -> str:

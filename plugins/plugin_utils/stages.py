@@ -195,8 +195,9 @@ def behind(name: str) -> tuple[Stage, ...]:
 
 
 def does_without(stage: Stage, failed: str) -> bool:
-    """Whether a stage goes on where another one before it has failed."""
-    return stage.needs is not None and failed not in stage.needs
+    """Whether a stage goes on where another one has failed."""
+    needs = NAMES[: NAMES.index(stage.name)] if stage.needs is None else stage.needs
+    return failed not in needs
 
 
 # Name -> short title.

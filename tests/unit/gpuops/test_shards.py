@@ -201,7 +201,9 @@ def tasks_of(*words):
 
 
 def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
-    (_preflight, _storage_preflight, nodes, rest) = shards.legs("baremetal.gpu.site", "", 2)
+    (*checks, nodes, rest) = shards.legs("baremetal.gpu.site", "", 2)
+    names = ["preflight", "storage_preflight", "portal_preflight"]
+    assert [leg.playbook for leg in checks] == [f"baremetal.gpu.{name}" for name in names]
     apart = tasks_of(SITE, "--tags", nodes.tags)
     together = tasks_of(SITE, *rest.options)
     assert apart
@@ -272,9 +274,16 @@ def test_of_nodes_that_do_not_wait_for_each_other_only_those_that_failed_lack_th
 def test_storage_that_is_refused_before_anything_was_changed_does_not_keep_drivers_from_nodes():
     found = known(stor1="storage", gpu1="")
     found.stage_seconds.clear()
-    (nodes, others) = of(*shards.rest(found, "storage", ""))
-    assert nodes == ("driver,cuda,containers,verify,agent", ("stor1",), ())
-    assert others == ("registry,monitoring", (), ())
+    assert of(*shards.rest(found, "storage", "")) == [
+        ("driver,cuda,containers,verify,agent,registry,monitoring", (), ())
+    ]
+
+
+def test_a_portal_that_is_refused_before_anything_was_changed_keeps_nothing_else_from_its_host():
+    found = known(head="portal")
+    found.stage_seconds.clear()
+    tags = "driver,cuda,containers,verify,agent,storage,scheduler,slurm,registry,monitoring"
+    assert of(*shards.rest(found, "portal", "")) == [(tags, (), ())]
 
 
 def test_a_failed_host_goes_through_what_the_others_have_come_to_and_it_does_not_need():
@@ -298,10 +307,10 @@ def test_the_hosts_of_plays_that_were_not_begun_are_known_from_their_list():
     broken = processes.Broken(shards.Leg("baremetal.gpu.site"), 1, set())
     assert broken.hosts_left(plays.plays) == {"head"}
     assert processes.Broken(shards.Leg("baremetal.gpu.site"), 1, {"monitoring"}).hosts_left(plays.plays) == set()
-    assert processes.Broken(shards.Leg("baremetal.gpu.site", "slurm"), 0, set()).hosts_left(plays.plays) == {
-        "gpu1",
-        "gpu2",
-    }
+    # Of the site's plays, those without tags are of single nodes; of others, nobody knows.
+    assert processes.Broken(shards.Leg("baremetal.gpu.site", "slurm"), 0, set()).hosts_left(plays.plays) == set()
+    left = processes.Broken(shards.Leg("play.yml", "slurm"), 0, set()).hosts_left(plays.plays)
+    assert left == {"gpu1", "gpu2"}
 
 
 def test_a_small_machine_or_a_small_site_has_one_process_and_more_than_a_hundred_hosts_take_turns(monkeypatch):

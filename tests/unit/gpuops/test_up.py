@@ -145,6 +145,18 @@ def test_stages_that_do_not_need_the_one_that_ended_the_run_go_on_on_the_failed_
     assert {record["cells"][name].get("monitoring") for name in ("head", "watch")} == {"changed"}
 
 
+def test_what_the_portal_would_refuse_is_told_first_and_not_what_a_stage_may_still_bring(bench):
+    variables = {"portal_scheduler": "docker", "portal_ssh": False, "ansible_host": "192.0.2.7"}
+    variables["portal_environments"] = [{"name": "notebook", "image": "registry.example.org/notebook:1"}]
+    bench.inventory.write_text(json.dumps({"portals": {"hosts": {"head": {**HERE, **variables}}}}))
+    done = bench.call("up", "-p", "baremetal.gpu.portal_preflight", "--json")
+    assert done.returncode == 2, done.stdout + done.stderr
+    (failure,) = [row for row in events(done) if row["event"] == "failure"]
+    (reason,) = failure["reasons"]
+    assert f"{bench.path}/.wheels on the controller lacks" in reason["cause"]
+    assert "gpuops fetch manifest.json mirror" in reason["remedy"]
+
+
 DELEGATED = """
 - name: Things for others
   hosts: good
