@@ -237,7 +237,7 @@ def _problems_of_filesystems(current: Mapping[str, Any], expected: list[str]) ->
     known = {row["name"]: row for row in current["filesystems"]}
     for name in expected:
         if name not in known:
-            remedy = "make it with the playbook storage.yml"
+            remedy = "make it with `gpuops up --tags storage`"
             rows.append(Problem("filesystem_missing", name, f"there is no file system {name}", "", remedy))
             continue
         rows += [
