@@ -152,7 +152,10 @@ class Reader:
                 )
             ]
         order = list(CAUSES)
-        return sorted(found, key=lambda row: order.index(row.cause))
+        # A fatal GPU follows from nothing else here, and nothing on the host follows from a wrong clock.
+        order.insert(order.index("preflight"), order.pop(order.index("gpu_fatal")))
+        last = [row for row in found if row.cause == "preflight" and row.evidence.startswith("time_")]
+        return sorted(found, key=lambda row: (row in last, order.index(row.cause)))
 
     def _add(self, finding: Finding) -> None:
         if finding not in self._findings:

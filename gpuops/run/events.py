@@ -54,7 +54,10 @@ class Event:
 
 @dataclass(frozen=True)
 class PlayStarted(Event):
+    """:ivar uuid: the same for all batches of a play with `serial`."""
+
     name: str = ""
+    uuid: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ def typed(document: Mapping[str, Any]) -> Event:
     output = str(document.get("stdout") or "").replace("\r", "")
     data = untrusted_document.mapping(document.get("event_data"))
     if kind == "playbook_on_play_start":
-        return PlayStarted(output, _text(data, "name"))
+        return PlayStarted(output, _text(data, "name"), _text(data, "play_uuid"))
     if kind == "playbook_on_task_start":
         return TaskStarted(output, _task(data))
     if kind == "playbook_on_stats":

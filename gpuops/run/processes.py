@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
-from gpuops.run import events, host_reports, records, runner, screen, shards
+from gpuops.run import events, host_reports, playbooks, records, runner, screen, shards
 from gpuops.run.reducer import Reducer
 from gpuops.site import Site
 
@@ -21,6 +22,32 @@ LAST_LINES = 12
 def worst(statuses: Iterable[int]) -> int:
     """One with which Ansible has stopped altogether, if there is any, or else the highest."""
     return max(statuses, key=lambda rc: (bool(rc & ~OF_HOSTS), rc))
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A leg that Ansible has ended because all hosts of a play had failed.
+
+    :ivar begun: how many of its plays were begun.
+    :ivar gone_on: the tags of the stages that went on all the same.
+    """
+
+    leg: shards.Leg
+    begun: int
+    gone_on: set[str]
+
+    def hosts_left(self, plays: Sequence[tuple[set[str], list[str]]]) -> set[str]:
+        """The hosts of the plays that were left; plays are with their tags and hosts."""
+        wanted = set(filter(None, self.leg.tags.split(",")))
+        # Of the plays for single nodes, only the tasks have tags.
+        of_nodes = set(shards.DIVISIBLE_TAGS) if self.leg.playbook == playbooks.SITE else set()
+        return {
+            host
+            for tags, hosts in plays[self.begun :]
+            if not (tags or of_nodes) & self.gone_on
+            and (not wanted or not (tags or of_nodes) or (tags or of_nodes) & wanted)
+            for host in hosts
+        }
 
 
 class Processes:
@@ -55,6 +82,9 @@ class Processes:
         self._passwords = passwords
         self._also = also
         self._most_hosts = most_hosts
+        # The plays that the process at work has begun, and the legs that Ansible has ended.
+        self._plays: set[str] = set()
+        self._broken: list[Broken] = []
         self._stopper = runner.Stopper(shown.stopping)
         self._one_at_a_time = threading.Lock()
 
@@ -75,17 +105,58 @@ class Processes:
         with self._stopper.watching():
             hosts = self._listed(shards.lister(playbook), limit) if shards.may_pay(processes, self._most_hosts) else []
             count, at_once = shards.portions(len(hosts), processes) if hosts else (1, 1)
-            for number, leg in enumerate(shards.legs(playbook, tags, count)):
-                out = [name for name, host in self.run.hosts.items() if host.out]
-                parts = shards.dealt([name for name in hosts if name not in out], count) if leg.divided else []
-                if len(parts) > 1:
-                    rc = self._in_parts(number, leg, parts, at_once)
-                else:
-                    rc = self._ansible(str(number), leg, shards.without(limit, out), self._listener(0, self.run))
-                statuses.append(rc)
-                if self.stopped or rc & ~OF_HOSTS:
-                    break
+            statuses += self._in_legs(shards.legs(playbook, tags, count), hosts, limit, tags, (count, at_once))
+            if self._broken and not self.stopped:
+                self._find_unfinished(playbook, limit)
         return worst(statuses)
+
+    def _in_legs(
+        self, left: list[shards.Leg], hosts: list[str], limit: str, tags: str, portions: tuple[int, int]
+    ) -> list[int]:
+        """Run legs one after another, and what goes on behind one that Ansible has ended; the exit statuses."""
+        statuses: list[int] = []
+        regular, (count, at_once) = len(left), portions
+        while left:
+            leg, number = left.pop(0), len(statuses)
+            out = [name for name, host in self.run.hosts.items() if host.out] if leg.out is None else leg.out
+            parts = shards.dealt([name for name in hosts if name not in out], count) if leg.divided else []
+            self._plays.clear()
+            if len(parts) > 1:
+                statuses.append(self._in_parts(number, leg, parts, at_once))
+            else:
+                within = self._file_of(f"{number}", leg.hosts) if leg.hosts else shards.without(limit, out)
+                statuses.append(self._ansible(f"{number}", leg, within, self._listener(0, self.run)))
+            if self.stopped or statuses[-1] & ~OF_HOSTS:
+                break
+            if number + 1 >= regular and not leg.hosts:
+                left += self._behind(leg)
+            if not left and leg.playbook == playbooks.SITE and not leg.hosts:
+                left += shards.missed(self.run, tags)
+        return statuses
+
+    def _behind(self, leg: shards.Leg) -> list[shards.Leg]:
+        """What goes on where Ansible has ended a leg before its last play."""
+        failed = self.run.broke_off()
+        if failed is None or leg.divided:
+            return []
+        more = shards.rest(self.run, failed, leg.tags) if leg.playbook == playbooks.SITE else []
+        self._broken.append(Broken(leg, len(self._plays), {tag for row in more for tag in row.tags.split(",")}))
+        return more
+
+    def _find_unfinished(self, playbook: str, limit: str) -> None:
+        """Note the hosts of plays that were not begun."""
+        listing = shards.Plays()
+        leg = shards.Leg(playbook, options=("--list-hosts",))
+        if self._ansible("plays", leg, limit, listing.take, listing=True):
+            return
+        for broken in self._broken:
+            self.run.unfinished.update(broken.hosts_left(listing.plays))
+
+    def _file_of(self, name: str, hosts: Iterable[str]) -> str:
+        """A limit to hosts."""
+        file = self._kept.directory / records.PRIVATE / f"{name}.hosts"
+        file.write_text("".join(f"{host}\n" for host in hosts), encoding="utf-8")
+        return f"@{file}"
 
     def _listed(self, playbook: str, limit: str) -> list[str]:
         """The hosts of a playbook; none where Ansible does not list them; it prints the reason when it runs."""
@@ -101,9 +172,9 @@ class Processes:
             # It may have waited for its turn.
             if self.stopped or worst(statuses) & ~OF_HOSTS:
                 return
-            file = self._kept.directory / records.PRIVATE / f"{number}-{process}.hosts"
-            file.write_text("".join(f"{host}\n" for host in parts[process - 1]), encoding="utf-8")
-            rc = self._ansible(f"{number}-{process}", leg, f"@{file}", self._listener(process, part))
+            name = f"{number}-{process}"
+            within = self._file_of(name, parts[process - 1])
+            rc = self._ansible(name, leg, within, self._listener(process, part))
             with self._one_at_a_time:
                 statuses.append(rc)
                 part.finished(time.monotonic(), self.stopped)
@@ -153,6 +224,8 @@ class Processes:
             self._kept.output(event.output, process)
             if not run.hosts:
                 self.first_output.append(event.output)
+        if isinstance(event, events.PlayStarted):
+            self._plays.add(event.uuid)
         before = run.play, run.stage
         event = reducer.take(event, now)
         if reducer.run is not run:

@@ -114,4 +114,6 @@ def _conclude(record: records.Record, run: progress.Run, rc: int, interrupted: b
         if host.failure is not None and host.out:
             record.hosts[name] = host.failure.kind
         else:
-            record.hosts[name] = records.UNFINISHED if interrupted else records.DONE
+            cut = interrupted or name in run.unfinished
+            record.hosts[name] = records.UNFINISHED if cut else records.DONE
+    record.hosts |= {name: records.UNFINISHED for name in sorted(run.unfinished) if name not in record.hosts}

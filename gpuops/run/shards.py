@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
-from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import NAMES, STAGES
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.stages import NAMES, STAGES, Stage, behind, does_without
 from gpuops.run import events
-from gpuops.run.playbooks import PREFLIGHT, SITE, STORAGE_PREFLIGHT
+from gpuops.run.playbooks import PORTAL_PREFLIGHT, PREFLIGHT, SITE, STORAGE_PREFLIGHT
 
 # What one process and its workers keep busy, and how many hosts are worth the start of another one.
 CORES, FEWEST_HOSTS = 4, 50
@@ -38,12 +38,16 @@ class Leg:
 
     :ivar options: further ones for ansible-playbook.
     :ivar divided: whether its hosts are divided among processes.
+    :ivar hosts: those that it is for alone; empty for all.
+    :ivar out: those that it is not for; None for all that are out.
     """
 
     playbook: str
     tags: str = ""
     options: tuple[str, ...] = ()
     divided: bool = False
+    hosts: tuple[str, ...] = ()
+    out: tuple[str, ...] | None = None
 
 
 def legs(playbook: str, tags: str, count: int) -> list[Leg]:
@@ -55,14 +59,15 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     named = [name.strip() for name in tags.split(",") if name.strip()]
     apart = [name for name in named if name in DIVISIBLE_TAGS] if named else DIVISIBLE_TAGS
     together = [name for name in named if name not in DIVISIBLE_TAGS]
-    # Both preflights come before anything is changed anywhere, as in the site's playbook. The hosts of the first are
+    # All checks come before anything is changed anywhere, as in the site's playbook. The hosts of the first are
     # those that have something to do under DIVISIBLE_TAGS.
     found = []
     if any(name in TAGS_AFTER_PREFLIGHT for name in apart):
         # What it finds out about a host lasts as long as its process, so that the next leg has it again.
         found.append(Leg(PREFLIGHT, divided=True))
-    if apart and (not named or "storage" in together):
-        found.append(Leg(STORAGE_PREFLIGHT))
+    for tag, checks in (("storage", STORAGE_PREFLIGHT), ("portal", PORTAL_PREFLIGHT)):
+        if apart and (not named or tag in together):
+            found.append(Leg(checks))
     if apart:
         found.append(Leg(playbook, ",".join(apart), divided=True))
     if together:
@@ -70,6 +75,61 @@ def legs(playbook: str, tags: str, count: int) -> list[Leg]:
     elif not named:
         found.append(Leg(playbook, options=("--skip-tags", ",".join(DIVISIBLE_TAGS))))
     return found
+
+
+def _is_wanted(stage: Stage, tags: str) -> bool:
+    named = [name.strip() for name in tags.split(",") if name.strip()]
+    return not named or any(tag in named for tag in stage.tags)
+
+
+def rest(run: progress.Run, failed: str, tags: str) -> list[Leg]:
+    """The stages of the site that go on where Ansible has ended a leg, since all hosts of a play failed.
+
+    :param failed: the stage in which they did.
+    :param tags: those of the leg.
+    """
+    candidates = behind(failed)
+    if failed in NAMES[1:] and not {"driver", "containers"}.intersection(run.stage_seconds):
+        # In a check before anything was changed anywhere.
+        candidates = tuple(stage for stage in STAGES[1:] if stage.name != failed)
+    # Where no host waits for another, only those that failed lack the stage.
+    apart = failed != "preflight" and any(stage.name == failed and stage.independent for stage in STAGES)
+    found: dict[tuple[str, ...], list[str]] = {}
+    for stage in candidates:
+        out = tuple(name for name, host in run.hosts.items() if not _can_do(host, stage))
+        if (
+            _is_wanted(stage, tags)
+            and (apart or stage.independent or does_without(stage, failed))
+            and len(out) < len(run.hosts)
+        ):
+            found.setdefault(out, []).append(stage.tag)
+    return [Leg(SITE, ",".join(dict.fromkeys(names)), out=out) for out, names in found.items()]
+
+
+def missed(run: progress.Run, tags: str) -> list[Leg]:
+    """What hosts that failed can go through all the same, of the stages that others have come to."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for stage in STAGES:
+        hosts = tuple(
+            name
+            for name, host in run.hosts.items()
+            if host.failure is not None
+            and host.out
+            and stage in behind(host.failure.stage)
+            and _can_do(host, stage)
+            and stage.name not in host.cells
+        )
+        if hosts and stage.name in run.stage_seconds and _is_wanted(stage, tags):
+            found.setdefault(hosts, []).append(stage.tag)
+    return [Leg(SITE, ",".join(dict.fromkeys(names)), hosts=hosts) for hosts, names in found.items()]
+
+
+def _can_do(host: progress.Host, stage: Stage) -> bool:
+    """Whether a host goes through a stage after what has happened to it."""
+    failure = host.failure
+    if failure is None or not host.out:
+        return True
+    return failure.kind == progress.FAILED and failure.stage in NAMES and does_without(stage, failure.stage)
 
 
 def lister(playbook: str) -> str:
@@ -131,6 +191,28 @@ class Listing:
 
     def take(self, event: events.Event) -> None:
         self._hosts.update(self._LINE.findall(event.output))
+
+
+class Plays(Listing):
+    """Takes the same events; ``plays`` has the tags and the hosts of each play, in order."""
+
+    _PLAY = re.compile(r"^  play #\d+ .*\tTAGS: \[([^\]]*)\]$", re.MULTILINE)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._output = ""
+
+    @property
+    def plays(self) -> list[tuple[set[str], list[str]]]:
+        parts = self._PLAY.split(self._output)
+        return [
+            ({tag for tag in tags.split(",") if tag}, self._LINE.findall(listed))
+            for tags, listed in zip(parts[1::2], parts[2::2], strict=True)
+        ]
+
+    def take(self, event: events.Event) -> None:
+        super().take(event)
+        self._output += f"{event.output}\n"
 
 
 class Whole(progress.Run):

@@ -162,6 +162,7 @@ class CallbackModule(CallbackBase):
         super().__init__(*args, **kwargs)
         self._run = progress.Run(time.monotonic(), on_failure=self._failed, on_note=self._note)
         self._stages = {}
+        self._plays_left = set()
         self._lock = threading.RLock()
         self._drawn = 0.0
         self._interval = 0.2
@@ -188,12 +189,14 @@ class CallbackModule(CallbackBase):
     # Events
 
     def v2_playbook_on_start(self, playbook):
+        self._plays_left.update(play._uuid for play in playbook.get_plays())
         if self._screen.live:
             threading.Thread(target=self._tick, name="progress", daemon=True).start()
 
     def v2_playbook_on_play_start(self, play):
         with self._lock:
             self._stages.clear()
+            self._plays_left.discard(play._uuid)
             self._run.play_started(play.get_name().strip(), time.monotonic())
 
     def v2_playbook_on_task_start(self, task, is_conditional):
@@ -254,10 +257,20 @@ class CallbackModule(CallbackBase):
         self._stop.set()
         with self._lock:
             self._run.counted(stats.failures)
+            ended_in = self._run.broke_off() if self._plays_left else None
+            if ended_in is not None:
+                self._run.unfinished.update(name for name, host in self._run.hosts.items() if not host.out)
             self._run.finished(time.monotonic())
             self._screen.live = False
             width, _height = self._screen.size()
             self._screen.print(progress_text.summary(self._run, width))
+            if ended_in is not None:
+                text = (
+                    f"Ansible ended the run in {ended_in}, where all hosts of a play failed: {len(self._plays_left)} "
+                    "plays were not begun. Mend the causes above and run it again; `gpuops up` goes on with the "
+                    "stages that do not need it"
+                )
+                self._screen.print(progress_text.wrapped("", text, width))
 
     # What they lead to
 

@@ -48,9 +48,15 @@ options:
         type: int
         default: 0
       health:
-        description: Whether there should be no health warning.
+        description: Whether there should be no health check with a finding.
         type: bool
         default: false
+      warnings:
+        description:
+          - Whether warnings of Ceph count, too. Otherwise they are told as warnings, but for those of settings that the
+            roles see to.
+        type: bool
+        default: true
       ignored:
         description: Health checks that are ignored.
         type: list
@@ -119,7 +125,8 @@ cluster:
       type: list
       elements: str
     health:
-      description: The C(status), and the C(checks) that are not muted with what they say.
+      description:
+        - The C(status), the C(checks) that are not muted with what they say, and which of them are C(warnings).
       type: dict
 problems:
   description: What is not as expected, as M(baremetal.gpu.refuse) takes it.
@@ -153,6 +160,7 @@ def main() -> None:
                     "filesystems": {"type": "list", "elements": "str"},
                     "standbys": {"type": "int", "default": 0},
                     "health": {"type": "bool", "default": False},
+                    "warnings": {"type": "bool", "default": True},
                     "ignored": {"type": "list", "elements": "str", "default": []},
                 },
             },
@@ -177,6 +185,8 @@ def main() -> None:
         if good >= given["polls"] or (problems and time.monotonic() >= deadline):
             break
         time.sleep(given["interval"])
+    for text in ceph_readiness.warnings(cluster, given["expected"]) if cluster else ():
+        module.warn(text)
     module.exit_json(changed=False, cluster=cluster, problems=[problem.as_dict() for problem in problems])
 
 

@@ -50,6 +50,11 @@ hostname:
   returned: success
   type: str
   sample: stor1
+room:
+  description: How much of the file system of C(/var/lib/ceph) is available, in percent.
+  returned: success
+  type: float
+  sample: 71.3
 version:
   description: Version of the packages of Ceph that are installed, otherwise the one that would be; empty if unknown.
   returned: success
@@ -57,6 +62,7 @@ version:
   sample: 18.2.7+ds-1+deb13u1
 """
 
+import os
 import re
 import socket
 
@@ -82,6 +88,14 @@ def version(from_distribution: bool) -> str:
     return ceph_distributions.packaged_release() if from_distribution else ""
 
 
+def room(directory: str = "/var/lib/ceph") -> float:
+    """How much of the file system is available in which the directory is, or would be; in percent, as Ceph counts."""
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+    found = os.statvfs(directory)
+    return 100.0 * found.f_bavail / found.f_blocks if found.f_blocks else 100.0
+
+
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -95,6 +109,7 @@ def main() -> None:
         traces=ceph_daemon.traces(module.params["cluster"]),
         addresses=sorted(host_net.local_addresses()),
         hostname=socket.gethostname().partition(".")[0],
+        room=round(room(), 1),
         version=version(module.params["from_distribution"]),
     )
 

@@ -121,8 +121,8 @@ def unmet(row: Row, facts: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
                         host,
                         f"the image {row['name']} needs {NEEDS[key]} {version}, and {host} has {NEEDS[key]} {has}",
                         str(has),
-                        "upgrade the driver of the node with playbooks/upgrade_driver.yml, ask for a type of GPU whose "
-                        "nodes have it, or take another image",
+                        "upgrade the driver of the node with the playbook baremetal.gpu.upgrade_driver, ask for a type "
+                        "of GPU whose nodes have it, or take another image",
                     )
                 )
     return found

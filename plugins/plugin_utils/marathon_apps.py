@@ -141,7 +141,7 @@ def smoke(params: Mapping[str, Any], agents: Iterable[Mapping[str, Any]]) -> Row
         }
     )
     if not models:
-        draft.refuse("no agent gives out GPUs", "see what playbooks/scheduler.yml says of the hosts with GPUs")
+        draft.refuse("no agent gives out GPUs", "see what `gpuops up --tags scheduler` says of the hosts with GPUs")
     for model in models:
         if not MODEL.fullmatch(model):
             draft.refuse(f"{draft.name('models')} has {model!r}", "give models as the attribute gpu_model has them")

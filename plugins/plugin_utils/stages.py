@@ -23,7 +23,8 @@ class Stage:
     :ivar tag: what confines a run of the site's playbook to it.
     :ivar roles: what does it, in order.
     :ivar groups: whose hosts go through it.
-    :ivar loss: what a host that fails it is without. It is left out of the stages after it, too.
+    :ivar loss: what a host that fails it is without. It is left out of the stages after it that need it, too.
+    :ivar needs: the stages before it without which a host does not go through it; None for all of them.
     :ivar further_roles: what belongs to it, but is run in parts, by these roles, or by playbooks of a site's own.
     :ivar tag_by_role: whether the name of each role is a tag besides.
     :ivar independent: whether no host waits for another or reads what was found out about it.
@@ -41,6 +42,7 @@ class Stage:
     tag_by_role: bool = False
     independent: bool = False
     after_preflight: bool = False
+    needs: tuple[str, ...] | None = None
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -151,6 +153,7 @@ STAGES = (
         groups=("slurm_controllers", "slurm_databases", "slurm_nodes", "slurm_logins", "slurm_rests"),
         loss="its part in Slurm, or jobs",
         further_roles=("slurm_apps",),
+        needs=("preflight", "driver", "cuda", "containers", "verify", "agent", "storage"),
     ),
     Stage(
         name="registry",
@@ -159,6 +162,7 @@ STAGES = (
         roles=("registry", "registry_client"),
         groups=("registries", "registry_clients"),
         loss="its images, or trust in the registry that has them",
+        needs=("preflight", "containers"),
     ),
     Stage(
         name="portal",
@@ -175,6 +179,7 @@ STAGES = (
         roles=("node_exporter", "alertmanager", "prometheus", "grafana_dashboards", "log_host", "log_sender"),
         groups=("node_exporters", "prometheus_servers", "grafana_servers", "log_hosts", "log_senders"),
         loss="its metrics, alerts or logs",
+        needs=("preflight",),
     ),
 )
 
@@ -182,6 +187,19 @@ STAGES = (
 SHARED_ROLES = ("converge", "mesos_operator", "slurm_operator")
 
 NAMES = tuple(stage.name for stage in STAGES)
+
+
+def behind(name: str) -> tuple[Stage, ...]:
+    """The stages after one; none for a name that is no stage's."""
+    return STAGES[NAMES.index(name) + 1 :] if name in NAMES else ()
+
+
+def does_without(stage: Stage, failed: str) -> bool:
+    """Whether a stage goes on where another one has failed."""
+    needs = NAMES[: NAMES.index(stage.name)] if stage.needs is None else stage.needs
+    return failed not in needs
+
+
 # Name -> short title.
 SHORT_TITLES = {stage.name: stage.short_title for stage in STAGES}
 # Role -> name.

@@ -83,7 +83,7 @@ class Ceph:
             said = (stderr.strip() or stdout.strip() or "it said nothing").splitlines()[-1]
             remedy = UNREACHABLE if is_late(rc, said) else DENIED if rc in (1, 13) else "read what it said"
             if "conf_read_file" in said:
-                remedy = f"see that {self.conf} is there and can be read; playbooks/storage.yml writes it"
+                remedy = f"see that {self.conf} is there and can be read; `gpuops up --tags storage` writes it"
             raise CephError(said, rc, words, remedy)
         try:
             return json.loads(stdout) if stdout.strip() else None

@@ -22,6 +22,8 @@ WRITTEN = 4 * BLOCK
 # The MDS learns some seconds late that files are gone, and until then a quota refuses what would fit.
 LATE = 60
 
+FULL_REMEDY = "run `sudo ceph health detail` on a host of ceph_mons: a cluster that is full or unwell takes no write"
+
 
 class Failed(Refused):
     """The mount does not keep what it must."""
@@ -103,7 +105,7 @@ def _keep(path: str, patience: float) -> str:
             break
         except OSError as error:
             if error.errno != errno.EDQUOT or time.monotonic() > deadline:
-                raise Failed(f"a file cannot be written: {error.strerror}", "see 'ceph health detail'") from error
+                raise Failed(f"a file cannot be written: {error.strerror}", FULL_REMEDY) from error
             time.sleep(2)
     with open(path, "rb") as file:
         read = hashlib.sha256(file.read()).hexdigest()

@@ -16,6 +16,23 @@ SERVING = "up:active"
 # Health checks that stay for two weeks after a daemon died, however well it has been since. The daemons themselves are
 # looked at. https://docs.ceph.com/en/latest/rados/operations/health-checks/#recent-crash
 PAST = ("RECENT_CRASH", "RECENT_MGR_MODULE_CRASH")
+# Warnings of settings and versions that the roles see to. A cluster with one is not as they leave it.
+OURS = (
+    "AUTH_INSECURE_GLOBAL_ID_RECLAIM",
+    "AUTH_INSECURE_GLOBAL_ID_RECLAIM_ALLOWED",
+    "MGR_MODULE_DEPENDENCY",
+    "MON_CLOCK_SKEW",
+    "MON_MSGR2_NOT_ENABLED",
+    "POOL_NO_REDUNDANCY",
+    "TOO_FEW_OSDS",
+)
+WARNING = "HEALTH_WARN"
+CHECKS = "https://docs.ceph.com/en/latest/rados/operations/health-checks/"
+PGS_REMEDY = (
+    "`sudo ceph pg dump_stuck` on a monitor's host names them and their OSDs; start OSDs that are down, and wait while "
+    "`sudo ceph -s` shows a recovery"
+)
+ROOM_REMEDY = "see `df -h /var/lib/ceph` on the hosts of the monitors; free space there, or give it a disk of its own"
 
 
 def gather(ceph: Ceph, expected: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,6 +61,9 @@ def summary(answers: Mapping[str, Any]) -> dict[str, Any]:
                 for code, check in status["health"]["checks"].items()
                 if not check.get("muted")
             },
+            "warnings": sorted(
+                code for code, check in status["health"]["checks"].items() if check.get("severity") == WARNING
+            ),
         },
     }
     if mgr:
@@ -88,8 +108,8 @@ def problems(current: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Pr
 
     :param current: a summary.
     :param expected: fsid, mons (names), mgrs (how many), osds (numbers), filesystems (names), standbys (how many),
-        health (whether it must be clean, but for PAST), ignored (health checks that do not count). What is left out is
-        not looked at.
+        health (whether it must be clean, but for PAST), warnings (whether those of Ceph count, too; those of OURS
+        always do), ignored (health checks that do not count). What is left out is not looked at.
     """
     rows: list[Problem] = []
     if expected.get("fsid") and current["fsid"] != expected["fsid"]:
@@ -111,11 +131,32 @@ def problems(current: Mapping[str, Any], expected: Mapping[str, Any]) -> list[Pr
         rows.append(Problem("mds_standby", "mds", cause, str(standbys), _daemons("mds")))
     if expected.get("health"):
         rows += [
-            Problem("health_check", code, f"{code}: {text}", text, "see 'ceph health detail'")
+            Problem("health_check", code, f"{code}: {text}", text, remedy_for(code))
             for code, text in current["health"]["checks"].items()
-            if code not in (*PAST, *expected.get("ignored", ()))
+            if code not in (*PAST, *expected.get("ignored", ())) and not _only_warns(code, current, expected)
         ]
     return rows
+
+
+def warnings(current: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """What is told of the health and does not count, each with what to do."""
+    return [
+        f"Ceph warns: {code}: {text}. To do: {remedy_for(code)}"
+        for code, text in current["health"]["checks"].items()
+        if expected.get("health") and code not in expected.get("ignored", ()) and _only_warns(code, current, expected)
+    ]
+
+
+def _only_warns(code: str, current: Mapping[str, Any], expected: Mapping[str, Any]) -> bool:
+    return not expected.get("warnings", True) and code in current["health"].get("warnings", ()) and code not in OURS
+
+
+def remedy_for(code: str) -> str:
+    """What an administrator does about a health check."""
+    if code.startswith("MON_DISK_"):
+        return ROOM_REMEDY
+    where = f"{CHECKS}#{code.lower().replace('_', '-')}"
+    return f"`sudo ceph health detail` on a monitor's host names what it is about, and {where} what to do"
 
 
 def _daemons(kind: str) -> str:
@@ -186,7 +227,7 @@ def _problems_of_pgs(pgs: Mapping[str, Any]) -> list[Problem]:
     # Scrubbing goes on while a placement group is active and clean.
     bad = {state: count for state, count in pgs["states"].items() if not state.startswith("active+clean")}
     return [
-        Problem("pg_state", "pg", f"{count} placement groups are {state}", state, "see 'ceph health detail'")
+        Problem("pg_state", "pg", f"{count} placement groups are {state}", state, PGS_REMEDY)
         for state, count in sorted(bad.items())
     ]
 
@@ -196,7 +237,7 @@ def _problems_of_filesystems(current: Mapping[str, Any], expected: list[str]) ->
     known = {row["name"]: row for row in current["filesystems"]}
     for name in expected:
         if name not in known:
-            remedy = "make it with the playbook storage.yml"
+            remedy = "make it with `gpuops up --tags storage`"
             rows.append(Problem("filesystem_missing", name, f"there is no file system {name}", "", remedy))
             continue
         rows += [

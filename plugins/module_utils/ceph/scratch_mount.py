@@ -26,7 +26,7 @@ PLACE = "/run/baremetal-gpu-cephfs-scratch"
 GONE = 20
 REACH = (
     "see that the monitors' ports 3300 and 6789 and the other daemons' 6800 to 7300 can be reached from here, "
-    "and on a monitor's host 'ceph health detail'"
+    "and on a monitor's host `sudo ceph health detail`"
 )
 
 

@@ -68,7 +68,7 @@ def _ask(config: Path, request: dict[str, Any]) -> str | None:
     store.open()
     try:
         if request["kind"] == "clear" and request["host"] not in store.hosts():
-            raise Wrong(f"{request['host']} is no node that was ever heard of", "see gpuops reconcile --status")
+            raise Wrong(f"{request['host']} is no node that was ever heard of", "see `sudo gpuops-reconciler status`")
         store.ask(request)
         return store.leader()
     finally:

@@ -55,7 +55,7 @@ def held(fleet: Mapping[str, Any], wait: Iterable[str], nodes: int, policy: Poli
         return ""
     return (
         f"{len(load)} of {nodes} nodes fail within {policy.breaker_window_s:g} s, and {most} may. "
-        "To do: look for what they share; `gpuops clear --breaker` permits them"
+        "To do: look for what they share; `sudo gpuops-reconciler clear --breaker` permits them"
     )
 
 

@@ -39,6 +39,13 @@ class Wrong(Refused):
     """A setting that cannot be used; the cause names file and value."""
 
 
+AS_ROOT = "call it as root: `sudo gpuops-reconciler status`, or `sudo gpuops-reconciler clear NODE`"
+ON_ITS_HOST = (
+    "call `sudo gpuops-reconciler` on a host of the group gpu_reconcilers; if it is one, `gpuops up --tags scheduler` "
+    "or `gpuops up --tags slurm` writes the file again"
+)
+
+
 @dataclass(frozen=True)
 class Settings:
     """`zookeeper` is host:port,…; `path` the node under which all is kept; `masters` are the URLs of Mesos' masters,
@@ -138,14 +145,21 @@ def _private(name: str) -> Path:
     try:
         found = path.stat()
     except OSError as why:
-        raise Wrong(f"{path} cannot be read: {why.strerror}", "run the role gpu_reconciler again") from why
+        raise Wrong(f"{path} cannot be read: {why.strerror}", _to_read(why)) from why
+    if found.st_uid != os.geteuid() and os.geteuid() != 0:
+        raise Wrong(f"{path} holds secrets, and is not for user {os.geteuid()}", AS_ROOT)
     if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) or found.st_uid != os.geteuid():
         mode = stat.S_IMODE(found.st_mode)
         raise Wrong(
             f"{path} has mode {mode:04o} and owner {found.st_uid}, and holds secrets",
-            f"chmod 0600 and give it to user {os.geteuid()}",
+            f"`chmod 0600 {path}`, and `chown {os.geteuid()} {path}` if it is somebody else's",
         )
     return path
+
+
+def _to_read(why: OSError) -> str:
+    """What to do where a file of the role is not there, or not for whoever calls."""
+    return AS_ROOT if isinstance(why, PermissionError) else ON_ITS_HOST
 
 
 class Logins:
@@ -184,7 +198,7 @@ def _object(path: Path) -> dict[str, Any]:
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
     except OSError as why:
-        raise Wrong(f"{path} cannot be read: {why.strerror}", "run the role gpu_reconciler") from why
+        raise Wrong(f"{path} cannot be read: {why.strerror}", _to_read(why)) from why
     except (ValueError, RecursionError) as why:
         # Not the reason: it would show a part of the content.
         raise Wrong(f"{path} is not JSON", "write it anew with the role gpu_reconciler") from why

@@ -65,7 +65,7 @@ def table(found: dict[str, Any]) -> str:
         memory = row["memory"] or {}
         for uuid, counts in sorted((memory.get("gpus") or {}).items()):
             if counts.get("quarantine"):
-                lines.append(f"{host}: {uuid} is in quarantine until `gpuops clear {host}:{uuid}`")
+                lines.append(f"{host}: {uuid} is in quarantine until `sudo gpuops-reconciler clear {host}:{uuid}`")
         if row["problem"]:
             lines.append(f"{host} is left as it is: {row['problem']}")
         if memory.get("failed"):

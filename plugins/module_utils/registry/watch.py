@@ -129,7 +129,7 @@ class Watch:
         try:
             limits = read_limits(self._limits_path)
         except (OSError, ValueError) as why:
-            return f"{self._limits_path} cannot be read: {why}. To do: run playbooks/registry.yml"
+            return f"{self._limits_path} cannot be read: {why}. To do: run `gpuops up --tags registry`"
         try:
             free = self._free(self._root)
             self._measure(limits)

@@ -119,7 +119,7 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             name,
             f"its health check drained it: {told[len(HEALTH_CHECK_MARK) :]}",
             node["state"],
-            "see whether the reconciler runs, with `gpuops-reconciler status` on its host: it takes the node over. "
+            "see with `sudo gpuops-reconciler status` whether the reconciler runs on its host: it takes the node over. "
             f"Without one, mend the GPU (`gpuops doctor {name}` has the remedy), then {RESUME.format(node=name)}",
         )
     # What the reconciler has drained it puts back by itself.
@@ -129,8 +129,8 @@ def node_problem(node: Mapping[str, Any]) -> Problem | None:
             name,
             f"the reconciler drained it: {told[len(FENCE_MARK) :]}",
             node["state"],
-            "see `gpuops-reconciler status` on its host for the remedy; once it is mended, "
-            f"`gpuops-reconciler clear {name}` there",
+            "see `sudo gpuops-reconciler status` on its host for the remedy; once it is mended, "
+            f"`sudo gpuops-reconciler clear {name}` there",
         )
     if told.startswith(OPERATOR_MARK):
         by, since = node["reason_by"], node["reason_since"].replace("T", " ")

@@ -55,7 +55,7 @@ def _cluster(services: Rows) -> list[Item]:
         if not found or (health is None and not problems):
             items.append(Item("storage.health", STORAGE, name, NOT_TESTABLE, "the storage cluster was not asked"))
             continue
-        remedy = remedy or "`ceph health detail` on a host of a monitor"
+        remedy = remedy or "see `sudo ceph health detail` on a host of ceph_mons"
         evidence = told or f"the storage cluster says {health}"
         items.append(judged("storage.health", STORAGE, name, not problems, evidence, remedy))
     return items

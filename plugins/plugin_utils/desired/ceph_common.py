@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.conf import keyring
+from ansible_collections.baremetal.gpu.plugins.module_utils.ceph.readiness import ROOM_REMEDY
 from ansible_collections.baremetal.gpu.plugins.module_utils.host.errors import Problem
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph import conf_text, site_problems
 from ansible_collections.baremetal.gpu.plugins.plugin_utils.ceph.hosts import daemon_name
@@ -25,6 +26,8 @@ ROOT = {"owner": "root", "group": "root"}
 CEPH = {"owner": "ceph", "group": "ceph"}
 # Pools that Ceph makes by itself have so many copies anyway.
 USUAL_COPIES = 3
+# A monitor that has no more, in percent, ends itself (mon_data_avail_crit).
+LEAST_ROOM = 5.0
 
 
 def desired(params: Mapping[str, Any], facts: Mapping[str, Any], peers: Mapping[str, Any]) -> Plan:
@@ -94,6 +97,10 @@ def _problems(
             listed = ", ".join(node["addresses"])
             cause = f"its monitor's address {own} is none of the host's ({listed})"
             problems.append(Problem("monitor_address", f"mon.{name}", cause, listed, "set ceph_common_mon_address"))
+        if node.get("room", 100.0) <= LEAST_ROOM:
+            room = f"{node['room']:g} %"
+            cause = f"only {room} of the file system of /var/lib/ceph is available, and no monitor works with so little"
+            problems.append(Problem("monitor_room", f"mon.{name}", cause, room, ROOM_REMEDY))
     problems += site_problems.of_monitors(monitors)
     problems += site_problems.of_names(hosts)
     problems += site_problems.of_releases(hosts)

@@ -210,7 +210,7 @@ def _wrong_docker(params: Mapping[str, Any], version: str, peers: Mapping[str, A
         yield Problem("old_docker", host, cause, version, remedy)
     elif not version and not params["check"]:
         cause = f"Docker does not answer on {host}"
-        remedy = "run site.yml, or node.yml, which install it, and see `systemctl status docker` on the host"
+        remedy = "run `gpuops up --tags containers`, which installs it, and see `systemctl status docker` on the host"
         yield Problem("no_docker", host, cause, "", remedy)
     if _is_this_host(peers["address"] or host):
         cause = f"containers cannot reach the hub on {host} at {peers['address'] or host}"
@@ -379,7 +379,7 @@ def _wrong_images(params: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterat
     if without:
         shown = ", ".join(without[:3]) + (f" and {len(without) - 3} more" if len(without) > 3 else "")
         cause = f"the image {named[0]} is an environment, and not all nodes run images: {shown}"
-        remedy = "set slurm_common_containers for all hosts of Slurm and run playbooks/slurm.yml, or name no image"
+        remedy = "set slurm_common_containers for all hosts of Slurm and run `gpuops up --tags slurm`, or name no image"
         yield Problem("no_containers", "portal_environments", cause, shown, remedy)
 
 

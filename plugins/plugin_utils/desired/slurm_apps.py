@@ -148,7 +148,7 @@ def use_image(draft: Draft, params: Mapping[str, Any], hostvars: Mapping[str, An
         return []
     draft.must("image", IMAGE, "the name of an image")
     if not params["containers"]:
-        remedy = "set slurm_common_containers for the hosts of Slurm and run playbooks/slurm.yml, or name no image"
+        remedy = "set slurm_common_containers for the hosts of Slurm and run `gpuops up --tags slurm`, or name no image"
         draft.refuse(f"{draft.name('image')} is {image!r}, and jobs have no containers", remedy)
     kind = str(draft.params["type"])
     hosts = [str(node.get("name")) for node in params["nodes"] if draft.params["gpus"] and _has(node, kind)]
@@ -246,7 +246,7 @@ def smoke(draft: Draft, params: Mapping[str, Any]) -> list[Row]:
         draft.refuse(f"{draft.name('gpus')} is {draft.params['gpus']}", "give at least 1")
     kinds = [str(kind) for kind in draft.params["types"]] or sorted(types(params["nodes"]))
     if not kinds:
-        draft.refuse("no node has GPUs", "see `sinfo -o '%N %G'`, and what playbooks/slurm.yml says of the hosts")
+        draft.refuse("no node has GPUs", "see `sinfo -o '%N %G'`, and what `gpuops up --tags slurm` says of the hosts")
     for kind in kinds:
         fits(draft, kind, params["nodes"])
     devices = ",".join(map(str, range(draft.params["gpus"])))

@@ -53,7 +53,7 @@ ALERTS = (
         "Ceph says HEALTH_ERR: data cannot be reached, or are in danger.",
         "ceph: HEALTH_ERR",
         "ceph_health_status is {{ $value }} (error):" + _CHECKS + ".",
-        "Do what `ceph health detail` says.",
+        "Do what `sudo ceph health detail` says on a host of ceph_mons.",
         "2m",
     ),
     Alert(
@@ -63,7 +63,7 @@ ALERTS = (
         "Ceph has said HEALTH_WARN for a quarter of an hour.",
         "ceph: HEALTH_WARN",
         "ceph_health_status is {{ $value }} (warning):" + _CHECKS + ".",
-        "Do what `ceph health detail` says.",
+        "Do what `sudo ceph health detail` says on a host of ceph_mons.",
         "15m",
     ),
     Alert(

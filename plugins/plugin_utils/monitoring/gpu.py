@@ -282,7 +282,7 @@ ALERTS = (
         "stops, its series end. Where it was taken out on purpose, the alert ends after seven days; silence it.",
         "{{ $labels.host }}: the GPU agent is silent",
         "The host answers (up is {{ $value }}), and gpu_probe_success has no series.",
-        "See `systemctl status baremetal-gpu-agent` on the host, and run agent.yml for it.",
+        "See `systemctl status baremetal-gpu-agent` on the host, and run `gpuops up --tags agent` for it.",
         "10m",
     ),
     Alert(

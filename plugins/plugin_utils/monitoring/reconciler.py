@@ -23,7 +23,7 @@ ALERTS = (
         "No reconciler leads, so no GPU is fenced and none comes back.",
         "reconciler: none leads",
         "gpuops_reconciler_leader is 0 everywhere or has no series.",
-        "See `gpuops-reconciler status` on its hosts, and whether they reach ZooKeeper.",
+        "See `sudo gpuops-reconciler status` on its hosts, and whether they reach ZooKeeper.",
         "5m",
     ),
     Alert(
@@ -33,7 +33,8 @@ ALERTS = (
         "A fence has been in effect for more than two days: a repair that was forgotten, or jobs that do not end.",
         "{{ $labels.node }}: {{ with $labels.uuid }}{{ . }}{{ else }}the host{{ end }} has been fenced for days",
         "The fence is {{ $value | humanizeDuration }} old, at the step {{ $labels.step }}.",
-        "Repair what `gpuops reconcile --status` names, then run `gpuops clear {{ $labels.node }}`.",
+        "Repair what `sudo gpuops-reconciler status` names on its host, then run "
+        "`sudo gpuops-reconciler clear {{ $labels.node }}` there.",
     ),
     Alert(
         "ReconcilerBreakerHolds",
@@ -43,8 +44,8 @@ ALERTS = (
         "started on those that wait.",
         "reconciler: the fleet breaker holds",
         "{{ $value }} hosts wait to be taken out.",
-        "Find what the hosts in `gpuops reconcile --status` have in common; `gpuops clear --breaker` lets them be "
-        "taken out.",
+        "Find what the hosts in `sudo gpuops-reconciler status` have in common; "
+        "`sudo gpuops-reconciler clear --breaker` lets them be taken out.",
         "2m",
     ),
     Alert(
@@ -54,7 +55,7 @@ ALERTS = (
         "Repairs have not helped a GPU, and it stays out of use until an operator clears it.",
         "{{ $labels.node }}: {{ $labels.uuid }} is in quarantine",
         "gpuops_reconciler_quarantine_info is {{ $value }}.",
-        "Have the GPU replaced, then run `gpuops clear {{ $labels.node }}:{{ $labels.uuid }}`.",
+        "Have the GPU replaced, then run `sudo gpuops-reconciler clear {{ $labels.node }}:{{ $labels.uuid }}`.",
     ),
     Alert(
         "ReconcilerProblems",
@@ -63,7 +64,7 @@ ALERTS = (
         "The reconciler cannot do its work for a host: what ZooKeeper or the scheduler refuses, or malformed input.",
         "reconciler: it has problems",
         "{{ $value }} problems have lasted for a quarter of an hour.",
-        "Do what `gpuops reconcile --status` says of each problem.",
+        "Do what `sudo gpuops-reconciler status` says of each problem.",
         "15m",
     ),
 )

@@ -23,6 +23,8 @@ CHOOSING_ACTIONS = ("gpu_facts", "host_drift_info", "group_by", "meta")
 # What became of a host at a stage. The later in this list, the more it counts: a stage with one change is changed.
 SKIPPED, OK, CHANGED, RUNNING, FAILED, UNREACHABLE = "skipped", "ok", "changed", "running", "failed", "unreachable"
 _RANK = {name: rank for rank, name in enumerate((SKIPPED, OK, CHANGED, FAILED, UNREACHABLE))}
+# What became of a host of which stages were not begun.
+UNFINISHED = "unfinished"
 # In a failure's result: the host that a task was delegated to. Ansible takes it out of results.
 DELEGATED = "delegated_to"
 REBOOT_ACTIONS = ("reboot", "ansible.builtin.reboot", "ansible.legacy.reboot")
@@ -38,6 +40,7 @@ class Failure:
 
     :ivar result: what the task returned, for progress_text.explain.
     :ivar recovered: the host went on afterwards, because the playbook provides for the failure.
+    :ivar settled: Ansible has ended meanwhile, so what the host does later is no rescue of this.
     """
 
     def __init__(self, host: str, stage: str, task: str, kind: str, result: Any, after: float) -> None:
@@ -48,6 +51,7 @@ class Failure:
         self.result = result
         self.after = after
         self.recovered = False
+        self.settled = False
 
 
 class Host:
@@ -85,6 +89,7 @@ class Run:
     :param expected: how long each stage took in earlier runs, in seconds; for what remains.
     :param on_failure: called once for each failure, when it is certain to be worth telling.
     :param on_note: called with REBOOTING or FAILING, the host, the stage and the task.
+    :ivar unfinished: hosts that Ansible did not bring to all of their stages, though nothing failed on them.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class Run:
         self.expected = dict(expected or {})
         self.hosts: dict[str, Host] = {}
         self.failures: list[Failure] = []
+        self.unfinished: set[str] = set()
         self.stage_seconds: dict[str, float] = {}
         self.play = ""
         self.stage = ""
@@ -109,6 +115,7 @@ class Run:
         self._role = ""
         self._mark = now
         self._last_known = ""
+        self._in_play: set[str] = set()
         self._waiting: dict[str, Failure] = {}
 
     # What happens
@@ -118,6 +125,7 @@ class Run:
         self._charge(now)
         for host in self.hosts.values():
             host.task = ""
+        self._in_play.clear()
         self.play = name
         self.stage = ""
         self.task = ""
@@ -134,10 +142,11 @@ class Run:
         host = self.hosts.get(name)
         if host is None:
             host = self._met(name)
-        elif host.failure is not None and not host.failure.recovered:
+        elif host.failure is not None and not host.failure.recovered and not host.failure.settled:
             # A rescue or a handler: it was not left out.
             host.failure.recovered = True
             host.cells[host.failure.stage] = OK
+        self._in_play.add(name)
         host.task = task
         host.stage = stage
         host.since = now
@@ -215,6 +224,9 @@ class Run:
                 host.failure.recovered = False
                 if host.failure.stage:
                     host.cells[host.failure.stage] = host.failure.kind
+        for host in self.hosts.values():
+            if host.failure is not None and host.out:
+                host.failure.settled = True
 
     def finished(self, now: float, cut: bool = False) -> None:
         """The run is over; ``cut`` if somebody stopped it."""
@@ -263,20 +275,36 @@ class Run:
             left += max(0.0, seconds - spent)
         return left
 
+    def broke_off(self) -> str | None:
+        """The stage in which all hosts of the last play are out, at which Ansible ends a run; None where some are not.
+
+        Hosts that have stages left are then neither out nor done.
+        """
+        last = [self.hosts[name] for name in self._in_play]
+        if not last or not all(host.out for host in last):
+            return None
+        return next((host.failure.stage for host in last if host.failure is not None), None)
+
     def lasting_failures(self) -> list[Failure]:
         """The failures for which hosts were left out, one for each host."""
         return [host.failure for host in self.hosts.values() if host.failure is not None and host.out]
 
     def counts(self) -> dict[str, int]:
-        """How many hosts are done, failed and unreachable, and how many of those done were changed."""
-        kinds = [host.failure.kind if host.failure is not None and host.out else OK for host in self.hosts.values()]
-        changed = sum(1 for host in self.hosts.values() if host.changed and not host.out)
+        """How many hosts are done, failed, unreachable and unfinished, and how many of those done were changed."""
+        kinds = {
+            name: host.failure.kind if host.failure is not None and host.out else OK
+            for name, host in self.hosts.items()
+        }
+        kinds |= {name: UNFINISHED for name in self.unfinished if kinds.get(name, OK) is OK}
+        changed = sum(1 for name, host in self.hosts.items() if host.changed and kinds[name] is OK)
+        found = list(kinds.values())
         return {
-            "hosts": len(kinds),
-            "ok": kinds.count(OK),
+            "hosts": len(found),
+            "ok": found.count(OK),
             "changed": changed,
-            "failed": kinds.count(FAILED),
-            "unreachable": kinds.count(UNREACHABLE),
+            "failed": found.count(FAILED),
+            "unreachable": found.count(UNREACHABLE),
+            "unfinished": found.count(UNFINISHED),
         }
 
     # Inside

@@ -249,6 +249,8 @@ def summary(run: progress.Run, width: int, most: int | None = 40) -> list[Line]:
     for kind in ("failed", "unreachable"):
         if counts[kind]:
             total += [("plain", ", "), ("bad", f"{counts[kind]} {kind}")]
+    if counts["unfinished"]:
+        total += [("plain", ", "), ("changed", f"{counts['unfinished']} not finished")]
     lines: list[Line] = []
     stages = run.stages()
     names = list(run.hosts)

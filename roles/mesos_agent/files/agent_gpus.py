@@ -81,7 +81,7 @@ def main(arguments):
         return 1
     if not moved:
         return 0
-    print(f"{'; '.join(moved)}. To do: run playbooks/scheduler.yml for this host", file=sys.stderr)
+    print(f"{'; '.join(moved)}. To do: run `gpuops up --tags scheduler` for this host", file=sys.stderr)
     return 1
 
 

@@ -84,6 +84,19 @@ def test_sudo_and_python_are_told_from_a_sick_host():
         assert [row.cause for row in findings] == [cause]
 
 
+def test_a_fatal_gpu_comes_first_and_the_clock_last():
+    clock = {"code": "time_unsynchronised", "cause": "nothing keeps the clock in step", "evidence": "", "remedy": "x"}
+    full = {"code": "disk_full", "cause": "no room on /usr", "evidence": "200 MiB", "remedy": "free 3 GiB"}
+    reason = {"code": "xid_79", "verdict": "fatal", "text": "it has fallen off the bus", "action": "reboot"}
+    worn = {"code": "pcie_width", "verdict": "degraded", "text": "8 of 16 lanes", "action": "inspect"}
+    health = {"reasons": [], "devices": [{"index": 0, "reasons": [reason]}, {"index": 1, "reasons": [worn]}]}
+    facts = event("ok", FACTS, **gpu(health=health, driver={"nvml_error": {"name": "X", "text": "no NVML"}}))
+    _reader, findings = examine(event("ok", PREFLIGHT, problems=[clock, full]), facts)
+    assert [row.cause for row in findings] == ["gpu_fatal", "preflight", "driver", "gpu_degraded", "preflight"]
+    assert findings[-1].evidence == "time_unsynchronised"
+    assert doctor.exit_status(findings) == 31
+
+
 def test_the_first_cause_decides_and_all_are_told():
     problem = {"code": "disk_full", "cause": "no room on /usr", "evidence": "200 MiB", "remedy": "free 3 GiB"}
     reason = {

@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 
-from gpuops.run import shards
+from ansible_collections.baremetal.gpu.plugins.plugin_utils.progress import run as progress
+from gpuops.run import events, processes, shards
 from tests.unit.gpuops.conftest import DEAD, HERE
 from tests.unit.gpuops.test_up import PLAYBOOK, SLOW, stopped
 from tests.unit.project.tree import BIN, ROOT, try_run
@@ -148,8 +149,8 @@ def test_a_plan_of_divided_hosts_is_that_of_one_process(bench):
     (bench.path / "answers.json").write_text(json.dumps(answers))
     environment["BENCH_ANSWERS"] = str(bench.path / "answers.json")
     plans = []
-    for processes in ("1", "2"):
-        done = bench.call("plan", "--json", "--tags", "driver", "--shards", processes, **environment)
+    for count in ("1", "2"):
+        done = bench.call("plan", "--json", "--tags", "driver", "--shards", count, **environment)
         assert done.returncode == 0, done.stdout + done.stderr
         plans.append(json.loads(done.stdout)["hosts"])
     alone, divided = plans
@@ -200,7 +201,9 @@ def tasks_of(*words):
 
 
 def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
-    (_preflight, _storage_preflight, nodes, rest) = shards.legs("baremetal.gpu.site", "", 2)
+    (*checks, nodes, rest) = shards.legs("baremetal.gpu.site", "", 2)
+    names = ["preflight", "storage_preflight", "portal_preflight"]
+    assert [leg.playbook for leg in checks] == [f"baremetal.gpu.{name}" for name in names]
     apart = tasks_of(SITE, "--tags", nodes.tags)
     together = tasks_of(SITE, *rest.options)
     assert apart
@@ -230,6 +233,84 @@ def test_the_legs_of_the_site_have_all_of_its_tasks_and_each_once():
 )
 def test_only_the_nodes_stages_are_divided_and_all_hosts_are_checked_before(tags, wanted):
     assert [(leg.playbook, leg.tags, leg.divided) for leg in shards.legs("baremetal.gpu.site", tags, 2)] == wanted
+
+
+def known(**hosts):
+    """A run in which hosts have failed at a stage, or could not be reached (`!STAGE`), or went well (empty)."""
+    run = progress.Run(0.0)
+    run.play_started("A play", 0.0)
+    for name, stage in hosts.items():
+        kind = progress.UNREACHABLE if stage.startswith("!") else progress.FAILED
+        for begun in ("driver", "containers"):
+            run.stage_seconds[begun] = 1.0
+        run.host_started(name, "Do it", stage.strip("!"), "command", 0.0)
+        if stage:
+            run.host_failed(name, kind, "Do it", stage.strip("!"), {}, 0.0)
+        else:
+            run.host_done(name, progress.OK, "storage", 0.0)
+    run.counted([])
+    return run
+
+
+def of(*found):
+    return [(leg.tags, leg.out, leg.hosts) for leg in found]
+
+
+def test_stages_that_need_nothing_of_the_failed_one_go_on_and_the_others_wait():
+    found = known(head="storage", gpu1="")
+    assert of(*shards.rest(found, "storage", "")) == [("registry,monitoring", (), ())]
+    assert of(*shards.rest(found, "storage", "storage,monitoring")) == [("monitoring", (), ())]
+    assert shards.rest(found, "storage", "storage") == []
+    # Nothing goes on on a host that cannot be reached, and nothing at all where there is no other.
+    assert of(*shards.rest(known(head="!storage", gpu1=""), "storage", "monitoring")) == [("monitoring", ("head",), ())]
+    assert shards.rest(known(head="!storage"), "storage", "") == []
+
+
+def test_of_nodes_that_do_not_wait_for_each_other_only_those_that_failed_lack_the_later_stages():
+    found = of(*shards.rest(known(gpu1="verify", head=""), "verify", "slurm,monitoring"))
+    assert found == [("slurm", ("gpu1",), ()), ("monitoring", (), ())]
+
+
+def test_storage_that_is_refused_before_anything_was_changed_does_not_keep_drivers_from_nodes():
+    found = known(stor1="storage", gpu1="")
+    found.stage_seconds.clear()
+    assert of(*shards.rest(found, "storage", "")) == [
+        ("driver,cuda,containers,verify,agent,registry,monitoring", (), ())
+    ]
+
+
+def test_a_portal_that_is_refused_before_anything_was_changed_keeps_nothing_else_from_its_host():
+    found = known(head="portal")
+    found.stage_seconds.clear()
+    tags = "driver,cuda,containers,verify,agent,storage,scheduler,slurm,registry,monitoring"
+    assert of(*shards.rest(found, "portal", "")) == [(tags, (), ())]
+
+
+def test_a_failed_host_goes_through_what_the_others_have_come_to_and_it_does_not_need():
+    found = known(gpu1="driver", gpu2="preflight", gpu3="!driver", head="")
+    found.stage_seconds |= {"slurm": 1.0, "monitoring": 1.0}
+    assert of(*shards.missed(found, "")) == [("monitoring", None, ("gpu1",))]
+    assert shards.missed(found, "driver,slurm") == []
+    # What it has begun, it does not begin again; and its failure is not forgotten.
+    found.host_started("gpu1", "Do it", "monitoring", "command", 1.0)
+    found.host_done("gpu1", progress.OK, "monitoring", 1.0)
+    assert shards.missed(found, "") == []
+    assert [row.host for row in found.lasting_failures()] == ["gpu1", "gpu2", "gpu3"]
+
+
+def test_the_hosts_of_plays_that_were_not_begun_are_known_from_their_list():
+    plays = shards.Plays()
+    plays.take(events.Event("\nplaybook: site.yml\n\n  play #1 (all): All (hosts)\tTAGS: []\n    pattern: ['all']\n"))
+    plays.take(events.Event("    hosts (2):\n      gpu1\n      gpu2\n\n  play #2 (x): Two\tTAGS: [monitoring]\n"))
+    plays.take(events.Event("    hosts (1):\n      head\n\n  play #3 (y): Three\tTAGS: [slurm]\n    hosts (0):\n"))
+    assert plays.plays == [(set(), ["gpu1", "gpu2"]), ({"monitoring"}, ["head"]), ({"slurm"}, [])]
+    broken = processes.Broken(shards.Leg("baremetal.gpu.site"), 1, set())
+    assert broken.hosts_left(plays.plays) == {"head"}
+    assert processes.Broken(shards.Leg("baremetal.gpu.site"), 1, {"monitoring"}).hosts_left(plays.plays) == set()
+    # Of the site's plays, those without tags are of single nodes; of others, nobody knows.
+    assert processes.Broken(shards.Leg("baremetal.gpu.site", "slurm"), 0, set()).hosts_left(plays.plays) == set()
+    left = processes.Broken(shards.Leg("play.yml", "slurm"), 0, set()).hosts_left(plays.plays)
+    assert left == {"gpu1", "gpu2"}
 
 
 def test_a_small_machine_or_a_small_site_has_one_process_and_more_than_a_hundred_hosts_take_turns(monkeypatch):

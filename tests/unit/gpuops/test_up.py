@@ -93,6 +93,70 @@ def test_failures_are_told_with_their_remedy_and_only_those_hosts_are_resumed(be
     assert len(bench.runs()) == 3
 
 
+IN_TURN = """
+- name: The head alone
+  hosts: head
+  gather_facts: false
+  tasks:
+    - name: Stop
+      baremetal.gpu.refuse:
+        problems: [{cause: the disk is full., remedy: free some space}]
+      when: (playbook_dir ~ '/head.full') is exists
+- name: Some others
+  hosts: node1:node2
+  gather_facts: false
+  tasks:
+    - name: Change something
+      ansible.builtin.command: "true"
+"""
+
+
+def test_hosts_of_plays_that_ansible_did_not_begin_are_not_done_and_are_resumed(bench):
+    """Ansible ends a run when all hosts of a play have failed."""
+    bench.hosts(head=HERE, node1=HERE, node2=HERE, other=HERE)
+    bench.playbook(IN_TURN)
+    (bench.path / "head.full").touch()
+    done = bench.call("up", "-p", "play.yml")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert bench.record()["hosts"] == {"head": "failed", "node1": "unfinished", "node2": "unfinished"}
+    assert "0 done" in done.stdout
+    (bench.path / "head.full").unlink()
+    done = bench.call("up", "-p", "play.yml", "--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert bench.record()["hosts"] == {"head": "done", "node1": "done", "node2": "done"}
+
+
+def test_stages_that_do_not_need_the_one_that_ended_the_run_go_on_on_the_failed_host_too(bench):
+    """Of the site's own playbook, in check mode: the portal of `head` is refused, and the monitoring comes after it."""
+    bench.inventory.write_text(
+        json.dumps(
+            {
+                "gpu_cluster": {"hosts": {"head": HERE, "watch": HERE}},
+                "portals": {"hosts": {"head": {}}, "vars": {"portal_scheduler": "docker", "portal_wheelhouse": ""}},
+                "node_exporters": {"hosts": {"head": {}, "watch": {}}},
+            }
+        )
+    )
+    done = bench.call("plan", "--tags", "portal,monitoring", "--json")
+    assert done.returncode == 2, done.stdout + done.stderr
+    record = bench.record()
+    assert record["hosts"] == {"head": "failed", "watch": "done"}
+    assert record["cells"]["head"]["portal"] == "failed"
+    assert {record["cells"][name].get("monitoring") for name in ("head", "watch")} == {"changed"}
+
+
+def test_what_the_portal_would_refuse_is_told_first_and_not_what_a_stage_may_still_bring(bench):
+    variables = {"portal_scheduler": "docker", "portal_ssh": False, "ansible_host": "192.0.2.7"}
+    variables["portal_environments"] = [{"name": "notebook", "image": "registry.example.org/notebook:1"}]
+    bench.inventory.write_text(json.dumps({"portals": {"hosts": {"head": {**HERE, **variables}}}}))
+    done = bench.call("up", "-p", "baremetal.gpu.portal_preflight", "--json")
+    assert done.returncode == 2, done.stdout + done.stderr
+    (failure,) = [row for row in events(done) if row["event"] == "failure"]
+    (reason,) = failure["reasons"]
+    assert f"{bench.path}/.wheels on the controller lacks" in reason["cause"]
+    assert "gpuops fetch manifest.json mirror" in reason["remedy"]
+
+
 DELEGATED = """
 - name: Things for others
   hosts: good

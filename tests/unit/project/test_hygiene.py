@@ -74,3 +74,36 @@ def test_scripts_are_executable_and_say_what_runs_them():
         head = (ROOT / path).read_bytes()[:2]
         executable = bool((ROOT / path).stat().st_mode & 0o111)
         assert executable == (head == b"#!"), f"{path}: a first line with #! and the executable bit go together"
+
+
+def texts_of(path: Path) -> list[str]:
+    """The texts of a file that people may read: strings but for docstrings, or what tasks of a role say."""
+    if path.suffix != ".py":
+        return [line for line in text_of(path).splitlines() if not line.lstrip().startswith("#")]
+    tree = ast.parse(text_of(path))
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [node.value for node in strings if id(node) not in docs]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        path
+        for path in TEXT
+        if (path.parts[0] in ("plugins", "gpuops") and path.suffix == ".py")
+        or (path.parts[0] == "roles" and path.parts[2] in ("tasks", "files"))
+    ],
+    ids=str,
+)
+def test_a_remedy_is_a_command_that_there_is_wherever_it_was_installed(path: Path):
+    """Who has installed gpuops or the collection has no directory `playbooks`, and `ceph` needs the key of root."""
+    for text in texts_of(path):
+        assert not re.search(r"playbooks/[a-z_]+\.yml", text), f"name `gpuops up --tags TAG` in place of a path: {text}"
+        assert not re.search(r"(?<!sudo )'?ceph health detail", text), f"give a command that works as it is: {text}"

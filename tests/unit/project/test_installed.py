@@ -143,7 +143,7 @@ def test_the_installed_command_prints_its_schema_and_makes_a_site(command_user):
 # Every command as one types it, and words of its own answer: {inventory} is of this machine alone, {file} is any.
 ANSWERS = {
     "init": ("init made --gpu gpu1=192.0.2.1 --offline", "inventory/hosts.yml"),
-    "plan": ("plan -i {inventory}", "nothing was changed. 0 of 1 hosts would change"),
+    "plan": ("plan -i {inventory} --tags preflight", "nothing was changed. 0 of 1 hosts would change"),
     "up": ("up -i {inventory} --tags preflight", "1 done (nothing changed)"),
     "status": ("status -i {inventory}", "the site is ok"),
     "jobs": ("jobs -i {inventory}", "has no scheduler"),
@@ -157,12 +157,12 @@ ANSWERS = {
     "fetch": ("fetch {file} mirror --archive http://192.0.2.1/debian", "is not a manifest"),
     "image": ("image list -i {inventory}", "so there is no place for image_catalogue.yml"),
     "inventory": ("inventory -i {inventory}", "1 hosts looked at"),
-    "probe": ("probe --report {file}", "gpuops probe: "),
-    "place": ("place --facts {file}", "gpuops place: "),
+    "probe": ("probe --policy {file}", "The host is "),
+    "place": ("place --nodes {file} --gpus 1", "none of the 0 nodes fits"),
     "drain": ("drain -i {inventory} node1", "no host is in the group mesos_masters"),
     "restore": ("restore -i {inventory} node1", "no host is in the group mesos_masters"),
-    "reconcile": ("reconcile", "baremetal-gpu-reconciler"),
-    "clear": ("clear node1", "baremetal-gpu-reconciler"),
+    "reconcile": ("reconcile", "reconciler.json"),
+    "clear": ("clear node1", "reconciler.json"),
 }
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
+from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler import settings as reconciler_settings
 from ansible_collections.baremetal.gpu.plugins.module_utils.reconciler.settings import SECRETS
 from tests.local_zookeeper import ROOT, LocalEnsemble, LocalZooKeeper, NotHere
 from tests.unit.reconcile import places
@@ -367,6 +369,42 @@ def test_settings_that_cannot_be_used_are_refused_with_the_remedy(tmp_path):
     config.write_text(json.dumps({"zookeeper": "z:1", "masters": ["http://m:1"], "policy": {"breaker_share": 2}}))
     assert "breaker_share is 2" in run()
     assert "mode is 'maybe'" in run("--mode", "maybe")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can call it as somebody else")
+@pytest.mark.parametrize("kept", [0o700, 0o755], ids=["closed directory", "open directory"])
+def test_an_ordinary_administrator_is_told_to_use_sudo_and_not_to_take_the_secret(tmp_path, kept):
+    directory = tmp_path / "etc"
+    directory.mkdir()
+    secret = directory / "credentials.json"
+    secret.write_text("{}")
+    secret.chmod(0o600)
+    directory.chmod(kept)
+    for path in (tmp_path, *tmp_path.parents):
+        if path.is_relative_to("/tmp") and path != Path("/tmp"):
+            path.chmod(path.stat().st_mode | 0o055)
+    number = os.fork()
+    if number == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+        try:
+            reconciler_settings._private(str(secret))
+        except reconciler_settings.Wrong as why:
+            os._exit(10 if "sudo gpuops-reconciler" in str(why) and "chown" not in str(why) else 11)
+        os._exit(12)
+    assert os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]) == 10
+
+
+def test_where_there_is_no_reconciler_the_command_names_the_host_to_call_it_on(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuops", "clear", "gpu1", "--config", str(tmp_path / "reconciler.json")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 64
+    assert "call `sudo gpuops-reconciler` on a host of the group gpu_reconcilers" in done.stderr
 
 
 def test_it_logs_in_to_both_and_tells_nobody_a_secret(site: Make, tmp_path):

@@ -330,3 +330,23 @@ def test_what_a_file_or_a_host_says_does_not_move_the_terminal(tmp_path):
     assert not [line for line in lines if line.startswith("forged")]
     for sign in ("\x1b]", "\x1b[2J", "\x07", "\r", "\x9b", "\u202e"):
         assert sign not in done.stdout, repr(sign)
+
+
+TWO_PLAYS = """
+- name: The only one
+  hosts: full
+  gather_facts: false
+  tasks: [{baremetal.gpu.refuse: {problems: [{cause: the disk is full., remedy: free some space}]}}]
+- name: The others
+  hosts: all
+  gather_facts: false
+  tasks: [{ansible.builtin.debug: {msg: good morning}}]
+"""
+
+
+def test_hosts_are_not_called_done_where_ansible_ended_the_run_before_its_last_play(play):
+    hosts = {"good": HERE, "full": HERE}
+    greeting = "- {name: First, hosts: good, gather_facts: false, tasks: [{ansible.builtin.debug: {msg: hello}}]}\n"
+    done = play(hosts, playbook=f"{greeting}{TWO_PLAYS}")
+    assert re.search(r"2 hosts in \d+s: 0 done, 1 failed, 1 not finished", " ".join(done.stdout.split()))
+    assert "1 plays were not begun" in " ".join(done.stdout.split())

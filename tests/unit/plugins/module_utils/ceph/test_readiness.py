@@ -93,6 +93,24 @@ def test_a_muted_warning_and_a_crash_of_the_past_do_not_count_and_scrubbing_is_c
     assert ceph_readiness.problems(ceph_readiness.summary(answers), wanted) == []
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_a_warning_of_ceph_is_told_and_does_not_count_where_warnings_do_not(release):
+    wanted, answers = copy.deepcopy(expected(CAPTURED[release])), copy.deepcopy(CAPTURED[release])
+    wanted |= {"warnings": False, "ignored": []}
+    answers["status"]["health"]["checks"] = {
+        "MON_DISK_LOW": {"severity": "HEALTH_WARN", "summary": {"message": "mon a is low on available space"}},
+        "MON_CLOCK_SKEW": {"severity": "HEALTH_WARN", "summary": {"message": "clock skew detected on mon.b"}},
+        "OSD_FULL": {"severity": "HEALTH_ERR", "summary": {"message": "1 full osd(s)"}},
+    }
+    current = ceph_readiness.summary(answers)
+    # What the roles see to counts, and so does whatever is no warning.
+    assert {row.subject for row in ceph_readiness.problems(current, wanted)} == {"MON_CLOCK_SKEW", "OSD_FULL"}
+    (told,) = ceph_readiness.warnings(current, wanted)
+    assert "mon a is low on available space" in told
+    assert "df -h /var/lib/ceph" in told
+    assert len(ceph_readiness.problems(current, {**wanted, "warnings": True})) == 3
+
+
 def test_only_what_is_expected_is_asked_for():
     asked = []
 

@@ -167,6 +167,13 @@ def test_a_monitor_without_its_address_is_refused_and_another_host_is_not():
     assert problems({"addresses": ["198.51.100.7"]}, is_monitor=False) == []
 
 
+def test_a_monitor_without_room_is_refused_before_anything_is_changed_and_one_that_only_warns_is_not():
+    (problem,) = problems({"room": 4.9})
+    assert "only 4.9 % of the file system of /var/lib/ceph" in problem
+    assert problems({"room": 16.0}) == []
+    assert problems({"room": 1.0}, is_monitor=False) == []
+
+
 def test_different_releases_are_refused_by_host():
     (problem,) = problems(versions={"a": "18.2.7", "b": "16.2.15+ds-0+deb12u1"})
     assert "18 on a" in problem

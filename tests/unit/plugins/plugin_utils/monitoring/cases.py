@@ -1246,7 +1246,8 @@ CASES = (
                 {"host": "gpu1", "node": "gpu1", "uuid": "GPU-1", "step": "hold"},
                 "gpu1: GPU-1 has been fenced for days",
                 "The fence is 3d 0h 0m 0s old, at the step hold.",
-                "Repair what `gpuops reconcile --status` names, then run `gpuops clear gpu1`.",
+                "Repair what `sudo gpuops-reconciler status` names on its host, then run "
+                "`sudo gpuops-reconciler clear gpu1` there.",
             ),
         ),
         {
@@ -1273,7 +1274,7 @@ CASES = (
                 {"host": "gpu1", "node": "gpu1", "uuid": "GPU-1"},
                 "gpu1: GPU-1 is in quarantine",
                 "gpuops_reconciler_quarantine_info is 1.",
-                "Have the GPU replaced, then run `gpuops clear gpu1:GPU-1`.",
+                "Have the GPU replaced, then run `sudo gpuops-reconciler clear gpu1:GPU-1`.",
             ),
         ),
         {"none": {named("gpuops_reconciler_leader", **RECONCILER): "1x10"}},

@@ -114,7 +114,7 @@ def test_a_failure_is_told_at_once_and_the_host_is_left_out():
     story = Story().play("Driver").task("Install", "nvidia_driver", {"g1": OK, "g2": failed("no such package")})
     assert [(row.host, row.stage, row.task) for row in story.told] == [("g2", "driver", "Install")]
     story.task("Load", "nvidia_driver", {"g1": CHANGED}).end()
-    assert story.run.counts() == {"hosts": 2, "ok": 1, "changed": 1, "failed": 1, "unreachable": 0}
+    assert story.run.counts() == {"hosts": 2, "ok": 1, "changed": 1, "failed": 1, "unreachable": 0, "unfinished": 0}
     assert [row.host for row in story.run.lasting_failures()] == ["g2"]
 
 
@@ -138,7 +138,14 @@ def test_what_is_always_done_after_a_failure_is_no_rescue():
     story = Story().play("Session").task("Write", "cuda", {"g1": failed("no such container"), "g2": OK})
     story.task("Remove", "cuda", {"g1": OK, "g2": OK})
     story.run.counted({"g1": 1})
-    assert story.end().run.counts() == {"hosts": 2, "ok": 1, "changed": 0, "failed": 1, "unreachable": 0}
+    assert story.end().run.counts() == {
+        "hosts": 2,
+        "ok": 1,
+        "changed": 0,
+        "failed": 1,
+        "unreachable": 0,
+        "unfinished": 0,
+    }
     assert story.run.cell("g1", "cuda") == progress.FAILED
     assert [row.result["msg"] for row in story.told] == ["no such container"]
 
