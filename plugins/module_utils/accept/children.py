@@ -35,7 +35,7 @@ PARENT_DEATH_SIGNAL = 1
 STDOUT = 1
 # How often it is looked whether somebody still waits for the result.
 LOOK_S = 5.0
-# At work is who has computed, or waited for a processor, for this share of the time. And so many times as long it may be
+# At work is who has computed, or waited for a processor, for this share of the time. So many times as long it may be
 # silent.
 AT_WORK, LONGER = 0.1, 5
 THREADS_MOST = 64
